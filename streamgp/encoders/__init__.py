@@ -1,0 +1,1 @@
+"""Maps from a window to a latent vector, one a file."""

@@ -1,0 +1,1 @@
+"""Basis functions: rows turned into features whose inner products are covariances."""

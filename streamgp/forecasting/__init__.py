@@ -1,0 +1,1 @@
+"""Scores, and bands that stay calibrated."""

@@ -1,0 +1,1 @@
+"""How a noisy observation follows from the latent function, one a file."""

@@ -1,0 +1,1 @@
+"""The models, one a file; each is an assembly of parts and satisfies base.Model."""

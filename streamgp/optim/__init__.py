@@ -1,0 +1,1 @@
+"""Step rules that torch.optim does not have."""

@@ -1,0 +1,1 @@
+"""Distributions of the targets, one family a file."""

@@ -1,0 +1,1 @@
+"""Readers of input formats, one a file."""
