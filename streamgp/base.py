@@ -221,6 +221,22 @@ class Model(nn.Module, ABC):
         """The inverse of `state`, on a model built from the same Config and Shape."""
 
 
+class Progress(NamedTuple):
+    """How far a stage has come; pipelines hand one to a callable, and the command line draws it.
+
+    Attributes:
+        stage: what is being done: "ingest", "warm-up", "train", "artifacts".
+        done: units done: rows, or epochs in batch training.
+        total: units in all, or None when the end is not known (`--follow`).
+        note: the newest figures in a few words: "rmse 0.21, coverage(95) 0.951".
+    """
+
+    stage: str
+    done: int
+    total: int | None = None
+    note: str = ""
+
+
 class Tracker(Protocol):
     """Where a run writes what it did. `step` is rows seen."""
 
