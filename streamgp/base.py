@@ -167,6 +167,41 @@ class Stateful(Protocol):
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None: ...
 
 
+class Due(NamedTuple):
+    """Forecasts whose truth has arrived, one row a (window, target, step ahead), and the windows now complete.
+
+    Rows whose truth is missing (NaN) are not among them. Every tensor lives on the CPU.
+
+    Attributes:
+        series: (R,) codes of the series.
+        position: (R,) place in the stream, counted from 0, of the row at which the forecast was issued.
+        cutoff: (R,) time of that row, ns since the epoch (or the row number where there is no clock).
+        ds: (R,) time of the truth, likewise.
+        column: (R,) output column, 0 to T − 1.
+        y: (R,) the truth.
+        predictive: what was issued, as a distribution of R windows with one column: (R, 1).
+        factors: (K, R) the calibration that was issued with it, one row a level.
+        x: the N windows whose last step is due now, oldest first.
+        target: (N, T) their truths; NaN where one never arrived.
+    """
+
+    series: Tensor
+    position: Tensor
+    cutoff: Tensor
+    ds: Tensor
+    column: Tensor
+    y: Tensor
+    predictive: Predictive
+    factors: Tensor
+    x: Inputs
+    target: Tensor
+
+    @property
+    def parameters(self) -> Tensor:
+        """(P, R) what the issued distributions are made of."""
+        return self.predictive.parameters()[..., 0]
+
+
 class Step(NamedTuple):
     """What one update or one epoch did.
 
