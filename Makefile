@@ -1,0 +1,39 @@
+# make demo    set everything up and run the whole road on real data
+# make test    set everything up and run every check and test
+# A machine needs python3.11 or newer with pip, nothing else.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+export MLFLOW_DISABLE_TELEMETRY := true
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: setup demo check test bench pictures clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@echo "setting up .venv (once, about three minutes)"
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -e '.[test]' -c constraints.txt
+	touch $@
+
+demo: $(READY)
+	$(BIN)/streamgp demo
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Two workers of one thread each: torch would otherwise start a thread per core in both.
+test: check
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal
+
+bench: $(READY)
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
