@@ -1,0 +1,110 @@
+"""Standardisation: raw units to zero mean and unit spread, fitted once and then frozen.
+
+z = (x − m) / s with m and s the mean and the standard deviation of the rows it was fitted on, NaN left out. A
+channel that never varied keeps s = 1, so that it stays finite if it varies later.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs, Json, Shape
+
+_FLAT = 1e-12
+"""A channel whose spread is below this part of its size counts as constant."""
+
+
+class Standardiser:
+    """Per-channel location and scale; Stateful.
+
+    Until `fit` it changes nothing (location 0, scale 1). A second `fit` replaces the first.
+
+    Args:
+        channels: C, the length of the last dimension.
+
+    Example:
+        >>> scaler = Standardiser(2)
+        >>> scaler.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0], [float("nan"), 5.0]], dtype=torch.float64))
+        >>> scaler.location.tolist(), scaler.scale.tolist()
+        ([2.0, 5.0], [1.0, 1.0])
+        >>> scaler.transform(torch.tensor([[4.0, float("nan")]], dtype=torch.float64)).tolist()
+        [[2.0, 0.0]]
+    """
+
+    def __init__(self, channels: int) -> None:
+        self.location = torch.zeros(channels, dtype=FLOAT)  # (C,)
+        self.scale = torch.ones(channels, dtype=FLOAT)  # (C,)
+        self.fitted = False
+
+    def fit(self, values: Tensor) -> None:
+        """Estimate from values (..., C), NaN left out; a channel without any value keeps location 0, scale 1."""
+        rows = values.reshape(-1, values.shape[-1]).to(FLOAT)
+        seen = torch.isfinite(rows)
+        count = seen.sum(0)
+        some = count.clamp(min=1)
+        location = torch.where(seen, rows, 0.0).sum(0) / some
+        spread = (torch.where(seen, rows - location, 0.0).square().sum(0) / some).sqrt()
+        flat = spread <= _FLAT * location.abs().clamp(min=1e-300)
+        self.location = location
+        self.scale = torch.where(flat, 1.0, spread)
+        self.fitted = True
+
+    def transform(self, values: Tensor) -> Tensor:
+        """(..., C) raw -> standardised; NaN becomes 0, the mean of the rows it was fitted on."""
+        scaled = (values - self.location.to(values.device)) / self.scale.to(values.device)
+        return torch.nan_to_num(scaled, nan=0.0, posinf=None, neginf=None)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return {"location": self.location, "scale": self.scale}, {"fitted": self.fitted}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.location, self.scale = tensors["location"].clone(), tensors["scale"].clone()
+        self.fitted = bool(rest["fitted"])
+
+
+class InputScaling:
+    """A Standardiser for the D past channels and one for the F future channels; Stateful.
+
+    One location and scale a channel, shared by its lags (or steps ahead), so that a flattened window keeps the
+    relative size of its lags.
+
+    Example:
+        >>> shape = Shape(targets=("y",), horizon=1, lags=2, past=("y",), future=("u",))
+        >>> x = Inputs(torch.tensor([[[1.0], [3.0]]]).double(), torch.tensor([[[7.0]]]).double())
+        >>> scaling = InputScaling(shape)
+        >>> scaling.fit(x)
+        >>> scaling.flat(x).tolist()
+        [[-1.0, 1.0, 0.0]]
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.past, self.future = Standardiser(len(shape.past)), Standardiser(len(shape.future))
+
+    @property
+    def fitted(self) -> bool:
+        return self.future.fitted
+
+    def fit(self, x: Inputs) -> None:
+        """Estimate from the windows x."""
+        self.past.fit(x.past)
+        self.future.fit(x.future)
+
+    def transform(self, x: Inputs) -> Inputs:
+        """Standardised windows; a masked lag becomes its channel's mean."""
+        return Inputs(self.past.transform(x.past), self.future.transform(x.future))
+
+    def flat(self, x: Inputs) -> Tensor:
+        """(N, L·D + H·F): the standardised past, oldest lag first, then the standardised future."""
+        z = self.transform(x)
+        return torch.cat([z.past.flatten(1), z.future.flatten(1)], 1)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        past, fitted = self.past.state()
+        future, _ = self.future.state()
+        named = {f"past.{key}": value for key, value in past.items()}
+        return named | {f"future.{key}": value for key, value in future.items()}, fitted
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        for name, part in (("past", self.past), ("future", self.future)):
+            part.restore({key: tensors[f"{name}.{key}"] for key in ("location", "scale")}, rest)
