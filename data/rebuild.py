@@ -48,6 +48,7 @@ def mauna_loa_co2() -> str:
 
 
 def main() -> int:
+    """0, or 1 when a file differs from what it should be."""
     parser = argparse.ArgumentParser(description="rebuild the data sets of this folder")
     parser.add_argument("--check", action="store_true", help="compare and write nothing")
     check = parser.parse_args().check

@@ -19,7 +19,7 @@ import pyarrow as pa
 import torch
 from torch import Generator, Tensor, nn
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 Offset: TypeAlias = Mapping[str, int | str]
 """Partition -> next unread position; opaque to everyone but the source that made it."""
