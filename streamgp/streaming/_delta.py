@@ -1,0 +1,139 @@
+"""What Delta Lake needs to be an append log: conflicts between writers, file spans, errors in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.writer.properties import ColumnProperties
+
+from streamgp.errors import ServiceError, TableError
+
+SEQ = "_seq"
+
+
+class Conflict(Exception):
+    """Somebody else committed to the table since this handle was refreshed; refresh, look again, retry."""
+
+
+class Span(NamedTuple):
+    """One data file and the `_seq` that it holds, first and last."""
+
+    path: str
+    first: int
+    last: int
+    rows: int
+
+
+def writer_properties() -> WriterProperties:
+    """Zstandard at its fastest; no dictionaries, which cost most of the time of writing measurements."""
+    plain = ColumnProperties(dictionary_enabled=False)
+    return WriterProperties(compression="ZSTD", compression_level=1, default_column_properties=plain)
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turn what the storage says into ServiceError (disk, permission) or Conflict (another writer).
+
+    Raises:
+        Conflict: another writer committed first.
+        ServiceError: the storage refused; nothing of this commit is visible.
+    """
+    try:
+        yield
+    except CommitFailedError as error:
+        raise Conflict(str(error)) from None
+    except (DeltaError, OSError) as error:
+        raise ServiceError(
+            f"table {path}: the storage refused the write: {_first_line(error)}",
+            hint="nothing of this batch was committed; make room or give permission, and run the same command again",
+        ) from None
+
+
+def open_log(path: str) -> DeltaTable:
+    """The table at `path`.
+
+    Raises:
+        TableError: there is none, or its log cannot be read.
+    """
+    try:
+        return DeltaTable(path)
+    except TableNotFoundError:
+        raise TableError(
+            f"{path} is not a table", hint="make one: streamgp ingest SOURCE... --table " + path
+        ) from None
+    except (DeltaError, OSError, ValueError) as error:
+        raise TableError(f"table {path} cannot be opened: {_first_line(error)}", hint="is its _delta_log whole?") from None
+
+
+def create_log(path: str, schema: pa.Schema, description: str) -> DeltaTable:
+    """A new, empty, append-only table.
+
+    Raises:
+        Conflict: somebody else created it first.
+        TableError: the directory holds something else.
+        ServiceError: the storage refused.
+    """
+    local = Path(path)
+    if "://" not in path and local.is_dir() and not (local / "_delta_log").is_dir() and any(local.iterdir()):
+        raise TableError(f"{path} is a directory with other things in it, not a table", hint="name a new directory")
+    if "://" not in path and local.exists() and not local.is_dir():
+        raise TableError(f"{path} is a file, not a table", hint="name a new directory")
+    with writing(path):
+        return DeltaTable.create(
+            path, schema=schema, description=description, configuration={"delta.appendOnly": "true"}
+        )
+
+
+def arrow_schema(log: DeltaTable) -> pa.Schema:
+    """The columns, with their metadata."""
+    columns: Any = log.schema()
+    return pa.schema(columns)
+
+
+def commit(log: DeltaTable, path: str, rows: pa.Table | None, marks: Mapping[str, int]) -> None:
+    """Append `rows` (or nothing) and set the transaction marks, in one atomic commit.
+
+    Raises:
+        Conflict: another commit since the handle's version has set one of the marks.
+        ServiceError: the storage refused.
+    """
+    properties = CommitProperties(app_transactions=[Transaction(key, value) for key, value in marks.items()])
+    with writing(path):
+        if rows is None:
+            log.create_write_transaction([], "append", log.schema(), commit_properties=properties)
+        else:
+            write_deltalake(
+                log, rows, mode="append", commit_properties=properties, writer_properties=writer_properties()
+            )
+        log.update_incremental()
+
+
+def spans(log: DeltaTable) -> list[Span]:
+    """The data files in the order of their first `_seq`."""
+    actions: Any = pa.table(log.get_add_actions(flatten=True))
+    if not actions.num_rows:
+        return []
+    wanted = ("path", f"min.{SEQ}", f"max.{SEQ}", "num_records")
+    columns = [actions.column(name).to_pylist() for name in wanted]
+    return sorted((Span(*row) for row in zip(*columns, strict=True)), key=lambda span: span.first)
+
+
+def filesystem(log: DeltaTable, path: str) -> pa_fs.FileSystem:
+    """Where the paths of `spans` are read: the local directory, or whatever store the table lives in."""
+    if "://" not in path:
+        return pa_fs.SubTreeFileSystem(str(Path(path).absolute()), pa_fs.LocalFileSystem(use_mmap=True))
+    from deltalake.fs import DeltaStorageHandler
+
+    handler: Any = DeltaStorageHandler.from_table(log._table)
+    return pa_fs.PyFileSystem(handler)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

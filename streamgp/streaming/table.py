@@ -1,0 +1,259 @@
+"""The table of rows: an append-only Delta table that every run can replay from any row.
+
+Columns keep their names, units and types. `_seq` (int64, first column) numbers the accepted rows 0, 1, 2, ...
+in the order in which they were committed; a reader's offset is the next `_seq`. What ingest could not accept is
+in a second Delta table, `_quarantine`, inside the same directory (Delta readers skip names that begin with an
+underscore, so it travels with the table and nobody mistakes it for data).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import sleep
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from streamgp.base import Chunk, Offset
+from streamgp.errors import SchemaError, TableError
+from streamgp.streaming import _delta
+from streamgp.streaming._delta import SEQ, Conflict
+from streamgp.streaming._scan import scan
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class TableMeta:
+    """What the columns of a table mean.
+
+    Attributes:
+        time: the time column; None where rows are steps and there is no clock.
+        series: the column that says which series a row belongs to, or None.
+        clock: True where `time` holds instants (timestamp, microseconds), False where it holds int64 steps.
+        zone: the zone of the clock: an IANA name, "+10:00", or None for a naive local clock.
+        every_ns: the declared interval in nanoseconds (in steps where `time` holds steps), or None.
+    """
+
+    time: str | None = None
+    series: str | None = None
+    clock: bool = True
+    zone: str | None = None
+    every_ns: int | None = None
+
+
+class Table:
+    """An ACID table of rows; see `Table.create` and `Table.open`.
+
+    Example:
+        >>> import tempfile
+        >>> schema = pa.schema([("t", pa.int64()), ("y", pa.float64())])
+        >>> table = Table.create(tempfile.mkdtemp() + "/demo", schema, TableMeta(time="t", clock=False, every_ns=1))
+        >>> table.append(pa.table({"t": [1, 2, 3], "y": [0.5, 0.25, 1.0]}), app_id="demo", n=1)
+        True
+        >>> table.append(pa.table({"t": [1, 2, 3], "y": [0.5, 0.25, 1.0]}), app_id="demo", n=1)  # the same again
+        False
+        >>> [(chunk.rows.column("y").to_pylist(), dict(chunk.after)["_seq"]) for chunk in table.read({"_seq": 1})]
+        [([0.25, 1.0], 3)]
+    """
+
+    def __init__(self, path: str, log: DeltaTable) -> None:
+        self.path = path
+        self._log = log
+        self.schema: pa.Schema = _delta.arrow_schema(log)
+        try:
+            about = json.loads(log.metadata().description or "")
+            self.meta = TableMeta(**about["meta"])
+            found = about["format"]
+        except (ValueError, KeyError, TypeError):
+            raise TableError(
+                f"{path} is a Delta table, but no streamgp table", hint="ingest its Parquet files into a new table"
+            ) from None
+        if found != FORMAT:
+            raise TableError(f"table {path} has format {found}, this program reads {FORMAT}", hint="ingest it anew")
+
+    @classmethod
+    def create(cls, path: str | Path, schema: pa.Schema, meta: TableMeta) -> Self:
+        """A new, empty table. `schema`: the columns without `_seq`; field metadata (unit, ...) is kept.
+
+        Raises:
+            SchemaError: a column has a reserved name or is missing.
+            TableError: there is a table, or something else, at `path`.
+            ServiceError: the storage refused.
+        """
+        uri = _uri(path)
+        for name in (meta.time, meta.series):
+            if name is not None and name not in schema.names:
+                raise SchemaError(f"there is no column {name!r}", hint=f"there are: {', '.join(schema.names)}")
+        if SEQ in schema.names:
+            raise SchemaError(f"the column name {SEQ!r} is reserved", hint="rename the column in the source")
+        roles = {meta.time: {"role": "time", "zone": meta.zone or ""}, meta.series: {"role": "series"}}
+        fields = [_describe(field, roles.get(field.name, {})) for field in schema]
+        leading = [pa.field(SEQ, pa.int64(), metadata={"role": "sequence"})]
+        about = json.dumps({"format": FORMAT, "meta": asdict(meta)})
+        try:
+            return cls(uri, _delta.create_log(uri, pa.schema(leading + fields), about))
+        except Conflict:
+            raise TableError(f"table {uri} exists already", hint="open it, or name another directory") from None
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """The table at `path`, at its newest version.
+
+        Raises:
+            TableError: it is missing, damaged, or was not made by streamgp.
+        """
+        uri = _uri(path)
+        return cls(uri, _delta.open_log(uri))
+
+    @classmethod
+    def exists(cls, path: str | Path) -> bool:
+        """Whether there is a Delta table at `path`."""
+        return DeltaTable.is_deltatable(_uri(path))
+
+    @property
+    def version(self) -> int:
+        """The version of the log that this handle sees; `refresh` moves it."""
+        return self._log.version()
+
+    @property
+    def id(self) -> str:
+        """What tells this table from another one that was made at the same place."""
+        return str(self._log.metadata().id)
+
+    @property
+    def rows(self) -> int:
+        """Accepted rows at this version; also the `_seq` of the next one."""
+        return self.mark(SEQ, 0)
+
+    @property
+    def log(self) -> DeltaTable:
+        """The Delta table itself, for what only it can tell (files, statistics, history)."""
+        return self._log
+
+    def mark(self, key: str, default: int) -> int:
+        """The transaction number that a writer left under `key`."""
+        found = self._log.transaction_version(key)
+        return default if found is None else found
+
+    def refresh(self) -> int:
+        """See what others have committed; returns the version.
+
+        Raises:
+            TableError: the table is gone or another one stands in its place.
+        """
+        newest = _delta.open_log(self.path)
+        if newest.metadata().id != self._log.metadata().id:
+            raise TableError(f"table {self.path} was replaced by another one", hint="start again with the new table")
+        self._log = newest
+        return newest.version()
+
+    def commit(self, rows: pa.Table | None, marks: Mapping[str, int]) -> None:
+        """Append `rows` under the next `_seq` and set `marks`, atomically; None sets the marks alone.
+
+        Raises:
+            Conflict: another writer has committed since this handle was refreshed; nothing was written.
+            SchemaError: `rows` has other columns or types than the table.
+            ServiceError: the storage refused; nothing was written.
+        """
+        first = self.rows
+        numbered = None
+        if rows is not None:
+            check_schema(rows.schema, self.schema)
+            numbers = pa.array(np.arange(first, first + rows.num_rows))
+            columns = [pa.chunked_array([numbers]), *(rows.column(name) for name in self.schema.names[1:])]
+            numbered = pa.Table.from_arrays(columns, schema=self.schema)
+        count = 0 if rows is None else rows.num_rows
+        _delta.commit(self._log, self.path, numbered, {SEQ: first + count, **marks})
+
+    def append(self, rows: pa.Table | pa.RecordBatch, app_id: str, n: int) -> bool:
+        """Append unless `app_id` has already committed its batch `n` or a later one; says whether it appended.
+
+        A commit that meets another writer's is retried under new `_seq` after looking again.
+        """
+        whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        while True:
+            if self.mark(app_id, -1) >= n:
+                return False
+            try:
+                self.commit(whole, {app_id: n})
+                return True
+            except Conflict:
+                self.refresh()
+
+    def read(
+        self, after: Offset | None = None, columns: Sequence[str] | None = None, batch_rows: int = 65_536
+    ) -> Iterator[Chunk]:
+        """The rows of this version from `after` on, in `_seq` order; `_seq` is always among the columns.
+
+        Raises:
+            TableError: the table is not the one that gave the offset, or rows have gone from it.
+        """
+        start = self._start(after or {})
+        names = None if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
+        for batch in scan(self._log, self.path, start, self.rows, names, batch_rows):
+            yield Chunk(batch, {SEQ: batch.column(SEQ)[-1].as_py() + 1, "table": self.id})
+
+    def follow(
+        self,
+        after: Offset | None = None,
+        columns: Sequence[str] | None = None,
+        batch_rows: int = 65_536,
+        poll: float = 1.0,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Chunk]:
+        """`read`, and then whatever is committed later, looking every `poll` seconds until `stop()`."""
+        offset: Offset = after or {}
+        while True:
+            for chunk in self.read(offset, columns, batch_rows):
+                yield chunk
+                offset = chunk.after
+            if stop():
+                return
+            sleep(poll)
+            self.refresh()
+
+    def _start(self, after: Offset) -> int:
+        start = int(after.get(SEQ, 0))
+        if after.get("table", self.id) != self.id:
+            raise TableError(f"table {self.path} is not the one that was read before", hint="start afresh, or restore it")
+        if start > self.rows:
+            raise TableError(
+                f"table {self.path} has {self.rows} rows, but {start} were read before: it was rolled back",
+                hint="start afresh, or restore it",
+            )
+        return start
+
+
+def check_schema(found: pa.Schema, table: pa.Schema, what: str = "the batch") -> None:
+    """Compare names and types; Delta itself would cast 1.5 to 1.
+
+    Raises:
+        SchemaError: every column that is missing, unknown or of another type is named.
+    """
+    wanted = {field.name: field.type for field in table if field.name != SEQ}
+    given = {field.name: field.type for field in found if field.name != SEQ}
+    faults = [f"column {name!r} is missing" for name in wanted if name not in given]
+    faults += [f"column {name!r} is not in the table" for name in given if name not in wanted]
+    faults += [
+        f"column {name!r} is {given[name]}, {wanted[name]} in the table"
+        for name in wanted
+        if name in given and given[name] != wanted[name]
+    ]
+    if faults:
+        raise SchemaError(f"{what} does not fit the table: {'; '.join(faults)}", hint="ingest it into another table")
+
+
+def _describe(field: pa.Field[Any], role: Mapping[str, str]) -> pa.Field[Any]:
+    kept = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+    return pa.field(field.name, field.type, metadata={**kept, **{key: value for key, value in role.items() if value}})
+
+
+def _uri(path: str | Path) -> str:
+    text = str(path)
+    return text if "://" in text else str(Path(text).absolute())
