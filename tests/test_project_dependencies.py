@@ -1,0 +1,58 @@
+"""What the packages import is what the distribution asks for, and nothing that it asks for is idle."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {"streamgp": "streamgp", "streamgp_pipelines": "pipelines", "streamgp_cli": "cli"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NOT_IMPORTED = {"tzdata"}  # data for zoneinfo, where the operating system has none
+
+
+def _plain(name: str) -> str:
+    """The distribution's name without its version, as package indexes compare names."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~; ]", name)[0]).lower()
+
+
+def _imported() -> dict[str, str]:
+    """Top-level module -> a file that imports it, from every import statement, those inside functions too."""
+    found: dict[str, str] = {}
+    for top in PACKAGES.values():
+        for path in sorted((ROOT / top).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                    names = [node.module]
+                found |= {name.split(".")[0]: str(path.relative_to(ROOT)) for name in names}
+    return {name: path for name, path in found.items() if name not in sys.stdlib_module_names | PACKAGES.keys()}
+
+
+def test_every_import_is_declared() -> None:
+    declared = {_plain(line) for line in PROJECT["dependencies"]}
+    distributions = packages_distributions()
+    missing = {
+        name: path
+        for name, path in _imported().items()
+        if not declared & {_plain(distribution) for distribution in distributions.get(name, [name])}
+    }
+    assert missing == {}, "add them to `dependencies`, or do without"
+
+
+def test_every_dependency_is_imported() -> None:
+    distributions = packages_distributions()
+    used = {_plain(distribution) for name in _imported() for distribution in distributions.get(name, [name])}
+    assert {_plain(line) for line in PROJECT["dependencies"]} - used - NOT_IMPORTED == set()
+
+
+def test_constraints_are_exact_and_name_no_build() -> None:
+    lines = (ROOT / "constraints.txt").read_text().split()
+    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
+    pinned = {_plain(line) for line in lines}
+    extras = [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
+    assert {_plain(line) for line in [*PROJECT["dependencies"], *extras]} - pinned == set()
