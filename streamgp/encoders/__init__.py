@@ -1,1 +1,4 @@
-"""Maps from a window to a latent vector, one a file."""
+"""Maps from a flattened, standardised window to the latent space in which a kernel measures distance.
+
+An encoder's module has a frozen `Config` and `build(config, width_in) -> Encoder` (see `streamgp.encoders._base`).
+"""

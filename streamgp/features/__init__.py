@@ -1,1 +1,1 @@
-"""Basis functions: rows turned into features whose inner products are covariances."""
+"""Basis functions: what a function is expanded in, and their covariances."""

@@ -1,1 +1,1 @@
-"""Linear algebra: factorisations with a jitter policy."""
+"""Dense linear algebra in float64: factorisations that say why they fail, and that can grow."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ def broadcast(owner: object, *names: str) -> None:
         RuntimeError: the shapes do not broadcast.
     """
     fields: list[Tensor] = [getattr(owner, name) for name in names]
-    shape = torch.Size(torch.broadcast_shapes(*(field.shape for field in fields)))
+    shape = np.broadcast_shapes(*(tuple(field.shape) for field in fields))
     for name, field in zip(names, fields, strict=True):
         object.__setattr__(owner, name, field.expand(shape))
 
