@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -42,7 +43,7 @@ class Mlp(Encoder):
         generator = torch.Generator().manual_seed(config.seed)
         widths = [width_in, *[config.hidden] * config.layers, config.width]
         stack: list[nn.Module] = []
-        for before, after in zip(widths[:-1], widths[1:], strict=True):
+        for before, after in pairwise(widths):
             layer = nn.Linear(before, after, dtype=torch.float64)
             with torch.no_grad():
                 layer.weight.normal_(0.0, max(before, 1) ** -0.5, generator=generator)

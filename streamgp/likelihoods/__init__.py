@@ -1,1 +1,1 @@
-"""How a noisy observation follows from the latent function, one a file."""
+"""Observation models: the density of a target around the function, one a file (see `streamgp.likelihoods._base`)."""

@@ -112,7 +112,8 @@ def append(factor: Factor, cross: Tensor, corner: Tensor) -> Factor:
 
 def whiten(lower: Tensor, right: Tensor) -> Tensor:
     """(..., M, M), (..., M, k) -> (..., M, k): L⁻¹ right."""
-    return torch.linalg.solve_triangular(lower, right, upper=False)
+    out: Tensor = torch.linalg.solve_triangular(lower, right, upper=False)
+    return out
 
 
 def solve(lower: Tensor, right: Tensor) -> Tensor:
@@ -122,4 +123,4 @@ def solve(lower: Tensor, right: Tensor) -> Tensor:
 
 def log_determinant(lower: Tensor) -> Tensor:
     """(..., M, M) -> (...): log |LLᵀ|."""
-    return torch.mul(lower.diagonal(dim1=-2, dim2=-1).log().sum(-1), 2.0)
+    return lower.diagonal(dim1=-2, dim2=-1).square().log().sum(-1)

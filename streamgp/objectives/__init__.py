@@ -1,1 +1,1 @@
-"""What training minimises, as plain functions."""
+"""Objectives as plain functions of tensors: what is maximised or minimised, and nothing about how."""

@@ -37,4 +37,4 @@ def test_mlp_is_its_layers() -> None:
     first, _, last = encoder.net
     expected = torch.tanh(x @ first.weight.T + first.bias) @ last.weight.T + last.bias
     torch.testing.assert_close(encoder(x), expected)
-    assert encoder(torch.randn(400, 3, dtype=torch.float64)).std() == pytest.approx(1.0, rel=0.8)
+    assert 0.2 < encoder(torch.randn(400, 3, dtype=torch.float64)).std().item() < 2.0
