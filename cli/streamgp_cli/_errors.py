@@ -1,0 +1,94 @@
+"""What a failed command says: the error's name, its message, a hint, and the exit code."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+import traceback
+from typing import NamedTuple
+
+from typer.exceptions import Abort, TyperException
+
+INTERRUPTED = 130
+
+
+class Failure(NamedTuple):
+    """An error as it is told to the user."""
+
+    error: str
+    message: str
+    hint: str
+    code: int
+
+
+def explain(error: BaseException) -> Failure:
+    """Name, message, hint and exit code of anything that a command may raise.
+
+    Example:
+        >>> from streamgp.errors import TableError
+        >>> explain(TableError("t: there is no table", hint="streamgp ingest makes one"))
+        Failure(error='TableError', message='t: there is no table', hint='streamgp ingest makes one', code=4)
+        >>> explain(OSError(28, "No space left on device", "t/0.parquet")).code
+        5
+    """
+    if isinstance(error, TyperException):
+        return _usage(error)
+    if isinstance(error, Abort):
+        return Failure("Aborted", "aborted", "", 1)
+    from streamgp.errors import ServiceError, StreamgpError
+
+    if isinstance(error, StreamgpError):
+        return Failure(type(error).__name__, error.message, error.hint, error.exit_code)
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f"{error.filename}: " if error.filename else ""
+        message = f"{where}{error.strerror or error}"
+        return Failure(ServiceError.__name__, message, _remedy(error.errno), ServiceError.exit_code)
+    if isinstance(error, MemoryError):
+        return Failure("MemoryError", "the memory is used up", "try a smaller --batch, --horizon or basis", 1)
+    hint = "this is a defect of streamgp: run it again with --debug, and report what it prints"
+    return Failure(type(error).__name__, str(error) or type(error).__name__, hint, 1)
+
+
+def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
+    """Tell the user on standard error, as text or as one JSON document; returns the exit code."""
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        return 1  # whoever read our output has gone: nobody is left to tell
+    failure = explain(error)
+    if debug and not isinstance(error, TyperException):
+        traceback.print_exception(error, file=sys.stderr)
+    if as_json:
+        document = {"error": failure.error, "message": failure.message, "hint": failure.hint, "code": failure.code}
+        print(json.dumps(document), file=sys.stderr)
+    else:
+        print(f"error: {failure.message}", file=sys.stderr)
+        if failure.hint:
+            print(f"hint: {failure.hint}", file=sys.stderr)
+    return failure.code
+
+
+def interrupted(as_json: bool) -> None:
+    """Tell the user that the command was stopped, and that it can go on."""
+    hint = "the same command line goes on from where it was"
+    if as_json:
+        document = {"error": "Interrupted", "message": "interrupted", "hint": hint, "code": INTERRUPTED}
+        print(json.dumps(document), file=sys.stderr)
+    else:
+        print(f"interrupted: {hint}", file=sys.stderr)
+
+
+def _usage(error: TyperException) -> Failure:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "streamgp"
+    message = error.format_message()
+    return Failure("UsageError", message[:1].lower() + message[1:], f"see: {path} --help", error.exit_code)
+
+
+def _remedy(number: int) -> str:
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space and run the same command again: what was written whole is kept"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "check who may write there, or name another place"
+    if number == errno.ENOENT:
+        return "check the path"
+    return "check the disk, and run the same command again"

@@ -1,0 +1,103 @@
+"""What a command prints on standard output: tables for people, one JSON document for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from datetime import date, timedelta
+from typing import Any
+
+
+def jsonable(value: Any) -> Any:
+    """`value` in JSON's types: non-finite numbers are null, paths and times are text.
+
+    Example:
+        >>> from pathlib import Path
+        >>> jsonable({"a": float("nan"), "b": (1, Path("x"))})
+        {'a': None, 'b': [1, 'x']}
+    """
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, str) or value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Iterable):
+        return [jsonable(item) for item in value]
+    return str(value)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document and a newline on standard output."""
+    sys.stdout.write(json.dumps(jsonable(document), allow_nan=False) + "\n")
+
+
+@contextmanager
+def only_our_output() -> Iterator[None]:
+    """Send what libraries print to standard error, so that standard output holds our answer and nothing else."""
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+    """A table on standard output; the first column is text, numbers are aligned to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, highlight=False)
+    if not console.is_terminal:
+        console = Console(file=sys.stdout, highlight=False, width=200)  # a file has no width: wrap nothing
+    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    rows = [[shown(cell) for cell in row] for row in rows]
+    for index, name in enumerate(columns):
+        numeric = index > 0 and all(_is_numeric(row[index]) for row in rows)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def print_pairs(pairs: dict[str, Any], title: str = "") -> None:
+    """Names and values, one a line."""
+    if title:
+        print(title)
+    width = max((len(name) for name in pairs), default=0)
+    for name, value in pairs.items():
+        print(f"  {name:<{width}}  {shown(value)}")
+
+
+def shown(value: Any) -> str:
+    """A value as a person reads it.
+
+    Example:
+        >>> shown(0.123456), shown(17520), shown(None), shown(True), shown(float("nan"))
+        ('0.1235', '17,520', '-', 'yes', '-')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}" if math.isfinite(value) else "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(shown(item) for item in value) or "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {shown(item)}" for key, item in value.items()) or "-"
+    return str(value)
+
+
+def _is_numeric(text: str) -> bool:
+    return (
+        text == "-" or text.replace(",", "").replace(".", "").lstrip("+-").replace("e", "").replace("-", "").isdigit()
+    )

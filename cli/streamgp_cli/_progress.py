@@ -1,0 +1,75 @@
+"""How far a command has come, on standard error: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamgp.base import Progress
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+class Reporter:
+    """Draws progress on standard error: a bar on a terminal, elsewhere a plain line every few seconds.
+
+    Use it as a context manager, and call it with each Progress.
+    """
+
+    def __init__(self, quiet: bool = False) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True)
+        self._quiet = quiet
+        self._bars: Any = None
+        self._task: Any = None
+        self._stage = ""
+        self._told = 0.0
+
+    def __enter__(self) -> Reporter:
+        if self._console.is_terminal and not self._quiet:
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bars
+
+            self._bars = Bars(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[note]}"),
+                console=self._console,
+                transient=True,
+            )
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        """Show how far the work has come."""
+        if self._quiet:
+            return
+        if self._bars is not None:
+            self._draw(progress)
+        else:
+            self._tell(progress)
+
+    def _draw(self, progress: Progress) -> None:
+        if progress.stage != self._stage:
+            self._stage = progress.stage
+            self._task = self._bars.add_task(progress.stage, total=progress.total, note="")
+        self._bars.update(self._task, completed=progress.done, total=progress.total, note=progress.note)
+
+    def _tell(self, progress: Progress) -> None:
+        now = time.monotonic()
+        ended = progress.total is not None and progress.done >= progress.total
+        if progress.stage == self._stage and not ended and now - self._told < _SECONDS_BETWEEN_LINES:
+            return
+        self._stage, self._told = progress.stage, now
+        of = f" of {progress.total:,}" if progress.total is not None else ""
+        note = f"  {progress.note}" if progress.note else ""
+        print(f"{progress.stage}: {progress.done:,}{of}{note}", file=sys.stderr, flush=True)

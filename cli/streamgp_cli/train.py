@@ -1,0 +1,126 @@
+"""`streamgp train`: learn from a table, online or in batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamgp_cli._options import AsJson, ConfigFile, Debug, assignments, flags, option
+
+DATA, MODEL, STREAM, BATCH, OUT = "Data", "Model", "Online", "Batch", "Output"
+
+
+def train(
+    context: typer.Context,
+    table: Annotated[Path | None, option(DATA, "Table that ingest made.", metavar="DIR")] = None,
+    target: Annotated[
+        list[str] | None, option(DATA, "Columns to forecast, a,b or repeated; default: y.", metavar="COL")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        option(
+            DATA, "Columns whose past is looked at: names or patterns such as 'a,b*'; default: none.", metavar="COL"
+        ),
+    ] = None,
+    known: Annotated[
+        list[str] | None,
+        option(DATA, "Inputs whose future values are known. In a replay the table's own values serve.", metavar="COL"),
+    ] = None,
+    calendar: Annotated[
+        bool | None,
+        option(DATA, "Look at hour, weekday and day of the year; default: no.", names="--calendar/--no-calendar"),
+    ] = None,
+    lags: Annotated[
+        int | None, option(DATA, "Rows looked back on; default: 24, or 0 (regression) for a table without a clock.")
+    ] = None,
+    horizon: Annotated[int | None, option(DATA, "Steps ahead; default: 1.")] = None,
+    season: Annotated[
+        int | None, option(DATA, "Rows in one season, such as 336 for a week of half hours; default: 1 (none).")
+    ] = None,
+    gaps: Annotated[
+        str | None,
+        option(
+            DATA,
+            "What a gap does: reset waits until the window is whole, mask marks the missing lags; default: reset.",
+            metavar="reset|mask",
+        ),
+    ] = None,
+    model: Annotated[str | None, option(MODEL, "One of: streamgp models; default: svdgp.", metavar="NAME")] = None,
+    set_: Annotated[
+        list[str] | None,
+        option(MODEL, "Option of the model, repeated; see: streamgp models NAME.", metavar="KEY=VALUE", names="--set"),
+    ] = None,
+    level: Annotated[
+        list[str] | None,
+        option(MODEL, "Widths of the bands in percent, 80,95 or repeated; default: 80,90,95.", metavar="PERCENT"),
+    ] = None,
+    seed: Annotated[int | None, option(MODEL, "Of every random choice; default: 0.")] = None,
+    device: Annotated[str | None, option(MODEL, "Where to compute; default: auto.", metavar="auto|cpu|cuda")] = None,
+    online: Annotated[
+        bool | None,
+        option(
+            STREAM, "Forecast each row before learning from it, in one pass; default: no.", names="--online/--no-online"
+        ),
+    ] = None,
+    warmup: Annotated[
+        int | None,
+        option(STREAM, "First rows, fitted in batch and never scored; default: chosen by the season.", metavar="ROWS"),
+    ] = None,
+    batch: Annotated[int | None, option(STREAM, "Rows in a micro-batch; default: 256.", metavar="ROWS")] = None,
+    score_from: Annotated[
+        str | None, option(STREAM, "Score from this row or time on; default: after the warm-up.", metavar="ROWS|TIME")
+    ] = None,
+    max_rows: Annotated[
+        int | None,
+        option(STREAM, "Stop after this many rows of the table, over all restarts; default: all.", metavar="ROWS"),
+    ] = None,
+    follow: Annotated[
+        bool | None, option(STREAM, "Wait for new rows at the table's end; default: no.", names="--follow/--no-follow")
+    ] = None,
+    test_column: Annotated[
+        str | None, option(BATCH, "Column that is not 0 in the rows to be held out.", metavar="COL")
+    ] = None,
+    test_tail: Annotated[float | None, option(BATCH, "Share of the rows to hold out at the end, such as 0.2.")] = None,
+    epochs: Annotated[int | None, option(BATCH, "Passes over the table; default: 1.")] = None,
+    time_budget: Annotated[
+        str | None, option(BATCH, "Stop learning after this time, such as 60s, 5m or 1h.", metavar="TIME")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, option(OUT, "Where the state is kept; default: checkpoint.", metavar="DIR")
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None, option(OUT, "Rows between checkpoints; default: 5000.", metavar="ROWS")
+    ] = None,
+    fresh: Annotated[
+        bool | None,
+        option(OUT, "Set the old checkpoint aside and start over; default: no.", names="--fresh/--no-fresh"),
+    ] = None,
+    predictions: Annotated[
+        Path | None, option(OUT, "Write every scored forecast beside its truth.", metavar="FILE.parquet")
+    ] = None,
+    experiment: Annotated[str | None, option(OUT, "MLflow experiment; default: streamgp.", metavar="NAME")] = None,
+    tracking_uri: Annotated[
+        str | None, option(OUT, "MLflow store; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI")
+    ] = None,
+    dry_run: Annotated[bool, option(OUT, "Print what would be done, and do nothing.", names="--dry-run")] = False,
+    config: ConfigFile = None,
+    json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Learn from a table, online or in batch.
+
+    Online, every row is forecast before it is learned from. Run again with the same line, it goes on from its
+    checkpoint.
+
+    \b
+    Examples:
+      streamgp train --online --table demand --target demand_gw \\
+          --horizon 48 --season 336
+      streamgp train --online --table demand --target demand_gw \\
+          --horizon 48 --season 336 --known workday --level 80,95 \\
+          --predictions scored.parquet
+      streamgp train --table kin40k --target y --inputs 'x*' \\
+          --test-column split0 --time-budget 60s
+    """

@@ -1,0 +1,55 @@
+"""`streamgp ui`: look at the runs in a browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgp_cli._options import AsJson, ConfigFile, Debug, flags
+
+
+def ui(
+    context: typer.Context,
+    tracking_uri: Annotated[
+        str | None,
+        typer.Option(help="The tracking store; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI"),
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; default: 5000.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; default: 127.0.0.1.")] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Open the MLflow UI on the runs, until Ctrl-C.
+
+    \b
+    Examples:
+      streamgp ui
+      streamgp ui --tracking-uri sqlite:////data/mlflow.db --port 5001
+    """
+    from streamgp.errors import ServiceError
+    from streamgp_cli._output import print_json
+    from streamgp_pipelines.adapters._mlflow_store import store_uri
+    from streamgp_pipelines.adapters.mlflow_server import UiConfig, answers, mlflow_ui
+
+    settings = UiConfig.read(flags(context), config)
+    uri = store_uri(settings.tracking_uri)
+
+    def tell(url: str, message: str) -> None:
+        if json:
+            print_json({"url": url, "tracking_uri": uri})
+        else:
+            print(message)
+        typer.get_text_stream("stdout").flush()
+
+    if uri.startswith(("http://", "https://")):
+        if not answers(uri):
+            raise ServiceError(f"the tracking server {uri} does not answer", hint="check that it runs")
+        return tell(uri, f"the tracking server has its own UI: open {uri} and choose 'Model training'")
+    if not json:
+        typer.echo(f"starting the MLflow UI on {uri} ...", err=True)
+    with mlflow_ui(uri, settings.host, settings.port) as (url, process):
+        tell(url, f"open {url} and choose 'Model training'; Ctrl-C ends it")
+        code = process.wait()
+    raise ServiceError(f"the MLflow server ended with exit code {code}", hint="start it again")

@@ -1,0 +1,181 @@
+"""Pictures of forecasts and of runs, drawn by matplotlib without a display."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANELS = 6  # more series than this are not drawn: the title says so
+_INK, _FORECAST, _BAND = "#30343b", "#1f5fa8", "#4c8fd6"
+_COLOURS = ("#1f5fa8", "#c8641a", "#2f8f5b", "#8a4fa3", "#b03a48", "#6b6f76")
+
+Curve = Sequence[tuple[float, float]]
+"""Points (rows seen, value)."""
+
+
+def plot_forecast(
+    forecast: pl.DataFrame,
+    history: pl.DataFrame,
+    path: Path,
+    *,
+    model: str,
+    levels: Sequence[float],
+    truth: pl.DataFrame | None = None,
+    unit: str = "",
+) -> Path:
+    """Draw each series' recent values, its forecast and the calibrated bands.
+
+    Args:
+        forecast: long format: unique_id, ds, the column `model` (mean), `model`-lo-95, `model`-hi-95 and so on, and
+            `target` where there are several.
+        history: unique_id, ds, y, and `target` where there are several.
+        path: file to write; its suffix chooses the format (png, svg, pdf).
+        model: name of the column that holds the mean.
+        levels: the bands to draw, in percent.
+        truth: what happened afterwards, in the columns of `history`; drawn over the bands when given.
+        unit: of the values, for the axis.
+
+    Returns:
+        `path`.
+
+    Raises:
+        ValueError: matplotlib does not know the suffix.
+    """
+    keys = [key for key in ("unique_id", "target") if key in forecast.columns]
+    panels = forecast.select(keys).unique(maintain_order=True).rows()
+    shown = panels[:PANELS]
+    figure = _figure(9.0, 1.2 + 2.9 * len(shown))
+    for index, panel in enumerate(shown):
+        axes = figure.add_subplot(len(shown), 1, index + 1)
+        part = _only(forecast, keys, panel).sort("ds")
+        past = _only(history, keys, panel).sort("ds")
+        _draw_forecast(axes, part, past, model, levels)
+        if truth is not None:
+            after = _only(truth, keys, panel).sort("ds")
+            axes.plot(after["ds"].to_list(), after["y"].to_list(), color=_INK, lw=1.2, ls=":", label="what happened")
+        name = " · ".join(dict.fromkeys(str(part) for part in panel))
+        axes.set_title(name, loc="left", fontsize=10)
+        axes.set_ylabel(unit)
+        _tidy(axes)
+        if index == 0:
+            axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=3 + len(levels))
+            axes.set_ylim(top=axes.get_ylim()[1] + 0.15 * (axes.get_ylim()[1] - axes.get_ylim()[0]))
+    left_out = f" (the first {PANELS} of {len(panels)} series)" if len(panels) > PANELS else ""
+    figure.suptitle(f"{model}: {_steps(forecast, keys)} steps ahead{left_out}", x=0.01, ha="left", fontsize=11)
+    return _save(figure, path)
+
+
+def plot_curves(
+    curves: Mapping[str, Curve], path: Path, *, title: str, ylabel: str, nominal: Mapping[str, float] | None = None
+) -> Path:
+    """Draw values over rows seen, one line a name; `nominal` draws a dashed line in the colour of its curve.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> points = [(256, 0.93), (512, 0.95)]
+        >>> file = Path(mkdtemp()) / "coverage.png"
+        >>> plot_curves({"95 %": points}, file, title="coverage", ylabel="share", nominal={"95 %": 0.95}).exists()
+        True
+    """
+    figure = _figure(8.0, 4.0)
+    axes = figure.add_subplot()
+    for index, (name, points) in enumerate(curves.items()):
+        colour = _COLOURS[index % len(_COLOURS)]
+        rows, values = zip(*points, strict=True) if points else ((), ())
+        axes.plot(rows, values, color=colour, lw=1.5, label=name)
+        if nominal and name in nominal:
+            axes.axhline(nominal[name], color=colour, lw=0.9, ls="--")
+    axes.set_xlabel("rows seen")
+    axes.set_ylabel(ylabel)
+    axes.set_title(title, loc="left", fontsize=11)
+    _tidy(axes)
+    if curves:
+        axes.legend(fontsize=8, frameon=False)
+    return _save(figure, path)
+
+
+def plot_steps(steps: Mapping[str, Sequence[float]], path: Path, *, title: str, ylabel: str) -> Path:
+    """Draw values over steps ahead, one line a name; the first value is one step ahead."""
+    figure = _figure(8.0, 4.0)
+    axes = figure.add_subplot()
+    for index, (name, values) in enumerate(steps.items()):
+        marker = "o" if len(values) <= 48 else ""
+        colour = _COLOURS[index % len(_COLOURS)]
+        axes.plot(range(1, len(values) + 1), values, color=colour, lw=1.5, marker=marker, ms=3, label=name)
+    axes.set_xlabel("steps ahead")
+    axes.set_ylabel(ylabel)
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_ylim(bottom=0.0)
+    _tidy(axes)
+    if steps:
+        axes.legend(fontsize=8, frameon=False)
+    return _save(figure, path)
+
+
+def _draw_forecast(axes: Axes, part: pl.DataFrame, past: pl.DataFrame, model: str, levels: Sequence[float]) -> None:
+    """History, bands from the widest to the narrowest, and the mean, joined to the last value seen."""
+    axes.plot(past["ds"].to_list(), past["y"].to_list(), color=_INK, lw=1.2, label="history")
+    times = part["ds"].to_list()
+    for index, level in enumerate(sorted(levels, reverse=True)):
+        name = f"{level:g}"
+        low, high = part[f"{model}-lo-{name}"].to_list(), part[f"{model}-hi-{name}"].to_list()
+        shade = 0.18 + 0.16 * index
+        axes.fill_between(times, low, high, color=_BAND, alpha=min(shade, 0.7), lw=0, label=f"{name} %")
+    seen = [(ds, y) for ds, y in zip(past["ds"].to_list(), past["y"].to_list(), strict=True) if _finite(y)]
+    join = seen[-1:]
+    mean_times = [ds for ds, _ in join] + times
+    mean = [y for _, y in join] + part[model].to_list()
+    axes.plot(mean_times, mean, color=_FORECAST, lw=1.6, label="forecast")
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _only(frame: pl.DataFrame, keys: Sequence[str], panel: Sequence[object]) -> pl.DataFrame:
+    """The rows of one panel; a key that the frame lacks does not select."""
+    import polars as pl
+
+    for key, value in zip(keys, panel, strict=True):
+        if key in frame.columns:
+            frame = frame.filter(pl.col(key) == pl.lit(value))
+    return frame
+
+
+def _steps(forecast: pl.DataFrame, keys: Sequence[str]) -> int:
+    """The longest forecast of one panel."""
+    return max(forecast.group_by(keys).len()["len"].to_list(), default=0) if keys else forecast.height
+
+
+def _figure(width: float, height: float) -> Figure:
+    """A figure without pyplot: no global state, no display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=110)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _tidy(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", lw=0.4, color="#d5d8dc")
+    axes.set_axisbelow(True)
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = axes.xaxis.get_major_locator()
+    if isinstance(locator, AutoDateLocator):  # the axis holds times
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path

@@ -1,0 +1,228 @@
+"""The MLflow tracker: one run per checkpoint directory, nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from mlflow import MlflowClient
+
+from streamgp.errors import CheckpointError, ServiceError, UsageError
+from streamgp_pipelines.adapters import _mlflow_run
+from streamgp_pipelines.adapters._mlflow_metrics import BATCH, SPILL, MetricBuffer
+from streamgp_pipelines.adapters._mlflow_store import open_store, sqlite_file, store_uri
+from streamgp_pipelines.adapters.mlflow import MlflowTracker, mlflow_tracker
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One SQLite store for this file: creating one takes seconds."""
+    uri = store_uri(f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}")
+    open_store(uri)
+    return uri
+
+
+def points(uri: str, run_id: str, key: str) -> list[tuple[int, int, float]]:
+    history = MlflowClient(uri).get_metric_history(run_id, key)
+    return sorted((point.step, point.timestamp, point.value) for point in history)
+
+
+def test_a_run_holds_what_was_logged(uri: str, tmp_path: Path) -> None:
+    tracker = mlflow_tracker(uri, "logged", "a name")(tmp_path / "checkpoint")
+    tracker.params({"model": "svdgp", "set": {"basis": 64}, "target": ["a", "b"], "note": "x" * 10_000, "none": None})
+    tracker.tags({"host": "here"})
+    tracker.dataset("demand", "/data/demand", 7, pa.schema([("ds", pa.timestamp("us")), ("y", pa.float64())]))
+    for step in range(0, 300, 100):
+        tracker.metrics({"rmse": 0.5 + step, "coverage/95": 0.95, "bad": math.nan, "odd(y)": 1.0}, step)
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"png")
+    tracker.artifact(picture, "plots")
+    tracker.finish("FINISHED")
+
+    client = MlflowClient(uri)
+    run = client.get_run(tracker.run_id)
+    assert run.info.status == "FINISHED" and run.info.run_name == "a name"
+    assert run.data.params["set.basis"] == "64" and run.data.params["target"] == "a,b"
+    assert len(run.data.params["note"]) == 6000 and run.data.params["none"] == ""
+    assert run.data.tags["host"] == "here" and run.data.tags["table_version"] == "7"
+    (dataset,) = run.inputs.dataset_inputs
+    assert dataset.dataset.name == "demand" and json.loads(dataset.dataset.source)["delta_table_version"] == 7
+    started = run.info.start_time
+    expected = [(0, started, 0.5), (100, started + 100, 100.5), (200, started + 200, 200.5)]
+    assert points(uri, tracker.run_id, "rmse") == expected
+    assert set(run.data.metrics) == {"rmse", "coverage/95", "odd_y_"}
+    assert [entry.path for entry in client.list_artifacts(tracker.run_id, "plots")] == ["plots/picture.png"]
+
+
+def test_a_restart_continues_the_run_and_a_replay_adds_nothing(uri: str, tmp_path: Path) -> None:
+    first = MlflowTracker(tmp_path, uri, "restart")
+    first.params({"seed": 1, "max_rows": 400})
+    for step in range(5):
+        first.metrics({"rmse": 1.0 / (step + 1), "seconds": time.perf_counter()}, step)
+    first.flush()
+    before = points(uri, first.run_id, "seconds")
+
+    second = MlflowTracker(tmp_path, uri, "restart")  # as after a kill: replays from step 2 on
+    second.params({"seed": 1, "max_rows": 800})
+    for step in range(2, 8):
+        second.metrics({"rmse": 1.0 / (step + 1), "seconds": time.perf_counter()}, step)
+    second.finish("FINISHED")
+
+    assert second.run_id == first.run_id
+    assert [step for step, _, _ in points(uri, second.run_id, "rmse")] == list(range(8))
+    assert points(uri, second.run_id, "seconds")[:5] == before
+    run = MlflowClient(uri).get_run(second.run_id)
+    assert run.data.params["max_rows"] == "400" and run.data.tags["resumed.max_rows"] == "800"
+    assert "resumed.seed" not in run.data.tags
+
+
+def test_a_kill_between_creating_the_run_and_noting_it_leaves_one_run(uri: str, tmp_path: Path) -> None:
+    tracker = MlflowTracker(tmp_path, uri, "noted")
+    stored = json.loads((tmp_path / _mlflow_run.FILE).read_text())
+    (tmp_path / _mlflow_run.FILE).write_text(json.dumps(stored | {"run_id": ""}))
+    assert MlflowTracker(tmp_path, uri, "noted").run_id == tracker.run_id
+
+
+def test_a_finished_run_goes_on_and_another_experiment_begins_a_new_one(uri: str, tmp_path: Path) -> None:
+    first = MlflowTracker(tmp_path, uri, "one")
+    first.finish("KILLED")
+    again = MlflowTracker(tmp_path, uri, "one")
+    assert again.run_id == first.run_id
+    assert MlflowClient(uri).get_run(again.run_id).info.status == "RUNNING"
+    other = MlflowTracker(tmp_path, uri, "two")
+    assert other.run_id != first.run_id
+
+
+def test_a_damaged_identity_is_refused(uri: str, tmp_path: Path) -> None:
+    (tmp_path / _mlflow_run.FILE).write_text("{")
+    with pytest.raises(CheckpointError, match=r"run\.json is damaged"):
+        MlflowTracker(tmp_path, uri, "damaged")
+
+
+class Store:
+    """Takes metrics, or refuses them."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, int]] = []
+        self.down = False
+
+    def send(self, metrics: list) -> None:
+        assert len(metrics) <= BATCH
+        if self.down:
+            raise ConnectionError("refused")
+        self.taken += [(metric.key, metric.step) for metric in metrics]
+
+
+def test_metrics_survive_an_outage_and_a_kill_during_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store()
+    buffer = MetricBuffer(store.send, tmp_path, 0, {})
+    buffer.add({"a": 1.0}, 0)
+    assert buffer.flush()
+    store.down = True
+    buffer.add({"a": 2.0}, 1)
+    assert not buffer.flush() and (tmp_path / SPILL).exists()
+    buffer.add({"a": 3.0}, 2)
+    assert not buffer.flush()  # does not ask again at once, but keeps the new point as well
+    assert sum("kept and sent later" in record.message for record in caplog.records) == 1
+
+    store.down = False
+    after = MetricBuffer(store.send, tmp_path, 0, {"a": 0})  # the process was killed here
+    after.add({"a": 3.0}, 3)
+    assert after.flush(now=True)
+    assert store.taken == [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
+    assert not (tmp_path / SPILL).exists() and after.waiting == 0
+
+
+def test_metrics_are_sent_in_batches(tmp_path: Path) -> None:
+    store = Store()
+    buffer = MetricBuffer(store.send, tmp_path, 0, {})
+    for step in range(2 * BATCH // 10 + 1):
+        buffer.add({f"k{index}": 1.0 for index in range(10)}, step)
+    assert len(store.taken) >= 2 * BATCH > 0 and buffer.waiting <= 10
+
+
+def test_a_failing_store_does_not_stop_a_run(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = MlflowTracker(tmp_path, uri, "outage")
+    monkeypatch.setattr("streamgp_pipelines.adapters.mlflow._RETRY_SECONDS", (0.0,))
+    real = tracker._client
+
+    class Gone:
+        def __getattr__(self, name: str) -> Callable:
+            def fail(*_: object, **__: object) -> None:
+                raise ConnectionError("gone")
+
+            return fail
+
+    tracker._client = Gone()  # type: ignore[assignment]
+    tracker.params({"a": 1})
+    tracker.metrics({"rmse": 1.0}, 10)
+    tracker.flush()
+    tracker.finish("FINISHED")
+    assert "did not take: 1 metrics (kept in unsent_metrics.json), parameters, the end of the run" in caplog.text
+    tracker._client = real
+    tracker.finish("FINISHED")
+    run = MlflowClient(uri).get_run(tracker.run_id)
+    assert run.data.params == {"a": "1"} and run.data.metrics == {"rmse": 1.0} and run.info.status == "FINISHED"
+
+
+@pytest.mark.parametrize("bad", ["file:/tmp/runs", "ftp://host/x", "mlruns", "sqlite:", "nothing://"])
+def test_a_store_that_mlflow_does_not_have_is_a_usage_error(bad: str) -> None:
+    with pytest.raises(UsageError, match="is not a tracking store"):
+        store_uri(bad)
+
+
+def test_the_store_in_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert store_uri() == f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    assert store_uri() == "http://127.0.0.1:1"
+    assert store_uri("sqlite:///x.db") == f"sqlite:///{tmp_path}/x.db"
+    assert sqlite_file("http://127.0.0.1:1") is None
+
+
+def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(ServiceError, match="does not answer") as caught:
+        open_store("http://127.0.0.1:9")
+    assert caught.value.exit_code == 5 and "check that the server runs" in caught.value.hint
+
+
+def test_a_file_that_is_no_store_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "notes.db"
+    file.write_text("these are not tables" * 100)
+    with pytest.raises(ServiceError, match=r"notes\.db does not answer"):
+        open_store(f"sqlite:///{file}")
+    assert file.read_text().startswith("these are not tables")
+
+
+def test_a_kill_while_the_store_is_created_leaves_nothing_behind_that_is_refused(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    code = f"from streamgp_pipelines.adapters._mlflow_store import open_store; open_store({uri!r})"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    until = time.monotonic() + 60
+    while not list(tmp_path.glob(".mlflow.db.*.tmp")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "mlflow.db").exists()
+    open_store(uri)
+    assert MlflowClient(uri).search_experiments()
+    assert not list(tmp_path.glob(".mlflow.db.*"))
