@@ -1,0 +1,126 @@
+"""From an Arrow batch to arrays: series codes, times and values, with the columns checked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgp.errors import DataError, SchemaError
+from streamgp.streaming.calendar import Floats, Ints
+
+
+class Rows(NamedTuple):
+    """B rows. code: (B,) series; ds: (B,) ns or the clock's own integers; values: (B, C), NaN is missing."""
+
+    code: Ints
+    ds: Ints
+    values: Floats
+
+
+class Names:
+    """Series names <-> codes, in order of first appearance.
+
+    Example:
+        >>> names = Names()
+        >>> names.codes(pa.array(["b", "a", "b"])).tolist(), names.all
+        ([0, 1, 0], ['b', 'a'])
+    """
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self._code: dict[str, int] = {}
+
+    def codes(self, column: pa.Array[Any], grow: bool = True) -> Ints:
+        """(B,) codes; new names are appended when `grow`, else -1. Python runs once a distinct name, not a row."""
+        plain = column.cast(column.type.value_type) if isinstance(column.type, pa.DictionaryType) else column
+        encoded = plain.dictionary_encode()
+        order = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        used, first, inverse = np.unique(order, return_index=True, return_inverse=True)
+        table = np.empty(len(used), np.int64)
+        for at in np.argsort(first):  # in order of first appearance
+            table[at] = self._add(str(encoded.dictionary[int(used[at])]), grow)
+        return table[inverse]
+
+    def _add(self, name: str, grow: bool) -> int:
+        code = self._code.get(name, -1)
+        if code < 0 and grow:
+            code = self._code[name] = len(self.all)
+            self.all.append(name)
+        return code
+
+    def read(self, rows: pa.RecordBatch, name: str, grow: bool = True) -> Ints:
+        """Codes of the series column `name`.
+
+        Raises:
+            SchemaError: there is no such column.
+            DataError: a row has no series.
+        """
+        array = column(rows, name)
+        if array.null_count:
+            raise DataError(f"{array.null_count} rows have no value in the series column {name!r}", hint="ingest anew")
+        return self.codes(array, grow)
+
+    def restore(self, names: list[str]) -> None:
+        self.all = list(names)
+        self._code = {name: code for code, name in enumerate(names)}
+
+
+def column(rows: pa.RecordBatch, name: str) -> pa.Array[Any]:
+    """A column by name.
+
+    Raises:
+        SchemaError: there is none.
+    """
+    at = rows.schema.get_field_index(name)
+    if at < 0:
+        raise SchemaError(f"there is no column {name!r}", hint=f"the columns are {', '.join(rows.schema.names)}")
+    return rows.column(at)
+
+
+def times(rows: pa.RecordBatch, name: str) -> Ints:
+    """The time column as int64: nanoseconds since the epoch, or an integer clock as it is.
+
+    Raises:
+        SchemaError: the column is neither a time nor an integer.
+        DataError: a row has no time, or one outside 1677 to 2262.
+    """
+    array = column(rows, name)
+    if array.null_count:
+        raise DataError(f"{array.null_count} rows have no value in the time column {name!r}", hint="ingest it anew")
+    kind = array.type
+    try:
+        if pa.types.is_timestamp(kind):
+            array = array.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
+        elif pa.types.is_date(kind):
+            array = array.cast(pa.timestamp("ns")).cast(pa.int64())
+        elif pa.types.is_integer(kind):
+            array = array.cast(pa.int64())
+        else:
+            raise SchemaError(f"column {name!r} holds {kind}, not times", hint="name the time column with --time")
+    except pa.ArrowInvalid as error:
+        raise DataError(f"column {name!r}: {error}", hint="times must lie between 1677 and 2262") from None
+    return np.asarray(array.to_numpy(zero_copy_only=False), np.int64)
+
+
+def numbers(rows: pa.RecordBatch, names: tuple[str, ...]) -> Floats:
+    """The columns as (B, C) float64; null, NaN and infinity are NaN.
+
+    Raises:
+        SchemaError: a column is missing or does not hold numbers.
+    """
+    out = np.empty((rows.num_rows, len(names)))
+    for at, name in enumerate(names):
+        array = column(rows, name)
+        kind = array.type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _decimal(kind)):
+            raise SchemaError(f"column {name!r} holds {kind}, not numbers", hint="name numeric columns only")
+        out[:, at] = pc.cast(array, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    out[~np.isfinite(out)] = np.nan
+    return out
+
+
+def _decimal(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind))

@@ -1,0 +1,111 @@
+"""What windows are made of, and what they hand out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from streamgp.base import Inputs, Shape
+from streamgp.errors import UsageError
+from streamgp.streaming import calendar
+
+
+class Asks(NamedTuple):
+    """Questions. series: (N,) codes; origin: (N,) step of the row asked at; position: (N,) its place in the stream
+    from 0; cutoff: (N,) its time, ns (its step where there is no clock); ds: (N, H) the times asked about; x: windows.
+
+    Without lags the question is about the row itself, so that origin is one step less than the row's own.
+    """
+
+    series: Tensor
+    origin: Tensor
+    position: Tensor
+    cutoff: Tensor
+    ds: Tensor
+    x: Inputs
+
+
+class Answers(NamedTuple):
+    """Truths. series, step, position, ds: (R,) as in Asks; y: (R, O), NaN is missing; seasonal: (R, O) the targets one
+    season before (one step, without a season), NaN where not known."""
+
+    series: Tensor
+    step: Tensor
+    position: Tensor
+    ds: Tensor
+    y: Tensor
+    seasonal: Tensor
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """What windows are made of.
+
+    Attributes:
+        targets, inputs, known: columns; a known column need not be named among the inputs.
+        calendar: whether the calendar of the target times is looked at.
+        lags: rows looked back on; 0 is regression on the inputs of the row itself.
+        horizon: H, steps ahead.
+        season: steps in a season; 1 is none.
+        gaps: "reset": ask only where every value of a window is there. "mask": the targets' present values, their
+            seasonal references and the future must be there, other lags may be NaN.
+        time: the time column; None where rows have no clock.
+        series: the series column; None where there is one series.
+        every_ns: the interval of the rows, ns (or in units of an integer clock); None counts rows.
+        zone: an IANA name, for the calendar; None is UTC.
+
+    Raises:
+        UsageError: the parts do not fit each other.
+    """
+
+    targets: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    calendar: bool = False
+    lags: int = 24
+    horizon: int = 1
+    season: int = 1
+    gaps: Literal["reset", "mask"] = "reset"
+    time: str | None = None
+    series: str | None = None
+    every_ns: int | None = None
+    zone: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.targets:
+            raise UsageError("no target was named", hint="name one with --target COLUMN")
+        if len(set(self.columns)) < len(self.columns):
+            raise UsageError("a column is named twice, or is target and input", hint="targets' own lags are always in")
+        if self.lags == 0 and (self.horizon != 1 or self.season != 1):
+            raise UsageError("without lags there is neither horizon nor season", hint="use --lags 1 or more")
+        if self.lags == 0 and not (self.columns[len(self.targets) :] or self.calendar):
+            raise UsageError("without lags a model needs inputs", hint="name them with --inputs 'a,b*'")
+        if min(self.lags, self.horizon - 1, self.season - 1) < 0:
+            raise UsageError("lags, horizon or season is too small", hint="lags ≥ 0, horizon ≥ 1, season ≥ 1")
+        if self.calendar and self.time is None:
+            raise UsageError("the calendar needs a clock", hint="leave --calendar out, or name the time column")
+        if self.every_ns is not None and (self.time is None or self.every_ns <= 0):
+            raise UsageError("an interval needs a clock and must be positive", hint="name the time column at ingest")
+        calendar.check(self.zone)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Targets, inputs that are not known, known inputs: the order of the channels."""
+        return (*self.targets, *(name for name in self.inputs if name not in self.known), *self.known)
+
+    @property
+    def shape(self) -> Shape:
+        """What a model is built for."""
+        seasonal = tuple(f"season({name})" for name in self.targets) if self.season > 1 else ()
+        clock = calendar.channels(self.every_ns) if self.calendar else ()
+        future = self.known if self.lags else self.columns[len(self.targets) :]
+        return Shape(
+            targets=self.targets,
+            horizon=self.horizon,
+            lags=self.lags,
+            past=(*self.columns, *seasonal),
+            future=(*seasonal, *future, *clock),
+            season=self.season,
+        )

@@ -1,0 +1,117 @@
+"""The rows that windows can still look at, found by (series, step) without sorting or searching.
+
+A ring a series holds what was read before; a small table over the rows of the present micro-batch holds what has
+just been read. Memory is series · capacity; a look-up costs the same however many rows were read.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamgp.streaming.calendar import Bools, Floats, Ints
+
+NEVER = np.int64(-(2**62))
+
+
+class Ring:
+    """The last `capacity` steps of every series; slot = step mod capacity, valid iff it holds that step.
+
+    Args:
+        capacity: steps kept.
+        channels: C values a row.
+    """
+
+    def __init__(self, capacity: int, channels: int) -> None:
+        self.capacity, self.channels, self.series = capacity, channels, 0
+        self.step = np.empty((0, capacity), np.int64)
+        self.ds = np.empty((0, capacity), np.int64)
+        self.values = np.empty((0, capacity, channels))
+
+    def reserve(self, series: int) -> None:
+        """Make room for `series` series; the room doubles, so that a new series costs nothing on the whole."""
+        self.series = max(self.series, series)
+        if series <= len(self.step):
+            return
+        more = max(series, 2 * len(self.step)) - len(self.step)
+        self.step = np.concatenate([self.step, np.full((more, self.capacity), NEVER)])
+        self.ds = np.concatenate([self.ds, np.zeros((more, self.capacity), np.int64)])
+        self.values = np.concatenate([self.values, np.full((more, self.capacity, self.channels), np.nan)])
+
+    def write(self, code: Ints, step: Ints, ds: Ints, values: Floats) -> None:
+        """Put rows in, increasing in step within a series; where two fall on one slot the later stays."""
+        slot = step % self.capacity
+        self.step[code, slot] = step
+        self.ds[code, slot] = ds
+        self.values[code, slot] = values
+
+    def find(self, code: Ints, step: Ints) -> Ints:
+        """Flat slots of (code, step), broadcast; -1 where the row is not there."""
+        flat = code * self.capacity + step % self.capacity
+        return np.where(self.step.reshape(-1)[flat] == step, flat, -1)
+
+
+class Timeline:
+    """The ring and, before it in time of writing, the rows of one micro-batch.
+
+    Look-ups go from a row of the batch (or a waiting row of the ring) to a row some steps off. The batch's rows are
+    laid on a line where steps of a series lie side by side, jumps longer than `reach` cut to it, and series a
+    `reach` apart: a table over this line gives the row of the batch at a step, or -1.
+
+    Args:
+        ring: what was read before.
+        code, step, ds, values: the B new rows, sorted by (series, step), no two alike.
+        back, front: the farthest that look-ups go back and ahead, steps.
+    """
+
+    def __init__(self, ring: Ring, code: Ints, step: Ints, ds: Ints, values: Floats, back: int, front: int) -> None:
+        self.ring, self.code, self.step, self.ds, self.values = ring, code, step, ds, values
+        self.front = front
+        reach = back + front + 1
+        self.place = np.empty(len(code), np.int64)  # (B,) of each row on the line
+        if len(code):
+            jump = np.where(np.diff(code) != 0, reach, np.minimum(np.diff(step), reach))
+            self.place[0] = reach
+            np.cumsum(jump, out=self.place[1:])
+            self.place[1:] += reach
+        self.table = np.full((int(self.place[-1]) + front + 1) if len(code) else 1, -1, np.int64)
+        if len(code):
+            self.table[self.place] = np.arange(len(code))
+
+    def places(self, code: Ints, step: Ints) -> Ints:
+        """Where rows of the ring stand on the line: before the first new row of their series, or -1 (nowhere near)."""
+        if not len(self.code):
+            return np.full(len(code), -1, np.int64)
+        first = np.searchsorted(self.code, code)
+        first[first == len(self.code)] = 0
+        near = (self.code[first] == code) & (self.step[first] - step <= self.front)
+        return np.where(near, self.place[first] - (self.step[first] - step), -1)
+
+    def behind(self, code: Ints, place: Ints, steps: int) -> Ints:
+        """The first new row of the series `steps` or more behind the rows at `place`, (N,); -1 where there is none."""
+        if not len(self.code):
+            return np.full(len(code), -1, np.int64)
+        first = np.searchsorted(self.code, code)
+        at = np.where(place >= 0, np.searchsorted(self.place, place + steps), first)
+        inside = np.minimum(at, len(self.code) - 1)
+        return np.where((at < len(self.code)) & (self.code[inside] == code), inside, -1)
+
+    def _find(self, code: Ints, step: Ints, place: Ints, off: Ints) -> tuple[Ints, Ints]:
+        """(N,), (J,) -> (N, J) rows of the batch, and slots of the ring; -1 where it is not there."""
+        at = place[:, None] + off
+        new = np.where(place[:, None] >= 0, self.table[np.where(place[:, None] >= 0, at, 0)], -1)
+        return new, self.ring.find(code[:, None], step[:, None] + off)
+
+    def look(self, code: Ints, step: Ints, place: Ints, off: Ints, channels: slice) -> Floats:
+        """Values of `channels` at the steps `step` + `off`, (N, J, c); NaN where there is no row."""
+        new, old = self._find(code, step, place, off)
+        out = self.ring.values.reshape(-1, self.ring.channels)[:, channels][old]
+        out[old < 0] = np.nan
+        hit = new >= 0
+        out[hit] = self.values[:, channels][new[hit]]
+        return np.asarray(out)
+
+    def when(self, code: Ints, step: Ints, place: Ints, off: Ints) -> tuple[Ints, Bools]:
+        """Times at the steps `step` + `off`, (N, J), and whether there is a row."""
+        new, old = self._find(code, step, place, off)
+        ds = np.where(new >= 0, self.ds[new] if len(self.ds) else 0, self.ring.ds.reshape(-1)[old])
+        return ds, (new >= 0) | (old >= 0)

@@ -1,0 +1,253 @@
+"""Checkpoints: everything that the next row depends on, on disk, whole or not at all.
+
+A checkpoint is a directory named after the rows seen. It holds `tensors.safetensors` and `state.json`; the JSON holds
+the format version, the SHA-256 of the tensor file and of its own body. It is written under a temporary name, synced
+to the disk and renamed, so that a kill at any moment leaves the older ones or the new one. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from streamgp.base import Json, Stateful
+from streamgp.errors import CheckpointError, ServiceError
+
+FORMAT = 1
+_NAME = re.compile(r"(\d{12})(?:-(\d+))?")
+_TEMPORARY = ".tmp-"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a checkpoint holds.
+
+    Attributes:
+        path: its directory.
+        rows: rows of the stream that it has seen.
+        manifest: what the writer said about it.
+        tensors, rest: the state of every part, by the part's name.
+        warning: why a newer checkpoint was passed over, or "".
+    """
+
+    path: Path
+    rows: int
+    manifest: dict[str, Json]
+    tensors: dict[str, dict[str, Tensor]]
+    rest: dict[str, dict[str, Json]]
+    warning: str = ""
+
+    def restore(self, parts: Mapping[str, Stateful]) -> None:
+        """Bring every part back to its state.
+
+        Raises:
+            CheckpointError: a part is not in the checkpoint, or does not fit it.
+        """
+        for name, part in parts.items():
+            if name not in self.rest:
+                raise CheckpointError(f"{self.path} holds no {name!r}", hint="start with --fresh")
+            try:
+                part.restore(self.tensors.get(name, {}), self.rest[name])
+            except (KeyError, RuntimeError, ValueError, TypeError) as error:
+                message = f"{name!r} in {self.path} does not fit: {type(error).__name__}: {error}"
+                raise CheckpointError(message, hint="another version wrote it; start with --fresh") from error
+
+
+def write(
+    directory: Path, rows: int, parts: Mapping[str, Stateful], manifest: Mapping[str, Json], keep: int = 3
+) -> Path:
+    """Write the state of all parts, and let go of all but the newest `keep` checkpoints.
+
+    Args:
+        directory: the checkpoints' home; made where it is not there.
+        rows: rows of the stream seen; the newest checkpoint is the one with the most.
+        parts: by name; a name has no "/".
+        manifest: what else the reader should know: the fingerprint, the offset.
+        keep: how many stay.
+
+    Returns:
+        the directory of the new checkpoint.
+
+    Raises:
+        ServiceError: the disk refused (full, read-only); the older checkpoints are untouched.
+
+    Example:
+        >>> import tempfile, torch
+        >>> class Counter:
+        ...     count = 0
+        ...     def state(self): return {"twice": torch.tensor([2 * self.count])}, {"count": self.count}
+        ...     def restore(self, tensors, rest): self.count = rest["count"]
+        >>> one, two = Counter(), Counter()
+        >>> one.count = 7
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     _ = write(Path(home), 100, {"counter": one}, {"seed": 0})
+        ...     saved = read(Path(home))
+        >>> saved.restore({"counter": two})
+        >>> saved.rows, saved.manifest, saved.tensors["counter"]["twice"].item(), two.count
+        (100, {'seed': 0}, 14, 7)
+    """
+    tensors: dict[str, Tensor] = {}
+    rest: dict[str, Json] = {}
+    for name, part in parts.items():
+        own, rest_of = part.state()
+        tensors |= {f"{name}/{key}": tensor.detach().cpu().clone().contiguous() for key, tensor in own.items()}
+        rest[name] = rest_of
+    data = save(tensors)
+    body = {"rows": rows, "manifest": dict(manifest), "rest": rest, "tensors_sha256": hashlib.sha256(data).hexdigest()}
+    text = json.dumps({"format": FORMAT, "sha256": _digest(body), "body": body})
+    scratch = directory / f"{_TEMPORARY}{os.getpid()}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _sweep(directory)
+        scratch.mkdir()
+        _store(scratch / "tensors.safetensors", data)
+        _store(scratch / "state.json", text.encode())
+        _sync(scratch)
+        final = _free_name(directory, rows)
+        os.rename(scratch, final)
+        _sync(directory)
+        for old in _all(directory)[keep:]:
+            _remove(old)
+    except OSError as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        message = f"the checkpoint in {directory} could not be written: {error.strerror or error}"
+        raise ServiceError(message, hint="is there room on the disk, and may you write there?") from error
+    return final
+
+
+def read(directory: Path) -> Saved:
+    """The newest checkpoint that is whole.
+
+    Raises:
+        CheckpointError: there is none, or all are damaged, or another version of the format wrote them.
+    """
+    problems: list[str] = []
+    for path in _all(directory):
+        try:
+            return _read(path, "; ".join(problems))
+        except CheckpointError as error:
+            problems.append(error.message)
+    if problems:
+        raise CheckpointError("; ".join(problems), hint="restore a copy, or start with --fresh")
+    raise CheckpointError(f"there is no checkpoint in {directory}", hint="streamgp train --checkpoint DIR writes one")
+
+
+def exists(directory: Path) -> bool:
+    """Whether there is a checkpoint, whole or not."""
+    return bool(_all(directory))
+
+
+def check_fingerprint(saved: Mapping[str, Json], wanted: Mapping[str, Json]) -> None:
+    """Compare the options that shaped a checkpoint with those of this run.
+
+    Raises:
+        CheckpointError: some differ; the message names each with both values.
+
+    Example:
+        >>> check_fingerprint({"lags": 24, "seed": 0}, {"lags": 48, "seed": 0})
+        Traceback (most recent call last):
+        streamgp.errors.CheckpointError: the checkpoint was made with other options: lags 24, now 48
+    """
+    names = [*wanted, *(name for name in saved if name not in wanted)]
+    differ = [
+        f"{name} {_show(saved, name)}, now {_show(wanted, name)}"
+        for name in names
+        if name not in saved or name not in wanted or _canonical(saved[name]) != _canonical(wanted[name])
+    ]
+    if differ:
+        message = f"the checkpoint was made with other options: {'; '.join(differ)}"
+        raise CheckpointError(message, hint="use the options it was made with, another --checkpoint, or --fresh")
+
+
+def _show(options: Mapping[str, Json], name: str) -> str:
+    return json.dumps(options[name]) if name in options else "not given"
+
+
+def _canonical(value: Json) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path, warning: str) -> Saved:
+    try:
+        text, data = (path / "state.json").read_bytes(), (path / "tensors.safetensors").read_bytes()
+        whole = json.loads(text)
+        version = whole["format"]
+        if version != FORMAT:
+            message = f"{path} has format {version}; this version reads {FORMAT}"
+            raise CheckpointError(message, hint="use the version of streamgp that wrote it")
+        body = whole["body"]
+        if whole["sha256"] != _digest(body) or body["tensors_sha256"] != hashlib.sha256(data).hexdigest():
+            raise CheckpointError(f"{path} is damaged: its checksum is wrong")
+        flat = load(data)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in flat.items():
+        part, key = name.split("/", 1)
+        tensors.setdefault(part, {})[key] = tensor
+    rest = cast("dict[str, dict[str, Json]]", body["rest"])
+    return Saved(path, body["rows"], body["manifest"], tensors, rest, warning)
+
+
+def _order(path: Path) -> tuple[int, int]:
+    """Rows, and the number of times that a checkpoint was written at these rows before."""
+    match = _NAME.fullmatch(path.name)
+    return (int(match[1]), int(match[2] or 0)) if match else (-1, -1)
+
+
+def _all(directory: Path) -> list[Path]:
+    """Checkpoints, newest first."""
+    if not directory.is_dir():
+        return []
+    found = [path for path in directory.iterdir() if _NAME.fullmatch(path.name)]
+    return sorted(found, key=_order, reverse=True)
+
+
+def _free_name(directory: Path, rows: int) -> Path:
+    """A name for a checkpoint at `rows`; a second one at the same rows takes a suffix and counts as newer."""
+    serials = [_order(path)[1] for path in _all(directory) if _order(path)[0] == rows]
+    return directory / (f"{rows:012d}-{max(serials) + 1}" if serials else f"{rows:012d}")
+
+
+def _sweep(directory: Path) -> None:
+    """Remove what a killed writer left behind."""
+    for path in directory.iterdir():
+        if path.name.startswith(_TEMPORARY):
+            shutil.rmtree(path)
+
+
+def _remove(path: Path) -> None:
+    """Let go of a checkpoint: it loses its name first, so that it is never seen half removed."""
+    doomed = path.with_name(f"{_TEMPORARY}{path.name}")
+    os.rename(path, doomed)
+    shutil.rmtree(doomed)
+
+
+def _store(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,178 @@
+"""The ledger: forecasts as they were issued, kept until the truth of each step has arrived.
+
+A question stays open from its origin until its last step is due; at any time there are at most series · horizon of
+them and those of one micro-batch. Memory is open questions · (parameters + levels) · T. Learning from a window
+waits for its last step too, so that its inputs are kept here as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from streamgp.base import Due, Inputs, Json, Predictive, Shape
+from streamgp.streaming.calendar import Floats, Ints
+from streamgp.streaming.windows import Answers, Asks
+
+_KEYS = ("series", "origin", "position", "cutoff", "serial")
+
+
+class Ledger:
+    """Open questions, found by (series, origin); Stateful.
+
+    Args:
+        shape: what the model is built for.
+        levels: K of them; only their number matters here.
+        family: the class of the distributions.
+
+    Example:
+        >>> from streamgp.predictives.gaussian import Gaussian
+        >>> import pyarrow as pa
+        >>> from streamgp.streaming.windows import Windows, WindowSpec
+        >>> windows = Windows(WindowSpec(targets=("y",), lags=1, horizon=2))
+        >>> ledger = Ledger(windows.shape, [95.0], Gaussian)
+        >>> asks, answers = windows.push(pa.record_batch({"y": [1.0, 2.0, 4.0]}))
+        >>> one = torch.ones(3, 2, dtype=torch.float64)
+        >>> ledger.add(asks, Gaussian(asks.x.past[:, 0].expand(3, 2), one, one), torch.ones(1, 2))
+        >>> due = ledger.pop(answers)
+        >>> due.y.tolist(), due.column.tolist(), due.predictive.mean[:, 0].tolist()
+        ([2.0, 4.0, 4.0], [0, 0, 1], [1.0, 2.0, 1.0])
+        >>> due.target.tolist(), ledger.open
+        ([[2.0, 4.0]], 2)
+    """
+
+    def __init__(self, shape: Shape, levels: Sequence[float], family: type[Predictive]) -> None:
+        self.shape, self.levels, self.family = shape, len(levels), family
+        self._serial = 0  # questions so far
+        self._newest = np.zeros(0, np.int64)  # (S,) last answered step
+        self._keys = np.zeros((len(_KEYS), 0), np.int64)  # (5, G) of the G open questions, oldest first
+        self._slot = np.zeros(0, np.int64)  # (G,) where their numbers are
+        self._free = np.zeros(0, np.int64)  # slots without a question
+        self._parameters = np.zeros((0, 0, shape.columns))  # (slots, P, T)
+        self._factors = np.zeros((0, self.levels, shape.columns))  # (slots, K, T)
+        self._target = np.zeros((0, shape.columns))  # (slots, T) truths so far
+        self._past = np.zeros((0, shape.lags, len(shape.past)))  # (slots, L, D)
+        self._future = np.zeros((0, shape.horizon, len(shape.future)))  # (slots, H, F)
+
+    @property
+    def open(self) -> int:
+        """Questions whose last step is not due yet."""
+        return len(self._slot)
+
+    def add(self, asks: Asks, predictive: Predictive, factors: Tensor) -> None:
+        """Store what is issued now. predictive: (N, T); factors: (K, T), the calibration as at this moment."""
+        count = len(asks.origin)
+        if not count:
+            return
+        issued = predictive.parameters().detach().to("cpu", torch.float64)  # (P, N, T)
+        self._reserve(count, len(issued))
+        slot, self._free = self._free[:count], self._free[count:]
+        serial = self._serial + np.arange(count)
+        self._serial += count
+        keys = [part.numpy() for part in (asks.series, asks.origin, asks.position, asks.cutoff)]
+        self._keys = np.concatenate([self._keys, np.stack([*keys, serial])], 1)
+        self._slot = np.concatenate([self._slot, slot])
+        self._parameters[slot] = issued.numpy().transpose(1, 0, 2)
+        self._factors[slot] = factors.numpy()
+        self._target[slot] = np.nan
+        self._past[slot], self._future[slot] = asks.x.past.cpu().numpy(), asks.x.future.cpu().numpy()
+
+    def pop(self, answers: Answers) -> Due:
+        """Match truths to the open questions, and let go of the questions whose last step is due.
+
+        A question whose last step was jumped over by a gap leaves with NaN in its place. A question without any
+        truth leaves without a trace.
+        """
+        series, step, y = answers.series.numpy(), answers.step.numpy(), answers.y.numpy()
+        row, ahead, at = self._match(series, step)  # pairs of an answer and an open question, and the step between
+        outputs, horizon = self.shape.outputs, self.shape.horizon
+        column = (np.arange(outputs) * horizon + ahead[:, None]).reshape(-1)  # (pairs · O,)
+        truth = y[row].reshape(-1)
+        row, at = np.repeat(row, outputs), np.repeat(at, outputs)
+        known = ~np.isnan(truth)
+        row, at, column, truth = row[known], at[known], column[known], truth[known]
+        slot = self._slot[at]
+        self._target[slot, column] = truth
+        parameters = self._parameters[slot, :, column].T  # (P, R)
+        factors = self._factors[slot, :, column].T  # (K, R)
+        _, _, position, cutoff, _ = self._keys[:, at]
+        done = self._close(series, step)
+        return Due(
+            series=torch.from_numpy(series[row]),
+            position=torch.from_numpy(position),
+            cutoff=torch.from_numpy(cutoff),
+            ds=torch.from_numpy(answers.ds.numpy()[row]),
+            column=torch.from_numpy(column),
+            y=torch.from_numpy(truth),
+            predictive=self.family.from_parameters(torch.from_numpy(np.ascontiguousarray(parameters)[..., None])),
+            factors=torch.from_numpy(np.ascontiguousarray(factors)),
+            x=Inputs(torch.from_numpy(self._past[done]), torch.from_numpy(self._future[done])),
+            target=torch.from_numpy(self._target[done]),
+        )
+
+    def _match(self, series: Ints, step: Ints) -> tuple[Ints, Ints, Ints]:
+        """Pairs (answer, steps ahead − 1, index of the open question), by answer and then by step ahead."""
+        if not self.open or not len(step):
+            none = np.zeros(0, np.int64)
+            return none, none, none
+        held, origin = self._keys[0], self._keys[1]
+        by = np.lexsort((origin, held))
+        low = origin.min() - 1  # steps are small beside it: keys cannot overflow for 2^31 series of 2^31 steps
+        span = max(int(origin.max()), int(step.max())) - int(low) + 1
+        keys = held[by] * span + origin[by] - low
+        wanted = (series * span + step - low)[:, None] - np.arange(1, self.shape.horizon + 1)
+        wanted[(step[:, None] - np.arange(1, self.shape.horizon + 1)) < low] = -1
+        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        row, ahead = np.nonzero(keys[place] == wanted)
+        return row, ahead, by[place[row, ahead]]
+
+    def _close(self, series: Ints, step: Ints) -> Ints:
+        """Let go of the questions whose last step is due; the slots of those with a truth, oldest first."""
+        grown = int(series.max()) + 1 - len(self._newest) if len(series) else 0
+        if grown > 0:
+            self._newest = np.concatenate([self._newest, np.full(max(grown, len(self._newest)), -1)])
+        np.maximum.at(self._newest, series, step)
+        if not self.open:
+            return self._slot
+        held, origin = self._keys[0], self._keys[1]
+        newest = self._newest[np.minimum(held, len(self._newest) - 1)] if len(self._newest) else origin
+        over = (origin + self.shape.horizon <= newest) & (held < len(self._newest))
+        slot = self._slot[over]
+        self._free = np.concatenate([self._free, slot])
+        self._keys, self._slot = self._keys[:, ~over], self._slot[~over]
+        learned: Ints = slot[~np.isnan(self._target[slot]).all(1)]
+        return learned
+
+    def _reserve(self, count: int, parameters: int) -> None:
+        """At least `count` free slots; the room doubles."""
+        if count <= len(self._free):
+            return
+        used = len(self._target)
+        more = max(count - len(self._free), used)
+        self._free = np.concatenate([self._free, used + np.arange(more)])
+        self._parameters = _longer(self._parameters.reshape(used, parameters, self.shape.columns), more)
+        self._factors, self._target = _longer(self._factors, more), _longer(self._target, more)
+        self._past, self._future = _longer(self._past, more), _longer(self._future, more)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        slot = self._slot
+        arrays = {"keys": self._keys, "newest": self._newest, "parameters": self._parameters[slot]}
+        arrays |= {"factors": self._factors[slot], "target": self._target[slot]}
+        arrays |= {"past": self._past[slot], "future": self._future[slot]}
+        return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}, {"serial": self._serial}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        arrays = {name: tensor.numpy().copy() for name, tensor in tensors.items()}
+        self._serial = cast(int, rest["serial"])
+        self._keys, self._newest = arrays["keys"], arrays["newest"]
+        self._slot, self._free = np.arange(self._keys.shape[1]), np.zeros(0, np.int64)
+        self._parameters, self._factors, self._target = arrays["parameters"], arrays["factors"], arrays["target"]
+        self._past, self._future = arrays["past"], arrays["future"]
+
+
+def _longer(array: Floats, more: int) -> Floats:
+    return np.concatenate([array, np.zeros((more, *array.shape[1:]))])

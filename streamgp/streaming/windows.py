@@ -1,0 +1,304 @@
+"""From rows to questions and answers: what may be asked at each row, and what each row answers.
+
+A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. A gap is
+a jump of the step; a missing value is NaN; nothing is filled in. A row becomes *current* when it is read or, with
+known inputs, when the known values of its H next steps have been read: only then do its targets count, so that
+a forecast from an earlier row cannot have seen them. Memory is series · (lags + season + horizon) rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from streamgp.base import Inputs, Json
+from streamgp.errors import UsageError
+from streamgp.streaming import calendar
+from streamgp.streaming._future import known_ahead, regressors
+from streamgp.streaming._rows import Names, Rows, numbers, times
+from streamgp.streaming._spec import Answers, Asks, WindowSpec
+from streamgp.streaming._timeline import NEVER, Ring, Timeline
+from streamgp.streaming.calendar import Bools, Floats, Ints
+
+__all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
+
+
+class History(NamedTuple):
+    """Rows of the past, oldest first within a series. series: (R,) codes; ds: (R,); y: (R, O)."""
+
+    series: Tensor
+    ds: Tensor
+    y: Tensor
+
+
+class _Current(NamedTuple):
+    """Rows that are looked back from: (N,) each; place is where they stand on the timeline."""
+
+    code: Ints
+    step: Ints
+    ds: Ints
+    position: Ints
+    place: Ints
+
+
+class Windows:
+    """Rows in, questions and answers out; Stateful.
+
+    Args:
+        spec: what windows are made of.
+
+    Attributes:
+        names: of the series, by code; one without a series column has the target's name.
+        rows: rows read so far, dropped ones included.
+        late: rows dropped because they were not after the last row of their series.
+
+    Example:
+        >>> windows = Windows(WindowSpec(targets=("y",), lags=2, horizon=1))
+        >>> asks, answers = windows.push(pa.record_batch({"y": [1.0, 2.0, 4.0]}))
+        >>> asks.x.past[:, :, 0].tolist(), asks.origin.tolist(), answers.y[:, 0].tolist()
+        ([[1.0, 2.0], [2.0, 4.0]], [1, 2], [1.0, 2.0, 4.0])
+    """
+
+    def __init__(self, spec: WindowSpec) -> None:
+        self.spec, self.shape = spec, spec.shape
+        self.rows = self.late = 0
+        self._names = Names()
+        if spec.series is None:
+            self._names.restore(["+".join(spec.targets)])
+        outputs, channels = len(spec.targets), len(spec.columns)
+        self._targets, self._known = slice(0, outputs), slice(channels - len(spec.known), channels)
+        self._waits = spec.horizon if spec.known and spec.lags else 0
+        self._lags = np.arange(1 - spec.lags, 1)  # (L,) offsets, oldest first
+        self._ahead = np.arange(1, spec.horizon + 1)  # (H,)
+        self._season = self._ahead + -(-self._ahead // spec.season) * -spec.season  # (H,) fewest whole seasons before
+        self._back = max(spec.season, spec.lags - 1 + (spec.season if spec.season > 1 else 0))
+        self._ring = Ring(self._back + self._waits + 1, channels)
+        self._last = np.zeros((3, 0), np.int64)  # (3, S) last step, last time, first time of each series
+        self._queue = np.zeros((4, 0), np.int64)  # (4, W) code, step, time, position of rows not yet current
+
+    @property
+    def names(self) -> list[str]:
+        return self._names.all
+
+    def push(self, rows: pa.RecordBatch) -> tuple[Asks, Answers]:
+        """Read rows in the order of the stream.
+
+        Returns:
+            the questions and the truths of the rows that became current, in the order in which they did.
+
+        Raises:
+            SchemaError, DataError: a column is missing or does not hold what it must.
+        """
+        read = self._read(rows)
+        self._reserve()
+        keep, step = self._steps(read)
+        position = self.rows + keep
+        self.rows += len(read.ds)
+        self.late += len(read.ds) - len(keep)
+        code, ds, values = read.code[keep], read.ds[keep], read.values[keep]
+        timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
+        current = self._become(timeline, np.stack([code, step, ds, position]))
+        asks, answers = self._ask(current, timeline), self._answer(current, timeline)
+        self._ring.write(code, step, ds, values)
+        self._last[0, code], self._last[1, code] = step, ds
+        return asks, answers
+
+    def flush(self) -> tuple[Asks, Answers]:
+        """Make the rows current that still wait for known values: they answer, but nothing is asked at them."""
+        code, step, ds, position = self._queue[:, np.lexsort((self._queue[1], self._queue[0]))]
+        self._queue = self._queue[:, :0]
+        nowhere = np.full(len(code), -1, np.int64)
+        timeline = self._past()
+        current = _Current(code, step, ds, position, nowhere)
+        return self._ask(_Current(*(part[:0] for part in current)), timeline), self._answer(current, timeline)
+
+    def ask_last(self, future: pa.Table | None = None) -> Asks:
+        """A question at the newest row of every series, for a forecast.
+
+        A series whose newest row leaves a gap in its window is left out. Without lags, a question for every row of
+        `future`.
+
+        Args:
+            future: known inputs at the H steps behind the newest row (series, time and known columns); series that
+                it does not name are left out.
+
+        Raises:
+            UsageError: known inputs are wanted and `future` is None.
+            DataError: `future` lacks a step, or a value of it, or names an unknown series.
+        """
+        self._reserve()
+        spec, (step, ds, first) = self.spec, self._last[:, : len(self.names)]
+        if (spec.known or not spec.lags) and future is None:
+            names = ", ".join(spec.known or spec.columns[len(spec.targets) :])
+            raise UsageError(f"the future of {names} is needed", hint="give it with --future FILE")
+        if not spec.lags:
+            assert future is not None
+            code, when, inputs = regressors(spec, future, self._names)
+            rows = _Current(code, step[code] + 1, when, self.rows + np.arange(len(code)), np.full(len(code), -1))
+            return self._ask(rows, self._past(), inputs[:, None])
+        known = None
+        code = np.arange(len(step))
+        if spec.known:
+            assert future is not None
+            known, named = known_ahead(spec, future, self._names, step, ds, first)
+            code, known = code[named], known[named]
+        place = np.full(len(code), -1, np.int64)
+        return self._ask(_Current(code, step[code], ds[code], place + self.rows, place), self._past(), known)
+
+    def history(self, rows: int) -> History:
+        """The last rows of every series that are still kept, at most `rows` steps back; waiting rows among them."""
+        ring, count = self._ring, len(self.names)
+        self._reserve()
+        steps = self._last[0, :count, None] + np.arange(1 - min(rows, ring.capacity), 1)
+        slots = ring.find(np.arange(count)[:, None], steps)
+        flat = slots[slots >= 0]
+        y = ring.values.reshape(-1, ring.channels)[flat, self._targets]
+        return History(_long(flat // ring.capacity), _long(ring.ds.reshape(-1)[flat]), torch.from_numpy(y))
+
+    def _read(self, rows: pa.RecordBatch) -> Rows:
+        spec, count = self.spec, rows.num_rows
+        values = numbers(rows, spec.columns)
+        code = np.zeros(count, np.int64) if spec.series is None else self._names.read(rows, spec.series)
+        if spec.time is None:
+            return Rows(code, np.zeros(count, np.int64), values)
+        return Rows(code, times(rows, spec.time), values)
+
+    def _reserve(self) -> None:
+        """Room for every series named so far."""
+        count = len(self.names)
+        self._ring.reserve(count)
+        if count > self._last.shape[1]:
+            more = np.zeros((3, max(count, 2 * self._last.shape[1]) - self._last.shape[1]), np.int64)
+            more[0], more[1] = -1, NEVER
+            self._last = np.concatenate([self._last, more], 1)
+
+    def _steps(self, read: Rows) -> tuple[Ints, Ints]:
+        """The rows that are not late, (K,) sorted by (series, step), and their steps."""
+        order = np.argsort(read.code, kind="stable")
+        code, ds, every = read.code[order], read.ds[order], self.spec.every_ns
+        last, previous, first = self._last
+        if every is not None:
+            series, start = np.unique(code, return_index=True)
+            new = last[series] < 0
+            first[series[new]] = ds[start[new]]
+            step = (ds - first[code] + every // 2) // every
+            kept = _increasing(code, step, last[code])
+            return order[kept], step[kept]
+        kept = np.ones(len(code), bool) if self.spec.time is None else _increasing(code, ds, previous[code])
+        code = code[kept]
+        count = np.arange(len(code)) - np.searchsorted(code, code)  # how many rows of the series came before it here
+        step = last[code] + 1 + count
+        if self.spec.time is None:
+            read.ds[order] = step
+        return order[kept], step
+
+    def _become(self, timeline: Timeline, rows: Ints) -> _Current:
+        """The rows that become current with `rows` (4, K), in the order of the row that makes them so."""
+        if not self._waits:
+            order = np.argsort(rows[3])
+            code, step, ds, position = rows[:, order]
+            return _Current(code, step, ds, position, timeline.place[order])
+        place = np.concatenate([timeline.places(self._queue[0], self._queue[1]), timeline.place])
+        rows = np.concatenate([self._queue, rows], 1)
+        maker = timeline.behind(rows[0], place, self._waits)  # (W + K,) the new row H steps on or more, or -1
+        done = maker >= 0
+        order = np.flatnonzero(done)
+        order = order[np.lexsort((rows[1, order], rows[3, len(self._queue[0]) + maker[order]]))]
+        self._queue = rows[:, ~done]
+        code, step, ds, position = rows[:, order]
+        return _Current(code, step, ds, position, place[order])
+
+    def _ask(self, rows: _Current, timeline: Timeline, future: Floats | None = None) -> Asks:
+        """The questions at `rows` whose windows are whole; `future` (N, H, ·) stands in for the rows ahead."""
+        spec = self.spec
+        when, whole = self._times(rows, timeline)
+
+        def look(off: Ints, channels: slice) -> Floats:
+            return timeline.look(rows.code, rows.step, rows.place, off, channels)
+
+        past, ahead = [look(self._lags, slice(0, len(spec.columns)))], []
+        if self.shape.seasonal:
+            past.append(look(self._lags - spec.season, self._targets))
+            ahead.append(look(self._season, self._targets))
+        if not spec.lags:
+            ahead.append(look(np.zeros(1, np.int64), slice(len(spec.targets), None)) if future is None else future)
+        elif spec.known:
+            ahead.append(look(self._ahead, self._known) if future is None else future)
+        if spec.calendar:
+            ahead.append(calendar.values(when, spec.zone, spec.every_ns))
+        x = np.concatenate(past, 2), np.concatenate(ahead, 2) if ahead else np.zeros((*when.shape, 0))
+        whole &= np.isfinite(x[1]).all((1, 2))
+        if spec.lags and spec.gaps == "mask":
+            outputs = len(spec.targets)
+            whole &= np.isfinite(x[0][:, -1, :outputs]).all(1)
+            whole &= not self.shape.seasonal or np.isfinite(x[0][:, -1, -outputs:]).all(1)
+        elif spec.lags:
+            whole &= np.isfinite(x[0]).all((1, 2))
+        origin = rows.step - (0 if spec.lags else 1)
+        parts = (part[whole] for part in (rows.code, origin, rows.position, rows.ds, when))
+        series, origins, position, cutoff, ds = (_long(part) for part in parts)
+        inputs = Inputs(torch.from_numpy(x[0][whole]), torch.from_numpy(x[1][whole]))
+        return Asks(series, origins, position, cutoff, ds, inputs)
+
+    def _times(self, rows: _Current, timeline: Timeline) -> tuple[Ints, Bools]:
+        """The H times ahead of each row, (N, H), and whether they can be told.
+
+        Without a known interval the mean interval of the lags stands in.
+        """
+        spec, known = self.spec, np.ones(len(rows.ds), bool)
+        if not spec.lags:
+            return rows.ds[:, None], known
+        if spec.time is None:
+            return rows.ds[:, None] + self._ahead, known
+        if spec.every_ns is not None:
+            return calendar.ahead(rows.ds, self._ahead, spec.every_ns, spec.zone), known
+        back = min(max(spec.lags - 1, 1), self._back)
+        earlier, there = timeline.when(rows.code, rows.step, rows.place, np.array([-back]))
+        return rows.ds[:, None] + (rows.ds[:, None] - earlier) * self._ahead // back, there[:, 0]
+
+    def _answer(self, rows: _Current, timeline: Timeline) -> Answers:
+        off = np.array([0, -self.spec.season])
+        y = timeline.look(rows.code, rows.step, rows.place, off, self._targets)  # (N, 2, O)
+        series, step, position, ds = (_long(part) for part in (rows.code, rows.step, rows.position, rows.ds))
+        return Answers(series, step, position, ds, torch.from_numpy(y[:, 0].copy()), torch.from_numpy(y[:, 1].copy()))
+
+    def _past(self) -> Timeline:
+        """The rows read before, and no new ones."""
+        none = np.zeros(0, np.int64)
+        return Timeline(self._ring, none, none, none, np.zeros((0, self._ring.channels)), self._back, self._waits)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        count, ring = len(self.names), self._ring
+        arrays = {"step": ring.step[:count], "ds": ring.ds[:count], "values": ring.values[:count]}
+        arrays |= {"last": self._last[:, :count], "queue": self._queue}
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        return tensors, {"rows": self.rows, "late": self.late, "names": cast(Json, list(self.names))}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.rows, self.late = cast(int, rest["rows"]), cast(int, rest["late"])
+        self._names.restore(cast("list[str]", rest["names"]))
+        ring = self._ring = Ring(self._ring.capacity, self._ring.channels)
+        ring.step, ring.ds, ring.values = (tensors[name].numpy().copy() for name in ("step", "ds", "values"))
+        ring.series = len(ring.step)
+        self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()
+
+
+def _long(array: Ints) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array, np.int64))
+
+
+def _increasing(code: Ints, clock: Ints, last: Ints) -> Bools:
+    """Whether a row's clock is beyond every earlier one of its series; rows sorted by series, (B,).
+
+    Clocks are replaced by their ranks, so that a series' rows can be kept apart by an offset that cannot overflow.
+    """
+    rank = np.unique(np.concatenate([clock, last]), return_inverse=True)[1].astype(np.int64)
+    offset = np.searchsorted(code, code) * (2 * len(code) + 1)
+    here, before = rank[: len(code)] + offset, rank[len(code) :] + offset
+    highest = np.maximum.accumulate(np.maximum(here, before))
+    before[1:] = np.maximum(before[1:], np.where(code[1:] == code[:-1], highest[:-1], 0))
+    return np.asarray(here > before)
