@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Due, Inputs, Json, Predictive, Shape
+from streamgp.predictives.gaussian import Gaussian
 from streamgp.streaming.calendar import Floats, Ints
 from streamgp.streaming.windows import Answers, Asks
 
@@ -108,11 +109,17 @@ class Ledger:
             ds=torch.from_numpy(answers.ds.numpy()[row]),
             column=torch.from_numpy(column),
             y=torch.from_numpy(truth),
-            predictive=self.family.from_parameters(torch.from_numpy(np.ascontiguousarray(parameters)[..., None])),
+            predictive=self._issued(torch.from_numpy(np.ascontiguousarray(parameters)[..., None])),
             factors=torch.from_numpy(np.ascontiguousarray(factors)),
             x=Inputs(torch.from_numpy(self._past[done]), torch.from_numpy(self._future[done])),
             target=torch.from_numpy(self._target[done]),
         )
+
+    def _issued(self, parameters: Tensor) -> Predictive:
+        """(P, R, 1) -> distributions. Before the first question P is unknown, and any family's none will do."""
+        if not len(parameters):
+            return Gaussian.from_parameters(parameters.new_zeros(3, 0, 1))
+        return self.family.from_parameters(parameters)
 
     def _match(self, series: Ints, step: Ints) -> tuple[Ints, Ints, Ints]:
         """Pairs (answer, steps ahead − 1, index of the open question), by answer and then by step ahead."""
