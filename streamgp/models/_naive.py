@@ -1,0 +1,81 @@
+"""A point forecast read off the window, with the variance of its own past errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
+from streamgp.models._target import Reference
+from streamgp.predictives.gaussian import Gaussian
+
+PRIOR_ROWS = 1.0
+"""How many rows the random-walk prior of the variance counts for."""
+
+
+def random_walk_variance(x: Inputs, shape: Shape) -> Tensor:
+    """What the variances would be if the targets were random walks: h times the mean squared change of the lags.
+
+    A window without two neighbouring values says nothing: the variance is 1 then, in squared target units.
+
+    Returns:
+        (N, T)
+    """
+    steps = torch.arange(1, shape.horizon + 1, dtype=FLOAT, device=x.future.device)
+    change = x.past[..., : shape.outputs].diff(dim=1).square()  # (N, L − 1, O)
+    known = torch.isfinite(change)
+    count = known.sum(1)
+    mean = torch.where(known, change, 0.0).sum(1) / count.clamp(min=1)
+    one = torch.where((count > 0) & (mean > 0), mean, 1.0)  # (N, O)
+    return (one[..., None] * steps).flatten(1)
+
+
+class Naive(Model):
+    """N(r(x), v): r a reference of `_target`, v (T,) the running mean squared error of each column.
+
+    v = (Σ λ^age e² + v₀) / (Σ λ^age + 1), with v₀ the random-walk variance of the window at hand: the prior counts
+    for one row. A deviation of r has no part that more data could remove: latent_variance is 0.
+
+    Args:
+        reference: r.
+        memory: rows after which an error counts 1/e; None never forgets.
+    """
+
+    family = Gaussian
+
+    def __init__(self, reference: Reference, memory: float | None) -> None:
+        super().__init__()
+        self.reference, self.shape, self.memory = reference, reference.shape, memory
+        self.register_buffer("sums", torch.zeros(2, self.shape.columns, dtype=FLOAT))  # weight, weighted e²
+        self.sums: Tensor
+
+    def predict(self, x: Inputs) -> Gaussian:
+        """N(r(x), v)."""
+        mean = self.reference(x)
+        weight, square = self.sums
+        noise = (square + PRIOR_ROWS * random_walk_variance(x, self.shape)) / (weight + PRIOR_ROWS)
+        return Gaussian(mean, torch.zeros_like(mean), noise)
+
+    def update(self, x: Inputs, y: Tensor) -> Step:
+        """Add the squared errors of N windows; within them none is forgotten."""
+        error = y - self.reference(x)
+        known = torch.isfinite(error)
+        loss = -torch.nanmean(self.predict(x).log_prob(y)).item()
+        kept = 1.0 if self.memory is None else torch.exp(-known.sum(0) / self.memory)
+        new = torch.stack([known.sum(0).to(FLOAT), torch.where(known, error, 0.0).square().sum(0)])
+        self.sums = kept * self.sums + new
+        return Step(loss=loss, basis=0, healthy=bool(torch.isfinite(self.sums).all()), done="update")
+
+    def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        """Start over from these windows; one epoch is exact, so that there is never a second."""
+        self.sums = torch.zeros_like(self.sums)
+        if epochs > 0:
+            yield self.update(x, y)._replace(done="epoch")
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return {"sums": self.sums}, {}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.sums = tensors["sums"].clone().to(self.sums.device)

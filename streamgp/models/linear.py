@@ -1,0 +1,210 @@
+"""Recursive Bayesian linear regression on the flattened window, all T columns in one solve.
+
+With u = (1, window − centre), ỹ = y − r(x) − centre, and row weights λ^age,
+
+    G = Σ u uᵀ,  C = Σ u ỹᵀ,  q = Σ ỹ²,  n = Σ 1          kept without the prior, so that only data is forgotten
+    A = G + κ D,  M = A⁻¹ C,  a = a₀ + n/2,  b = b₀ + ½ (q − diag(CᵀM))
+    y_* ~ t_{2a}( r + centre + Mᵀu, (b/a) (1 + uᵀA⁻¹u) )
+
+the conjugate normal-inverse-gamma posterior of w | s² ~ N(0, s² (κD)⁻¹), s² ~ IG(a₀, b₀) (Bishop 2006, exercise
+3.12; Murphy 2012, section 7.6.3). D holds the running variance of each feature, so that the ridge κ is a number
+of rows whatever the units; b₀ = (a₀ − 1) times the running variance of ỹ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.errors import NotPositiveDefinite
+from streamgp.models._naive import random_walk_variance
+from streamgp.models._target import Kind, Reference
+from streamgp.predictives.gaussian import Gaussian
+from streamgp.predictives.student_t import StudentT
+
+_A0 = 2.0
+"""Shape of the noise prior: it counts for four rows, the fewest for which the prior variance is finite."""
+_INTERCEPT = 1e-3
+"""Rows that the prior of the intercept counts for."""
+_CHUNK = 4096
+"""Rows between two solves of `fit`."""
+
+
+class Config(BaseModel):
+    """What can be set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: Kind = Field(
+        "auto",
+        description="what is learned: level, change (from the last value), season (departure from the season), "
+        "or auto: season where there is one, else change where there are lags, else level",
+    )
+    decay: float = Field(
+        0.9, ge=0, le=1, description="part of the present departure from the season left after 4 rows (target=season)"
+    )
+    ridge: float = Field(1.0, gt=0, description="weight of the prior that all coefficients are 0, rows")
+    memory: float | None = Field(None, gt=0, description="rows after which a row counts 1/e; none never forgets")
+    predictive: Literal["gaussian", "student_t"] = Field(
+        "gaussian", description="student_t: the posterior predictive; gaussian: a Gaussian with its mean and variance"
+    )
+
+
+class Linear(Model):
+    """See the module; `build` makes one."""
+
+    def __init__(self, config: Config, shape: Shape) -> None:
+        super().__init__()
+        self.config, self.shape = config, shape
+        self.family: type[Predictive] = Gaussian if config.predictive == "gaussian" else StudentT
+        self.reference = Reference(config.target, shape, config.decay)
+        width, columns = shape.width + 1, shape.columns
+        for name, size in {
+            "feature_centre": (shape.width,),
+            "target_centre": (columns,),
+            "gram": (width, width),
+            "cross": (width, columns),
+            "square": (columns,),
+            "count": (columns,),
+            "rows": (),
+            "factor": (width, width),
+            "weights": (width, columns),
+            "noise": (columns,),
+        }.items():
+            self.register_buffer(name, torch.zeros(size, dtype=FLOAT))
+        self.feature_centre: Tensor  # (W,)
+        self.target_centre: Tensor  # (T,)
+        self.gram: Tensor  # (W + 1, W + 1)
+        self.cross: Tensor  # (W + 1, T)
+        self.square: Tensor  # (T,)
+        self.count: Tensor  # (T,) weight of the rows whose truth was seen
+        self.rows: Tensor  # () weight of all rows
+        self.factor: Tensor  # (W + 1, W + 1) lower Cholesky factor of A
+        self.weights: Tensor  # (W + 1, T) M
+        self.noise: Tensor  # (T,) b
+
+    def predict(self, x: Inputs) -> Predictive:
+        """The posterior predictive; before any data N(r(x), random-walk variance) or the t with these moments."""
+        reference = self.reference(x)
+        if not self.rows:
+            variance, latent = random_walk_variance(x, self.shape), torch.zeros_like(reference)
+            return self._distribution(reference, variance, latent, torch.full_like(self.noise, 2 * _A0))
+        u = self._features(x)
+        half = torch.linalg.solve_triangular(self.factor, u.T, upper=False)  # (W + 1, N)
+        leverage = half.square().sum(0)[:, None]  # (N, 1) uᵀA⁻¹u
+        shape = _A0 + self.count / 2
+        noise = self.noise / (shape - 1)
+        return self._distribution(
+            reference + self.target_centre + u @ self.weights, noise * (1 + leverage), noise * leverage, 2 * shape
+        )
+
+    def update(self, x: Inputs, y: Tensor) -> Step:
+        """Learn N windows. A row with some of its T truths missing is completed by the model's own mean.
+
+        That leaves the missing columns' coefficients as they were; their shared uᵀA⁻¹u shrinks as if the truth had
+        been seen (a departure: T separate Gram matrices would avoid it), but not their noise.
+        """
+        loss = -torch.nanmean(self.predict(x).log_prob(y)).item()
+        self._learn(x, y)
+        return Step(loss=loss, basis=self.shape.width + 1, healthy=self._healthy(), done="update")
+
+    def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        """Start over from these windows, in their order; one pass is exact, so that there is never a second."""
+        for buffer in self.buffers():
+            buffer.zero_()
+        if epochs < 1:
+            return
+        total, chunks = 0.0, range(0, len(y), _CHUNK)
+        for start in chunks:
+            rows = slice(start, start + _CHUNK)
+            total += self.update(x.rows(rows), y[rows]).loss
+        loss = total / max(len(chunks), 1)
+        yield Step(loss=loss, basis=self.shape.width + 1, healthy=self._healthy(), done="epoch")
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return dict(self.named_buffers()), {}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        for name, buffer in self.named_buffers():
+            buffer.copy_(tensors[name])
+
+    def _distribution(self, mean: Tensor, variance: Tensor, latent: Tensor, dof: Tensor) -> Predictive:
+        """The family's member with these moments."""
+        if self.config.predictive == "gaussian":
+            return Gaussian(mean, latent, variance - latent)
+        return StudentT(mean, (variance * (dof - 2) / dof).sqrt(), dof, latent)
+
+    def _features(self, x: Inputs) -> Tensor:
+        """(N, W + 1): 1 and the centred window; a masked lag is at its centre."""
+        flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)
+        centred = torch.nan_to_num(flat - self.feature_centre, nan=0.0)
+        return torch.cat([torch.ones_like(centred[:, :1]), centred], 1)
+
+    def _learn(self, x: Inputs, y: Tensor) -> None:
+        seen = torch.isfinite(y).any(1)
+        x, y = x.rows(seen), y[seen]
+        if not len(y):
+            return
+        target = y - self.reference(x)  # (N, T)
+        if not self.rows:
+            flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)
+            self.feature_centre.copy_(torch.nanmean(flat, 0).nan_to_num(0.0))
+            self.target_centre.copy_(torch.nanmean(target, 0).nan_to_num(0.0))
+        u, target = self._features(x), target - self.target_centre
+        known = torch.isfinite(target)
+        kept = 1.0 if self.config.memory is None else math.exp(-len(y) / self.config.memory)
+        self.square.mul_(kept).add_(torch.where(known, target, 0.0).square().sum(0))
+        self.count.mul_(kept).add_(known.sum(0))
+        self.rows.mul_(kept).add_(len(y))
+        own = u @ self.weights
+        completed = torch.where(known, target, own)
+        self.square.add_(torch.where(known, 0.0, own).square().sum(0))
+        self.gram.mul_(kept).add_(u.T @ u)
+        self.cross.mul_(kept).add_(u.T @ completed)
+        self._solve()
+
+    def _solve(self) -> None:
+        moment = self.gram.diagonal() / self.rows - (self.gram[0] / self.rows).square()
+        spread = torch.where(moment > 1e-14 * self.gram.diagonal() / self.rows, moment, 1.0)
+        spread[0] = _INTERCEPT / self.config.ridge
+        # solved in features of unit spread, so that columns of very different size do not spoil the factorisation
+        unit = spread.rsqrt()
+        scaled = self.gram * unit[:, None] * unit
+        scaled.diagonal().add_(self.config.ridge)
+        factor, failed = torch.linalg.cholesky_ex(scaled)
+        if failed:
+            raise NotPositiveDefinite("the linear model's Gram matrix is not positive definite", hint="raise ridge")
+        self.factor.copy_(factor / unit[:, None])
+        self.weights.copy_(torch.cholesky_solve(self.cross, self.factor))
+        residual = (self.square - (self.cross * self.weights).sum(0)).clamp(min=0.0)
+        mean = self.cross[0] / self.rows
+        variance = self.square / self.rows - mean.square()
+        prior = torch.where(variance > 0, variance, 1.0)  # a target that never varied keeps a finite density
+        self.noise.copy_((_A0 - 1) * prior + residual / 2)
+
+    def _healthy(self) -> bool:
+        return bool(torch.isfinite(self.weights).all() and torch.isfinite(self.noise).all())
+
+
+def build(config: Config, shape: Shape) -> Linear:
+    """The model for a shape.
+
+    Raises:
+        UsageError: the target is a change without lags, or a season's without a season.
+
+    Example:
+        >>> shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
+        >>> model = build(Config(), shape)
+        >>> u = torch.linspace(-1, 1, 400, dtype=torch.float64)[:, None]
+        >>> x = Inputs(u.new_zeros(400, 0, 2), u[:, None])
+        >>> _ = model.update(x, 3 * u + 7)
+        >>> [round(value, 2) for value in model.predict(x.rows(slice(0, 2))).mean[:, 0].tolist()]
+        [4.01, 4.02]
+    """
+    return Linear(config, shape)

@@ -1,0 +1,40 @@
+"""The seasonal naive: the next season is as the last one."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from streamgp.base import Shape
+from streamgp.errors import UsageError
+from streamgp.models._naive import Naive
+from streamgp.models._target import Reference
+
+
+class Config(BaseModel):
+    """What can be set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    memory: float | None = Field(
+        None, gt=0, description="rows after which a squared error counts 1/e in the variance; none never forgets"
+    )
+
+
+def build(config: Config, shape: Shape) -> Naive:
+    """The model y[t+h] = y[t+h−kS] + e, k ≥ 1 the fewest seasons with t+h−kS ≤ t; without a season, persistence.
+
+    Raises:
+        UsageError: there are no lags.
+
+    Example:
+        >>> import torch
+        >>> from streamgp.base import Inputs
+        >>> past = ("y", "season(y)")
+        >>> model = build(Config(), Shape(("y",), horizon=2, lags=1, past=past, future=("season(y)",), season=7))
+        >>> x = Inputs(torch.tensor([[[3.0, 5.0]]]).double(), torch.tensor([[[1.0], [2.0]]]).double())
+        >>> model.predict(x).mean.tolist()
+        [[1.0, 2.0]]
+    """
+    if not shape.lags:
+        raise UsageError("the seasonal naive repeats past values, and so needs lags", hint="use --lags 1 or more")
+    return Naive(Reference("season" if shape.seasonal else "change", shape, decay=0.0), config.memory)
