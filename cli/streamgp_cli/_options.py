@@ -37,9 +37,14 @@ def flags(context: typer.Context) -> dict[str, Any]:
     """The options that were given on this command line, by the names of their settings.
 
     An option that was left out is None or empty, and is left to the environment, the file and the default.
+
+    Raises:
+        UsageError: a word of `--set` has no '='.
     """
     given = {key: value for key, value in context.params.items() if key not in _NOT_SETTINGS}
-    return {key: value for key, value in given.items() if value not in (None, [], ())}
+    if "set_" in given:
+        given["set"] = assignments(given.pop("set_"), "--set")
+    return {key: value for key, value in given.items() if value not in (None, [], (), {})}
 
 
 def assignments(pairs: list[str] | None, flag: str) -> dict[str, str]:

@@ -71,5 +71,5 @@ class Reporter:
             return
         self._stage, self._told = progress.stage, now
         of = f" of {progress.total:,}" if progress.total is not None else ""
-        note = f"  {progress.note}" if progress.note else ""
-        print(f"{progress.stage}: {progress.done:,}{of}{note}", file=sys.stderr, flush=True)
+        count = f"{progress.done:,}{of}" if progress.total != 1 else "done" if ended else "..."
+        print(f"{progress.stage}: {count}  {progress.note}".rstrip(), file=sys.stderr, flush=True)

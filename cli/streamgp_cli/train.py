@@ -111,8 +111,8 @@ def train(
 ) -> None:
     """Learn from a table, online or in batch.
 
-    Online, every row is forecast before it is learned from. Run again with the same line, it goes on from its
-    checkpoint.
+    Online, every row is forecast before it is learned from.
+    Run again with the same line, it goes on from its checkpoint.
 
     \b
     Examples:
@@ -124,3 +124,19 @@ def train(
       streamgp train --table kin40k --target y --inputs 'x*' \\
           --test-column split0 --time-budget 60s
     """
+    from streamgp_cli._output import only_our_output, print_json
+    from streamgp_cli._progress import Reporter
+    from streamgp_cli._summary import print_summary
+    from streamgp_pipelines.adapters.mlflow import mlflow_tracker
+    from streamgp_pipelines.adapters.run_plots import draw_run
+    from streamgp_pipelines.config import TrainConfig
+    from streamgp_pipelines.train import train as run
+
+    settings = TrainConfig.read(flags(context), config)
+    with only_our_output(), Reporter(quiet=json) as progress:
+        tracker = mlflow_tracker(settings.tracking_uri, settings.experiment, f"{settings.model} {settings.table.name}")
+        found = run(settings, tracker, progress, draw_run)
+    if json:
+        print_json(found)
+    else:
+        print_summary(found)

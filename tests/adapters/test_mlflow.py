@@ -155,27 +155,33 @@ def test_metrics_are_sent_in_batches(tmp_path: Path) -> None:
     assert len(store.taken) >= 2 * BATCH > 0 and buffer.waiting <= 10
 
 
+class Unsteady:
+    """A client whose store is down at first."""
+
+    def __init__(self, client: MlflowClient) -> None:
+        self.client, self.down = client, True
+
+    def __getattr__(self, name: str) -> Callable:
+        def call(*args: object, **options: object) -> object:
+            if self.down:
+                raise ConnectionError("gone")
+            return getattr(self.client, name)(*args, **options)
+
+        return call
+
+
 def test_a_failing_store_does_not_stop_a_run(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = MlflowTracker(tmp_path, uri, "outage")
     monkeypatch.setattr("streamgp_pipelines.adapters.mlflow._RETRY_SECONDS", (0.0,))
-    real = tracker._client
-
-    class Gone:
-        def __getattr__(self, name: str) -> Callable:
-            def fail(*_: object, **__: object) -> None:
-                raise ConnectionError("gone")
-
-            return fail
-
-    tracker._client = Gone()  # type: ignore[assignment]
+    client = tracker._client = Unsteady(tracker._client)  # type: ignore[assignment]
     tracker.params({"a": 1})
     tracker.metrics({"rmse": 1.0}, 10)
     tracker.flush()
     tracker.finish("FINISHED")
     assert "did not take: 1 metrics (kept in unsent_metrics.json), parameters, the end of the run" in caplog.text
-    tracker._client = real
+    client.down = False
     tracker.finish("FINISHED")
     run = MlflowClient(uri).get_run(tracker.run_id)
     assert run.data.params == {"a": "1"} and run.data.metrics == {"rmse": 1.0} and run.info.status == "FINISHED"

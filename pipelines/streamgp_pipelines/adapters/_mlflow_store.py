@@ -20,6 +20,7 @@ _HABITS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # of 7: a run must not stand still for minutes when a server has gone
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # standard output is the command's answer
+    "MLFLOW_LOGGING_LEVEL": "ERROR",
     "GIT_PYTHON_REFRESH": "quiet",
 }
 
@@ -28,8 +29,7 @@ def tame() -> None:
     """Set MLflow's defaults that suit a command line, where the user has not; before mlflow is imported."""
     for name, value in _HABITS.items():
         os.environ.setdefault(name, value)
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("alembic").setLevel(logging.ERROR)
 
 
 def store_uri(asked: str | None = None) -> str:

@@ -179,9 +179,11 @@ class MlflowTracker:
 
     def _retry(self) -> None:
         again, self._again = self._again, []
-        for index, (_, action) in enumerate(again):
+        for index, (what, action) in enumerate(again):
             try:
                 action()
+            except FileNotFoundError as error:  # a file of a folder that is gone by now
+                _log.warning("%s cannot be logged any more: %s", what, error)
             except Exception:  # said once already, by _do
                 self._again = again[index:]
                 return

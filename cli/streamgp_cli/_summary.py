@@ -1,0 +1,51 @@
+"""The summary of a training run, as a person reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamgp_cli._output import print_pairs, print_table, shown
+
+_SCORES = ("rmse", "mae", "nlpd", "crps", "mase")
+
+
+def print_summary(found: dict[str, Any]) -> None:
+    """The scores, the bands, the steps ahead, and where everything is."""
+    print_table(["scored", *_SCORES], [[shown(found["scored"]), *(found[name] for name in _SCORES)]])
+    levels = found.get("coverage") or {}
+    if found["scored"]:
+        columns = ["band", "coverage", "uncalibrated", "width"]
+        rows = [
+            [f"{level} %", found["coverage"][level], found["raw_coverage"][level], found["width"][level]]
+            for level in levels
+        ]
+        print_table(columns, rows)
+        _print_steps(found.get("steps") or [], list(levels)[-1:])
+    seconds = found.get("seconds") or {}
+    pairs = {
+        "rows": found["rows"],
+        "seconds": {name: seconds.get(name) for name in ("total", "predict", "update")},
+        "rows per second": found.get("rows_per_second"),
+        "peak memory": f"{found['peak_mb']:.0f} MB",
+        "checkpoint": found["checkpoint"],
+        "MLflow run": found["run_id"],
+    }
+    if found.get("known"):
+        pairs["known ahead"] = f"{', '.join(found['known'])} (from the table's own later rows)"
+    print_pairs(pairs)
+    for warning in found.get("warnings") or []:
+        print(f"note: {warning}")
+
+
+def _print_steps(steps: list[dict[str, Any]], levels: list[str]) -> None:
+    """Scores at a few steps ahead: the first, the last, and some between."""
+    if len(steps) < 2:
+        return
+    picked = sorted({0, len(steps) // 4 - 1, len(steps) // 2 - 1, 3 * len(steps) // 4 - 1, len(steps) - 1} - {-1})
+    columns = ["step ahead", "rmse", "mae", "crps", *(f"coverage {level} %" for level in levels)]
+    rows = [
+        [str(steps[at]["step"]), *(steps[at][name] for name in ("rmse", "mae", "crps"))]
+        + [(steps[at].get("coverage") or {}).get(level) for level in levels]
+        for at in picked
+    ]
+    print_table(columns, rows)

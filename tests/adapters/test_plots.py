@@ -1,0 +1,112 @@
+"""Pictures: what is drawn, where, and from what."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+
+from streamgp_pipelines.adapters import plots
+from streamgp_pipelines.adapters.plots import plot_curves, plot_forecast, plot_steps
+from streamgp_pipelines.adapters.run_plots import draw_run
+from streamgp_pipelines.curves import Curves
+
+START = datetime(2014, 12, 1)
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved in this test."""
+    saved: list[Figure] = []
+    save = plots._save
+
+    def keep(figure: Figure, path: Path) -> Path:
+        saved.append(figure)
+        return save(figure, path)
+
+    monkeypatch.setattr(plots, "_save", keep)
+    return saved
+
+
+def frames(series: int, clock: bool = True) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """A history of 96 rows and a forecast of 8 steps for each series."""
+    ds = [START + timedelta(minutes=30 * step) if clock else step for step in range(104)]
+    history, forecast = [], []
+    for index in range(series):
+        y = [math.sin(step / 8) + index for step in range(96)]
+        history.append(pl.DataFrame({"unique_id": f"s{index}", "ds": ds[:96], "y": y}))
+        mean = [float(index)] * 8
+        bands = {f"m-{side}-{level}": [index + sign * level / 80] * 8 for level in (80, 95) for side, sign in SIDES}
+        forecast.append(pl.DataFrame({"unique_id": f"s{index}", "ds": ds[96:], "m": mean} | bands))
+    return pl.concat(history), pl.concat(forecast)
+
+
+SIDES = (("lo", -1.0), ("hi", 1.0))
+
+
+@pytest.mark.parametrize("clock", [True, False])
+def test_a_forecast_shows_history_mean_and_one_band_a_level(tmp_path: Path, figures: list[Figure], clock: bool) -> None:
+    history, forecast = frames(1, clock)
+    path = plot_forecast(forecast, history, tmp_path / "new" / "f.png", model="m", levels=(80, 95), unit="GW")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    (axes,) = figures[0].axes
+    assert len(axes.collections) == 2 and axes.get_ylabel() == "GW"
+    past, mean = axes.lines
+    assert len(past.get_xdata()) == 96
+    assert len(mean.get_xdata()) == 9  # joined to the last value seen
+    assert mean.get_ydata()[0] == past.get_ydata()[-1]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["history", "95 %", "80 %", "forecast"]
+
+
+def test_several_series_are_panels_up_to_a_limit(tmp_path: Path, figures: list[Figure]) -> None:
+    history, forecast = frames(9)
+    plot_forecast(forecast, history, tmp_path / "f.svg", model="m", levels=(80,))
+    assert [axes.get_title(loc="left") for axes in figures[0].axes] == [f"s{index}" for index in range(plots.PANELS)]
+    assert "the first 6 of 9 series" in figures[0].get_suptitle()
+
+
+def test_the_truth_is_drawn_over_the_bands_and_gaps_stay_gaps(tmp_path: Path, figures: list[Figure]) -> None:
+    history, forecast = frames(1)
+    late = pl.col("ds") >= START + timedelta(hours=47)
+    history = history.with_columns(y=pl.when(late).then(None).otherwise(pl.col("y")))
+    truth = forecast.select("unique_id", "ds", y="m")
+    plot_forecast(forecast, history, tmp_path / "f.png", model="m", levels=(95,), truth=truth)
+    (axes,) = figures[0].axes
+    assert len(axes.lines) == 3 and len(axes.lines[2].get_xdata()) == 8
+
+
+def test_curves_carry_their_nominal_value(tmp_path: Path, figures: list[Figure]) -> None:
+    points = {"95 %": [(1.0, 0.9), (2.0, 0.96)], "80 %": [(1.0, 0.8), (2.0, 0.81)]}
+    plot_curves(points, tmp_path / "c.png", title="coverage", ylabel="share", nominal={"95 %": 0.95})
+    (axes,) = figures[0].axes
+    assert len(axes.lines) == 3 and set(axes.lines[1].get_ydata()) == {0.95}
+
+
+def test_steps_begin_at_one(tmp_path: Path, figures: list[Figure]) -> None:
+    plot_steps({"rmse": [0.1, 0.2, 0.3]}, tmp_path / "s.png", title="error", ylabel="GW")
+    assert list(figures[0].axes[0].lines[0].get_xdata()) == [1, 2, 3]
+
+
+def test_a_run_is_drawn_from_its_curves_and_its_summary(tmp_path: Path) -> None:
+    curves = Curves()
+    for rows in range(256, 2560, 256):
+        scored = {"rmse": 0.2, "mae": 0.1, "crps": 0.1, "coverage_95": 0.94, "width_95": 1.0}
+        curves.add(rows, 1.0, {"loss": 1.0} if rows < 600 else scored)
+    steps = [{"step": step, "rmse": 0.1 * step, "mae": 0.1, "crps": 0.05} for step in (1, 2, 3)]
+    draw_run(curves, {"coverage": {"95": 0.94}, "width": {"95": 1.0}, "steps": steps}, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "coverage.png",
+        "error.png",
+        "error_by_step.png",
+        "width.png",
+    ]
+
+
+def test_a_run_that_scored_nothing_draws_nothing(tmp_path: Path) -> None:
+    draw_run(Curves(), {"coverage": {"95": None}, "width": {}, "steps": [{"step": 1, "rmse": None}]}, tmp_path)
+    assert not list(tmp_path.iterdir())
