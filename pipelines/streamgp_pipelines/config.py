@@ -6,11 +6,12 @@ Precedence: flag > environment `STREAMGP_*` > file > default. A misspelt key is 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -71,24 +72,57 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(lines)
 
 
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(lambda value: _split(value))]
+"""Column names or patterns: 'a,b*' or a list."""
+
+Levels = Annotated[
+    tuple[float, ...],
+    NoDecode,
+    BeforeValidator(lambda value: _split(value)),
+    AfterValidator(lambda value: _levels(value)),
+]
+"""Widths of bands in percent."""
+
+
+def _split(value: Any) -> Any:
+    """'a, b' -> ('a', 'b'); lists and single numbers pass."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if isinstance(value, list | tuple):
+        return tuple(part for item in value for part in (_split(item) if isinstance(item, str) else (item,)))
+    return (value,)
+
+
+def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
+    if not value or not all(0.0 < level < 100.0 for level in value):
+        raise ValueError("levels are percentages between 0 and 100, such as 80 and 95")
+    return tuple(sorted(set(value)))
+
+
 class TrainConfig(Settings):
-    """`streamgp train`, online or in batch."""
+    """`streamgp train`, online or in batch. Rows and steps are table rows; levels are percentages.
+
+    Example:
+        >>> config = TrainConfig.read({"table": "t", "target": "y", "level": ["80", "95"], "set": {"basis": "64"}})
+        >>> config.target, config.level, config.lags
+        (('y',), (80.0, 95.0), 24)
+    """
 
     table: Path
     online: bool = False
-    target: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()
+    target: Names = ()
+    inputs: Names = ()
+    known: Names = ()
     calendar: bool = False
-    lags: int = Field(24, ge=0)
+    lags: int | None = Field(None, ge=0)
     horizon: int = Field(1, ge=1)
     season: int = Field(1, ge=1)
     gaps: Literal["reset", "mask"] = "reset"
     model: str = "svdgp"
-    set: dict[str, str] = {}
+    set: dict[str, Any] = {}
     warmup: int | None = Field(None, ge=0)
     batch: int = Field(256, ge=1)
-    level: tuple[float, ...] = (80.0, 90.0, 95.0)
+    level: Levels = (80.0, 90.0, 95.0)
     checkpoint: Path = Path("checkpoint")
     checkpoint_every: int = Field(5000, ge=1)
     fresh: bool = False
@@ -99,8 +133,50 @@ class TrainConfig(Settings):
     experiment: str = "streamgp"
     tracking_uri: str | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    seed: int = 0
+    seed: int = Field(0, ge=0)
     test_column: str | None = None
     test_tail: float | None = Field(None, gt=0, lt=1)
-    epochs: int | None = Field(None, ge=1)
+    epochs: int = Field(1, ge=1)
     time_budget: float | None = Field(None, gt=0)
+
+    @field_validator("time_budget", mode="before")
+    @classmethod
+    def _seconds(cls, value: Any) -> Any:
+        """'60s', '5m' or '1h' in seconds."""
+        if isinstance(value, str) and value[-1:] in _SECONDS:
+            return float(value[:-1]) * _SECONDS[value[-1]]
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        batch_only = {"test_column": self.test_column, "test_tail": self.test_tail, "time_budget": self.time_budget}
+        if self.online:
+            given = [name for name, value in batch_only.items() if value is not None]
+            given += ["epochs"] * ("epochs" in self.model_fields_set)
+            if given:
+                raise ValueError(f"--{given[0].replace('_', '-')} belongs to batch training: leave out --online")
+        else:
+            online_only = ["follow"] * self.follow + ["score-from"] * (self.score_from is not None)
+            if online_only:
+                raise ValueError(f"--{online_only[0]} belongs to --online")
+        if self.test_column is not None and self.test_tail is not None:
+            raise ValueError("give --test-column or --test-tail, not both")
+        if self.lags == 0 and (self.horizon != 1 or self.season != 1):
+            raise ValueError("--lags 0 is regression: it takes --horizon 1 and no --season")
+        return self
+
+
+class ForecastConfig(Settings):
+    """`streamgp forecast`."""
+
+    checkpoint: Path
+    table: Path | None = None
+    horizon: int | None = Field(None, ge=1)
+    level: Levels = (80.0, 90.0, 95.0)
+    future: Path | None = None
+    output: Path | None = None
+    plot: Path | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}

@@ -1,0 +1,73 @@
+"""The Python API: train from a program, tracked or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from streamgp.base import Json, Progress, Tracker
+from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.train import train
+
+
+class NoTracker:
+    """A base.Tracker that keeps nothing."""
+
+    def __init__(self, directory: Path) -> None:
+        self.run_id = uuid4().hex
+
+    def params(self, values: Mapping[str, Json]) -> None:
+        """Nothing is kept."""
+
+    def tags(self, values: Mapping[str, str]) -> None:
+        """Nothing is kept."""
+
+    def dataset(self, name: str, uri: str, version: int, schema: pa.Schema) -> None:
+        """Nothing is kept."""
+
+    def metrics(self, values: Mapping[str, float], step: int) -> None:
+        """Nothing is kept."""
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def artifact(self, path: Path, folder: str = "") -> None:
+        """Nothing is kept."""
+
+    def model(self, checkpoint: Path) -> None:
+        """Nothing is kept; the checkpoint stays where it is."""
+
+    def finish(self, status: str) -> None:
+        """Nothing is open."""
+
+
+def fit_stream(
+    table: str | Path,
+    target: str | tuple[str, ...] = (),
+    *,
+    tracker: Callable[[Path], Tracker] = NoTracker,
+    progress: Callable[[Progress], None] = lambda _: None,
+    **options: Any,
+) -> dict[str, Json]:
+    """Online training on a table, as `streamgp train --online` does; called again, it goes on.
+
+    Args:
+        table: directory that ingest made.
+        target: columns to forecast.
+        tracker: makes the run's tracker; none by default. `adapters.mlflow.mlflow_tracker(uri, experiment)` makes
+            MLflow's.
+        progress: is told how far the run is.
+        options: as the flags of `streamgp train`, with underscores: lags, horizon, season, known, model, set, ...
+
+    Returns:
+        the summary of `train`.
+
+    Raises:
+        StreamgpError: as `train`.
+    """
+    config = TrainConfig.read({"table": table, "target": target or None, "online": True} | options)
+    return train(config, tracker, progress)

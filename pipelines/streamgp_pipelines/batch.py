@@ -1,0 +1,145 @@
+"""Batch training: epochs over the rows of the table that are not held out, then one pass that scores the held-out ones.
+
+Held-out rows teach nothing: while windows are collected their targets are missing, so that no window has them as
+truth or as lag. In the scoring pass the table is a stream again: a forecast sees all rows up to its origin, and is
+scored where its truth is held out; the bands are calibrated on those, and on nothing that the model has learned.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import polars as pl
+import pyarrow as pa
+import torch
+
+from streamgp.base import Inputs, Progress, Tracker
+from streamgp.errors import DataError
+from streamgp.streaming.batches import micro_batches
+from streamgp.streaming.ledger import Ledger
+from streamgp.streaming.windows import Windows
+from streamgp_pipelines.heldout import held_out, hide
+from streamgp_pipelines.learner import Learner, WarmUp
+from streamgp_pipelines.predictions import Predictions, frame
+from streamgp_pipelines.session import Session
+
+COLLECT_ROWS = 4096
+"""Rows read at a time while windows are collected: nothing depends on it."""
+
+
+class BatchRun:
+    """Collect, fit, score.
+
+    Args:
+        session: opened, and restored where there was a checkpoint.
+        tracker: of the run.
+        predictions: where scored forecasts go; None when nobody asked for them.
+        progress: is told how far the run is.
+    """
+
+    def __init__(
+        self, session: Session, tracker: Tracker, predictions: Predictions | None, progress: Callable[[Progress], None]
+    ) -> None:
+        self.session = session
+        self.tracker = tracker
+        self.predictions = predictions
+        self.progress = progress
+        self.rows = min(session.table.rows, session.config.max_rows or session.table.rows)
+        self.held_out = held_out(session.config, session.table, self.rows)  # (rows,) bool
+
+    def run(self) -> tuple[Learner, list[pl.DataFrame]]:
+        """The learner with its scores, and the last scored forecasts beside their truths."""
+        self.session.learner.begin()
+        left = self._epochs_left()
+        if left:
+            self._fit(*self._collect(), left)
+        return self._score()
+
+    def _epochs_left(self) -> int:
+        """Epochs that `--epochs` and `--time-budget` still allow, over all restarts."""
+        config, clock = self.session.config, self.session.learner.clock
+        if self._spent():
+            return 0
+        unlimited = config.time_budget is not None and "epochs" not in config.model_fields_set
+        return sys.maxsize if unlimited else max(config.epochs - clock.updates, 0)
+
+    def _spent(self) -> bool:
+        budget = self.session.config.time_budget
+        return budget is not None and self.session.learner.clock.update >= budget
+
+    def _collect(self) -> tuple[Inputs, torch.Tensor]:
+        """Every complete window of the rows that are not held out: x, and y (N, T).
+
+        Memory is N · (L·D + H·F + T) numbers. The ledger only pairs questions with their truths here.
+        """
+        learner = self.session.learner
+        windows = Windows(learner.windows.spec)
+        ledger = Ledger(windows.shape, learner.levels, learner.model.family)
+        kept = WarmUp()
+        for rows, position in self._stream(COLLECT_ROWS):
+            hidden = self.held_out[position : position + rows.num_rows]
+            asks, answers = windows.push(hide(rows, windows.spec.targets, hidden))
+            if len(asks.origin):
+                ledger.add(asks, learner.blank(asks), learner.bands.factors())
+            due = ledger.pop(answers)
+            kept.add(due.x, due.target)
+            learner.scores.scale(answers.y, answers.seasonal)
+            self.progress(Progress("read", position + rows.num_rows, self.rows))
+        found = kept.windows()
+        if found is None:
+            raise DataError(
+                f"no window of the {self.rows} rows is whole, so there is nothing to learn",
+                hint="look for gaps with streamgp describe; use fewer --lags, or --gaps mask",
+            )
+        return found
+
+    def _fit(self, x: Inputs, y: torch.Tensor, epochs: int) -> None:
+        """Each epoch is followed by its metrics and a checkpoint."""
+        session, learner = self.session, self.session.learner
+        clock = learner.clock
+        mark = time.perf_counter()
+        for step in learner.model.fit(x.to(learner.device), y.to(learner.device), epochs):
+            clock.took("update", time.perf_counter() - mark)
+            self.tracker.metrics({"loss": step.loss, "basis": float(step.basis)}, step=clock.updates * len(y))
+            self.tracker.flush()
+            session.save()
+            total = None if epochs == sys.maxsize else session.config.epochs
+            self.progress(Progress("train", clock.updates, total, f"loss {step.loss:.4g}"))
+            if self._spent():
+                break
+            mark = time.perf_counter()
+
+    def _score(self) -> tuple[Learner, list[pl.DataFrame]]:
+        """Forecast every held-out row from the rows before it, score, calibrate; the model learns nothing."""
+        session, learner, predictions = self.session, self.session.learner, self.predictions
+        learner.only = self.held_out
+        learner.warmup.finish(0)
+        again = learner.clock.predict > 0  # a finished run only repeats its scores, not its times
+        clock = learner.clock.state()
+        if predictions is not None:
+            predictions.resume(0)
+        for rows, _ in self._stream(session.config.batch):
+            due = learner.observe(rows)
+            if predictions is not None:
+                predictions.add(due, learner.windows.names)
+            self.progress(Progress("score", learner.rows, self.rows))
+        if again:
+            learner.clock.restore(*clock)
+        learner.clock.total = learner.clock.update + learner.clock.predict
+        if predictions is not None:
+            predictions.write_part(learner.rows)
+        session.save()
+        ahead, last = learner.preview(None)
+        return ahead, [frame(due, ahead.windows.names, session.naming, ahead.windows.shape) for due in last]
+
+    def _stream(self, size: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """The rows of the run from the first, and each batch's place in the table."""
+        position = 0
+        for rows, offset in micro_batches(self.session.source, {}, size):
+            rows = rows.slice(0, self.rows - position)
+            if rows.num_rows:
+                yield rows, position
+            position += rows.num_rows
+            self.session.offset = offset

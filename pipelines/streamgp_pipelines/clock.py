@@ -1,0 +1,70 @@
+"""Where the time of a run went, over all its restarts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Json
+
+KEPT_UPDATES = 4096
+"""Newest updates whose durations are kept for the percentiles: memory stays bounded."""
+
+
+class Clock:
+    """Seconds in the online loop, in `predict` and in `update`; Stateful, so a total survives a kill.
+
+    Example:
+        >>> clock = Clock()
+        >>> with clock.measure("update"):
+        ...     pass
+        >>> summary = clock.summary(rows=10)
+        >>> sorted(summary)
+        ['rows_per_second', 'seconds', 'update_ms']
+    """
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.predict = 0.0
+        self.update = 0.0
+        self.updates = 0
+        self.durations = torch.zeros(KEPT_UPDATES, dtype=FLOAT)  # (KEPT_UPDATES,) seconds, a ring
+
+    @contextmanager
+    def measure(self, stage: str) -> Iterator[None]:
+        """Add the seconds inside to "total", "predict" or "update"."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.took(stage, time.perf_counter() - began)
+
+    def took(self, stage: str, seconds: float) -> None:
+        """Add seconds to "total", "predict" or "update"; an update is also counted."""
+        setattr(self, stage, getattr(self, stage) + seconds)
+        if stage == "update":
+            self.durations[self.updates % KEPT_UPDATES] = seconds
+            self.updates += 1
+
+    def summary(self, rows: int) -> dict[str, Json]:
+        """Seconds by stage, rows a second, and the percentiles of one update in milliseconds."""
+        kept = self.durations[: min(self.updates, KEPT_UPDATES)]
+        p50, p99 = torch.quantile(kept, torch.tensor([0.5, 0.99], dtype=FLOAT)).tolist() if len(kept) else (None, None)
+        return {
+            "rows_per_second": rows / self.total if self.total > 0 else None,
+            "seconds": {"total": self.total, "predict": self.predict, "update": self.update},
+            "update_ms": {"p50": None if p50 is None else 1e3 * p50, "p99": None if p99 is None else 1e3 * p99},
+        }
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        seconds: dict[str, Json] = {name: getattr(self, name) for name in ("total", "predict", "update", "updates")}
+        return {"durations": self.durations}, seconds
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.durations = tensors["durations"].clone()
+        for name in ("total", "predict", "update", "updates"):
+            setattr(self, name, rest[name])

@@ -1,0 +1,112 @@
+"""Which columns of a table a run reads, and as what."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+import pyarrow as pa
+
+from streamgp.errors import SchemaError, UsageError
+from streamgp.streaming.table import TableMeta
+from streamgp.streaming.windows import WindowSpec
+from streamgp_pipelines.config import TrainConfig
+
+DEFAULT_LAGS = 24
+
+
+def window_spec(config: TrainConfig, schema: pa.Schema, meta: TableMeta) -> WindowSpec:
+    """What one window of this run looks at: names checked, patterns expanded, defaults filled.
+
+    Raises:
+        UsageError: a column does not exist, or is asked to be two things.
+        SchemaError: a column is not a number.
+    """
+    reserved = {name for name in (meta.time, meta.series, "_seq", config.test_column) if name}
+    numeric = [field.name for field in schema if field.name not in reserved and _is_number(field.type)]
+    targets = tuple(_exactly(name, schema, "--target") for name in config.target or _default_target(schema))
+    known = _expand(config.known, schema, numeric, "--known", without=targets)
+    inputs = _expand(config.inputs, schema, numeric, "--inputs", without=(*targets, *known)) + known
+    for name in (*targets, *inputs):
+        if not _is_number(schema.field(name).type):
+            raise SchemaError(
+                f"column {name!r} is {schema.field(name).type}, not a number", hint=f"numbers are: {', '.join(numeric)}"
+            )
+    if config.calendar and meta.time is None:
+        raise UsageError("--calendar needs a clock, and this table has none", hint="ingest it with --time COLUMN")
+    lags = config.lags if config.lags is not None else (DEFAULT_LAGS if meta.time is not None else 0)
+    if lags == 0 and not inputs and not config.calendar:
+        raise UsageError("without lags and without inputs there is nothing to look at", hint="give --lags or --inputs")
+    if lags == 0 and (config.horizon != 1 or config.season != 1):
+        raise UsageError(
+            "this table has no clock, so it is regression (--lags 0): one step ahead and no season",
+            hint="give --lags to look back over rows",
+        )
+    return WindowSpec(
+        targets=targets,
+        inputs=inputs,
+        known=inputs if lags == 0 else known,
+        calendar=config.calendar,
+        lags=lags,
+        horizon=config.horizon,
+        season=config.season,
+        gaps=config.gaps,
+        time=meta.time,
+        series=meta.series,
+        every_ns=meta.every_ns,
+        zone=wall_zone(meta.zone),
+    )
+
+
+def wall_zone(zone: str | None) -> str | None:
+    """An IANA name for a table's zone. A fixed offset of whole hours has one; other fixed offsets are read in UTC,
+    which moves the phase of the calendar but not what can be learned from it.
+
+    Example:
+        >>> wall_zone("+10:00"), wall_zone("Europe/Berlin"), wall_zone("+05:30")
+        ('Etc/GMT-10', 'Europe/Berlin', 'UTC')
+    """
+    if zone is None or zone[:1] not in "+-":
+        return zone
+    hours, minutes = zone[1:].split(":")
+    if minutes != "00" or int(hours) > 12:
+        return "UTC"
+    return f"Etc/GMT{'-' if zone[0] == '+' else '+'}{int(hours)}" if int(hours) else "UTC"
+
+
+def _default_target(schema: pa.Schema) -> tuple[str, ...]:
+    if "y" in schema.names:
+        return ("y",)
+    raise UsageError("which column is to be forecast?", hint=f"give --target; there are: {', '.join(schema.names)}")
+
+
+def _exactly(name: str, schema: pa.Schema, flag: str) -> str:
+    if name in schema.names:
+        return name
+    near = get_close_matches(name, schema.names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(schema.names)}"
+    raise UsageError(f"{flag}: the table has no column {name!r}", hint=hint)
+
+
+def _expand(
+    patterns: tuple[str, ...], schema: pa.Schema, numeric: list[str], flag: str, without: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Columns for names and patterns, in table order for a pattern, each once, the others' columns left out."""
+    found: list[str] = []
+    for pattern in patterns:
+        if any(mark in pattern for mark in "*?["):
+            matched = [name for name in numeric if fnmatchcase(name, pattern) and name not in without]
+            if not matched:
+                raise UsageError(
+                    f"{flag}: no numeric column is like {pattern!r}", hint=f"there are: {', '.join(numeric)}"
+                )
+        else:
+            matched = [_exactly(pattern, schema, flag)]
+            if pattern in without and flag == "--known":
+                raise UsageError(f"{flag}: {pattern!r} is a target", hint="a target's future is what is forecast")
+        found += [name for name in matched if name not in found and name not in without]
+    return tuple(found)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))

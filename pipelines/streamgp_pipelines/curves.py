@@ -1,0 +1,68 @@
+"""Scores over the rows seen: the points of a run's curves, bounded in number."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Json
+
+POINTS = 512
+"""Most points that a curve keeps; when it is full, neighbours are merged two by two."""
+
+LAP_ROWS = 1000
+"""Rows of the stream in one point, until points are merged."""
+
+
+class Curves:
+    """Named values at rows seen; Stateful. Memory is POINTS · names, however long the stream.
+
+    Example:
+        >>> curves = Curves()
+        >>> for rows in range(1, 600):
+        ...     curves.add(rows, 1, {"rmse": float(rows)})
+        >>> len(curves.rows) <= POINTS, curves.get("rmse")[0]
+        (True, (2, 1.5))
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.weight: list[float] = []
+        self.values: dict[str, list[float]] = {}
+
+    def add(self, rows: int, weight: float, values: dict[str, float]) -> None:
+        """A point at `rows`; `weight` is how many forecasts it stands for."""
+        if len(self.rows) >= POINTS:
+            self._merge()
+        self.rows.append(rows)
+        self.weight.append(weight)
+        for name in self.values.keys() | values.keys():
+            curve = self.values.setdefault(name, [float("nan")] * (len(self.rows) - 1))
+            curve.append(values.get(name, float("nan")))
+
+    def get(self, name: str) -> list[tuple[int, float]]:
+        """The points (rows, value) of one curve."""
+        return list(zip(self.rows, self.values.get(name, []), strict=False))
+
+    def _merge(self) -> None:
+        """Neighbours become one point: the later row, the weighted mean value."""
+        weight = torch.tensor(self.weight, dtype=FLOAT).reshape(-1, 2)
+        share = weight / weight.sum(1, keepdim=True).clamp(min=1e-300)
+        for name, curve in self.values.items():
+            self.values[name] = (torch.tensor(curve, dtype=FLOAT).reshape(-1, 2) * share).sum(1).tolist()
+        self.rows, self.weight = self.rows[1::2], weight.sum(1).tolist()
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        names = sorted(self.values)
+        table = [self.weight, *(self.values[name] for name in names)]
+        return {"values": torch.tensor(table, dtype=FLOAT), "rows": torch.tensor(self.rows, dtype=torch.int64)}, {
+            "names": cast(Json, names)
+        }
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        names = cast("list[str]", rest["names"])
+        table = tensors["values"].tolist()
+        self.rows, self.weight = tensors["rows"].tolist(), table[0]
+        self.values = dict(zip(names, table[1:], strict=True))

@@ -1,0 +1,212 @@
+"""Forecast from a checkpoint: the next steps of every series, with calibrated bands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import torch
+
+from streamgp.base import Due, Inputs
+from streamgp.errors import DataError, UsageError
+from streamgp.streaming import checkpoint
+from streamgp.streaming.table import Table
+from streamgp.streaming.windows import Asks, Windows, WindowSpec
+from streamgp_pipelines.assembly import build_model
+from streamgp_pipelines.config import ForecastConfig
+from streamgp_pipelines.files import replaced
+from streamgp_pipelines.frames import Naming
+from streamgp_pipelines.future import read_future
+from streamgp_pipelines.learner import Learner, Schedule
+from streamgp_pipelines.predictions import frame
+from streamgp_pipelines.session import Columns, Tail, check_table, columns_read, find_device
+
+HISTORY_STEPS = 500
+"""Newest rows of each series that come with a forecast, for its picture; fewer where fewer are kept."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What comes next.
+
+    Attributes:
+        frame: unique_id, ds, cutoff, [target,] and the forecast columns, one row a step ahead.
+        history: unique_id, ds, [target,] y: the newest rows seen.
+        model: its name, which prefixes the columns.
+        levels: widths of the bands in percent.
+        unit: of the first target, "" where it is not known.
+    """
+
+    frame: pl.DataFrame
+    history: pl.DataFrame
+    model: str
+    levels: tuple[float, ...]
+    unit: str
+
+
+class Forecaster:
+    """A checkpoint that forecasts alone. Built by `load`.
+
+    Example (see README for one that runs):
+        forecaster = load("checkpoint")
+        forecaster.observe(table)          # optional: newer rows move the windows, nothing is learned
+        forecaster.forecast(horizon=24).frame
+    """
+
+    def __init__(self, saved: checkpoint.Saved, device: torch.device) -> None:
+        about: dict[str, Any] = saved.manifest
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["spec"].items()}
+        spec = WindowSpec(**fields)
+        model = build_model(about["model"], about["set"], spec.shape, device, about["seed"])
+        schedule = Schedule(about["batch"], about["warmup"])
+        self.trained = tuple(about["levels"])
+        self.learner = Learner(model, Windows(spec), self.trained, schedule, device)
+        tail = Tail()
+        saved.restore(self.learner.parts() | {"tail": tail})
+        self.tail = tail.rows
+        self.offset: dict[str, int | str] = about["offset"]
+        self.unit: str = about["unit"]
+        self._about = about
+        self._saved = replace(saved, tensors={}, rest={})
+
+    @property
+    def spec(self) -> WindowSpec:
+        """What a window looks at."""
+        return self.learner.windows.spec
+
+    def observe(self, table: Table | None = None) -> None:
+        """Move the windows on to the newest row, without learning: the checkpoint's own rows, or those of a table.
+
+        Raises:
+            TableError: the table is not the one that the checkpoint was trained on.
+        """
+        if table is None:
+            if self.tail is not None:
+                self.learner.windows.push(self.tail)
+        else:
+            check_table(self._saved, table)
+            for rows, _ in Columns(table, columns_read(self.spec)).read(self.offset):
+                self.learner.windows.push(rows)
+        self.tail = None
+
+    def forecast(
+        self, horizon: int | None = None, levels: Sequence[float] | None = None, future: pa.Table | None = None
+    ) -> Forecast:
+        """Steps 1 to `horizon` behind the newest row of every series.
+
+        Args:
+            horizon: steps ahead; the trained horizon when left out, and never more.
+            levels: bands in percent; each takes the calibration of the nearest trained level.
+            future: values of the known inputs at those steps.
+
+        Raises:
+            UsageError: the horizon is longer than the trained one, or known inputs have no future.
+            DataError: no series has a whole window at its newest row.
+        """
+        self.observe()
+        shape, windows = self.learner.windows.shape, self.learner.windows
+        steps = shape.horizon if horizon is None else horizon
+        if steps > shape.horizon:
+            raise UsageError(
+                f"--horizon {steps} is beyond the {shape.horizon} steps that this checkpoint was trained for",
+                hint=f"forecast at most {shape.horizon}, or train again with --horizon {steps}",
+            )
+        asks = windows.ask_last(future)
+        if not len(asks.origin):
+            raise DataError(
+                "no series has a whole window at its newest row",
+                hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
+            )
+        wanted = self.trained if levels is None else tuple(sorted(levels))
+        clock = bool(self._about["clock"])
+        naming = Naming(self._about["model"], wanted, clock, self.spec.zone)
+        found = frame(self._as_pairs(asks, wanted), windows.names, naming, shape).drop("y")
+        kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
+        return Forecast(kept, self._history(naming), naming.model, wanted, self.unit)
+
+    def _as_pairs(self, asks: Asks, levels: tuple[float, ...]) -> Due:
+        """N questions as N · T rows, window by window and column by column."""
+        rows, shape = len(asks.origin), self.learner.windows.shape
+        parameters = self.learner.model.predict(asks.x.to(self.learner.device)).parameters().cpu()  # (P, N, T)
+        issued = self.learner.model.family.from_parameters(parameters.reshape(len(parameters), -1, 1))
+        nearest = [min(range(len(self.trained)), key=lambda k: abs(self.trained[k] - level)) for level in levels]
+        factors = self.learner.bands.factors()[nearest]  # (K, T)
+        columns = torch.arange(shape.columns)
+        return Due(
+            series=asks.series.repeat_interleave(shape.columns),
+            position=asks.position.repeat_interleave(shape.columns),
+            cutoff=asks.cutoff.repeat_interleave(shape.columns),
+            ds=asks.ds.repeat(1, shape.outputs).flatten(),
+            column=columns.repeat(rows),
+            y=torch.full((rows * shape.columns,), float("nan"), dtype=torch.float64),
+            predictive=issued,
+            factors=factors.repeat(1, rows),
+            x=Inputs(asks.x.past[:0], asks.x.future[:0]),
+            target=parameters.new_zeros(0, shape.columns),
+        )
+
+    def _history(self, naming: Naming) -> pl.DataFrame:
+        """The newest rows of every series, long format."""
+        windows, targets = self.learner.windows, self.spec.targets
+        past = windows.history(HISTORY_STEPS)
+        base = {
+            "unique_id": pl.Series(windows.names, dtype=pl.String).gather(past.series.numpy()),
+            "ds": naming.times(past.ds),
+        }
+        if len(targets) == 1:
+            return pl.DataFrame(base | {"y": past.y[:, 0].numpy()})
+        parts = [
+            pl.DataFrame(base | {"target": [name] * len(past.ds), "y": past.y[:, o].numpy()})
+            for o, name in enumerate(targets)
+        ]
+        return pl.concat(parts)
+
+
+def load(directory: str | Path, device: str = "cpu") -> Forecaster:
+    """The newest checkpoint in a directory (or one checkpoint itself), ready to forecast; no table is needed.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+        ServiceError: the device is not there.
+    """
+    return Forecaster(checkpoint.read(Path(directory)), find_device(device))
+
+
+def forecast(config: ForecastConfig) -> Forecast:
+    """`streamgp forecast`: read the checkpoint, move on to the table's newest row, forecast, write.
+
+    Raises:
+        UsageError, DataError, CheckpointError, TableError: as `Forecaster.forecast` and `load`.
+    """
+    forecaster = load(config.checkpoint, config.device)
+    if config.table is not None:
+        forecaster.observe(Table.open(config.table))
+    future = None
+    if config.future is not None:
+        future = read_future(config.future, forecaster.spec)
+    levels = config.level if "level" in config.model_fields_set else None
+    found = forecaster.forecast(config.horizon, levels, future)
+    if config.output is not None:
+        write(found.frame, config.output)
+    return found
+
+
+def write(data: pl.DataFrame, path: Path) -> None:
+    """Write a forecast atomically as its suffix says.
+
+    Raises:
+        UsageError: the suffix is none of .parquet, .csv, .json.
+    """
+    with replaced(path) as temporary:
+        if path.suffix == ".parquet":
+            data.write_parquet(temporary)
+        elif path.suffix == ".csv":
+            data.write_csv(temporary)
+        elif path.suffix == ".json":
+            data.write_json(temporary)
+        else:
+            raise UsageError(f"{path}: a forecast is written as .parquet, .csv or .json", hint="change the suffix")

@@ -1,0 +1,101 @@
+"""Online training: one pass over the table, every row forecast before it is learned from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from streamgp.base import Due, Progress, Step, Tracker
+from streamgp.streaming.batches import micro_batches
+from streamgp_pipelines.curves import LAP_ROWS
+from streamgp_pipelines.predictions import Predictions
+from streamgp_pipelines.session import Session
+from streamgp_pipelines.summary import lap_metrics, note
+
+POLL_SECONDS = 1.0
+
+
+class OnlineRun:
+    """The loop over micro-batches, with what happens between them: metrics, predictions, checkpoints.
+
+    Args:
+        session: opened, and restored where there was a checkpoint.
+        tracker: of the run.
+        predictions: where scored forecasts go; None when nobody asked for them.
+        progress: is told how far the run is.
+    """
+
+    def __init__(
+        self, session: Session, tracker: Tracker, predictions: Predictions | None, progress: Callable[[Progress], None]
+    ) -> None:
+        self.session = session
+        self.tracker = tracker
+        self.predictions = predictions
+        self.progress = progress
+        self.tail: pa.RecordBatch | None = None
+        self._mark = 0.0
+
+    def run(self) -> None:
+        """Learn all rows of the table, or with `--follow` all rows that will ever come."""
+        session, config = self.session, self.session.config
+        self._mark = time.perf_counter()
+        while not self._pass() and config.follow:
+            if session.learner.rows > session.saved_rows:
+                self._save()
+            self.tracker.flush()
+            time.sleep(POLL_SECONDS)
+            self._mark = time.perf_counter()  # waiting is not work
+            session.table.refresh()
+        if (session.learner.rows, self._tail_rows()) != (session.saved_rows, session.saved_tail):
+            self._save()
+
+    def _pass(self) -> bool:
+        """Read to the end of the table as it is now; True when `--max-rows` is reached."""
+        session, limit = self.session, self.session.config.max_rows
+        learner, size = session.learner, session.config.batch
+        self.tail = None
+        for rows, offset in micro_batches(session.source, session.offset, size):
+            room = rows.num_rows if limit is None else min(rows.num_rows, limit - learner.rows)
+            if room < size:
+                self.tail = rows.slice(0, room) if room else None
+                break
+            step, due = learner.advance(rows)
+            session.offset = offset
+            self._between(step, due)
+        return limit is not None and learner.rows + self._tail_rows() >= limit
+
+    def _tail_rows(self) -> int:
+        return 0 if self.tail is None else self.tail.num_rows
+
+    def _between(self, step: Step | None, due: Due) -> None:
+        """After one micro-batch: keep its forecasts, tell its scores, write a checkpoint when it is time."""
+        session, learner = self.session, self.session.learner
+        if self.predictions is not None:
+            self.predictions.add(due, learner.windows.names)
+        if learner.rows // LAP_ROWS > (learner.rows - session.config.batch) // LAP_ROWS:
+            lap = learner.scores.lap()
+            metrics = lap_metrics(lap, step)
+            session.curves.add(learner.rows, float(lap["scored"]), metrics)  # type: ignore[arg-type]
+            self.tracker.metrics(metrics, step=learner.rows)
+            self._tell(note(lap))
+        now = time.perf_counter()
+        learner.clock.total += now - self._mark
+        self._mark = now
+        if learner.rows - max(session.saved_rows, 0) >= session.config.checkpoint_every:
+            self._save()
+
+    def _save(self) -> None:
+        """Metrics and forecasts first: what a kill then loses is logged and written again by the replay."""
+        self.tracker.flush()
+        if self.predictions is not None:
+            self.predictions.write_part(self.session.learner.rows)
+        self.session.save(self.tail)
+
+    def _tell(self, text: str) -> None:
+        session = self.session
+        total = (
+            None if session.config.follow else min(session.table.rows, session.config.max_rows or session.table.rows)
+        )
+        self.progress(Progress("train", session.learner.rows, total, text))

@@ -1,0 +1,197 @@
+"""What a training run opens before its first row: table, windows, model, checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from streamgp.base import Chunk, Json, Offset
+from streamgp.errors import ServiceError, TableError, UsageError
+from streamgp.streaming import checkpoint
+from streamgp.streaming.table import Table, TableMeta
+from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp_pipelines.assembly import build_model
+from streamgp_pipelines.checkpointing import fingerprint, manifest, match_machine
+from streamgp_pipelines.columns import window_spec
+from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.curves import Curves
+from streamgp_pipelines.frames import Naming
+from streamgp_pipelines.learner import Learner, Schedule
+
+
+class Columns:
+    """A table as a Source of the columns that a run reads; it sees the version that the table is at."""
+
+    def __init__(self, table: Table, names: tuple[str, ...]) -> None:
+        self.table = table
+        self.names = names
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([self.table.schema.field(name) for name in self.names])
+
+    def read(self, after: Offset) -> Iterator[Chunk]:
+        """Rows from `after` on, in the order of the table."""
+        return self.table.read(after, self.names)
+
+
+class Tail:
+    """The rows behind the last full micro-batch, so that a checkpoint forecasts from the newest row; Stateful."""
+
+    def __init__(self, rows: pa.RecordBatch | None = None) -> None:
+        self.rows = rows
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        if self.rows is None:
+            return {}, {}
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.rows.schema) as stream:
+            stream.write_batch(self.rows)
+        return {"arrow": torch.frombuffer(bytearray(sink.getvalue().to_pybytes()), dtype=torch.uint8)}, {}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.rows = None
+        if "arrow" in tensors:
+            with pa.ipc.open_stream(tensors["arrow"].numpy().tobytes()) as stream:
+                self.rows = stream.read_next_batch()
+
+
+@dataclass
+class Session:
+    """A run that is ready for its next row.
+
+    Attributes:
+        offset: next unread row, behind the last full micro-batch.
+        saved_rows: rows at the newest checkpoint; -1 before the first.
+        saved_tail: rows behind them that the newest checkpoint holds too.
+    """
+
+    config: TrainConfig
+    table: Table
+    learner: Learner
+    source: Columns
+    options: dict[str, Json]
+    naming: Naming
+    curves: Curves = field(default_factory=Curves)
+    offset: Offset = field(default_factory=dict)
+    saved_rows: int = -1
+    saved_tail: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    def save(self, tail: pa.RecordBatch | None = None, extra: dict[str, Json] | None = None) -> None:
+        """Write a checkpoint of the state after the last full micro-batch."""
+        about = manifest(self.config, self.learner, self.table, self.options, self.offset) | (extra or {})
+        parts = self.learner.parts() | {"curves": self.curves, "tail": Tail(tail)}
+        checkpoint.write(self.config.checkpoint, self.learner.rows, parts, about)
+        self.saved_rows, self.saved_tail = self.learner.rows, 0 if tail is None else tail.num_rows
+
+
+def open_session(config: TrainConfig) -> Session:
+    """Open the table, build the windows and the model, and go on from the checkpoint where there is one.
+
+    Raises:
+        UsageError, SchemaError: the options do not fit the table.
+        CheckpointError: the checkpoint is damaged, or was made with other options.
+        ServiceError: the device is not there.
+    """
+    table = Table.open(config.table)
+    spec = window_spec(config, table.schema, table.meta)
+    device = find_device(config.device)
+    shape = spec.shape
+    schedule = make_schedule(config, spec, table.meta)
+    options = fingerprint(config, spec, schedule.warmup)
+    saved = None
+    warnings = []
+    if checkpoint.exists(config.checkpoint):
+        saved = checkpoint.read(config.checkpoint)
+        checkpoint.check_fingerprint(saved.manifest["fingerprint"], options)  # type: ignore[arg-type]
+        warnings = match_machine(saved, device) + [saved.warning] * bool(saved.warning)
+    model = build_model(config.model, config.set, shape, device, config.seed)
+    learner = Learner(model, Windows(spec), config.level, schedule, device)
+    source = Columns(table, columns_read(spec))
+    naming = Naming(config.model, config.level, table.meta.time is not None and table.meta.clock, spec.zone)
+    session = Session(config, table, learner, source, options, naming, warnings=warnings)
+    if saved is not None:
+        tail = Tail()
+        saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})
+        session.saved_tail = 0 if tail.rows is None else tail.rows.num_rows
+        learner.rows = session.saved_rows = saved.rows
+        session.offset = saved.manifest["offset"]  # type: ignore[assignment]
+        check_table(saved, table)
+    return session
+
+
+def check_table(saved: checkpoint.Saved, table: Table) -> None:
+    """See that the table is the one that the checkpoint has read.
+
+    Raises:
+        TableError: it is another one, or it has lost rows.
+    """
+    known: dict[str, Any] = saved.manifest["table"]  # type: ignore[assignment]
+    if known["id"] != table.id:
+        raise TableError(
+            f"table {table.path} is not the one that this checkpoint was trained on ({known['path']})",
+            hint="use that table, another --checkpoint, or --fresh",
+        )
+    if table.rows < saved.rows:
+        raise TableError(
+            f"table {table.path} has {table.rows} rows, but {saved.rows} were learned: it was rolled back",
+            hint="restore the table, or start with --fresh",
+        )
+
+
+def columns_read(spec: WindowSpec) -> tuple[str, ...]:
+    """The table's columns that windows look at."""
+    keys = tuple(name for name in (spec.time, spec.series) if name is not None)
+    return (*keys, *spec.columns)
+
+
+def find_device(name: str) -> torch.device:
+    """auto, cpu or cuda -> device.
+
+    Raises:
+        ServiceError: cuda was asked for and is not there.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ServiceError("there is no CUDA device here", hint="use --device cpu, or install a CUDA build of torch")
+    return torch.device(name)
+
+
+def make_schedule(config: TrainConfig, spec: WindowSpec, meta: TableMeta) -> Schedule:
+    """Warm-up and scoring of a run, defaults filled in."""
+    warmup = config.warmup if config.warmup is not None else default_warmup(spec)
+    rows, time = None, None
+    if config.score_from is not None:
+        if config.score_from.isdigit():
+            rows = int(config.score_from)
+        else:
+            time = _instant(config.score_from, meta, spec.zone)
+    return Schedule(config.batch, warmup, rows, time)
+
+
+def default_warmup(spec: WindowSpec) -> int:
+    """Rows of warm-up: three seasons and one window, or, without a season, 500 rows and one window."""
+    window = spec.lags + spec.horizon
+    return (3 * spec.season if spec.season > 1 else 500) + window
+
+
+def _instant(text: str, meta: TableMeta, zone: str | None) -> int:
+    """An ISO time as ns since the epoch; without an offset it is a time in the table's zone."""
+    if meta.time is None or not meta.clock:
+        raise UsageError(f"--score-from {text}: this table has no clock", hint="give a number of rows")
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--score-from {text} is neither rows nor a time", hint="such as 1344 or 2014-01-29") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=ZoneInfo(zone or "UTC"))
+    return int(moment.timestamp() * 1_000_000) * 1000

@@ -1,0 +1,83 @@
+"""What a run says at its end and on its way."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import Any
+
+from streamgp.base import Json, Step
+from streamgp_pipelines.learner import Learner
+from streamgp_pipelines.session import Session
+
+_POINT = ("rmse", "mae", "nlpd", "crps", "mase")
+_BAND = ("coverage", "raw_coverage", "width", "raw_width")
+
+
+def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
+    """The scores and the figures of a run (design: the command line).
+
+    Args:
+        session: of the run.
+        learner: the run's, or its preview that has scored the last rows too.
+        run_id: of the tracker.
+    """
+    scores = learner.scores.summary()
+    warnings = list(session.warnings)
+    if not scores["scored"]:
+        warnings.append(
+            f"nothing was scored: the table has {learner.rows} rows, and {session.learner.schedule.warmup} are warm-up"
+            if learner.rows <= session.learner.schedule.warmup
+            else "nothing was scored: no window was whole after the warm-up, or scoring starts behind the last row"
+        )
+    if learner.windows.late:
+        warnings.append(f"{learner.windows.late} rows came late (before the newest row of their series): not learned")
+    return {
+        "run_id": run_id,
+        "model": session.config.model,
+        "rows": learner.rows,
+        **scores,
+        **learner.clock.summary(learner.rows),
+        "peak_mb": peak_mb(),
+        "checkpoint": str(session.config.checkpoint),
+        "offset": dict(session.offset),
+        "table_version": session.table.version,
+        "known": list(learner.windows.spec.known),
+        "late": learner.windows.late,
+        "warnings": list(warnings),
+    }
+
+
+def lap_metrics(lap: dict[str, Json], step: Step | None) -> dict[str, float]:
+    """The scores since the last lap as flat metrics: rmse, mae, ..., coverage_95, width_95, loss, basis."""
+    values = {**flat(lap), "scored": float(lap["scored"])}  # type: ignore[arg-type]
+    if step is not None:
+        values |= {"loss": step.loss, "basis": float(step.basis)}
+    return values
+
+
+def flat(scores: dict[str, Any]) -> dict[str, float]:
+    """Scores as flat metrics; those that are not known are left out.
+
+    Example:
+        >>> flat({"rmse": 1.5, "mae": None, "coverage": {"95": 0.9}})
+        {'rmse': 1.5, 'coverage_95': 0.9}
+    """
+    found = {name: scores[name] for name in _POINT if scores.get(name) is not None}
+    for name in _BAND:
+        found |= {f"{name}_{level}": value for level, value in scores.get(name, {}).items() if value is not None}
+    return found
+
+
+def note(lap: dict[str, Any]) -> str:
+    """The newest scores in a few words."""
+    if not lap["scored"]:
+        return "warm-up"
+    level, coverage = list(lap["coverage"].items())[-1]
+    return f"rmse {lap['rmse']:.4g}, coverage({level}) {coverage:.3f}"
+
+
+def peak_mb() -> float:
+    """Most memory that this process has held, MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)

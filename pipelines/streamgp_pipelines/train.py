@@ -1,0 +1,114 @@
+"""Train a model on a table, online or in batch; run again with the same settings, it goes on."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from streamgp.base import Json, Progress, Tracker
+from streamgp.streaming import checkpoint
+from streamgp_pipelines.assembly import flatten
+from streamgp_pipelines.batch import BatchRun
+from streamgp_pipelines.checkpointing import held, set_aside
+from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.curves import Curves
+from streamgp_pipelines.learner import Learner
+from streamgp_pipelines.online import OnlineRun
+from streamgp_pipelines.predictions import Predictions, frame
+from streamgp_pipelines.session import Session, open_session
+from streamgp_pipelines.summary import flat, summary
+
+Draw: TypeAlias = Callable[[Curves, dict[str, Json], Path], None]
+"""Draws a run's curves and scores into a directory."""
+
+
+def train(
+    config: TrainConfig,
+    tracker: Callable[[Path], Tracker],
+    progress: Callable[[Progress], None] = lambda _: None,
+    draw: Draw | None = None,
+) -> dict[str, Json]:
+    """Learn the table and return the summary.
+
+    Args:
+        config: what to do.
+        tracker: makes the run's tracker from its checkpoint directory, before row one.
+        progress: is told how far the run is.
+        draw: makes the run's plots; None makes none.
+
+    Returns:
+        run_id, rows, rmse, mae, nlpd, crps, mase, coverage, raw_coverage, width by level, `steps` (the same for
+        each step ahead), rows_per_second, seconds, update_ms, peak_mb, checkpoint, offset, table_version, warnings.
+
+    Raises:
+        UsageError, SchemaError: the options do not fit the table.
+        StateError: the checkpoint or the table does not fit the options, or another process holds it.
+        ServiceError: the disk or the tracking store refused.
+    """
+    if config.fresh:
+        set_aside(config.checkpoint)
+    with held(config.checkpoint):
+        session = open_session(config)
+        run = tracker(config.checkpoint)
+        status = "FAILED"
+        try:
+            _describe(session, run)
+            found = _train(session, run, progress, draw)
+            status = "FINISHED"
+        except KeyboardInterrupt:
+            status = "KILLED"
+            raise
+        finally:
+            run.finish(status)
+    return found
+
+
+def _train(session: Session, run: Tracker, progress: Callable[[Progress], None], draw: Draw | None) -> dict[str, Json]:
+    config, learner = session.config, session.learner
+    predictions = None
+    if config.predictions is not None:
+        predictions = Predictions(config.checkpoint, session.naming, learner.windows.shape)
+        predictions.resume(learner.rows)
+    if config.online:
+        online = OnlineRun(session, run, predictions, progress)
+        online.run()
+        ahead, last = learner.preview(online.tail)
+        scored = [frame(due, ahead.windows.names, session.naming, ahead.windows.shape) for due in last]
+    else:
+        ahead, scored = BatchRun(session, run, predictions, progress).run()
+    if predictions is not None and config.predictions is not None:
+        predictions.assemble(config.predictions, scored)
+    found = summary(session, ahead, run.run_id)
+    progress(Progress("artifacts", 0, 1))
+    _finish(session, ahead, run, found, draw)
+    progress(Progress("artifacts", 1, 1))
+    return found
+
+
+def _describe(session: Session, run: Tracker) -> None:
+    """Parameters and data set, before the first row."""
+    config, table = session.config, session.table
+    skip = {"set", "table", "checkpoint", "predictions", "tracking_uri", "experiment", "fresh", "follow"}
+    params: dict[str, Json] = json.loads(config.model_dump_json(exclude=skip))
+    params |= {f"set.{key}": value for key, value in flatten(config.set).items()}
+    params |= {"lags": session.learner.windows.spec.lags, "warmup": session.learner.schedule.warmup}
+    run.params({key: value for key, value in params.items() if value not in (None, [], "")})
+    run.dataset(Path(table.path).name, str(table.path), table.version, table.schema)
+
+
+def _finish(session: Session, ahead: Learner, run: Tracker, found: dict[str, Json], draw: Draw | None) -> None:
+    """Final metrics, scores per step ahead, plots and the model that forecasts alone."""
+    metrics = {f"final_{name}": value for name, value in flat(found).items()}
+    speed = found["rows_per_second"]
+    run.metrics(metrics | ({"rows_per_second": speed} if isinstance(speed, float) else {}), step=ahead.rows)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "summary.json").write_text(json.dumps(found, indent=1))
+        if draw is not None:
+            draw(session.curves, found, Path(folder))
+        for path in sorted(Path(folder).iterdir()):
+            run.artifact(path, "plots" if path.suffix == ".png" else "")
+    run.model(checkpoint.read(session.config.checkpoint).path)
+    run.flush()
