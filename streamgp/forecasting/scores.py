@@ -1,10 +1,10 @@
 """Scores of forecasts as they were issued, overall and per step ahead, in constant memory.
 
-    rmse  √ mean (y − μ)²          mae   mean |y − μ|         both of the raw mean, target units
-    nlpd  mean −log p(y)           crps  mean CRPS            both of the raw distribution
-    mase  mae / mean |y[t] − y[t−S]|, the denominator taken before scoring starts and the same for every step
-    coverage, width                of the calibrated band: mean + factor · (quantile − mean), as issued
-    raw_coverage, raw_width        of the distribution's own quantiles
+rmse  √ mean (y − μ)²          mae   mean |y − μ|         both of the raw mean, target units
+nlpd  mean −log p(y)           crps  mean CRPS            both of the raw distribution
+mase  mae / mean |y[t] − y[t−S]|, the denominator taken before scoring starts and the same for every step
+coverage, width                of the calibrated band: mean + factor · (quantile − mean), as issued
+raw_coverage, raw_width        of the distribution's own quantiles
 """
 
 from __future__ import annotations

@@ -20,7 +20,11 @@ class Config(BaseModel):
     )
 
 
-def build(config: Config, shape: Shape) -> Naive:
+class Persistence(Naive):
+    """y[t+h] = y[t] + e; see `streamgp.models._naive`."""
+
+
+def build(config: Config, shape: Shape) -> Persistence:
     """The model y[t+h] = y[t] + e, e ~ N(0, v_h), v_h the mean squared error h steps ahead so far.
 
     Raises:
@@ -40,4 +44,4 @@ def build(config: Config, shape: Shape) -> Naive:
     """
     if not shape.lags:
         raise UsageError("persistence repeats the last value, and so needs lags", hint="use --lags 1 or more")
-    return Naive(Reference("change", shape), config.memory)
+    return Persistence(Reference("change", shape), config.memory)

@@ -20,7 +20,11 @@ class Config(BaseModel):
     )
 
 
-def build(config: Config, shape: Shape) -> Naive:
+class SeasonalNaive(Naive):
+    """y[t+h] = y[t+h−kS] + e; see `streamgp.models._naive`."""
+
+
+def build(config: Config, shape: Shape) -> SeasonalNaive:
     """The model y[t+h] = y[t+h−kS] + e, k ≥ 1 the fewest seasons with t+h−kS ≤ t; without a season, persistence.
 
     Raises:
@@ -37,4 +41,4 @@ def build(config: Config, shape: Shape) -> Naive:
     """
     if not shape.lags:
         raise UsageError("the seasonal naive repeats past values, and so needs lags", hint="use --lags 1 or more")
-    return Naive(Reference("season" if shape.seasonal else "change", shape, decay=0.0), config.memory)
+    return SeasonalNaive(Reference("season" if shape.seasonal else "change", shape, decay=0.0), config.memory)

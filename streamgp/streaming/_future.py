@@ -78,4 +78,3 @@ def _read(spec: WindowSpec, future: pa.Table, names: Names, columns: tuple[str, 
         raise DataError(f"row {row} of the future names a series never seen", hint="series are named as in the table")
     when = np.arange(rows.num_rows) if spec.time is None else times(rows, spec.time)
     return code, when, numbers(rows, columns)
-

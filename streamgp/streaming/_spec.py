@@ -39,6 +39,14 @@ class Answers(NamedTuple):
     seasonal: Tensor
 
 
+class History(NamedTuple):
+    """Rows of the past, oldest first within a series. series: (R,) codes; ds: (R,); y: (R, O)."""
+
+    series: Tensor
+    ds: Tensor
+    y: Tensor
+
+
 @dataclass(frozen=True)
 class WindowSpec:
     """What windows are made of.
@@ -54,7 +62,7 @@ class WindowSpec:
         time: the time column; None where rows have no clock.
         series: the series column; None where there is one series.
         every_ns: the interval of the rows, ns (or in units of an integer clock); None counts rows.
-        zone: an IANA name, for the calendar; None is UTC.
+        zone: an IANA name or an offset such as +10:00, for the calendar; None is UTC.
 
     Raises:
         UsageError: the parts do not fit each other.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import cache
 from typing import TypeAlias
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgp.errors import UsageError
+from streamgp.streaming._zones import offset_of
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -53,7 +53,7 @@ def values(ds: Ints, zone: str | None, every_ns: int | None) -> Floats:
 
     Args:
         ds: (...) ns.
-        zone: an IANA name; None is UTC.
+        zone: an IANA name, or an offset such as +10:00; None is UTC.
         every_ns: the interval of the rows.
 
     Returns:
@@ -104,6 +104,9 @@ def offset(ds: Ints, zone: str | None) -> Ints:
     """
     if zone is None or zone == "UTC" or not ds.size:
         return np.zeros_like(ds)
+    fixed = _fixed(zone)
+    if fixed is not None:
+        return np.full_like(ds, fixed * 1000)
     first, last = (datetime.fromtimestamp(int(edge) // SECOND, UTC).year for edge in (ds.min(), ds.max()))
     starts, offsets = _rules(zone, first - 1, last + 1)
     return offsets[np.searchsorted(starts, ds, side="right") - 1]
@@ -112,7 +115,7 @@ def offset(ds: Ints, zone: str | None) -> Ints:
 def check(zone: str | None) -> None:
     """Raises UsageError where there is no such zone."""
     if zone is not None:
-        _load(zone)
+        _fixed(zone)
 
 
 def _into_week(wall: Ints) -> Ints:
@@ -120,17 +123,16 @@ def _into_week(wall: Ints) -> Ints:
     return (wall + _EPOCH_WEEKDAY * DAY) % WEEK
 
 
-def _load(zone: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise UsageError(f"there is no time zone {zone!r}", hint="use an IANA name such as Europe/Berlin") from None
+@cache
+def _fixed(zone: str) -> int | None:
+    """Microseconds ahead of UTC of "+10:00" and the like; None for a named zone."""
+    return offset_of(zone)
 
 
 @cache
 def _rules(zone: str, first: int, last: int) -> tuple[Ints, Ints]:
     """The moments (ns) from which an offset (ns) holds, over the years first to last."""
-    clock = _load(zone)
+    clock = ZoneInfo(zone)
 
     def at(second: int) -> int:
         shift = datetime.fromtimestamp(second, clock).utcoffset()

@@ -20,19 +20,11 @@ from streamgp.errors import UsageError
 from streamgp.streaming import calendar
 from streamgp.streaming._future import known_ahead, regressors
 from streamgp.streaming._rows import Names, Rows, numbers, times
-from streamgp.streaming._spec import Answers, Asks, WindowSpec
+from streamgp.streaming._spec import Answers, Asks, History, WindowSpec
 from streamgp.streaming._timeline import NEVER, Ring, Timeline
 from streamgp.streaming.calendar import Bools, Floats, Ints
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
-
-
-class History(NamedTuple):
-    """Rows of the past, oldest first within a series. series: (R,) codes; ds: (R,); y: (R, O)."""
-
-    series: Tensor
-    ds: Tensor
-    y: Tensor
 
 
 class _Current(NamedTuple):
