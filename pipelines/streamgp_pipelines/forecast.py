@@ -73,6 +73,11 @@ class Forecaster:
         self._about = about
         self._saved = replace(saved, tensors={}, rest={})
 
+    def naming(self, levels: tuple[float, ...] | None = None) -> Naming:
+        """How the columns of this forecaster's frames are called; the trained levels when left out."""
+        clock = bool(self._about["clock"])
+        return Naming(self._about["model"], self.trained if levels is None else levels, clock, self.spec.zone)
+
     @property
     def spec(self) -> WindowSpec:
         """What a window looks at."""
@@ -122,8 +127,7 @@ class Forecaster:
                 hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
             )
         wanted = self.trained if levels is None else tuple(sorted(levels))
-        clock = bool(self._about["clock"])
-        naming = Naming(self._about["model"], wanted, clock, self.spec.zone)
+        naming = self.naming(wanted)
         found = frame(self._as_pairs(asks, wanted), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
         return Forecast(kept, self._history(naming), naming.model, wanted, self.unit)

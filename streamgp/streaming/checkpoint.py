@@ -127,11 +127,13 @@ def write(
 
 
 def read(directory: Path) -> Saved:
-    """The newest checkpoint that is whole.
+    """The newest checkpoint that is whole; `directory` is the checkpoints' home, or one checkpoint itself.
 
     Raises:
         CheckpointError: there is none, or all are damaged, or another version of the format wrote them.
     """
+    if (directory / "state.json").is_file():
+        return _read(directory, "")
     problems: list[str] = []
     for path in _all(directory):
         try:
