@@ -95,7 +95,7 @@ def _prepare(file: Path) -> None:
         from mlflow import MlflowClient
 
         file.parent.mkdir(parents=True, exist_ok=True)
-        for left in file.parent.glob(f".{file.name}.*.tmp"):  # by a process that was killed while it created
+        for left in file.parent.glob(f".{file.name}.*.tmp*"):  # by a process that was killed while it created
             if not _alive(int(left.name.split(".")[-2])):
                 left.unlink(missing_ok=True)
         temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")

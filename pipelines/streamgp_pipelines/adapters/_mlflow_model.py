@@ -1,0 +1,76 @@
+"""A checkpoint as an MLflow model: code, artifact, signature, requirements, and a name in the registry."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamgp_pipelines.forecast import Forecaster, load
+from streamgp_pipelines.frames import Naming
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.models import ModelSignature
+
+REQUIREMENTS = ("streamgp", "torch", "numpy", "pandas", "polars", "pyarrow", "safetensors", "pydantic")
+
+
+def log_model(client: MlflowClient, uri: str, run_id: str, checkpoint: Path, name: str, alias: str) -> None:
+    """Log the checkpoint with the run, register it under a name, and give the new version the alias.
+
+    Args:
+        client: of the store.
+        uri: of the store, which is also the registry.
+        run_id: of the run.
+        checkpoint: one checkpoint.
+        name: in the registry; signs that MLflow does not allow there become `-`.
+        alias: of the newest version, as in `models:/NAME@ALIAS`.
+    """
+    import mlflow
+
+    registered = re.sub(r"[/:\s]", "-", name)
+    before = mlflow.get_tracking_uri(), mlflow.get_registry_uri()
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    try:
+        with mlflow.start_run(run_id=run_id):
+            info = mlflow.pyfunc.log_model(
+                name="model",
+                python_model=str(Path(__file__).with_name("_pyfunc.py")),
+                artifacts={"checkpoint": str(checkpoint)},
+                signature=signature(load(checkpoint)),
+                pip_requirements=[f"{package}=={version(package)}" for package in REQUIREMENTS],
+                registered_model_name=registered,
+            )
+    finally:
+        mlflow.set_tracking_uri(before[0])
+        mlflow.set_registry_uri(before[1])
+    client.set_registered_model_alias(registered, alias, info.registered_model_version)
+
+
+def signature(forecaster: Forecaster) -> ModelSignature:
+    """What the model takes and gives, by column. Every input column may be left out: so may all of them."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+
+    spec, shape = forecaster.spec, forecaster.learner.windows.shape
+    time = "datetime" if forecaster._about["clock"] else "long"
+    takes: dict[str, str] = {} if spec.time is None else {spec.time: time}
+    takes |= {} if spec.series is None else {spec.series: "string"}
+    takes |= dict.fromkeys(spec.columns, "double")
+    gives: dict[str, str] = {"unique_id": "string", "ds": time, "cutoff": time}
+    gives |= {"target": "string"} if shape.outputs > 1 else {}
+    gives |= dict.fromkeys(Naming(forecaster._about["model"], forecaster.trained, bool(forecaster._about["clock"]), spec.zone).columns(), "double")
+    levels: Any = list(forecaster.trained)
+    return ModelSignature(
+        inputs=Schema([ColSpec(kind, name, required=False) for name, kind in takes.items()]),
+        outputs=Schema([ColSpec(kind, name) for name, kind in gives.items()]),
+        params=ParamSchema(
+            [
+                ParamSpec("horizon", "long", shape.horizon),
+                ParamSpec("levels", "double", levels, shape=(-1,)),
+            ]
+        ),
+    )

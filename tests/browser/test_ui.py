@@ -1,0 +1,129 @@
+"""The MLflow UI that `streamgp ui` starts, opened in a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from streamgp_pipelines.adapters.mlflow import mlflow_tracker
+from streamgp_pipelines.adapters.plots import plot_curves
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WAIT_MS = 30_000
+
+
+def browser() -> str:
+    """The path of chromium; without one the test is skipped, but not where CI has promised it."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        reason = "no chromium here: apt-get install chromium"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    return found
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with one finished run: parameters, the data set, curves over rows seen, a plot."""
+    directory = tmp_path_factory.mktemp("ui")
+    tracker = mlflow_tracker(f"sqlite:///{directory}/mlflow.db", "demo", "svdgp demand")(directory / "checkpoint")
+    tracker.params({"model": "svdgp", "horizon": 48})
+    tracker.dataset("demand", str(directory / "demand"), 3, pa.schema([("ds", pa.timestamp("us"))]))
+    for step in range(1000, 18_000, 1000):
+        tracker.metrics({"rmse": 100 / step, "coverage_95": 0.95}, step)
+    points = {"95 %": [(1000.0, 0.9), (2000.0, 0.95)]}
+    picture = plot_curves(points, directory / "coverage.png", title="Coverage", ylabel="share")
+    tracker.artifact(picture, "plots")
+    tracker.finish("FINISHED")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def address(store: Path) -> Iterator[str]:
+    """`streamgp ui --json` as a user starts it; ended as a user ends it."""
+    browser()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["ui", "--tracking-uri", f"sqlite:///{store}/mlflow.db", "--port", str(port), "--json"]
+    code = "from streamgp_cli.app import main; main()"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    process = subprocess.Popen([sys.executable, "-c", code, *words], env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["url"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        code_at_end = process.wait(30)
+        process.stdout.close()
+    assert code_at_end == 130
+    with socket.socket() as again:
+        assert again.connect_ex(("127.0.0.1", port)) != 0  # nothing is left behind
+
+
+@pytest.fixture
+def page(address: str, tmp_path: Path) -> Iterator[Page]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        profile = str(tmp_path / "profile")
+        context = play.chromium.launch_persistent_context(profile, executable_path=browser(), args=FLAGS)
+        context.set_default_timeout(WAIT_MS)
+        page = context.new_page()
+        page.goto(address, wait_until="domcontentloaded")
+        yield page
+        context.close()
+
+
+def test_the_run_is_there_with_all_that_was_logged(page: Page) -> None:
+    page.get_by_text("Model training").first.click()  # the page opens in another mode
+    page.get_by_role("link", name="Experiments").first.click()
+    page.get_by_role("link", name="demo", exact=True).first.click()
+    page.get_by_role("link", name="svdgp demand").first.click()
+
+    page.get_by_text("Parameters (2)").first.wait_for()
+    for text in ("Finished", "demand (v3-", "horizon", "coverage_95", "rmse"):
+        page.get_by_text(text).first.wait_for()
+
+    page.get_by_role("tab", name="Model metrics").click()
+    chart = page.locator(".js-plotly-plot").first
+    chart.wait_for()
+    page.get_by_text("Step", exact=True).first.wait_for()
+    points = page.evaluate(
+        "Math.max(...[...document.querySelectorAll('.js-plotly-plot')].map(c => c.data[0].x.length))"
+    )
+    assert points == 17
+
+    page.get_by_role("tab", name="Artifacts").click()
+    page.get_by_text("plots", exact=True).first.click()
+    page.get_by_text(re.compile("coverage.png")).first.click()
+    page.locator("img[src^='blob:'], img[src*='coverage.png']").first.wait_for()
