@@ -11,6 +11,14 @@ import pyarrow.compute as pc
 from streamgp.errors import DataError, SchemaError
 from streamgp.streaming.calendar import Floats, Ints
 
+_NUMBERS = (
+    pa.types.is_floating,
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_decimal,
+    pa.types.is_null,  # a column without any value
+)
+
 
 class Rows(NamedTuple):
     """B rows. code: (B,) series; ds: (B,) ns or the clock's own integers; values: (B, C), NaN is missing."""
@@ -115,12 +123,8 @@ def numbers(rows: pa.RecordBatch, names: tuple[str, ...]) -> Floats:
     for at, name in enumerate(names):
         array = column(rows, name)
         kind = array.type
-        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _decimal(kind)):
+        if not any(fits(kind) for fits in _NUMBERS):
             raise SchemaError(f"column {name!r} holds {kind}, not numbers", hint="name numeric columns only")
         out[:, at] = pc.cast(array, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     out[~np.isfinite(out)] = np.nan
     return out
-
-
-def _decimal(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_decimal(kind))

@@ -1,0 +1,162 @@
+"""Windows as a loop over rows with dictionaries: slow, and plainly right."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from streamgp.streaming.windows import WindowSpec
+
+NAN = float("nan")
+MICRO = 1000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Row:
+    """One row of the stream."""
+
+    series: str
+    ds: int | None
+    values: dict[str, float]
+    position: int = 0
+    step: int = 0
+
+
+@dataclass
+class OracleWindows:
+    """The same questions and answers as `Windows`, one row at a time."""
+
+    spec: WindowSpec
+    rows: dict[str, dict[int, Row]] = field(default_factory=dict)
+    waiting: dict[str, list[Row]] = field(default_factory=dict)
+    position: int = 0
+    late: int = 0
+    asks: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    def push(self, row: Row) -> None:
+        spec = self.spec
+        row.position = self.position
+        self.position += 1
+        seen = self.rows.setdefault(row.series, {})
+        first, last = (seen[min(seen)], seen[max(seen)]) if seen else (row, None)
+        if spec.time is None:
+            row.step = row.ds = len(seen)
+        elif spec.every_ns is None:
+            row.step = len(seen)
+        else:
+            row.step = math.floor((row.ds - first.ds) / spec.every_ns + 0.5)
+        before = last is not None and (row.step <= last.step or (spec.time is not None and row.ds <= last.ds))
+        if before:
+            self.late += 1
+            return
+        seen[row.step] = row
+        if not (spec.known and spec.lags):
+            self.current(row)
+            return
+        queue = self.waiting.setdefault(row.series, [])
+        queue.append(row)
+        while queue and queue[0].step + spec.horizon <= row.step:
+            self.current(queue.pop(0))
+
+    def flush(self) -> None:
+        for queue in self.waiting.values():
+            while queue:
+                self.current(queue.pop(0), ask=False)
+
+    def value(self, row: Row, name: str, step: int, newest: int) -> float:
+        """A column at a step, as far as it may be seen from `newest` on."""
+        there = self.rows[row.series].get(step)
+        return there.values[name] if there is not None and step <= newest else NAN
+
+    def current(self, row: Row, ask: bool = True) -> None:
+        spec, t, wide = self.spec, row.step, 10**12
+        before = t - spec.season
+        code = list(self.rows).index(row.series)
+        self.answers.append(
+            {
+                "series": code,
+                "step": t,
+                "position": row.position,
+                "ds": row.ds,
+                "y": [row.values[name] for name in spec.targets],
+                "seasonal": [self.value(row, name, before, t) for name in spec.targets],
+            }
+        )
+        if not ask:
+            return
+        columns = [*spec.targets, *(n for n in spec.inputs if n not in spec.known), *spec.known]
+        past = []
+        for step in range(t - spec.lags + 1, t + 1):
+            lag = [self.value(row, name, step, t) for name in columns]
+            if spec.season > 1:
+                lag += [self.value(row, name, step - spec.season, t) for name in spec.targets]
+            past.append(lag)
+        times = self.times(row)
+        if times is None:
+            return
+        future = []
+        for h in range(1, spec.horizon + 1):
+            channels = []
+            if spec.season > 1:
+                k = 1
+                while t + h - k * spec.season > t:
+                    k += 1
+                channels += [self.value(row, name, t + h - k * spec.season, t) for name in spec.targets]
+            if not spec.lags:
+                channels += [row.values[name] for name in columns[len(spec.targets) :]]
+            else:
+                channels += [self.value(row, name, t + h, wide) for name in spec.known]
+            if spec.calendar:
+                channels += self.calendar(times[h - 1])
+            future.append(channels)
+        needed = [x for step in future for x in step]
+        if spec.lags and spec.gaps == "mask":
+            outputs = len(spec.targets)
+            needed += past[-1][:outputs] + (past[-1][-outputs:] if spec.season > 1 else [])
+        elif spec.lags:
+            needed += [x for lag in past for x in lag]
+        if any(math.isnan(x) for x in needed):
+            return
+        origin = t if spec.lags else t - 1
+        where = {"series": code, "origin": origin, "position": row.position, "cutoff": row.ds, "ds": times}
+        self.asks.append(where | {"past": past, "future": future})
+
+    def times(self, row: Row) -> list[int] | None:
+        spec = self.spec
+        if not spec.lags:
+            return [row.ds]
+        ahead = range(1, spec.horizon + 1)
+        if spec.time is None:
+            return [row.ds + h for h in ahead]
+        if spec.every_ns is None:
+            back = max(spec.lags - 1, 1)
+            then = self.rows[row.series].get(row.step - back)
+            return None if then is None else [row.ds + (row.ds - then.ds) * h // back for h in ahead]
+        day = 86_400 * 10**9
+        if spec.zone is None or spec.every_ns % day:
+            return [row.ds + h * spec.every_ns for h in ahead]
+        zone = ZoneInfo(spec.zone)
+        local = (EPOCH + timedelta(microseconds=row.ds // MICRO)).astimezone(zone)
+        wall = [local.replace(tzinfo=None) + timedelta(days=h * spec.every_ns // day) for h in ahead]
+        instants = [moment.replace(tzinfo=zone).astimezone(UTC) - EPOCH for moment in wall]
+        return [round(instant / timedelta(microseconds=1)) * MICRO for instant in instants]
+
+    def calendar(self, ds: int) -> list[float]:
+        spec, day = self.spec, 86_400
+        local = (EPOCH + timedelta(microseconds=ds // MICRO)).astimezone(ZoneInfo(spec.zone or "UTC"))
+        seconds = local.hour * 3600 + local.minute * 60 + local.second + local.microsecond / 1e6
+        since = (local.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / (365.2425 * day)
+        phases = [seconds / day, (local.weekday() * day + seconds) / (7 * day), since]
+        waves = [[math.sin(2 * math.pi * p), math.cos(2 * math.pi * p)] for p in phases]
+        every = spec.every_ns
+        out = []
+        if every is None or every < day * 10**9:
+            out += waves[0]
+        if every is None or every < 7 * day * 10**9:
+            out += [*waves[1], float(local.weekday() >= 5)]
+        return out + waves[2]

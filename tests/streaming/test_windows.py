@@ -1,0 +1,288 @@
+"""Windows against a loop over rows, in any chunking; gaps, series, known inputs, the calendar, state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from streamgp.errors import DataError, SchemaError, UsageError
+from streamgp.streaming.windows import Answers, Asks, Windows, WindowSpec
+from tests.streaming.oracles_windows import NAN, OracleWindows, Row
+
+HOUR = 3600 * 10**9
+START = 1_711_800_000 * 10**9  # 2024-03-30, the day before the clocks change in Europe
+
+
+def batch(spec: WindowSpec, rows: list[Row]) -> pa.RecordBatch:
+    columns: dict[str, Any] = {name: pa.array([r.values[name] for r in rows], pa.float64()) for name in spec.columns}
+    if spec.time:
+        columns["t"] = pa.array([r.ds // 1000 for r in rows], pa.timestamp("us", "UTC"))
+    if spec.series:
+        columns["s"] = pa.array([r.series for r in rows], pa.string())
+    return pa.record_batch(columns)
+
+
+def joined(parts: list[tuple[Asks, Answers]]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    asks = {
+        name: np.concatenate([getattr(a, name).numpy() for a, _ in parts])
+        for name in ("series", "origin", "position", "cutoff", "ds")
+    }
+    asks |= {name: np.concatenate([getattr(a.x, name).numpy() for a, _ in parts]) for name in ("past", "future")}
+    answers = {name: np.concatenate([getattr(b, name).numpy() for _, b in parts]) for name in Answers._fields}
+    return asks, answers
+
+
+def agree(got: dict[str, np.ndarray], wanted: list[dict[str, Any]]) -> None:
+    for name, values in got.items():
+        expected = np.array([row[name] for row in wanted])
+        assert len(values) == len(wanted), name
+        if len(wanted):
+            assert_allclose(values, expected.reshape(values.shape), atol=1e-9, rtol=0, err_msg=name)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[WindowSpec, list[Row], list[int]]:
+    lags = draw(st.sampled_from([0, 1, 2, 4]))
+    clock = draw(st.sampled_from(["none", "count", "hour", "day"]))
+    every = {"hour": HOUR, "day": 24 * HOUR}.get(clock)
+    known = draw(st.sampled_from([(), ("k",)]))
+    spec = WindowSpec(
+        targets=draw(st.sampled_from([("y",), ("y", "z")])),
+        inputs=draw(st.sampled_from([("u",), ("k", "u")])) if not lags else draw(st.sampled_from([(), ("u",)])),
+        known=known,
+        calendar=clock != "none" and draw(st.booleans()),
+        lags=lags,
+        horizon=draw(st.integers(1, 5)) if lags else 1,
+        season=draw(st.integers(1, 4)) if lags else 1,
+        gaps=draw(st.sampled_from(["reset", "mask"])),
+        time=None if clock == "none" else "t",
+        series=draw(st.sampled_from([None, "s"])),
+        every_ns=every,
+        zone=draw(st.sampled_from([None, "Europe/Berlin"])),
+    )
+    names = ["b", "a", "c"] if spec.series else ["y"]
+    ds = dict.fromkeys(names, START)
+    rows = []
+    for _ in range(draw(st.integers(0, 40))):
+        name = draw(st.sampled_from(names))
+        jump = draw(st.sampled_from([1, 1, 1, 1, 1, 1, 2, 3, 9, 40, 0, -1]))
+        wobble = draw(st.sampled_from([0, 0, 0, 600 * 10**9, -600 * 10**9])) if every else 0
+        ds[name] += jump * (every or HOUR)
+        value = st.sampled_from([1.5, -2.0, 3.0, 7.25, 7.5, NAN])
+        values = {c: draw(value) for c in ("y", "z", "u", "k")}
+        rows.append(Row(name, ds[name] + wobble, values))
+    cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=6)))
+    return spec, rows, cuts
+
+
+@given(streams())
+@settings(max_examples=400, deadline=None)
+def test_any_chunking_gives_what_a_loop_over_rows_gives(stream: tuple[WindowSpec, list[Row], list[int]]) -> None:
+    spec, rows, cuts = stream
+    oracle, windows = OracleWindows(spec), Windows(spec)
+    parts = []
+    for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        parts.append(windows.push(batch(spec, rows[start:end])))
+        again = Windows(spec)
+        again.restore(*windows.state())
+        windows = again  # every piece goes on from saved state
+    for row in rows:
+        oracle.push(row)
+    asks, answers = joined(parts)
+    agree(asks, oracle.asks)
+    agree(answers, oracle.answers)
+    assert (windows.rows, windows.late) == (len(rows), oracle.late)
+    del oracle.answers[:]
+    oracle.flush()
+    none, rest = windows.flush()
+    assert not len(none.origin)
+    got = {name: getattr(rest, name).numpy() for name in Answers._fields}
+    order = sorted(oracle.answers, key=lambda row: (row["series"], row["step"]))
+    agree(got, order)
+
+
+def line(count: int, **columns: list[float]) -> pa.RecordBatch:
+    return pa.record_batch({"y": [float(i) for i in range(count)], **columns})
+
+
+def test_a_forecast_never_sees_targets_behind_its_origin() -> None:
+    """With known inputs rows are read ahead; moving the targets behind an origin must not change its window."""
+    spec = WindowSpec(targets=("y",), known=("k",), lags=3, horizon=4, season=5)
+    rows = 60
+    rng = np.random.default_rng(0)
+    y, k = rng.normal(size=rows), rng.normal(size=rows)
+    changed = y.copy()
+    changed[31:] += 100
+    pasts = []
+    for values in (y, changed):
+        asks, _ = Windows(spec).push(pa.record_batch({"y": values, "k": k}))
+        pasts.append({int(o): (asks.x.past[i], asks.x.future[i]) for i, o in enumerate(asks.origin)})
+    for origin in range(7, 31):
+        assert torch.equal(pasts[0][origin][0], pasts[1][origin][0])
+        assert torch.equal(pasts[0][origin][1], pasts[1][origin][1])
+    assert not torch.equal(pasts[0][31][0], pasts[1][31][0])
+
+
+def test_memory_does_not_grow_with_the_rows() -> None:
+    spec = WindowSpec(targets=("y",), known=("k",), lags=3, horizon=4, season=5)
+    windows, sizes = Windows(spec), []
+    for _ in range(20):
+        windows.push(line(100, k=[0.0] * 100))
+        sizes.append(sum(t.numel() for t in windows.state()[0].values()))
+    assert len(set(sizes)) == 1
+
+
+def test_many_series_keep_to_themselves() -> None:
+    spec = WindowSpec(targets=("y",), lags=2, horizon=1, series="s")
+    names = [f"n{i}" for i in range(300)]
+    windows = Windows(spec)
+    for step in range(3):
+        asks, _ = windows.push(pa.record_batch({"s": names, "y": [1000.0 * i + step for i in range(300)]}))
+    assert windows.names == names
+    assert_array_equal(asks.x.past[:, :, 0].numpy(), 1000.0 * np.arange(300)[:, None] + np.array([1, 2]))
+
+
+def test_dictionary_encoded_and_numbered_series() -> None:
+    spec = WindowSpec(targets=("y",), lags=1, series="s")
+    for series in (pa.array(["b", "a", "b"]).dictionary_encode(), pa.array([7, 3, 7])):
+        windows = Windows(spec)
+        asks, _ = windows.push(pa.record_batch({"s": series, "y": [1.0, 2.0, 3.0]}))
+        assert asks.series.tolist() == [0, 1, 0]
+        assert windows.names in (["b", "a"], ["7", "3"])
+
+
+def test_infinite_values_and_nulls_are_missing() -> None:
+    windows = Windows(WindowSpec(targets=("y",), lags=1))
+    asks, answers = windows.push(pa.record_batch({"y": pa.array([1.0, float("inf"), None, 2.0])}))
+    assert asks.origin.tolist() == [0, 3]
+    assert_array_equal(answers.y[:, 0].numpy(), [1, NAN, NAN, 2])
+
+
+def test_integer_clock() -> None:
+    windows = Windows(WindowSpec(targets=("y",), lags=2, horizon=2, time="t", every_ns=5))
+    asks, _ = windows.push(pa.record_batch({"t": pa.array([0, 5, 10, 20]), "y": [1.0, 2.0, 3.0, 4.0]}))
+    assert asks.origin.tolist() == [1, 2]
+    assert asks.ds.tolist() == [[10, 15], [15, 20]]
+
+
+# --- the question of a forecast -------------------------------------------------------------------------------------
+
+
+def test_ask_last_equals_the_question_that_the_stream_asks() -> None:
+    spec = WindowSpec(
+        targets=("y",), known=("k",), lags=3, horizon=4, season=5, series="s", time="t", every_ns=HOUR, calendar=True
+    )
+    rng = np.random.default_rng(1)
+    rows = [
+        Row(name, START + i * HOUR, {"y": rng.normal(), "k": rng.normal(), "u": 0.0, "z": 0.0})
+        for i in range(30)
+        for name in ("a", "b")
+    ]
+    whole = Windows(spec)
+    asks, _ = whole.push(batch(spec, rows))
+    windows = Windows(spec)
+    windows.push(batch(spec, rows[:40]))  # 20 rows each
+    future = pa.Table.from_batches([batch(spec, rows[30:])]).select(["t", "k", "s"])
+    last = windows.ask_last(future)
+    place = [int(torch.nonzero((asks.series == code) & (asks.origin == 19))[0, 0]) for code in (0, 1)]
+    assert last.series.tolist() == [0, 1]
+    assert torch.equal(last.x.past, asks.x.past[place])
+    assert torch.equal(last.x.future, asks.x.future[place])
+    assert torch.equal(last.ds, asks.ds[place])
+    one = windows.ask_last(future.filter(pa.compute.field("s") == "b"))
+    assert one.series.tolist() == [1]
+    history = windows.history(4)
+    assert history.series.tolist() == [0] * 4 + [1] * 4
+    assert (
+        history.y[:, 0].tolist()
+        == [r.values["y"] for n in "ab" for r in rows[:40] if r.series == n][16:20]
+        + [r.values["y"] for r in rows[:40] if r.series == "b"][16:]
+    )
+
+
+def test_ask_last_by_count_and_without_a_clock() -> None:
+    spec = WindowSpec(targets=("y",), known=("k",), lags=2, horizon=2)
+    windows = Windows(spec)
+    windows.push(line(5, k=[0.0] * 5))
+    asks = windows.ask_last(pa.table({"k": [7.0, 8.0, 9.0]}))
+    assert asks.x.past[0, :, 0].tolist() == [3.0, 4.0]
+    assert asks.x.future[0, :, 0].tolist() == [7.0, 8.0]
+    assert asks.ds.tolist() == [[5, 6]]
+
+
+def test_ask_last_without_lags_asks_at_every_row_of_the_future() -> None:
+    spec = WindowSpec(targets=("y",), inputs=("u",), lags=0)
+    windows = Windows(spec)
+    windows.push(line(3, u=[0.0, 1.0, 2.0]))
+    asks = windows.ask_last(pa.table({"u": [5.0, 6.0]}))
+    assert asks.x.future[:, 0, 0].tolist() == [5.0, 6.0]
+    with pytest.raises(DataError, match="row 2 of the future lacks 'u'"):
+        windows.ask_last(pa.table({"u": [5.0, None]}))
+
+
+def test_ask_last_names_what_the_future_lacks() -> None:
+    spec = WindowSpec(targets=("y",), known=("k",), lags=1, horizon=3, series="s", time="t", every_ns=HOUR)
+    windows = Windows(spec)
+    rows = [Row("a", START + i * HOUR, {"y": 1.0, "k": 0.0}) for i in range(4)]
+    windows.push(batch(spec, rows))
+    later = [Row("a", START + i * HOUR, {"y": NAN, "k": 0.0}) for i in (4, 6)]
+    with pytest.raises(DataError, match="'a' lacks 'k' 2 steps ahead"):
+        windows.ask_last(pa.Table.from_batches([batch(spec, later)]))
+    with pytest.raises(DataError, match="row 1 of the future names a series"):
+        windows.ask_last(pa.Table.from_batches([batch(spec, [Row("q", START, {"y": NAN, "k": 0.0})])]))
+    with pytest.raises(UsageError, match="k is needed"):
+        windows.ask_last()
+
+
+def test_nothing_is_asked_of_nothing() -> None:
+    windows = Windows(WindowSpec(targets=("y",), lags=2))
+    assert len(windows.ask_last().origin) == 0
+    assert len(windows.history(5).ds) == 0
+    asks, answers = windows.push(line(0))
+    assert (len(asks.origin), len(answers.y)) == (0, 0)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"targets": ()}, "no target"),
+        ({"inputs": ("y",)}, "named twice"),
+        ({"inputs": ("u", "u")}, "named twice"),
+        ({"lags": 0, "horizon": 2}, "neither horizon"),
+        ({"lags": 0}, "needs inputs"),
+        ({"horizon": 0}, "too small"),
+        ({"calendar": True, "time": None}, "needs a clock"),
+        ({"time": None, "every_ns": 5}, "needs a clock"),
+        ({"zone": "Mars/Base"}, "Mars/Base"),
+    ],
+)
+def test_impossible_windows_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        WindowSpec(**{"targets": ("y",), "time": "t", **changes})
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "message"),
+    [
+        ({"t": pa.array([1])}, SchemaError, "no column 'y'"),
+        ({"t": pa.array([1]), "y": pa.array(["x"])}, SchemaError, "holds string, not numbers"),
+        ({"t": pa.array(["x"]), "y": pa.array([1.0])}, SchemaError, "holds string, not times"),
+        ({"t": pa.array([None], pa.int64()), "y": pa.array([1.0])}, DataError, "no value in the time column"),
+        ({"t": pa.array([2**61], pa.timestamp("us")), "y": pa.array([1.0])}, DataError, "'t'"),
+    ],
+)
+def test_unfit_rows_are_refused(columns: dict[str, pa.Array], error: type[Exception], message: str) -> None:
+    windows = Windows(WindowSpec(targets=("y",), time="t"))
+    with pytest.raises(error, match=message):
+        windows.push(pa.record_batch(columns))
+    assert windows.rows == 0
