@@ -1,0 +1,207 @@
+"""The posterior of an SVDGP in closed form: Gaussian likelihood, fixed kernel, a basis that grows.
+
+With basis points Z, K = k(Z, Z) = CCᵀ and whitened features φ(x) = C⁻¹k(Z, x), the variational family of Cheng & Boots
+2017 (eq. 8, α = β = Z) has its optimum where Bayesian linear regression f_t = φᵀw_t, w_t ~ N(0, I) has it:
+
+    A = I + S/σ²,  S = Σ φφᵀ,  w_t = A⁻¹ Σ φ y_t / σ²
+    mean_t = φᵀw_t,  latent variance = k(x, x) − ‖φ‖² + φᵀA⁻¹φ
+
+S and Σφyᵀ are sums, so that learning a batch is exact, one Cholesky of A serves all T columns, forgetting scales the
+sums and leaves the prior alone, and a new basis point adds a row to C and leaves the old coordinates as they are: what
+was learned before it came is kept as its projection on the old basis.
+
+The coordinates are nested: the leading ones are those of the leading basis points. So the decoupled posterior, with
+fewer functions in the covariance (M_β) than in the mean (M_α), reads its covariance off the leading block of the same
+Cholesky factor. With a linear part in the kernel, its features √v (x, 1) stand before those of the basis.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from streamgp.base import FLOAT, Json
+from streamgp.kernels.squared_exponential import correlation
+from streamgp.linalg.cholesky import Factor, append, cholesky, whiten
+
+JITTER = 1e-6
+"""Relative jitter of K: whitening then amplifies rounding by 1e3 at most."""
+
+
+class Conjugate(nn.Module):
+    """Statistics and posterior of T columns on at most M basis points.
+
+    Args:
+        width: W, columns of a row, already divided by their lengthscales.
+        columns: T.
+        linear: whether the kernel has its linear part.
+        covariance: M_β, leading basis points that the covariance uses; None is all.
+
+    Attributes:
+        points: (m, W) basis points in use.
+        weight: () Σ of the weights of the rows learned, after forgetting.
+    """
+
+    def __init__(self, width: int, columns: int, linear: bool, covariance: int | None = None) -> None:
+        super().__init__()
+        self.explicit = width + 1 if linear else 0
+        self.covariance = covariance
+        self.jitter = JITTER
+        e = self.explicit
+        self.points: Tensor
+        self.lower: Tensor
+        self.outer: Tensor
+        self.moment: Tensor
+        self.square: Tensor
+        self.weight: Tensor
+        self.outputscale: Tensor
+        self.linear: Tensor
+        self.noise: Tensor
+        self.root: Tensor
+        self.coefficients: Tensor
+        self.residual: Tensor
+        for name, value in {
+            "points": torch.zeros(0, width, dtype=FLOAT),
+            "lower": torch.zeros(0, 0, dtype=FLOAT),  # C
+            "outer": torch.zeros(e, e, dtype=FLOAT),  # S
+            "moment": torch.zeros(e, columns, dtype=FLOAT),  # Σ φ yᵀ
+            "square": torch.zeros(columns, dtype=FLOAT),  # Σ y²
+            "weight": torch.zeros((), dtype=FLOAT),
+            "outputscale": torch.ones((), dtype=FLOAT),  # ρ²
+            "linear": torch.full((), 0.1, dtype=FLOAT),  # v
+            "noise": torch.ones((), dtype=FLOAT),  # σ² of the updates, tempered
+            "root": torch.eye(e, dtype=FLOAT),  # chol A
+            "coefficients": torch.zeros(e, columns, dtype=FLOAT),  # w
+            "residual": torch.ones(columns, dtype=FLOAT),  # σ_t² of the predictions
+        }.items():
+            self.register_buffer(name, value)
+
+    def begin(self, points: Tensor, outputscale: Tensor, linear: Tensor, noise: Tensor) -> None:
+        """Forget everything, and start with the basis `points` (m, W) under new hyper-parameters."""
+        self.outputscale, self.linear, self.noise = outputscale, linear, noise
+        self.points = points
+        factor = cholesky(outputscale * correlation(points, points), first=JITTER)
+        self.lower, self.jitter = factor.lower, factor.jitter
+        size, columns = self.explicit + len(points), self.moment.shape[1]
+        self.outer = points.new_zeros(size, size)
+        self.moment = points.new_zeros(size, columns)
+        self.square, self.weight = points.new_zeros(columns), points.new_zeros(())
+        self.root = torch.eye(size, dtype=FLOAT, device=points.device)
+        self.coefficients = points.new_zeros(size, columns)
+        self.residual = noise.expand(columns).clone()
+
+    def features(self, x: Tensor) -> Tensor:
+        """(N, W) -> φ (N, E + m)."""
+        smooth = whiten(self.lower, self.outputscale * correlation(self.points, x)).T
+        if not self.explicit:
+            return smooth
+        scale = self.linear.sqrt()
+        return torch.cat((scale * x, scale.expand(len(x), 1), smooth), 1)
+
+    def unexplained(self, phi: Tensor) -> Tensor:
+        """(N, E + m) -> (N,): ρ² − ‖φ‖², the prior variance that the basis does not reach."""
+        return (self.outputscale - phi[:, self.explicit :].square().sum(1)).clamp(min=0.0)
+
+    def mean(self, phi: Tensor) -> Tensor:
+        """(N, E + m) -> (N, T)"""
+        return phi @ self.coefficients
+
+    def variance(self, phi: Tensor) -> Tensor:
+        """(N, E + m) -> (N,): the latent variance, the same for all columns."""
+        size = phi.shape[1]
+        if self.covariance is not None:
+            size = min(size, self.explicit + self.covariance)
+        leading = phi[:, :size]
+        known = whiten(self.root[:size, :size], leading.T).square().sum(0)
+        return self.unexplained(leading) + known
+
+    def absorb(self, phi: Tensor, y: Tensor, weight: Tensor, kept: float = 1.0) -> None:
+        """Add rows to the statistics, after scaling these by `kept`. `solve` makes them count.
+
+        A missing target of a row that has others is replaced by its present prediction: this leaves the column's mean
+        as it is. The row then weighs as much as its observed share, in the covariance that all columns have in common.
+
+        Args:
+            phi: (N, E + m)
+            y: (N, T), NaN = not observed.
+            weight: (N,) how many rows each stands for.
+            kept: part of the old sums that is kept.
+        """
+        seen = torch.isfinite(y)
+        if not bool(seen.all()):
+            y = torch.where(seen, y, self.mean(phi))
+            weight = weight * seen.to(FLOAT).mean(1)
+        weighted = phi * weight[:, None]
+        if kept != 1.0:
+            self.outer, self.moment = self.outer * kept, self.moment * kept
+            self.square, self.weight = self.square * kept, self.weight * kept
+        self.outer = torch.addmm(self.outer, weighted.T, phi)
+        self.moment = torch.addmm(self.moment, weighted.T, y)
+        self.square = self.square + (weight[:, None] * y.square()).sum(0)
+        self.weight = self.weight + weight.sum()
+
+    def solve(self) -> None:
+        """The posterior of the statistics, and each column's noise.
+
+        σ_t² = (Σ y_t² − 2 wᵀb + wᵀSw)/(n − p), with p = tr(S A⁻¹)/σ² the degrees of freedom that the fit has used.
+        """
+        precision = self.outer / self.noise
+        precision.diagonal().add_(1.0)
+        self.root = cholesky(precision, first=0.0).lower
+        self.coefficients = torch.cholesky_solve(self.moment / self.noise, self.root)
+        fitted = (self.coefficients * (2.0 * self.moment - self.outer @ self.coefficients)).sum(0)
+        rest = (self.square - fitted) / self.weight.clamp(min=1.0)
+        self.residual = rest.clamp(min=1e-9)
+
+    def loss(self) -> float:
+        """Negative log evidence a row and column, standardised units, at the noise of the updates:
+        ½ [(Σy² − wᵀb)/σ² + log|A| + n log 2πσ²]/n, averaged over columns.
+        """
+        rows = self.weight.clamp(min=1.0)
+        misfit = (self.square - (self.coefficients * self.moment).sum(0)).mean() / self.noise
+        determinant = 2.0 * self.root.diagonal().log().sum()
+        return float(0.5 * ((misfit + determinant) / rows + torch.log(2.0 * torch.pi * self.noise)))
+
+    def grow(self, x: Tensor, phi: Tensor, rows: int) -> Tensor:
+        """Make basis points of the `rows` rows that the basis explains least; returns φ (N, E + m + rows)."""
+        chosen = torch.argsort(self.unexplained(phi), descending=True, stable=True)[:rows]
+        points = x[chosen]
+        cross = self.outputscale * correlation(self.points, points)
+        corner = self.outputscale * correlation(points, points)
+        factor = append(Factor(self.lower, self.jitter), cross, corner)
+        old, new = self.lower.shape[0], len(points)
+        tail = factor.lower[old:]
+        fresh = self.outputscale * correlation(points, x) - tail[:, :old] @ phi[:, self.explicit :].T
+        self.points = torch.cat((self.points, points))
+        self.lower, self.jitter = factor.lower, factor.jitter
+        self.outer = torch.nn.functional.pad(self.outer, (0, new, 0, new))
+        self.moment = torch.nn.functional.pad(self.moment, (0, 0, 0, new))
+        self.coefficients = torch.nn.functional.pad(self.coefficients, (0, 0, 0, new))
+        return torch.cat((phi, whiten(tail[:, old:], fresh).T), 1)
+
+    def shrink(self, points: int) -> None:
+        """Give up the `points` basis points that the means need least, and carry the statistics over.
+
+        Dropping point j costs the mean a_j²/(K⁻¹)_jj in the RKHS norm, a = C⁻ᵀw; summed over columns. The remaining
+        basis sees the old one through P = C⁻¹k(Z, Z')C'⁻ᵀ: S' = PᵀSP, b' = Pᵀb.
+        """
+        e = self.explicit
+        inverse = whiten(self.lower, torch.eye(len(self.points), dtype=FLOAT, device=self.points.device))
+        saliency = (inverse.T @ self.coefficients[e:]).square().sum(1) / inverse.square().sum(0)
+        kept = torch.sort(torch.argsort(saliency, descending=True, stable=True)[: len(self.points) - points]).values
+        remaining = self.points[kept]
+        factor = cholesky(self.outputscale * correlation(remaining, remaining), first=JITTER)
+        cross = self.outputscale * correlation(self.points, remaining)
+        carry = whiten(factor.lower, whiten(self.lower, cross).T).T  # (m, m')
+        carry = torch.block_diag(torch.eye(e, dtype=FLOAT, device=carry.device), carry)
+        self.points, self.lower, self.jitter = remaining, factor.lower, factor.jitter
+        self.outer, self.moment = carry.T @ self.outer @ carry, carry.T @ self.moment
+        self.solve()
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return {name: value for name, value in self.named_buffers()}, {"jitter": self.jitter}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        for name, value in list(self.named_buffers()):
+            setattr(self, name, tensors[name].clone().to(value.device))
+        self.jitter = float(str(rest["jitter"]))

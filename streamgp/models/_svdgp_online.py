@@ -1,0 +1,205 @@
+"""SVDGP in closed form on a stream: learns every batch exactly, and rebuilds itself from its reservoir now and then.
+
+A rebuild takes a new scaling, new hyper-parameters (by the evidence of thinned rows) and a new basis from a bounded,
+recency-weighted sample of the stream, and learns that sample. Between rebuilds the basis grows by the rows that it
+explains least; when it is full the least needed points give way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
+from streamgp.models._reservoir import Reservoir
+from streamgp.models._scaling import Standardiser
+from streamgp.models._svdgp_config import Config
+from streamgp.models._svdgp_conjugate import Conjugate
+from streamgp.models._svdgp_features import KernelInputs
+from streamgp.models._svdgp_hyperparameters import Hyper, estimate
+from streamgp.models._target import Kind, Reference
+from streamgp.predictives.gaussian import Gaussian
+
+CHUNK = 1024
+"""Rows whose features are held at once."""
+FILL = 0.75
+"""Part of the basis that a rebuild fills; the rest is for what comes."""
+PATIENCE = 0.5
+"""Early on a rebuild comes when the stream has grown by this part since the last."""
+
+
+class OnlineSvdgp(Model):
+    """See the module; built by `streamgp.models.svdgp.build`."""
+
+    family = Gaussian
+
+    def __init__(self, config: Config, shape: Shape) -> None:
+        super().__init__()
+        self.config, self.shape = config, shape
+        self.inputs = KernelInputs(shape)
+        width = len(self.inputs.groups)
+        self.linear = config.linear and width <= config.basis
+        self.posterior = Conjugate(width, shape.columns, self.linear)
+        self.outputs = Standardiser(shape.columns)
+        self.reservoir = Reservoir(config.reservoir, shape, config.forgetting(shape))
+        self.reference = Reference(config.target, shape, config.decay)
+        self.hyper = Hyper.start(self.inputs.count)
+        self.generator = torch.Generator().manual_seed(config.seed)
+        self.rebuilt = 0  # rows seen at the last rebuild
+
+    @property
+    def seen(self) -> int:
+        """Rows learned."""
+        return int(self.reservoir.seen)
+
+    def predict(self, x: Inputs) -> Gaussian:
+        phi = self.posterior.features(self.inputs(x))
+        scale = self.outputs.scale.to(phi.device)
+        mean = self.posterior.mean(phi) * scale + self.outputs.location.to(phi.device) + self.reference(x)
+        latent = self.posterior.variance(phi)[:, None] * scale.square()
+        return Gaussian(mean, latent, self.posterior.residual * scale.square())
+
+    def update(self, x: Inputs, y: Tensor) -> Step:
+        seen = torch.isfinite(y).any(1)
+        x, y = x.rows(seen), y[seen]
+        if not len(y):
+            return Step(self.posterior.loss(), self._size, True, "nothing observed")
+        self.reservoir.offer(x, y, self.generator)
+        since = self.seen - self.rebuilt
+        if not self.rebuilt:
+            return self._rebuild("first windows")
+        if self.config.rebuild and since >= min(self.config.rebuild, PATIENCE * self.rebuilt + len(y)):
+            return self._rebuild(f"{since} rows")
+        done = self._learn(x, y)
+        return self._step(done)
+
+    def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        seen = torch.isfinite(y).any(1)
+        x, y = x.rows(seen), y[seen]
+        if epochs < 1 or not len(y):
+            return
+        self.reservoir.offer(x, y, self.generator)
+        if self.config.target == "auto":
+            self.reference = Reference(self._choose(x, y), self.shape, self.config.decay)
+        yield self._rebuild("first windows")
+
+    @property
+    def _size(self) -> int:
+        return len(self.posterior.points)
+
+    def _step(self, done: str) -> Step:
+        loss = self.posterior.loss()
+        healthy = math.isfinite(loss) and bool(torch.isfinite(self.posterior.coefficients).all())
+        return Step(loss, self._size, healthy, done)
+
+    def _targets(self, x: Inputs, y: Tensor) -> Tensor:
+        """(N, T) standardised; NaN stays NaN."""
+        return (y - self.reference(x) - self.outputs.location.to(y.device)) / self.outputs.scale.to(y.device)
+
+    def _learn(self, x: Inputs, y: Tensor) -> str:
+        z = self.inputs(x)
+        phi = self.posterior.features(z)
+        done, rows = "update", math.ceil(self.config.growth * len(y))
+        if self._size + rows > self.config.basis:
+            given = max(rows, self.config.basis // 8)
+            if self.config.basis <= given:
+                rows = 0
+            else:
+                self.posterior.shrink(self._size + given - self.config.basis)
+                phi = self.posterior.features(z)
+                done = f"update: {given} basis points replaced"
+        if rows:
+            phi = self.posterior.grow(z, phi, min(rows, len(y)))
+        memory = self.config.forgetting(self.shape)
+        kept = 1.0 if memory is None else math.exp(-len(y) / memory)
+        self.posterior.absorb(phi, self._targets(x, y), y.new_ones(len(y)), kept)
+        self.posterior.solve()
+        return done
+
+    def _rebuild(self, why: str) -> Step:
+        """New scaling, hyper-parameters and basis from the reservoir."""
+        x, y, weight = self.reservoir.sample()
+        if self.rebuilt:  # what is missing is taken as predicted, so that it teaches nothing new
+            y = torch.where(torch.isfinite(y), y, self.predict(x).mean)
+        target = y - self.reference(x)
+        self.inputs.scaling.fit(x)
+        self.outputs.fit(target)
+        thin = self._thin(len(y))
+        self.inputs.set_lengthscales(torch.zeros(self.inputs.count, dtype=FLOAT))
+        sizes = torch.bincount(self.inputs.groups).to(FLOAT).sqrt()[self.inputs.groups]
+        rows = self.inputs(x.rows(thin)) * sizes
+        self.hyper = estimate(
+            rows,
+            torch.nan_to_num(self._targets(x.rows(thin), y[thin])),
+            self.inputs.groups,
+            self.hyper,
+            self.linear,
+            steps=30 if self.rebuilt else 60,
+        )
+        self.inputs.set_lengthscales(self.hyper.lengthscale)
+        size = min(max(int(FILL * self.config.basis), 1), len(y))
+        chosen = torch.randperm(len(y), generator=self.generator)[:size].to(y.device)
+        noise = self.hyper.noise.exp() * self.config.tempering(self.shape)
+        self.posterior.begin(
+            self.inputs(x.rows(chosen)), self.hyper.outputscale.exp(), self.hyper.linear.exp(), noise
+        )
+        for start in range(0, len(y), CHUNK):
+            part = slice(start, start + CHUNK)
+            phi = self.posterior.features(self.inputs(x.rows(part)))
+            self.posterior.absorb(phi, self._targets(x.rows(part), y[part]), weight[part])
+        self.posterior.solve()
+        self.rebuilt = self.seen
+        return self._step(f"rebuild: {why}")
+
+    def _thin(self, rows: int) -> Tensor:
+        """Indices of the rows for the evidence, evenly spread: about three a horizon."""
+        count = max(3 * rows // self.shape.horizon, 60)
+        count = min(count, self.config.evidence_rows, rows)
+        return torch.linspace(0, rows - 1, count, device=self.inputs.groups.device).round().long()
+
+    def _choose(self, x: Inputs, y: Tensor) -> Kind:
+        """The kind of target that forecasts the last third of the windows best, learned from the others."""
+        kinds: list[Kind] = ["level"]
+        if self.shape.lags:
+            kinds.append("change")
+        if self.shape.seasonal:
+            kinds.append("season")
+        cut = int(len(y) * 0.7)
+        test = slice(min(cut + self.shape.horizon - 1, len(y)), len(y))
+        if len(kinds) == 1 or len(y[test]) < self.shape.horizon:
+            return Reference("auto", self.shape).kind
+        scores = []
+        spread = torch.nan_to_num(y, nan=0.0).std(0).clamp(min=1e-12)
+        for kind in kinds:
+            trial = OnlineSvdgp(
+                self.config.model_copy(update={"target": kind, "basis": min(self.config.basis, 256)}), self.shape
+            ).to(y.device)
+            trial.update(x.rows(slice(0, cut)), y[:cut])
+            error = (trial.predict(x.rows(test)).mean - y[test]).abs() / spread
+            scores.append(float(torch.nanmean(error)))
+        return kinds[scores.index(min(scores))]
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors = {"hyper": self.hyper.pack(), "generator": self.generator.get_state()}
+        rest: dict[str, Json] = {"rebuilt": self.rebuilt, "target": self.reference.kind}
+        for name, part in (("inputs", self.inputs), ("posterior", self.posterior), ("outputs", self.outputs)):
+            inner, more = part.state()
+            tensors |= {f"{name}.{key}": value for key, value in inner.items()}
+            rest[name] = more
+        tensors |= {f"reservoir.{name}": value for name, value in self.reservoir.named_buffers()}
+        return tensors, rest
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.hyper = Hyper.unpack(tensors["hyper"].clone())
+        self.generator.set_state(tensors["generator"].cpu())
+        self.rebuilt = int(str(rest["rebuilt"]))
+        self.reference = Reference(str(rest["target"]), self.shape, self.config.decay)  # type: ignore[arg-type]
+        for name, part in (("inputs", self.inputs), ("posterior", self.posterior), ("outputs", self.outputs)):
+            more = rest[name]
+            assert isinstance(more, dict)
+            part.restore({key[len(name) + 1 :]: t for key, t in tensors.items() if key.startswith(f"{name}.")}, more)
+        for name, value in list(self.reservoir.named_buffers()):
+            value.copy_(tensors[f"reservoir.{name}"])
