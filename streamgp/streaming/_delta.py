@@ -65,11 +65,11 @@ def open_log(path: str) -> DeltaTable:
     try:
         return DeltaTable(path)
     except TableNotFoundError:
-        raise TableError(
-            f"{path} is not a table", hint="make one: streamgp ingest SOURCE... --table " + path
-        ) from None
+        raise TableError(f"{path} is not a table", hint="make one: streamgp ingest SOURCE... --table " + path) from None
     except (DeltaError, OSError, ValueError) as error:
-        raise TableError(f"table {path} cannot be opened: {_first_line(error)}", hint="is its _delta_log whole?") from None
+        raise TableError(
+            f"table {path} cannot be opened: {_first_line(error)}", hint="is its _delta_log whole?"
+        ) from None
 
 
 def create_log(path: str, schema: pa.Schema, description: str) -> DeltaTable:

@@ -221,7 +221,9 @@ class Table:
     def _start(self, after: Offset) -> int:
         start = int(after.get(SEQ, 0))
         if after.get("table", self.id) != self.id:
-            raise TableError(f"table {self.path} is not the one that was read before", hint="start afresh, or restore it")
+            raise TableError(
+                f"table {self.path} is not the one that was read before", hint="start afresh, or restore it"
+            )
         if start > self.rows:
             raise TableError(
                 f"table {self.path} has {self.rows} rows, but {start} were read before: it was rolled back",

@@ -1,0 +1,152 @@
+"""One chunk of a source: its rows that the table takes, and those that go to the quarantine, with the reason."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgp.streaming.admission import Admission
+from streamgp.streaming.quarantine import QUARANTINE
+from streamgp.streaming.sources._bytes import Position
+from streamgp.streaming.sources._cells import FAULT, LINE, TEXT
+from streamgp.streaming.times import Times
+
+Faults = dict[int, tuple[str, str, str]]
+"""Row -> (reason, column, detail)."""
+
+
+class Prepared(NamedTuple):
+    """A chunk before the table is asked: its rows as read, the table's columns of them, the faults that stand
+    whatever the table holds, and the position behind it."""
+
+    rows: pa.RecordBatch
+    table: pa.Table
+    faults: Faults
+    after: Position
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """accepted: the table's columns; quarantined: QUARANTINE; reasons: how many by reason; late: rows out of order."""
+
+    accepted: pa.Table
+    quarantined: pa.Table
+    reasons: Counter[str]
+    late: int
+
+
+class Sieve:
+    """Divides chunks between table and quarantine.
+
+    Args:
+        schema: the table's columns. time, series: their names. source: the source's name.
+    """
+
+    def __init__(self, schema: pa.Schema, time: str | None, series: str | None, source: str) -> None:
+        self._schema = schema
+        self._time = time
+        self._series = series
+        self._source = source
+
+    def _typed(self, rows: pa.RecordBatch, times: Times | None) -> pa.Table:
+        """The table's columns of a chunk, its time column as instants or steps."""
+        table = pa.Table.from_batches([rows]).select(self._schema.names)
+        if times is not None:
+            table = table.set_column(table.schema.get_field_index(self._time), self._time, times.values)
+        return table.cast(self._schema)
+
+    def _faults(self, rows: pa.RecordBatch, times: Times | None) -> Faults:
+        """Row -> (reason, column, detail) of the rows that cannot be taken whatever the table holds."""
+        found: Faults = {}
+        if self._series is not None:
+            for i in _where(_empty(rows.column(self._series))):
+                found[i] = ("no series", self._series, "")
+        if times is not None:
+            assert self._time is not None
+            cells = rows.column(self._time)
+            for i in _where(times.values.is_null().to_numpy(zero_copy_only=False)):
+                found[i] = ("no time", self._time, "")
+            for i in _where(times.bad):
+                found[i] = ("unparsable", self._time, f"{str(cells[i])[:80]!r} is not a time")
+            for i in _where(times.skipped):
+                found[i] = ("skipped hour", self._time, f"the clock was set forward over {cells[i]}")
+        faults = rows.column(FAULT)
+        if faults.null_count < len(faults):
+            for i in _where(faults.is_valid().to_numpy(zero_copy_only=False)):
+                reason, column, detail = faults[i].as_py().split("|", 2)
+                found[i] = (reason, column, detail)
+        return found
+
+    def divide(self, part: Prepared, admission: Admission) -> Sorted:
+        """Accepted and quarantined rows, against what the table holds now."""
+        rows, table, faults = part.rows, part.table, dict(part.faults)
+        good = np.ones(rows.num_rows, bool)
+        good[list(faults)] = False
+        places = np.flatnonzero(good)
+        candidates = table if good.all() else table.filter(pa.array(good))
+        verdict = admission.judge(candidates)
+        if verdict.duplicate.any():
+            for i in places[verdict.duplicate].tolist():
+                faults[i] = ("duplicate", self._time or "", "its series has an accepted row at this time")
+            candidates = candidates.filter(pa.array(~verdict.duplicate))
+        reasons = Counter(reason for reason, _, _ in faults.values())
+        return Sorted(candidates, self._quarantine(rows, faults), reasons, int(verdict.late.sum()))
+
+    def prepare(self, rows: pa.RecordBatch, times: Times | None, after: Position) -> Prepared:
+        return Prepared(rows, self._typed(rows, times), self._faults(rows, times), after)
+
+    def _quarantine(self, rows: pa.RecordBatch, faults: Faults) -> pa.Table:
+        order = sorted(faults)
+        picked = rows.take(pa.array(order, pa.int64()))
+        lines, texts = picked.column(LINE).to_pylist(), picked.column(TEXT).to_pylist()
+        cells = picked.select([name for name in rows.schema.names if name not in (LINE, FAULT, TEXT)]).to_pylist()
+        whole = [faults[i] for i in order]
+        written = [
+            text
+            if text is not None and reason == "ragged"
+            else json.dumps(_said(row, text), default=str, ensure_ascii=False)
+            for (reason, _, _), text, row in zip(whole, texts, cells, strict=True)
+        ]
+        columns: list[list[Any]] = [list(part) for part in zip(*whole, strict=True)] or [[], [], []]
+        sources = [self._source] * len(order)
+        return pa.table([*columns, sources, lines, written], schema=QUARANTINE)
+
+
+def _said(row: dict[str, Any], text: str | None) -> dict[str, Any]:
+    """What is known of a row: its cells, and its own text where a cell could not be read."""
+    return row if text is None else {**row, "_text": text}
+
+
+def _empty(column: pa.Array[Any]) -> np.ndarray[Any, Any]:
+    missing = column.is_null()
+    if pa.types.is_string(column.type):
+        missing = pc.or_(missing, pc.equal(column, "").fill_null(False))
+    return missing.to_numpy(zero_copy_only=False)
+
+
+def _where(mask: np.ndarray[Any, Any]) -> list[int]:
+    return np.flatnonzero(mask).tolist() if mask.any() else []
+
+
+def in_time_order(parts: list[Prepared], time: str) -> list[Prepared]:
+    """All of a source's rows as one part, in the order of time (rows without a time last)."""
+    if not parts:
+        return []
+    rows = pa.Table.from_batches([part.rows for part in parts]).combine_chunks().to_batches()[0]
+    table = pa.concat_tables([part.table for part in parts])
+    starts = np.cumsum([0, *(part.rows.num_rows for part in parts)])
+    faults = {
+        int(start) + i: fault for start, part in zip(starts, parts, strict=False) for i, fault in part.faults.items()
+    }
+    keyed = pa.table({"time": table.column(time), "row": np.arange(table.num_rows)})
+    order = pc.sort_indices(keyed, sort_keys=[("time", "ascending"), ("row", "ascending")])
+    places = np.empty(table.num_rows, np.int64)
+    places[order.to_numpy()] = np.arange(table.num_rows)
+    moved = {int(places[i]): fault for i, fault in faults.items()}
+    return [Prepared(rows.take(order), table.take(order), moved, parts[-1].after)]

@@ -1,0 +1,159 @@
+"""What the columns of a source mean, against the table if there is one: roles, types, units, the clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamgp.errors import SchemaError, TableError, UsageError
+from streamgp.streaming.sources._cells import FAULT, LINE, TEXT
+from streamgp.streaming.sources._files import FileSource
+from streamgp.streaming.table import SEQ, Table, TableMeta, check_schema
+from streamgp.streaming.times import Clock, decide, is_time
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.ingest import IngestConfig
+
+ROW = "row"
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "m": 60 * 10**9}
+_UNITS |= {"h": 3600 * 10**9, "d": 86_400 * 10**9, "w": 7 * 86_400 * 10**9}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one source goes into the table.
+
+    Attributes:
+        meta: the table's. schema: the table's columns without `_seq`, units in the field metadata.
+        clock: how the time column is read; None without one.
+    """
+
+    meta: TableMeta
+    schema: pa.Schema
+    clock: Clock | None
+
+
+def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
+    """Decide, or check against the table.
+
+    Raises:
+        SchemaError: columns or types do not fit the table, or a named column is missing.
+        TableError: a flag contradicts the table.
+        UsageError: which column is the time cannot be known.
+        DataError: the times cannot be read.
+    """
+    meta = _meta(source, config) if table is None else _agreed(config, table)
+    for name in (meta.time, meta.series):
+        if name is not None and name not in source.names:
+            raise SchemaError(f"{source.uri}: there is no column {name!r}", hint=f"it has: {', '.join(source.names)}")
+    clock = None
+    if meta.time is not None:
+        where = f"{source.uri}, column {meta.time!r}"
+        clock = decide(source.sample.column(meta.time), config.time_format, config.timezone or meta.zone, where)
+        meta = _with_clock(meta, clock) if table is None else meta
+    return Plan(meta, _schema(source, meta, clock, table), clock)
+
+
+def interval(text: str) -> int:
+    """An interval in nanoseconds.
+
+    Raises:
+        UsageError: it is none.
+
+    Example:
+        >>> interval("30m"), interval("1.5h") == interval("90min")
+        (1800000000000, True)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", text)
+    if not found or found[2] not in _UNITS or float(found[1]) <= 0:
+        raise UsageError(f"--every {text!r} is no interval", hint="for example 30m, 1h, 1d, 10ms")
+    return round(float(found[1]) * _UNITS[found[2]])
+
+
+def _meta(source: FileSource, config: IngestConfig) -> TableMeta:
+    time = config.time or _found_time(source, config)
+    series = config.series or ("unique_id" if "unique_id" in source.names else None)
+    every = interval(config.every) if config.every else None
+    return TableMeta(time=None if time == ROW else time, series=series, zone=config.timezone, every_ns=every)
+
+
+def _found_time(source: FileSource, config: IngestConfig) -> str:
+    if "ds" in source.names:
+        return "ds"
+    candidates = [name for name in source.names if is_time(source.sample.column(name))]
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        raise UsageError(
+            f"{source.uri}: {', '.join(candidates)} could each be the time",
+            hint=f"say which: --time '{candidates[-1]}'",
+        )
+    raise UsageError(
+        f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}",
+        hint="name one with --time COLUMN (and --time-format), or use --time row where there is no clock",
+    )
+
+
+def _with_clock(meta: TableMeta, clock: Clock) -> TableMeta:
+    steps = clock.kind == "step"
+    return TableMeta(meta.time, meta.series, not steps, None if steps else clock.zone, 1 if steps else meta.every_ns)
+
+
+def _agreed(config: IngestConfig, table: Table) -> TableMeta:
+    """The table's own meaning; flags may repeat it, not change it."""
+    meta = table.meta
+    told = {
+        "--time": (config.time, meta.time or ROW),
+        "--series": (config.series, meta.series),
+        "--every": (config.every and interval(config.every), meta.every_ns),
+    }
+    if meta.clock and meta.time is not None and table.schema.field(meta.time).type.tz is None:
+        told["--timezone"] = (config.timezone, meta.zone)
+    for flag, (given, own) in told.items():
+        if (given is not None and own is not None and given != own) or (given is not None and own is None):
+            raise TableError(f"{flag} {given} contradicts the table, which has {own}", hint="ingest into another table")
+    return meta
+
+
+def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Table | None) -> pa.Schema:
+    """The table's columns; the source is told to read them so."""
+    natural = {field.name: field for field in source.schema if field.name not in (LINE, FAULT, TEXT)}
+    for name in source.names:
+        if name in (SEQ, LINE, FAULT, TEXT):
+            raise SchemaError(f"{source.uri}: the column name {name!r} is reserved", hint="rename it in the source")
+    if table is None:
+        order = [name for name in (meta.time, meta.series) if name is not None]
+        order += [name for name in natural if name not in order]
+        fields = []
+        for name in order:
+            kind = clock.type if clock is not None and name == meta.time else natural[name].type
+            fields.append(pa.field(name, kind, metadata=_unit(name, natural[name])))
+        schema = pa.schema(fields)
+    else:
+        schema = pa.schema([field for field in table.schema if field.name != SEQ])
+        names = pa.schema(
+            [
+                pa.field(name, schema.field(name).type if name in schema.names else field.type)
+                for name, field in natural.items()
+            ]
+        )
+        check_schema(names, schema, source.uri)
+    if clock is not None and meta.time is not None and clock.type != schema.field(meta.time).type:
+        raise SchemaError(
+            f"{source.uri}: its times are {clock.type}, the table's {schema.field(meta.time).type}",
+            hint="times with an offset and naive ones do not mix; --timezone says whose clock naive times show",
+        )
+    raw = {meta.time: source.sample.schema.field(meta.time).type} if meta.time is not None else {}
+    source.expect(pa.schema([pa.field(name, raw.get(name, schema.field(name).type)) for name in natural]))
+    return schema
+
+
+def _unit(name: str, field: pa.Field) -> dict[str, str]:
+    """The unit in the field's metadata, or in brackets in its name: "Load [MWh]" is in MWh."""
+    own = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+    found = re.search(r"\[([^\[\]]+)\]\s*$", name)
+    unit = own.get("unit") or own.get("units") or (found[1] if found else None)
+    return {"unit": unit} if unit else {}

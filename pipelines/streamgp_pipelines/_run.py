@@ -1,0 +1,296 @@
+"""One run of ingest: reads ahead, judges, commits; every commit moves the rows and the position together.
+
+The order of the writes is what survives a kill: first the quarantine, then table rows and position in one atomic
+commit. A kill between the two leaves quarantined rows of a batch that was never committed; the next run judges the
+batch again and skips those that are there already.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Self
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgp.base import Json
+from streamgp.errors import DataError, TableError
+from streamgp.streaming._delta import Conflict
+from streamgp.streaming.admission import Admission
+from streamgp.streaming.quarantine import Quarantine
+from streamgp.streaming.sources._bytes import Position, name_of
+from streamgp.streaming.sources._cells import LINE
+from streamgp.streaming.sources._files import FileSource, open_source
+from streamgp.streaming.table import Table
+from streamgp.streaming.times import TimeReader
+from streamgp_pipelines._chunk import Prepared, Sieve, Sorted, in_time_order
+from streamgp_pipelines._plan import Plan, plan
+from streamgp_pipelines._prefetch import prefetch
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.ingest import IngestConfig
+
+
+class IngestProgress(NamedTuple):
+    """How far ingest has come: the source at hand, and totals of this run."""
+
+    source: str
+    rows: int
+    quarantined: int
+    seconds: float
+
+
+Progress = Callable[[IngestProgress], None]
+
+
+@dataclass
+class Told:
+    """What became of one source in this run. state: unchanged, taken, no rows yet; waiting: a last line that is not."""
+
+    name: str
+    rows: int = 0
+    late: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    state: str = "unchanged"
+    waiting: bool = False
+
+
+class Moved(Exception):
+    """Another process has taken rows of the same source."""
+
+
+class Run:
+    """The state of one run over all its sources. Use as a context, then ask for the `summary`."""
+
+    def __init__(self, config: IngestConfig, progress: Progress) -> None:
+        self._config = config
+        self._progress = progress
+        self._began = time.monotonic()
+        self._told: dict[str, Told] = {}
+        self._looked: dict[str, tuple[int, int]] = {}
+        self._table: Table | None = None
+        self._anonymous = f"stdin-{uuid4()}"
+        if Table.exists(config.table):
+            self._adopt(Table.open(config.table))
+        self._writer = ThreadPoolExecutor(1, "commit")
+        self._pending: tuple[Prepared, Sorted, Position, Future[None]] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.shutdown(wait=True)
+
+    def take(self, uri: str) -> None:
+        """Take what is new in one source."""
+        name = self._config.as_name or (self._anonymous if uri == "-" else name_of(uri))
+        told = self._told.setdefault(name, Told(name))
+        look = (0, 0) if uri == "-" else _look(uri)
+        if self._looked.get(name) == look:
+            return
+        final = self._config.final
+        while True:
+            try:
+                again = self._attempt(uri, told, final)
+            except Moved:
+                if uri == "-":
+                    raise DataError(
+                        f"standard input: another process ingests under the name {name} too", hint="choose another --as"
+                    ) from None
+                continue
+            if not again:
+                break
+            final = True
+        self._looked[name] = look
+
+    def summary(self) -> dict[str, Json]:
+        """Totals of the run; see `ingest`."""
+        seconds = time.monotonic() - self._began
+        told = list(self._told.values())
+        reasons = sum((one.reasons for one in told), Counter[str]())
+        added = sum(one.rows for one in told)
+        late = sum(one.late for one in told)
+        if self._table is None and not self._config.dry_run and not self._config.follow:
+            raise DataError("no source has a row yet", hint="there is nothing to make a table of")
+        return {
+            "table": self._config.table,
+            "table_version": None if self._table is None else self._table.version,
+            "rows": 0 if self._table is None else self._table.rows,
+            "added": added,
+            "duplicates": reasons.get("duplicate", 0),
+            "quarantined": dict(sorted(reasons.items())),
+            "late": late,
+            "sources": [
+                {
+                    "source": one.name,
+                    "state": one.state,
+                    "added": one.rows,
+                    "quarantined": sum(one.reasons.values()),
+                    "late": one.late,
+                    "waiting": one.waiting,
+                }
+                for one in told
+            ],
+            "hints": _hints(told, late),
+            "seconds": round(seconds, 3),
+            "rows_per_second": round(added / seconds, 1) if seconds else None,
+            "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        }
+
+    def _adopt(self, table: Table) -> None:
+        self._table = table
+        self._quarantine = Quarantine(table)
+        self._admission = Admission(table)
+
+    def _attempt(self, uri: str, told: Told, final: bool) -> bool:
+        """Take a source from where it stands; True if its last line has waited and is to be taken now."""
+        config = self._config
+        text = {"separator": config.separator, "decimal": config.decimal, "encoding": config.encoding}
+        options = {**text, "null": config.null, "final": final}
+        source = open_source(uri, config.format, options)
+        if not source.sample.num_rows:
+            told.state = "no rows yet"
+            return False
+        chosen = plan(source, config, self._table)
+        if config.dry_run:
+            told.state = "dry run"
+            return False
+        table = self._table or self._create(chosen)
+        start = self._position(table, told.name)
+        self._seen = self._quarantine.lines(told.name, start.lines)
+        sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, told.name)
+        parts: Iterator[Prepared] = prefetch(_prepared(source, chosen, sieve, start))
+        if config.sort and chosen.meta.time is not None:
+            parts = iter(in_time_order(list(parts), chosen.meta.time))
+        for part in parts:
+            self._settle(sieve, told)
+            self._submit(sieve, told, part, start)
+            start = part.after
+        self._settle(sieve, told)
+        return self._tail(table, source, told)
+
+    def _create(self, chosen: Plan) -> Table:
+        try:
+            table = Table.create(self._config.table, chosen.schema, chosen.meta)
+        except TableError:
+            if not Table.exists(self._config.table):
+                raise
+            self._adopt(Table.open(self._config.table))
+            raise Moved from None  # made by somebody else in this moment: plan again, against it
+        self._adopt(table)
+        return table
+
+    def _submit(self, sieve: Sieve, told: Told, part: Prepared, start: Position) -> None:
+        divided = sieve.divide(part, self._admission)
+        future = self._writer.submit(self._commit, told.name, part, divided)
+        self._pending = (part, divided, start, future)
+
+    def _settle(self, sieve: Sieve, told: Told) -> None:
+        """Wait for the commit under way; after another writer's, judge its rows again and commit again.
+
+        Raises:
+            Moved: the other writer took rows of the same source.
+        """
+        while self._pending is not None:
+            part, divided, start, future = self._pending
+            self._pending = None
+            try:
+                future.result()
+            except Conflict:
+                assert self._table is not None
+                self._table.refresh()
+                if self._position(self._table, told.name) != start:
+                    raise Moved from None
+                self._admission = Admission(self._table)
+                self._submit(sieve, told, part, start)
+                continue
+            told.rows += divided.accepted.num_rows
+            told.late += divided.late
+            told.reasons.update(divided.reasons)
+            told.state = "taken"
+            self._progress(self._so_far(told.name))
+
+    def _commit(self, name: str, part: Prepared, divided: Sorted) -> None:
+        assert self._table is not None
+        fresh = [
+            (line, reason) not in self._seen
+            for line, reason in zip(
+                divided.quarantined["line"].to_pylist(), divided.quarantined["reason"].to_pylist(), strict=True
+            )
+        ]
+        added = divided.quarantined.filter(pa.array(fresh, pa.bool_()))
+        self._quarantine.add(added)
+        self._seen |= set(zip(added["line"].to_pylist(), added["reason"].to_pylist(), strict=True))
+        rows = divided.accepted if divided.accepted.num_rows else None
+        self._table.commit(rows, {f"{name}#{key}": value for key, value in part.after._asdict().items()})
+        self._seen = set()
+
+    def _tail(self, table: Table, source: FileSource, told: Told) -> bool:
+        """A last line without newline waits for a second look: the next run, not the next moment."""
+        told.waiting = source.waiting is not None
+        if source.waiting is None or self._config.follow:
+            return False
+        key = f"{told.name}#tail"
+        if table.mark(key, -1) == source.waiting and told.name not in self._looked:
+            return True
+        while True:
+            try:
+                table.commit(None, {key: source.waiting})
+                return False
+            except Conflict:
+                table.refresh()
+
+    @staticmethod
+    def _position(table: Table, name: str) -> Position:
+        return Position(*(table.mark(f"{name}#{key}", 0) for key in Position._fields))
+
+    def _so_far(self, name: str) -> IngestProgress:
+        told = self._told.values()
+        quarantined = sum(sum(one.reasons.values()) for one in told)
+        return IngestProgress(name, sum(one.rows for one in told), quarantined, time.monotonic() - self._began)
+
+
+def _prepared(source: FileSource, chosen: Plan, sieve: Sieve, start: Position) -> Iterator[Prepared]:
+    """The chunks behind `start`, their times read."""
+    reader = None if chosen.clock is None else TimeReader(chosen.clock)
+    time_name, series = chosen.meta.time, chosen.meta.series
+    if reader is not None and reader.remembers and start.lines and source.uri != "-":
+        for chunk in source.read({}):  # what the clock showed before decides which run of a repeated hour this is
+            before = chunk.rows.filter(pc.less_equal(chunk.rows[LINE], start.lines))
+            reader.read(before[time_name], None if series is None else before[series])
+            if before.num_rows < chunk.rows.num_rows:
+                break
+    for chunk in source.read(start.offset()):
+        rows = chunk.rows
+        times = None
+        if reader is not None:
+            times = reader.read(rows[time_name], None if series is None else rows[series])
+        yield sieve.prepare(rows, times, Position.of(chunk.after))
+
+
+def _look(uri: str) -> tuple[int, int]:
+    """What changes when a file grows."""
+    try:
+        told = os.stat(uri)
+    except OSError as error:
+        raise DataError(f"{uri}: {error.strerror}", hint="it was there a moment ago") from None
+    return told.st_size, told.st_mtime_ns
+
+
+def _hints(told: list[Told], late: int) -> list[Json]:
+    hints: list[Json] = []
+    if late:
+        hints.append(
+            f"{late} rows came behind a later row of their series; train leaves such rows out: --sort orders them"
+        )
+    for one in told:
+        if one.waiting:
+            hints.append(f"{one.name}: its last line has no newline and waits; run again, or use --final")
+    return hints

@@ -1,0 +1,81 @@
+"""Ingest: sources -> table, every row exactly once, whatever is killed or run again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from streamgp.base import Json
+from streamgp.errors import UsageError
+from streamgp.streaming.sources._files import expand
+from streamgp_pipelines._run import Progress, Run
+from streamgp_pipelines.config import Settings
+
+
+class IngestConfig(Settings):
+    """`streamgp ingest`.
+
+    Attributes:
+        source: files, directories, globs, or "-" for standard input.
+        table: the directory (or s3:// address) of the table.
+        time: the time column; "row" where there is no clock. Found by itself if it is `ds` or the only time.
+        series: the column that says which series a row belongs to; `unique_id` is found by itself.
+        time_format: iso, epoch-s, epoch-ms, epoch-us, epoch-ns, step, or a format like "%d.%m.%Y %H:%M".
+        timezone: whose clock naive times show (an IANA name or +10:00).
+        every: the declared interval, like 30m; never resamples.
+        as_name: the name of a source in place of its path.
+        format: csv, jsonl, parquet or arrow, where the suffix does not say.
+        separator, decimal, encoding, null: how a text file is written; found where not given.
+        final: take a last line that has no newline.
+        follow, poll: look again every `poll` seconds until interrupted.
+        sort: put the new rows of each source in the order of time first; holds them in memory.
+        dry_run: say what would be done, write nothing.
+    """
+
+    source: tuple[str, ...]
+    table: Annotated[str, BeforeValidator(str)]
+    time: str | None = None
+    series: str | None = None
+    time_format: str | None = None
+    timezone: str | None = None
+    every: str | None = None
+    as_name: str | None = None
+    format: str | None = None
+    separator: str | None = None
+    decimal: str | None = Field(None, pattern=r"^[.,]$")
+    encoding: str | None = None
+    null: tuple[str, ...] = ()
+    final: bool = False
+    follow: bool = False
+    poll: float = Field(1.0, gt=0)
+    sort: bool = False
+    dry_run: bool = False
+
+
+def ingest(
+    config: IngestConfig,
+    progress: Progress = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Json]:
+    """Take the new rows of every source into the table; with `follow`, until `stop()`.
+
+    Raises:
+        DataError, SchemaError: a source cannot be taken; what came before it is in the table.
+        TableError: the table is damaged, or contradicts the flags.
+        UsageError: the configuration asks for something impossible.
+        ServiceError: the storage refused.
+    """
+    run = Run(config, progress)
+    with run:
+        while True:
+            files = expand(config.source)
+            if config.as_name is not None and len(files) > 1:
+                raise UsageError(f"--as names one source, but there are {len(files)}", hint="ingest them one by one")
+            for uri in files:
+                run.take(uri)
+            if not config.follow or stop():
+                return run.summary()
+            time.sleep(config.poll)

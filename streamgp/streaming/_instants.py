@@ -1,0 +1,141 @@
+"""Cells to microseconds (or steps): text by ISO 8601 or a format, numbers by an epoch, Arrow timestamps."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Bools = NDArray[np.bool_]
+Read: TypeAlias = "tuple[pa.Array[Any], Bools]"
+"""The values, null where there is none, and (N,) where a cell says something that cannot be read."""
+
+EPOCHS = {"epoch-s": (10**6, 1), "epoch-ms": (10**3, 1), "epoch-us": (1, 1), "epoch-ns": (1, 1000)}
+"""Microseconds = value * first / second."""
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "NaT", "null", "NULL", "None")
+"""What stands for no time."""
+
+FORMATS = (
+    "%d.%m.%Y %H:%M:%S",
+    "%d.%m.%Y %H:%M",
+    "%d.%m.%Y",
+    "%d/%m/%Y %H:%M:%S",
+    "%d/%m/%Y %H:%M",
+    "%d/%m/%Y",
+    "%m/%d/%Y %H:%M:%S",
+    "%m/%d/%Y %H:%M",
+    "%m/%d/%Y",
+    "%m/%d/%Y %I:%M:%S %p",
+    "%m/%d/%Y %I:%M %p",
+    "%Y/%m/%d %H:%M:%S",
+    "%Y/%m/%d %H:%M",
+    "%Y/%m/%d",
+    "%Y%m%d %H:%M:%S",
+    "%Y%m%d%H%M",
+    "%d-%m-%Y %H:%M:%S",
+    "%d-%m-%Y %H:%M",
+    "%d %b %Y %H:%M:%S",
+    "%d %b %Y",
+)
+"""What a hint offers when a time is not ISO 8601."""
+
+_OFFSET = r"\d[ ]?([Zz]|[+-]\d{2}(?::?\d{2})?)$"
+_ISO = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d")
+
+
+def text_times(cells: pa.Array[Any], offset: bool, form: str | None) -> Read:
+    """Text as naive timestamps, or as UTC instants where `offset` says that every cell carries one.
+
+    Example:
+        >>> values, bad = text_times(pa.array(["2024-01-01T00:00:00+01:00", "2024-01-01"]), True, None)
+        >>> str(values[0]), bad.tolist()
+        ('2023-12-31 23:00:00+00:00', [False, True])
+    """
+    if form is None:
+        try:  # the straight way: every cell is plain ISO 8601
+            return cells.cast(pa.timestamp("us", "UTC" if offset else None)), np.zeros(len(cells), bool)
+        except pa.ArrowInvalid:
+            pass
+    text = pl.Series(pl.from_arrow(cells)).cast(pl.String).str.strip_chars()
+    text = text.set(text.is_in(list(MISSING)), None)
+    found = _by_format(text, form) if form is not None else _iso(text, offset)
+    bad = (text.is_not_null() & found.is_null()).to_numpy()
+    kind = pa.timestamp("us", getattr(found.dtype, "time_zone", None) or ("UTC" if offset else None))
+    return found.dt.epoch("us").to_arrow().cast(kind), bad
+
+
+def _by_format(text: pl.Series, form: str) -> pl.Series:
+    if not any(mark in form for mark in ("%H", "%I", "%T", "%R", "%c", "%s", "%X")):
+        return text.str.to_date(form, strict=False).cast(pl.Datetime("us"))
+    return text.str.to_datetime(form, time_unit="us", strict=False)
+
+
+def _iso(text: pl.Series, offset: bool) -> pl.Series:
+    """ISO 8601 cell by cell; a mark finer than a microsecond is not read rather than cut."""
+    plain = text.str.replace("[Tt]", " ").str.replace(",", ".", literal=True)
+    fine = plain.str.contains(r"\.\d{6}\d*[1-9]").fill_null(False)
+    if not offset:
+        return _coalesce(plain).set(fine, None)
+    mark = plain.str.extract(_OFFSET)
+    local = _coalesce(plain.str.replace(r"[ ]?([Zz]|[+-]\d{2}(?::?\d{2})?)$", "")).set(fine, None)
+    local = local.set(mark.is_null() | ~plain.str.contains(":"), None)
+    digits = mark.str.replace_all(r"[^0-9]", "").str.pad_end(4, "0")
+    minutes = digits.str.slice(0, 2).cast(pl.Int64, strict=False).fill_null(0) * 60
+    minutes = minutes + digits.str.slice(2, 2).cast(pl.Int64, strict=False).fill_null(0)
+    west = mark.str.starts_with("-").fill_null(False)
+    east = minutes.zip_with(~west, -minutes)
+    return (local.dt.epoch("us") - east * 60_000_000).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+
+
+def _coalesce(text: pl.Series) -> pl.Series:
+    frame = text.to_frame("t")
+    forms = [pl.col("t").str.to_datetime(form, time_unit="us", strict=False) for form in _ISO[:2]]
+    day = pl.col("t").str.to_date(_ISO[2], strict=False).cast(pl.Datetime("us"))
+    return frame.select(pl.coalesce(*forms, day)).to_series()
+
+
+def timestamps(column: pa.Array[Any]) -> Read:
+    """Arrow timestamps or dates; nanoseconds that are no whole microseconds are not read rather than cut."""
+    zone = getattr(column.type, "tz", None)
+    wanted = pa.timestamp("us", "UTC" if zone else None)
+    try:
+        return column.cast(wanted), np.zeros(len(column), bool)
+    except pa.ArrowInvalid:
+        cut = column.cast(wanted, safe=False)
+        whole = pc.equal(cut.cast(column.type), column).fill_null(True).to_numpy(zero_copy_only=False)
+        return pc.if_else(pa.array(whole), cut, pa.scalar(None, wanted)), ~whole
+
+
+def number_times(cells: pa.Array[Any], kind: str) -> Read:
+    """Epochs as UTC instants, steps as int64; text or numbers. A fraction of an epoch is rounded to a microsecond.
+
+    Example:
+        >>> number_times(pa.array(["1577836800", "1577836800.5", "x"]), "epoch-s")[0].cast(pa.int64()).to_pylist()
+        [1577836800000000, 1577836800500000, None]
+    """
+    values = pl.Series(pl.from_arrow(cells))
+    if values.dtype == pl.String:
+        values = values.str.strip_chars()
+        values = values.set(values.is_in(list(MISSING)), None)
+    whole = values.cast(pl.Int64, strict=False) if not values.dtype.is_float() else _exact(values)
+    said = values.is_not_null()
+    if kind == "step":
+        exact = whole.fill_null(_exact(values.cast(pl.Float64, strict=False)))
+        return exact.to_arrow(), (said & exact.is_null()).to_numpy()
+    many, one = EPOCHS[kind]
+    micros = (whole // one).set((whole % one != 0).fill_null(False), None) * many
+    fraction = values.cast(pl.Float64, strict=False).set(whole.is_not_null(), None) * many / one
+    near = fraction.set(fraction.is_finite().not_().fill_null(False), None).round().cast(pl.Int64, strict=False)
+    found = micros.fill_null(near)
+    return found.to_arrow().cast(pa.timestamp("us", "UTC")), (said & found.is_null()).to_numpy()
+
+
+def _exact(values: pl.Series) -> pl.Series:
+    """Floats that are whole numbers, as int64; null otherwise."""
+    whole = values.set((values.is_finite() & (values.floor() == values)).not_().fill_null(False), None)
+    return whole.cast(pl.Int64, strict=False)

@@ -1,0 +1,143 @@
+"""The bytes of a source: opened, decompressed, counted and hashed; the identity that makes ingest idempotent."""
+
+from __future__ import annotations
+
+import io
+import sys
+import zlib
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import zstandard
+
+from streamgp.base import Offset
+from streamgp.errors import DataError
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+COMPRESSED = (".gz", ".zst")
+_PIECE = 1 << 16
+
+
+class Position(NamedTuple):
+    """How far a source has been consumed.
+
+    Attributes:
+        bytes: decompressed bytes consumed; a columnar source counts its whole file.
+        lines: newlines among them (rows of a columnar source).
+        hash: the first 63 bits of the SHA-256 of those bytes.
+    """
+
+    bytes: int = 0
+    lines: int = 0
+    hash: int = 0
+
+    @classmethod
+    def of(cls, offset: Offset) -> Position:
+        """The position in an offset that a source gave out; {} is the beginning."""
+        return cls(*(int(offset.get(name, 0)) for name in cls._fields))
+
+    def offset(self) -> Offset:
+        return self._asdict()
+
+
+class Digest:
+    """A running SHA-256 whose first 63 bits fit the int64 of a Delta transaction."""
+
+    def __init__(self) -> None:
+        self._hash = sha256()
+
+    def update(self, data: bytes | memoryview) -> None:
+        self._hash.update(data)
+
+    def value(self) -> int:
+        return int.from_bytes(self._hash.copy().digest()[:8], "big") >> 1
+
+
+def digest(data: bytes) -> int:
+    """63 bits of the SHA-256 of `data`."""
+    running = Digest()
+    running.update(data)
+    return running.value()
+
+
+def name_of(uri: str) -> str:
+    """A source's identity when no --as names it: its absolute path."""
+    return uri if uri == "-" else str(Path(uri).absolute())
+
+
+def open_bytes(uri: str) -> tuple[BinaryIO, bool]:
+    """The decompressed bytes of a file or of standard input ("-"), and whether they were compressed.
+
+    Raises:
+        DataError: there is no such file, or it may not be read.
+    """
+    try:
+        raw = cast(BinaryIO, sys.stdin.buffer if uri == "-" else open(uri, "rb"))  # noqa: SIM115  the caller closes
+        buffered = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, raw))
+        magic = buffered.peek(4)[:4]
+    except OSError as error:
+        raise DataError(f"{uri}: {error.strerror}", hint="name an existing file that may be read") from None
+    if magic.startswith(GZIP):
+        return cast(BinaryIO, _Decompressed(buffered, lambda: zlib.decompressobj(wbits=31))), True
+    if magic == ZSTD:
+        return cast(BinaryIO, _Decompressed(buffered, zstandard.ZstdDecompressor().decompressobj)), True
+    return cast(BinaryIO, buffered), False
+
+
+def read_some(stream: BinaryIO, size: int, uri: str) -> bytes:
+    """Up to `size` bytes, fewer only at the end.
+
+    Raises:
+        DataError: the compressed stream is truncated or damaged; what came before it has been given out.
+    """
+    parts: list[bytes] = []
+    missing = size
+    while missing > 0:
+        try:
+            part = stream.read(missing)
+        except (EOFError, zlib.error, zstandard.ZstdError) as error:
+            if parts:  # give out what could be read; the next call meets the error again
+                break
+            raise DataError(
+                f"{uri}: the compressed file is truncated or damaged ({error})",
+                hint="the rows before the damage are in the table; bring the whole file and run the same command again",
+            ) from None
+        except OSError as error:
+            raise DataError(f"{uri}: cannot be read: {error}", hint="try to copy the file first") from None
+        if not part:
+            break
+        parts.append(part)
+        missing -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class _Decompressed(io.RawIOBase):
+    """The members of a .gz or the frames of a .zst, one behind the other; a cut one raises EOFError at its end."""
+
+    def __init__(self, raw: BinaryIO, fresh: Callable[[], Any]) -> None:
+        self._raw = raw
+        self._fresh = fresh
+        self._member = fresh()
+        self._begun = False
+
+    def read(self, size: int = -1) -> bytes:
+        """What the next piece of input gives, whatever `size`; b"" at a proper end."""
+        while True:
+            data = self._member.unused_data if self._member.eof else b""
+            if self._member.eof:
+                self._member = self._fresh()
+                self._begun = False
+            data = data or self._raw.read(_PIECE)
+            if not data and not self._begun:
+                return b""
+            if not data:
+                raise EOFError("it ends in the middle")
+            self._begun = True
+            if out := self._member.decompress(data):
+                return bytes(out)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()

@@ -1,0 +1,109 @@
+"""Text cells to typed columns, and the faults of the cells that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from streamgp.errors import SchemaError
+
+LINE, FAULT, TEXT = "_line", "_fault", "_text"
+"""Bookkeeping columns of every file source: the first line (or row) of the record, from 1; what is wrong with
+it, as "reason|column|detail", or null; the record as it was, where something is wrong."""
+
+NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None")
+"""What stands for a missing value in a column that is not text."""
+
+_WHOLE: dict[pa.DataType, pl.DataType] = {
+    pa.int8(): pl.Int8(),
+    pa.int16(): pl.Int16(),
+    pa.int32(): pl.Int32(),
+    pa.int64(): pl.Int64(),
+}
+_REAL: dict[pa.DataType, pl.DataType] = {pa.float32(): pl.Float32(), pa.float64(): pl.Float64()}
+
+
+def with_bookkeeping(kinds: Mapping[str, pa.DataType]) -> pa.Schema:
+    """The columns that a file source gives out."""
+    told: dict[str, pa.DataType] = {LINE: pa.int64(), FAULT: pa.string(), TEXT: pa.string()}
+    return pa.schema([pa.field(name, kind) for name, kind in {**kinds, **told}.items()])
+
+
+def polars_type(kind: pa.DataType) -> pl.DataType:
+    """The type that a CSV parser may read directly; text for whatever needs a second look."""
+    return _REAL.get(kind) or _WHOLE.get(kind) or pl.String()
+
+
+def convert(cells: pl.Series, kind: pa.DataType, decimal: str, nulls: Sequence[str]) -> tuple[pl.Series, pl.Series]:
+    """Cells as `kind`, and where a cell that says something could not be read (N,) bool.
+
+    Raises:
+        SchemaError: text cannot be read as this type at all.
+    """
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return cells, pl.Series(np.zeros(len(cells), bool))
+    bare = cells.str.strip_chars()
+    bare = bare.set(bare.is_in(list(nulls)), None)
+    if kind in _REAL or kind in _WHOLE:
+        # two decimal marks, or a point where the mark is a comma, is not a number: "1.234,5" is never guessed at
+        plain = bare.str.replace_all(".", "?", literal=True).str.replace_all(",", ".", literal=True)
+        number = (plain if decimal == "," else bare).cast(pl.Float64, strict=False)
+        number = finite(number, missing := infinite(number))
+        found = number.cast(_REAL[kind]) if kind in _REAL else _integers(bare, number, _WHOLE[kind])
+        return found, bare.is_not_null() & found.is_null() & missing.not_()
+    if pa.types.is_boolean(kind):
+        lower = bare.str.to_lowercase()
+        found = lower.replace_strict(
+            {"true": True, "false": False, "1": True, "0": False}, default=None, return_dtype=pl.Boolean
+        )
+        return found, bare.is_not_null() & found.is_null()
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        found = bare.str.to_datetime(time_unit="us", time_zone=getattr(kind, "tz", None), strict=False)
+        wanted = pl.Date() if pa.types.is_date(kind) else found.dtype
+        return found.cast(wanted), bare.is_not_null() & found.is_null()
+    raise SchemaError(f"text cannot be read as {kind}", hint="ingest it into another table")
+
+
+def infinite(numbers: pl.Series) -> pl.Series:
+    """(N,) where a number is NaN or infinite."""
+    return numbers.is_finite().not_().fill_null(False)
+
+
+def finite(numbers: pl.Series, missing: pl.Series) -> pl.Series:
+    """NaN and infinities are missing values."""
+    return numbers.set(missing, None) if missing.any() else numbers
+
+
+def _integers(bare: pl.Series, number: pl.Series, kind: pl.DataType) -> pl.Series:
+    """Digits as they are; "1.0" and "1e3" are whole numbers too, "1.5" is not."""
+    digits = bare.cast(pl.Int64, strict=False)
+    exact = number.set((number.floor() != number) | (number.abs() > 2.0**53), None).cast(pl.Int64, strict=False)
+    return digits.fill_null(exact).cast(kind, strict=False)
+
+
+def fault(reason: str, column: str, detail: str) -> str:
+    return f"{reason}|{column.replace('|', '/')}|{detail}"
+
+
+def cell_faults(faults: list[str | None], column: str, cells: pl.Series, bad: pl.Series, kind: pa.DataType) -> None:
+    """Write the first fault of each row into `faults`, one entry a row."""
+    for row in bad.arg_true().to_list():
+        if faults[row] is None:
+            faults[row] = fault("unparsable", column, f"{str(cells[row])[:80]!r} is not {_noun(kind)}")
+
+
+def _noun(kind: pa.DataType) -> str:
+    if kind in _REAL:
+        return "a number"
+    if kind in _WHOLE:
+        return f"a whole number ({kind})"
+    return "true or false" if pa.types.is_boolean(kind) else "a time" if pa.types.is_timestamp(kind) else f"a {kind}"
+
+
+def to_arrow(column: pl.Series, kind: pa.DataType) -> pa.Array[Any]:
+    """The column as Arrow, of exactly this type."""
+    return column.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(kind)

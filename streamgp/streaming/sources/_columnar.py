@@ -1,0 +1,188 @@
+"""What the columnar formats share: one whole-file identity, rows counted from 1, types a Delta table can hold."""
+
+from __future__ import annotations
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from streamgp.base import Chunk, Offset
+from streamgp.errors import DataError, SchemaError
+from streamgp.streaming.sources._bytes import Digest, Position, open_bytes, read_some
+from streamgp.streaming.sources._cells import fault, with_bookkeeping
+
+_PIECE = 1 << 24
+ROWS = 1 << 17
+
+
+def whole_file(uri: str) -> tuple[IO[bytes], Position]:
+    """The file, seekable (a compressed one or a pipe through a temporary file), and the position behind it."""
+    stream, compressed = open_bytes(uri)
+    running, size = Digest(), 0
+    spool: Any = tempfile.TemporaryFile() if compressed or uri == "-" else None  # noqa: SIM115  read later
+    while piece := read_some(stream, _PIECE, uri):
+        running.update(piece)
+        size += len(piece)
+        if spool is not None:
+            spool.write(piece)
+    file = spool if spool is not None else stream
+    file.seek(0)
+    return file, Position(size, 0, running.value())
+
+
+def storable(kind: pa.DataType, column: str, uri: str) -> pa.DataType:
+    """The type that a table keeps: unsigned integers widen, dictionaries are their values.
+
+    Raises:
+        SchemaError: a Delta table cannot hold it.
+    """
+    if pa.types.is_dictionary(kind):
+        return storable(kind.value_type, column, uri)
+    widened: Mapping[pa.DataType, pa.DataType] = {
+        pa.uint8(): pa.int16(),
+        pa.uint16(): pa.int32(),
+        pa.uint32(): pa.int64(),
+        pa.uint64(): pa.int64(),
+        pa.float16(): pa.float32(),
+        pa.large_string(): pa.string(),
+        pa.string_view(): pa.string(),
+        pa.null(): pa.float64(),
+    }
+    if kind in widened:
+        return widened[kind]
+    if pa.types.is_timestamp(kind):
+        return pa.int64() if kind.unit == "ns" else pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_date(kind):
+        return pa.date32()
+    simple = (pa.types.is_signed_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
+    if any(check(kind) for check in (*simple, pa.types.is_decimal128)):
+        return kind
+    raise SchemaError(
+        f"{uri}: column {column!r} is {kind}, which a table cannot hold",
+        hint="leave the column out, or write it as numbers, text or times",
+    )
+
+
+class Columnar(ABC):
+    """A Source over one columnar file; a format says how to open it and how to iterate from a row on.
+
+    Attributes:
+        natural: the columns as the file has them.
+        schema: the columns as a table keeps them, and the bookkeeping columns.
+        sample: the first rows, as the file has them.
+        waiting: always None; such a file is whole or damaged.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.waiting: int | None = None
+        self._file, self._end = whole_file(uri)
+        try:
+            self.natural = self.open(self._file)
+            self.sample = next((pa.table(batch)[:1000] for batch in self.batches(0)), self.natural.empty_table())
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._damaged(error) from None
+        self.names = self.natural.names
+        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        if twice:
+            raise DataError(f"{uri}: two columns are called {', '.join(twice)}", hint="rename one of them")
+        self._kinds = {field.name: storable(field.type, field.name, uri) for field in self.natural}
+        self.schema = with_bookkeeping(self._kinds)
+
+    @abstractmethod
+    def open(self, file: IO[bytes]) -> pa.Schema:
+        """Open the file and say what it holds."""
+
+    @abstractmethod
+    def batches(self, start: int) -> Iterator[pa.RecordBatch]:
+        """Batches of about ROWS rows, from row `start` on."""
+
+    def expect(self, schema: pa.Schema) -> None:
+        """Read the columns as these types from now on; names must be the file's own."""
+        self._kinds = {name: schema.field(name).type for name in self.names}
+        self.schema = with_bookkeeping(self._kinds)
+
+    def read(self, after: Offset) -> Iterator[Chunk]:
+        """Typed rows behind `after`, faulty ones among them with their fault.
+
+        Raises:
+            DataError: the file is not the one that was consumed before, or it is damaged.
+        """
+        start = Position.of(after)
+        if start.bytes and start._replace(lines=0) != self._end:
+            raise DataError(
+                f"{self.uri}: this is not the file that was ingested before: it was changed",
+                hint="if these are new rows, ingest it under another name: --as NAME",
+            )
+        row = start.lines
+        try:
+            for batch in self.batches(row):
+                yield Chunk(self._typed(batch, row), self._end._replace(lines=row + batch.num_rows).offset())
+                row += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(error) from None
+
+    def _typed(self, batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
+        faults: list[str | None] | None = None
+        columns: list[pa.Array[Any]] = []
+        for name, kind in self._kinds.items():
+            found, bad = retype(batch.column(name), kind)
+            columns.append(found)
+            if bad is not None:
+                faults = faults or [None] * batch.num_rows
+                for i in np.flatnonzero(bad).tolist():
+                    value = str(batch.column(name)[i].as_py())[:80]
+                    faults[i] = faults[i] or fault("unparsable", name, f"{value} is no {kind}")
+        nothing = pa.nulls(batch.num_rows, pa.string())
+        told = nothing if faults is None else pa.array(faults, pa.string())
+        lines = pa.array(np.arange(row + 1, row + 1 + batch.num_rows))
+        return pa.record_batch([*columns, lines, told, nothing], schema=self.schema)
+
+    def _damaged(self, error: Exception) -> DataError:
+        return DataError(
+            f"{self.uri}: not a whole {type(self).__name__} file: {str(error).splitlines()[0]}",
+            hint="write the file again; the rows before the damage are in the table",
+        )
+
+
+def retype(column: pa.Array[Any], kind: pa.DataType) -> tuple[pa.Array[Any], NDArray[np.bool_] | None]:
+    """The column as `kind` with NaN and infinities missing, and (N,) where a value does not survive, if any.
+
+    Example:
+        >>> retype(pa.array([1, 300], pa.uint16()), pa.int32())[0].to_pylist()
+        [1, 300]
+        >>> found, bad = retype(pa.array([1.0, 1.5, float("nan")]), pa.int8())
+        >>> found.to_pylist(), bad.tolist()
+        ([1, None, None], [False, True, False])
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_floating(column.type):
+        wrong = pc.invert(pc.is_finite(column))
+        column = pc.if_else(wrong, pa.scalar(None, column.type), column) if pc.any(wrong).as_py() else column
+    if pa.types.is_timestamp(column.type) and pa.types.is_integer(kind):
+        return column.cast(pa.int64()), None
+    if column.type == kind:
+        return column, None
+    try:
+        return column.cast(kind), None
+    except pa.ArrowInvalid:
+        pass
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaError(f"{column.type} cannot be read as {kind}", hint="ingest it into another table") from error
+    singly = [_one(value, kind) for value in column]
+    found = pa.array(singly, kind)
+    return found, np.asarray(pc.and_(column.is_valid(), found.is_null()))
+
+
+def _one(value: Any, kind: pa.DataType) -> Any:
+    try:
+        return value.cast(kind).as_py()
+    except pa.ArrowInvalid:
+        return None

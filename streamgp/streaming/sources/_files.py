@@ -1,0 +1,122 @@
+"""From what the user names to files, and from a file to the source that reads it."""
+
+from __future__ import annotations
+
+import glob
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from streamgp import registry
+from streamgp.base import Source
+from streamgp.errors import DataError, UsageError
+from streamgp.streaming.sources._bytes import COMPRESSED, GZIP, ZSTD, open_bytes
+
+KIND = "streaming.sources"
+
+
+class FileSource(Source, Protocol):
+    """A Source over one file, which can be told the types to read its columns as.
+
+    Attributes:
+        names: the columns. sample: the first rows. waiting: a digest of a last line without newline, after a read.
+    """
+
+    uri: str
+    names: list[str]
+    sample: pa.Table
+    waiting: int | None
+
+    def expect(self, schema: pa.Schema) -> None: ...
+
+
+@cache
+def suffixes() -> dict[str, str]:
+    """Suffix -> format, as the formats' own files declare them."""
+    return {suffix: name for name in registry.names(KIND) for suffix in registry.load(KIND, name).SUFFIXES}
+
+
+def expand(names: tuple[str, ...]) -> list[str]:
+    """The files that files, directories, globs and "-" stand for: what was named, in that order, sorted within.
+
+    Raises:
+        DataError: nothing is there, or nothing that can be read.
+    """
+    found: list[str] = []
+    for name in names:
+        path = Path(name)
+        if name == "-" or path.is_file():
+            files = [name]
+        elif path.is_dir():
+            files = _inside(path)
+        else:
+            files = sorted(file for file in glob.glob(name, recursive=True) if Path(file).is_file())
+            if not files:
+                raise DataError(
+                    f"{name}: there is no such file", hint="name a file, a directory, a glob in quotes, or -"
+                )
+        found += [file for file in files if file not in found]
+    return found
+
+
+def _inside(folder: Path) -> list[str]:
+    if (folder / "_delta_log").is_dir():
+        raise DataError(f"{folder} is a Delta table, not a source", hint="name its Parquet files if you mean them")
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and format_of(str(path)) is not None)
+    hidden = [path for path in files if any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)]
+    files = [path for path in files if path not in hidden]
+    if not files:
+        raise DataError(
+            f"{folder}: no file in this directory has a known suffix",
+            hint=f"known are {', '.join(sorted(suffixes()))}, each also with .gz or .zst",
+        )
+    return [str(path) for path in files]
+
+
+def format_of(uri: str) -> str | None:
+    """The format that a file's suffixes name, or None."""
+    path = Path(uri)
+    stem = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return suffixes().get(stem.suffix.lower())
+
+
+def open_source(uri: str, form: str | None, options: dict[str, Any]) -> FileSource:
+    """The source that reads `uri`; the format is `form`, or the suffix's, or (standard input) the first bytes'.
+
+    `options` are given to the format as far as its Config has them; None means not given.
+
+    Raises:
+        DataError: the suffix is unknown, or the file cannot be read.
+        UsageError: an option was given that the format does not have.
+    """
+    name = form or (_sniffed() if uri == "-" else format_of(uri))
+    if name is None:
+        raise DataError(
+            f"{uri}: the suffix {Path(uri).suffix!r} names no known format",
+            hint=f"rename it to one of {', '.join(sorted(suffixes()))}, or say --format csv",
+        )
+    module: ModuleType = registry.load(KIND, name)
+    given = {key: value for key, value in options.items() if value not in (None, (), False)}
+    alien = sorted(set(given) - set(module.Config.model_fields) - {"final"})
+    if alien:
+        raise UsageError(f"{uri}: a {name} file has no {', '.join(alien)}", hint="leave the option out")
+    source: FileSource = module.build(
+        module.Config(**{k: v for k, v in given.items() if k in module.Config.model_fields}), uri
+    )
+    return source
+
+
+def _sniffed() -> str:
+    stream, _ = open_bytes("-")
+    peek = getattr(stream, "peek", None)
+    head: bytes = peek(8)[:8] if peek is not None else b""
+    if head.startswith((GZIP, ZSTD)):
+        return "csv"
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+        return "arrow"
+    return "jsonl" if head.lstrip()[:1] == b"{" else "csv"

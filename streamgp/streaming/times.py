@@ -1,0 +1,188 @@
+"""Reading the time column: ISO 8601, given formats, epochs, steps; naive clocks and zones.
+
+A table keeps instants as microseconds since 1970 (UTC where the time carries an offset or `--timezone` is given,
+else the naive local clock as it is), steps as int64.
+
+The rule for a local clock with daylight saving time, where a zone is given for times without offset:
+
+- A local time that occurs twice (the clock was set back) is the earlier instant, unless the same series already
+  had that local time, or a later one of the same repeated hour, earlier in the same source: then it is the later
+  instant. So a file that runs through the repeated hour twice keeps both, in the order of its rows.
+- A local time that does not exist (the clock was set forward) is never moved: the row goes to the quarantine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamgp.errors import DataError, UsageError
+from streamgp.streaming._instants import EPOCHS, FORMATS, number_times, text_times, timestamps
+from streamgp.streaming._zones import LocalClock, offset_of
+
+Bools = NDArray[np.bool_]
+
+ISO_BASIC = "%Y%m%dT%H%M%S"
+_YEAR_1980, _YEAR_2100 = 315_532_800_000_000, 4_102_444_800_000_000  # microseconds
+
+Kind = Literal["iso", "iso-offset", "format", "epoch-s", "epoch-ms", "epoch-us", "epoch-ns", "timestamp", "step"]
+
+_EPOCH_KINDS: tuple[Kind, ...] = ("epoch-s", "epoch-ms", "epoch-us", "epoch-ns")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How the time column is read.
+
+    Attributes:
+        kind: what the cells are; format: the strptime format where kind is "format".
+        zone: the zone of a local clock, of the output otherwise; None keeps a naive clock.
+        localise: whether cells are local times of `zone`.
+    """
+
+    kind: Kind
+    format: str | None = None
+    zone: str | None = None
+    localise: bool = False
+
+    @property
+    def type(self) -> pa.DataType:
+        """The column's type in the table."""
+        if self.kind == "step":
+            return pa.int64()
+        return pa.timestamp("us", "UTC" if self.zone else None)
+
+
+def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone: str | None, where: str) -> Clock:
+    """How to read a time column, from its first cells. `given`: iso, epoch-s ..., step, or a strptime format.
+
+    Raises:
+        DataError: most of the cells cannot be read as times; the hint names a format that fits.
+        UsageError: the format or the zone is unknown.
+
+    Example:
+        >>> decide(pa.array(["2024-03-31 01:00", "2024-03-31 03:00"]), None, "Europe/Berlin", "a.csv").localise
+        True
+        >>> decide(pa.array([1577836800, 1577836860]), None, None, "a.csv").kind
+        'epoch-s'
+    """
+    if zone is not None:
+        offset_of(zone)
+    whole = sample.combine_chunks() if isinstance(sample, pa.ChunkedArray) else sample
+    if pa.types.is_timestamp(whole.type) or pa.types.is_date(whole.type):
+        own = getattr(whole.type, "tz", None)
+        return Clock("timestamp", zone=zone or own, localise=zone is not None and own is None)
+    for clock in _candidates(whole, given, zone):
+        read = TimeReader(clock).read(whole, None)
+        if int(read.bad.sum()) < len(whole) - read.values.null_count + int(read.skipped.sum()) or not read.bad.any():
+            return clock
+    first = next(str(cell) for cell in whole.drop_null().to_pylist())
+    raise DataError(
+        f"{where}: the time {first!r} cannot be read{f' as {given}' if given else ''}", hint=_suggest(whole)
+    )
+
+
+def is_time(sample: pa.ChunkedArray[Any]) -> bool:
+    """Whether a column is a time by itself: a timestamp, or text of which most cells are ISO 8601."""
+    if pa.types.is_timestamp(sample.type) or pa.types.is_date(sample.type):
+        return True
+    if not pa.types.is_string(sample.type) or sample.null_count == len(sample):
+        return False
+    cells = sample.combine_chunks()
+    kinds: tuple[Kind, Kind] = ("iso", "iso-offset")
+    reads = [TimeReader(Clock(kind, zone="UTC" if kind == "iso-offset" else None)).read(cells, None) for kind in kinds]
+    return any(read.values.null_count < len(cells) / 2 for read in reads)
+
+
+class Times(NamedTuple):
+    """values: the column in the table's type, null where there is none; bad, skipped: (N,) the rows that say
+    something that cannot be read, and the local times that the clock skipped."""
+
+    values: pa.Array[Any]
+    bad: Bools
+    skipped: Bools
+
+
+class TimeReader:
+    """Reads the time column of one source, front to back.
+
+    It remembers, for every series, how far its last repeated hour had come, so that blocks do not matter.
+
+    Example:
+        >>> berlin = TimeReader(Clock("iso", zone="Europe/Berlin", localise=True))
+        >>> cells = pa.array(["2024-10-27 02:00", "2024-10-27 02:30", "2024-10-27 02:00", "2024-03-31 02:30", "soon"])
+        >>> read = berlin.read(cells, None)
+        >>> [str(value) for value in read.values.cast(pa.timestamp("s"))]
+        ['2024-10-27 00:00:00', '2024-10-27 00:30:00', '2024-10-27 01:00:00', 'None', 'None']
+        >>> read.bad.tolist(), read.skipped.tolist()
+        ([False, False, False, False, True], [False, False, False, True, False])
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._zone = LocalClock(clock.zone) if clock.localise and clock.zone else None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether what was read before changes how the next cells are read."""
+        return self._zone is not None and self._zone.changes
+
+    def read(self, cells: pa.Array[Any], series: pa.Array[Any] | None) -> Times:
+        """Cells as times, in the order of the source; `series` says whose clock each row shows."""
+        kind = self.clock.kind
+        if kind in ("iso", "iso-offset", "format"):
+            values, bad = text_times(cells, kind == "iso-offset", self.clock.format)
+        elif kind == "timestamp":
+            values, bad = timestamps(cells)
+        else:
+            values, bad = number_times(cells, kind)
+        skipped = np.zeros(len(values), bool)
+        if self._zone is not None:
+            values, skipped = self._zone.to_utc(values, series)
+        return Times(values.cast(self.clock.type), bad, skipped)
+
+
+def _candidates(sample: pa.Array[Any], given: str | None, zone: str | None) -> list[Clock]:
+    """The clocks to try, the likeliest first."""
+    iso = [Clock("iso", zone=zone, localise=zone is not None), Clock("iso-offset", zone=zone or "UTC")]
+    if given is None:
+        text = pa.types.is_string(sample.type)
+        unit = _epoch_of(sample)
+        numbers = [Clock("step")] if unit is None else [Clock(unit, zone=zone or "UTC")]
+        return [*iso, Clock("format", ISO_BASIC, zone, zone is not None), *numbers] if text else numbers
+    if given == "iso":
+        return iso
+    if given == "step":
+        return [Clock("step")]
+    if given in EPOCHS:
+        return [Clock(kind, zone=zone or "UTC") for kind in _EPOCH_KINDS if kind == given]
+    if "%" not in given:
+        raise UsageError(
+            f"time format {given!r} is unknown",
+            hint=f"use iso, {', '.join(EPOCHS)}, step, or a format like '%d.%m.%Y %H:%M'",
+        )
+    aware = "%z" in given or "%Z" in given
+    return [Clock("format", given, (zone or "UTC") if aware else zone, zone is not None and not aware)]
+
+
+def _epoch_of(sample: pa.Array[Any]) -> Kind | None:
+    """The epoch whose years 1980 to 2100 hold every number of the sample; None where they are steps."""
+    numbers = pl.Series(sample.to_pylist(), strict=False).cast(pl.Float64, strict=False).drop_nulls()
+    for kind in _EPOCH_KINDS:
+        many, one = EPOCHS[kind]
+        low, high = (year * one / many for year in (_YEAR_1980, _YEAR_2100))
+        if len(numbers) and numbers.is_between(low, high).all():
+            return kind
+    return None
+
+
+def _suggest(sample: pa.Array[Any]) -> str:
+    for form in FORMATS if pa.types.is_string(sample.type) else ():
+        if not text_times(sample, False, form)[1].any():
+            return f"it looks like --time-format '{form}'"
+    return "say how it is written with --time-format, for example '%d.%m.%Y %H:%M', or use --time row"
