@@ -6,6 +6,8 @@ channel that never varied keeps s = 1, so that it stays finite if it varies late
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -39,7 +41,7 @@ class Standardiser:
 
     def fit(self, values: Tensor) -> None:
         """Estimate from values (..., C), NaN left out; a channel without any value keeps location 0, scale 1."""
-        rows = values.reshape(-1, values.shape[-1]).to(FLOAT)
+        rows = values.reshape(math.prod(values.shape[:-1]), values.shape[-1]).to(FLOAT)
         seen = torch.isfinite(rows)
         count = seen.sum(0)
         some = count.clamp(min=1)

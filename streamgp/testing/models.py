@@ -1,0 +1,197 @@
+"""The laws of `base.Model`, asserted for every shape that a model can be built for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
+from streamgp.errors import UsageError
+from streamgp.testing.stateful import check_stateful, same_bits
+
+SHAPES = (
+    Shape(targets=("y",), horizon=1, lags=3, past=("y",), future=()),
+    Shape(
+        targets=("y", "z"),
+        horizon=3,
+        lags=4,
+        past=("y", "z", "u", "k", "season(y)", "season(z)"),
+        future=("season(y)", "season(z)", "k"),
+        season=6,
+    ),
+    Shape(targets=("y",), horizon=1, lags=0, past=("y", "u", "k"), future=("u", "k")),
+)
+"""One step from its own lags; two targets with a season, inputs and a known input; regression."""
+
+
+def example_windows(shape: Shape, rows: int, seed: int = 0) -> tuple[Inputs, Tensor]:
+    """Windows of a made-up stream: a wave of the season's (or 12 rows') length, an input's effect, some noise.
+
+    Returns:
+        N windows in order of time, and their truths (N, T) in units where the level is 50 and the spread about 10.
+
+    Example:
+        >>> x, y = example_windows(SHAPES[1], 100)
+        >>> x.past.shape, x.future.shape, y.shape
+        (torch.Size([100, 4, 6]), torch.Size([100, 3, 3]), torch.Size([100, 6]))
+    """
+    generator = torch.Generator().manual_seed(seed)
+    outputs, season = shape.outputs, shape.season
+    own = len(shape.past) - (outputs if shape.seasonal else 0)  # targets and inputs
+    first = season + shape.lags
+    count = first + rows + shape.horizon
+    values = torch.randn(count, own, generator=generator, dtype=FLOAT)
+    time = torch.arange(count, dtype=FLOAT)[:, None]
+    wave = torch.sin(2 * torch.pi * time / (season if season > 1 else 12) + torch.arange(outputs, dtype=FLOAT))
+    effect = values[:, outputs:].sum(1, keepdim=True)
+    values[:, :outputs] = 50 + 10 * wave + 2 * effect + 0.5 * values[:, :outputs]
+    now = first + torch.arange(rows)[:, None]  # (N, 1) the origin
+    lags, ahead = torch.arange(1 - shape.lags, 1), torch.arange(1, shape.horizon + 1)
+    past = [values[now + lags]]
+    if not shape.lags:
+        return Inputs(past[0], values[now][:, :, outputs:]), values[now[:, 0], :outputs]
+    future = []
+    if shape.seasonal:
+        past.append(values[now + lags - season][..., :outputs])
+        future.append(values[now + ahead - -(-ahead // season) * season][..., :outputs])
+    known = len(shape.future) - (outputs if shape.seasonal else 0)
+    future.append(values[now + ahead][..., own - known :])
+    truth = values[now + ahead][..., :outputs].transpose(1, 2).flatten(1)
+    return Inputs(torch.cat(past, 2), torch.cat(future, 2)), truth
+
+
+def check_model(build: Callable[[Shape], Model], shapes: Sequence[Shape] = SHAPES, batch: int = 64) -> None:
+    """The laws of `base.Model`, for every shape that the model can be built for.
+
+    Args:
+        build: makes a model; it may raise UsageError for a shape that it cannot serve, but not for all of them.
+        shapes: to try.
+        batch: rows an update.
+
+    Raises:
+        AssertionError: a law is broken; the message names it.
+
+    Example:
+        >>> from streamgp.models import persistence
+        >>> check_model(lambda shape: persistence.build(persistence.Config(), shape))
+    """
+    served = 0
+    for shape in shapes:
+        try:
+            build(shape)
+        except UsageError as refusal:
+            assert refusal.hint, "a refusal must say what to try"
+            continue
+        served += 1
+        _check_predictive(build(shape), shape)
+        _check_pure(build, shape, batch)
+        _check_state(build, shape, batch)
+        _check_missing(build, shape, batch)
+        _check_fit(build, shape, batch)
+    assert served, "the model refuses every shape"
+
+
+def _same(one: Predictive, other: Predictive) -> bool:
+    return torch.equal(one.parameters(), other.parameters())
+
+
+def _close(one: Predictive, other: Predictive, tolerance: float) -> bool:
+    mean, variance = (one.mean - other.mean).abs(), (one.variance - other.variance).abs()
+    size = one.mean.abs() + one.variance.sqrt()
+    return bool((mean <= tolerance * size).all() and (variance <= tolerance * one.variance).all())
+
+
+def _check_predictive(model: Model, shape: Shape) -> None:
+    """What `predict` returns, before any data, is a whole distribution of the right family and shape."""
+    x, y = example_windows(shape, 9)
+    wanted = (9, shape.columns)
+    issued = model.predict(x)
+    assert isinstance(issued, model.family), "predict returns another family than the model declares"
+    for name in ("mean", "variance", "latent_variance"):
+        value = getattr(issued, name)
+        assert value.shape == wanted and torch.isfinite(value).all(), f"{name} of the prior is not a finite (N, T)"
+    assert (issued.variance > 0).all() and (issued.latent_variance >= 0).all(), "variances must be positive"
+    assert (issued.variance >= issued.latent_variance).all(), "the latent variance exceeds the whole"
+    low, high = issued.quantile(torch.tensor([0.1, 0.9], dtype=FLOAT))
+    assert low.shape == wanted and (low < issued.mean).all() and (issued.mean < high).all(), "quantiles"
+    holes = torch.where(torch.arange(9)[:, None] == 4, torch.nan, y)
+    for name in ("log_prob", "crps"):
+        score = getattr(issued, name)(holes)
+        assert score.shape == wanted and torch.equal(score.isnan(), holes.isnan()), f"{name} must be NaN where y is"
+    again = model.family.from_parameters(issued.parameters())
+    assert _same(issued, again), "from_parameters is not the inverse of parameters"
+    paths = issued.sample(2, torch.Generator().manual_seed(0))
+    assert paths.shape == (2, *wanted), "sample gives (paths, N, T)"
+
+
+def _check_pure(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
+    """Laws 1 and 2, and that learning makes the truth more probable."""
+    model = build(shape)
+    x, y = example_windows(shape, 6 * batch)
+    last = slice(5 * batch, None)
+    before = model.predict(x.rows(last)).log_prob(y[last]).mean()
+    sizes = []
+    for start in range(0, 5 * batch, batch):
+        step = model.update(x.rows(slice(start, start + batch)), y[start : start + batch])
+        assert isinstance(step, Step) and step.healthy, f"an update on good data is unhealthy: {step}"
+        sizes.append(sum(tensor.numel() for tensor in model.state()[0].values()))
+    assert sizes[0] == sizes[-1], "the state grows with the rows (law 4: allocate buffers at their maximum)"
+    held = {name: tensor.clone() for name, tensor in model.state()[0].items()}
+    random = torch.get_rng_state()
+    whole = model.predict(x.rows(last))
+    assert torch.equal(random, torch.get_rng_state()), "predict draws random numbers (law 1)"
+    now = model.state()[0]
+    assert now.keys() == held.keys() and all(same_bits(now[name], held[name]) for name in held), (
+        "predict has a side effect"
+    )
+    assert _same(whole, model.predict(x.rows(last))), "a second predict differs (law 1)"
+    for row in (0, batch // 2):
+        at = slice(5 * batch + row, 5 * batch + row + 1)
+        part = model.family.from_parameters(whole.parameters()[:, row : row + 1])
+        assert _close(model.predict(x.rows(at)), part, 1e-10), "a window alone differs from its row of a batch (law 2)"
+    assert whole.log_prob(y[last]).mean() > before, "five batches made the truth less probable"
+
+
+def _check_state(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
+    """Law 3."""
+    x, y = example_windows(shape, 5 * batch)
+
+    def advance(model: Model, step: int) -> Tensor:
+        rows = slice(step * batch, (step + 1) * batch)
+        done = model.update(x.rows(rows), y[rows])
+        return torch.cat([model.predict(x).parameters().flatten(), torch.tensor([done.loss], dtype=FLOAT)])
+
+    check_stateful(lambda: build(shape), advance, 4, same_bits)
+
+
+def _check_missing(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
+    """Law 5, and masked lags."""
+    x, y = example_windows(shape, 3 * batch)
+    model = build(shape)
+    model.update(x.rows(slice(0, batch)), y[:batch])
+    before = model.predict(x)
+    model.update(x.rows(slice(batch, 2 * batch)), torch.full_like(y[batch : 2 * batch], torch.nan))
+    assert _close(before, model.predict(x), 1e-9), "a batch without any truth taught something (law 5)"
+    holes = y[batch : 2 * batch].clone()
+    holes[::3] = torch.nan
+    holes[1::3, : shape.columns // 2] = torch.nan
+    model.update(x.rows(slice(batch, 2 * batch)), holes)
+    past = x.past.clone()
+    past[::2, :-1] = torch.nan  # as gaps="mask" leaves them
+    after = model.predict(Inputs(past, x.future))
+    assert torch.isfinite(after.mean).all() and torch.isfinite(after.variance).all(), "missing values leak into numbers"
+
+
+def _check_fit(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
+    """`fit` takes at most the epochs given, can be left early, and `update` goes on from it."""
+    x, y = example_windows(shape, 4 * batch)
+    model = build(shape)
+    steps = list(model.fit(x.rows(slice(0, 3 * batch)), y[: 3 * batch], epochs=2))
+    assert 1 <= len(steps) <= 2 and all(step.healthy for step in steps), "fit yields a healthy Step an epoch"
+    model.update(x.rows(slice(3 * batch, None)), y[3 * batch :])
+    left = build(shape)
+    next(iter(left.fit(x, y, epochs=5)))
+    for one in (model, left):
+        assert torch.isfinite(one.predict(x).parameters()).all(), "numbers after fit are not finite"
