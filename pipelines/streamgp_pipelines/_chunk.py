@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -58,7 +59,8 @@ class Sieve:
         """The table's columns of a chunk, its time column as instants or steps."""
         table = pa.Table.from_batches([rows]).select(self._schema.names)
         if times is not None:
-            table = table.set_column(table.schema.get_field_index(self._time), self._time, times.values)
+            name = self._time or ""
+            table = table.set_column(table.schema.get_field_index(name), name, times.values)
         return table.cast(self._schema)
 
     def _faults(self, rows: pa.RecordBatch, times: Times | None) -> Faults:
@@ -124,10 +126,10 @@ def _said(row: dict[str, Any], text: str | None) -> dict[str, Any]:
 
 
 def _empty(column: pa.Array[Any]) -> np.ndarray[Any, Any]:
-    missing = column.is_null()
+    missing = column.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_string(column.type):
-        missing = pc.or_(missing, pc.equal(column, "").fill_null(False))
-    return missing.to_numpy(zero_copy_only=False)
+        missing = missing | (pl.Series(pl.from_arrow(column)).str.strip_chars() == "").fill_null(False).to_numpy()
+    return missing
 
 
 def _where(mask: np.ndarray[Any, Any]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -151,7 +151,7 @@ def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Tab
     return schema
 
 
-def _unit(name: str, field: pa.Field) -> dict[str, str]:
+def _unit(name: str, field: pa.Field[Any]) -> dict[str, str]:
     """The unit in the field's metadata, or in brackets in its name: "Load [MWh]" is in MWh."""
     own = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
     found = re.search(r"\[([^\[\]]+)\]\s*$", name)

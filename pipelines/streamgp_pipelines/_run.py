@@ -14,11 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamgp.base import Json
 from streamgp.errors import DataError, TableError
@@ -219,15 +218,9 @@ class Run:
 
     def _commit(self, name: str, part: Prepared, divided: Sorted) -> None:
         assert self._table is not None
-        fresh = [
-            (line, reason) not in self._seen
-            for line, reason in zip(
-                divided.quarantined["line"].to_pylist(), divided.quarantined["reason"].to_pylist(), strict=True
-            )
-        ]
-        added = divided.quarantined.filter(pa.array(fresh, pa.bool_()))
-        self._quarantine.add(added)
-        self._seen |= set(zip(added["line"].to_pylist(), added["reason"].to_pylist(), strict=True))
+        keys = _keys(divided.quarantined)
+        self._quarantine.add(divided.quarantined.filter(pa.array([key not in self._seen for key in keys], pa.bool_())))
+        self._seen |= set(keys)
         rows = divided.accepted if divided.accepted.num_rows else None
         self._table.commit(rows, {f"{name}#{key}": value for key, value in part.after._asdict().items()})
         self._seen = set()
@@ -260,19 +253,22 @@ class Run:
 def _prepared(source: FileSource, chosen: Plan, sieve: Sieve, start: Position) -> Iterator[Prepared]:
     """The chunks behind `start`, their times read."""
     reader = None if chosen.clock is None else TimeReader(chosen.clock)
-    time_name, series = chosen.meta.time, chosen.meta.series
+    columns = [chosen.meta.time or "", *([chosen.meta.series] if chosen.meta.series else [])]
     if reader is not None and reader.remembers and start.lines and source.uri != "-":
         for chunk in source.read({}):  # what the clock showed before decides which run of a repeated hour this is
-            before = chunk.rows.filter(pc.less_equal(chunk.rows[LINE], start.lines))
-            reader.read(before[time_name], None if series is None else before[series])
-            if before.num_rows < chunk.rows.num_rows:
+            known = chunk.rows.select(columns).slice(0, int((chunk.rows[LINE].to_numpy() <= start.lines).sum()))
+            reader.read(*known.columns)
+            if known.num_rows < chunk.rows.num_rows:
                 break
     for chunk in source.read(start.offset()):
-        rows = chunk.rows
-        times = None
-        if reader is not None:
-            times = reader.read(rows[time_name], None if series is None else rows[series])
-        yield sieve.prepare(rows, times, Position.of(chunk.after))
+        times = None if reader is None else reader.read(*chunk.rows.select(columns).columns)
+        yield sieve.prepare(chunk.rows, times, Position.of(chunk.after))
+
+
+def _keys(quarantined: pa.Table) -> list[tuple[int, str]]:
+    lines: list[Any] = quarantined["line"].to_pylist()
+    reasons: list[Any] = quarantined["reason"].to_pylist()
+    return list(zip(lines, reasons, strict=True))
 
 
 def _look(uri: str) -> tuple[int, int]:

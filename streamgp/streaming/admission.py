@@ -95,7 +95,8 @@ class Admission:
             return np.maximum.accumulate(np.append(self._last, times[:-1]))
         frame = pl.DataFrame({"code": codes, "time": times})
         largest = frame.select(pl.col("time").cum_max().shift(1).over("code")).to_series()
-        return np.maximum(largest.fill_null(np.iinfo(np.int64).min).to_numpy(), self._last[codes])
+        before: Ints = np.maximum(largest.fill_null(np.iinfo(np.int64).min).to_numpy(), self._last[codes])
+        return before
 
     def _in_table(self, times: Ints, codes: Ints) -> Bools:
         """(N,) which keys the table has."""

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamgp.errors import TableError
 from streamgp.streaming._delta import Conflict
 from streamgp.streaming.table import Table, TableMeta
 
-QUARANTINE = pa.schema(
-    [
-        pa.field("reason", pa.string()),  # duplicate, unparsable, ragged, no time, no series, skipped hour
-        pa.field("column", pa.string()),
-        pa.field("detail", pa.string()),
-        pa.field("source", pa.string()),
-        pa.field("line", pa.int64()),  # the record's first line in a text file, its row in others, from 1
-        pa.field("row", pa.string()),  # the row as JSON, or its text where it could not be split into cells
-    ]
-)
+_COLUMNS: dict[str, pa.DataType] = {
+    "reason": pa.string(),  # duplicate, unparsable, ragged, no time, no series, skipped hour
+    "column": pa.string(),
+    "detail": pa.string(),
+    "source": pa.string(),
+    "line": pa.int64(),  # the record's first line in a text file, its row in others, from 1
+    "row": pa.string(),  # the row as JSON, or its text where it could not be split into cells
+}
+QUARANTINE = pa.schema(_COLUMNS)
 
 FOLDER = "_quarantine"
 
@@ -47,20 +48,20 @@ class Quarantine:
                 self._store.refresh()
 
     def lines(self, source: str, after: int) -> set[tuple[int, str]]:
-        """(line, reason) of the rows of `source` behind line `after`: those of a batch whose rows were never committed."""
+        """(line, reason) of the rows of `source` behind line `after`: those of a batch that was never committed."""
         found: set[tuple[int, str]] = set()
         for rows in self._read(["reason", "source", "line"]):
-            mine = rows.filter(pc.and_(pc.equal(rows["source"], source), pc.greater(rows["line"], after)))
-            found |= set(zip(mine["line"].to_pylist(), mine["reason"].to_pylist(), strict=True))
+            entries = zip(*(rows[name].to_pylist() for name in ("line", "reason", "source")), strict=True)
+            found |= {(line, reason) for line, reason, origin in entries if origin == source and line > after}
         return found
 
     def reasons(self) -> dict[str, int]:
         """Rows by reason."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for rows in self._read(["reason"]):
-            for entry in rows["reason"].value_counts().to_pylist():
-                counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
-        return counts
+            reasons: list[Any] = rows["reason"].to_pylist()
+            counts.update(reasons)
+        return dict(counts)
 
     def _create(self) -> Table:
         try:
@@ -68,5 +69,7 @@ class Quarantine:
         except TableError:  # somebody else made it in this moment
             return Table.open(self.path)
 
-    def _read(self, columns: list[str]) -> list[pa.RecordBatch]:
-        return [] if self._store is None else [chunk.rows for chunk in self._store.read(columns=columns)]
+    def _read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        if self._store is not None:
+            for chunk in self._store.read(columns=columns):
+                yield chunk.rows

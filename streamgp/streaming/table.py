@@ -22,7 +22,8 @@ from deltalake import DeltaTable
 from streamgp.base import Chunk, Offset
 from streamgp.errors import SchemaError, TableError
 from streamgp.streaming import _delta
-from streamgp.streaming._delta import SEQ, Conflict
+from streamgp.streaming._delta import SEQ as SEQ
+from streamgp.streaming._delta import Conflict
 from streamgp.streaming._scan import scan
 
 FORMAT = 1

@@ -78,7 +78,7 @@ def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone
         own = getattr(whole.type, "tz", None)
         return Clock("timestamp", zone=zone or own, localise=zone is not None and own is None)
     for clock in _candidates(whole, given, zone):
-        read = TimeReader(clock).read(whole, None)
+        read = TimeReader(clock).read(whole)
         if int(read.bad.sum()) < len(whole) - read.values.null_count + int(read.skipped.sum()) or not read.bad.any():
             return clock
     first = next(str(cell) for cell in whole.drop_null().to_pylist())
@@ -95,7 +95,7 @@ def is_time(sample: pa.ChunkedArray[Any]) -> bool:
         return False
     cells = sample.combine_chunks()
     kinds: tuple[Kind, Kind] = ("iso", "iso-offset")
-    reads = [TimeReader(Clock(kind, zone="UTC" if kind == "iso-offset" else None)).read(cells, None) for kind in kinds]
+    reads = [TimeReader(Clock(kind, zone="UTC" if kind == "iso-offset" else None)).read(cells) for kind in kinds]
     return any(read.values.null_count < len(cells) / 2 for read in reads)
 
 
@@ -116,7 +116,7 @@ class TimeReader:
     Example:
         >>> berlin = TimeReader(Clock("iso", zone="Europe/Berlin", localise=True))
         >>> cells = pa.array(["2024-10-27 02:00", "2024-10-27 02:30", "2024-10-27 02:00", "2024-03-31 02:30", "soon"])
-        >>> read = berlin.read(cells, None)
+        >>> read = berlin.read(cells)
         >>> [str(value) for value in read.values.cast(pa.timestamp("s"))]
         ['2024-10-27 00:00:00', '2024-10-27 00:30:00', '2024-10-27 01:00:00', 'None', 'None']
         >>> read.bad.tolist(), read.skipped.tolist()
@@ -132,7 +132,7 @@ class TimeReader:
         """Whether what was read before changes how the next cells are read."""
         return self._zone is not None and self._zone.changes
 
-    def read(self, cells: pa.Array[Any], series: pa.Array[Any] | None) -> Times:
+    def read(self, cells: pa.Array[Any], series: pa.Array[Any] | None = None) -> Times:
         """Cells as times, in the order of the source; `series` says whose clock each row shows."""
         kind = self.clock.kind
         if kind in ("iso", "iso-offset", "format"):

@@ -73,7 +73,7 @@ class Records:
             self._take(piece)
         if to.bytes and (self._bytes < to.bytes or self._digest.value() != to.hash):
             raise DataError(
-                f"{self._uri}: its first {to.bytes} bytes are not the ones that were ingested before: the file was changed",
+                f"{self._uri}: its first {to.bytes} bytes are not those that were ingested before: the file was changed",
                 hint="if these are new rows, ingest it under another name: --as NAME",
             )
         if self._last not in b"\n" and self.first(2)[:1] not in (b"", b"\n") and self.first(2) != b"\r\n":
@@ -83,7 +83,7 @@ class Records:
             )
 
     def blocks(self, final: bool) -> Iterator[Block]:
-        """Blocks of whole records up to the end. Without `final`, a last line without newline is left, and `tail` set."""
+        """Blocks of whole records. Without `final`, a last line without newline is left, and `tail` set."""
         while True:
             self._more(BLOCK - len(self._pending))
             if not self._pending:
