@@ -60,7 +60,8 @@ def cholesky(matrix: Tensor, *, first: float = FIRST) -> Factor:
         shift = (relative * scale)[..., None, None] * torch.eye(size, dtype=matrix.dtype, device=matrix.device)
         lower, failed = torch.linalg.cholesky_ex(matrix + shift if relative else matrix)
         if not bool(failed.any()) and bool(torch.isfinite(lower.diagonal(dim1=-2, dim2=-1)).all()):
-            return Factor(lower, float((relative * scale).max()))
+            # row-major, as a checkpoint gives it back: BLAS may round otherwise for another layout
+            return Factor(lower.contiguous(), float((relative * scale).max()))
         if relative > 0.5 * LAST:
             raise NotPositiveDefinite(
                 f"a {size} x {size} matrix is not positive definite, even with a jitter of {LAST:g} of its diagonal",

@@ -148,7 +148,7 @@ class Conjugate(nn.Module):
         precision = self.outer / self.noise
         precision.diagonal().add_(1.0)
         self.root = cholesky(precision, first=0.0).lower
-        self.coefficients = torch.cholesky_solve(self.moment / self.noise, self.root)
+        self.coefficients = torch.cholesky_solve(self.moment / self.noise, self.root).contiguous()
         fitted = (self.coefficients * (2.0 * self.moment - self.outer @ self.coefficients)).sum(0)
         rest = (self.square - fitted) / self.weight.clamp(min=1.0)
         self.residual = rest.clamp(min=1e-9)
