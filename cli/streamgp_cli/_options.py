@@ -18,7 +18,7 @@ AsJson = Annotated[
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=COMMON)]
 
-_NOT_SETTINGS = ("config", "json", "debug", "dry_run")
+_NOT_SETTINGS = ("config", "json", "debug")
 
 
 def option(panel: str, help: str, *, metavar: str | None = None, names: str | None = None) -> Any:
@@ -33,15 +33,19 @@ def option(panel: str, help: str, *, metavar: str | None = None, names: str | No
     return typer.Option(*([names] if names else []), help=help, metavar=metavar, rich_help_panel=panel)
 
 
-def flags(context: typer.Context) -> dict[str, Any]:
+def flags(context: typer.Context, *without: str) -> dict[str, Any]:
     """The options that were given on this command line, by the names of their settings.
 
     An option that was left out is None or empty, and is left to the environment, the file and the default.
 
+    Args:
+        context: of the command.
+        without: parameters that are no settings.
+
     Raises:
         UsageError: a word of `--set` has no '='.
     """
-    given = {key: value for key, value in context.params.items() if key not in _NOT_SETTINGS}
+    given = {key: value for key, value in context.params.items() if key not in (*_NOT_SETTINGS, *without)}
     if "set_" in given:
         given["set"] = assignments(given.pop("set_"), "--set")
     return {key: value for key, value in given.items() if value not in (None, [], (), {})}

@@ -3,24 +3,80 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamgp_cli._options import AsJson, Debug
+from streamgp_cli._options import AsJson, ConfigFile, Debug, flags
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from streamgp_pipelines.demo import Demo
+    from streamgp_pipelines.forecast import Forecast
 
 
 def demo(
-    directory: Annotated[Path, typer.Option(help="Where everything is written.", metavar="DIR")] = Path(
-        "streamgp-demo"
-    ),
+    context: typer.Context,
+    directory: Annotated[
+        Path | None, typer.Option(help="Where everything is written; default: streamgp-demo.", metavar="DIR")
+    ] = None,
+    config: ConfigFile = None,
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Ingest, train and forecast on bundled real data.
+
+    A year of half-hourly electricity demand: every half hour the next day is
+    forecast before it is learned from; a seasonal naive runs beside it. At the
+    end the last day, which was held out, is forecast.
 
     \b
     Examples:
       streamgp demo
       streamgp demo --directory /tmp/demo
     """
+    from streamgp_cli._output import only_our_output, print_json
+    from streamgp_cli._progress import Reporter
+    from streamgp_pipelines.adapters.mlflow import mlflow_tracker
+    from streamgp_pipelines.adapters.plots import plot_forecast
+    from streamgp_pipelines.adapters.run_plots import draw_run
+    from streamgp_pipelines.demo import DemoConfig
+    from streamgp_pipelines.demo import demo as run
+
+    def picture(found: Forecast, happened: pl.DataFrame, path: Path) -> None:
+        plot_forecast(
+            found.frame, found.history, path, model=found.model, levels=found.levels, truth=happened, unit=found.unit
+        )
+
+    settings = DemoConfig.read(flags(context), config)
+    with only_our_output(), Reporter(quiet=json) as progress:
+        made = run(settings.directory, mlflow_tracker, draw_run, picture, progress)
+    command = f"streamgp ui --tracking-uri {made.tracking_uri}"
+    if json:
+        paths = {name: str(path) for name, path in made.files.items()}
+        print_json({"scores": made.scores, "forecast_mae": made.forecast_mae, "files": paths, "ui": command})
+        return
+    _print(made)
+    print(f"look at the runs: {command}")
+
+
+def _print(made: Demo) -> None:
+    """The scores of both runs, and where the forecast is."""
+    from streamgp_cli._output import print_table
+
+    level = f"{made.forecast.levels[-1]:g}"
+    columns = ["model", "rmse", "mae", "crps", "mase", f"coverage {level} %", f"width {level} %", "seconds"]
+    rows = []
+    for model, found in made.scores.items():
+        coverage, width, seconds = (found[name] for name in ("coverage", "width", "seconds"))
+        assert isinstance(coverage, dict) and isinstance(width, dict) and isinstance(seconds, dict)
+        scores = [found[name] for name in ("rmse", "mae", "crps", "mase")]
+        rows.append([model, *scores, coverage[level], width[level], seconds["total"]])
+    found = next(reversed(made.scores.values()))
+    title = (
+        f"{found['scored']:,} forecasts, each made before its truth was seen ({made.forecast.unit or 'target units'})"
+    )
+    print_table(columns, rows, title)
+    print(f"forecast of the held-out day: {made.files['forecast']} (mean absolute error {made.forecast_mae:.4g})")
+    print(f"picture: {made.files['picture']}")

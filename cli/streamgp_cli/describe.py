@@ -3,23 +3,52 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from streamgp_cli._options import AsJson, Debug
+from streamgp_cli._options import AsJson, ConfigFile, Debug, flags
 
 
 def describe(
+    context: typer.Context,
     table: Annotated[Path | None, typer.Option(help="Table that ingest made.", metavar="DIR")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Checkpoint of a training run.", metavar="DIR")] = None,
+    config: ConfigFile = None,
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Show what is in a table or in a checkpoint.
+
+    Of a table: rows, series, columns, span, interval, gaps, quarantined rows.
+    Of a checkpoint: what it was trained with, how far it is, its size.
 
     \b
     Examples:
       streamgp describe --table demand
       streamgp describe --checkpoint checkpoint --json
     """
+    from streamgp_cli._output import print_json
+    from streamgp_pipelines.state import DescribeConfig
+    from streamgp_pipelines.state import describe as run
+
+    found = run(DescribeConfig.read(flags(context), config))
+    if json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    """Names and values; the columns of a table as a table of their own."""
+    from streamgp_cli._output import print_pairs, print_table
+
+    columns, missing = found.pop("schema", []), found.pop("missing", {})
+    nested = {name: found.pop(name) for name in [*found] if isinstance(found[name], dict)}
+    print_pairs(found)
+    for name, values in nested.items():
+        if values:
+            print_pairs(values, name.replace("_", " ") + ":")
+    if columns:
+        rows = [[c["name"], c["type"], c["role"], c["unit"], missing.get(c["name"])] for c in columns]
+        print_table(["column", "type", "role", "unit", "missing"], rows)

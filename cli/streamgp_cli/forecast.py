@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamgp_cli._options import AsJson, ConfigFile, Debug, flags, option
 
+if TYPE_CHECKING:
+    from streamgp_pipelines.forecast import Forecast
+
 WHAT, OUT = "Forecast", "Output"
+_ROWS = 48
 
 
 def forecast(
@@ -46,7 +50,7 @@ def forecast(
       streamgp forecast --checkpoint checkpoint --table demand \\
           --future weather.csv --json
     """
-    from streamgp_cli._output import only_our_output, print_json, print_table
+    from streamgp_cli._output import only_our_output, print_json
     from streamgp_pipelines.config import ForecastConfig
     from streamgp_pipelines.forecast import forecast as run
 
@@ -56,12 +60,35 @@ def forecast(
         if settings.plot is not None:
             from streamgp_pipelines.adapters.plots import plot_forecast
 
-            plot_forecast(result.frame, result.history, settings.plot, model=result.model, levels=result.levels)
+            plot_forecast(
+                result.frame,
+                result.history,
+                settings.plot,
+                model=result.model,
+                levels=result.levels,
+                unit=result.unit,
+            )
     written = {"output": settings.output, "plot": settings.plot}
     if json:
         print_json({"model": result.model, "levels": result.levels, **written, "forecast": result.frame.to_dicts()})
         return
-    print_table(result.frame.columns, result.frame.rows())
+    _print(result)
     for name, path in written.items():
         if path is not None:
             print(f"{name}: {path}")
+
+
+def _print(result: Forecast) -> None:
+    """The mean and the calibrated bands, a row a step; the file and --json have every column."""
+    import polars as pl
+
+    from streamgp_cli._output import print_table
+
+    model, frame = result.model, result.frame
+    keys = [name for name in ("unique_id", "target") if name in frame.columns]
+    names = [model, *(f"{model}-{side}-{level:g}" for level in result.levels for side in ("lo", "hi"))]
+    ds = pl.col("ds").dt.strftime("%Y-%m-%d %H:%M:%S") if frame.schema["ds"].is_temporal() else pl.col("ds")
+    rows = frame.select(*keys, ds, *names).head(_ROWS).rows()
+    print_table([*keys, "ds", "mean", *(name.removeprefix(f"{model}-") for name in names[1:])], rows)
+    if frame.height > _ROWS:
+        print(f"... and {frame.height - _ROWS:,} more rows: see them with --output or --json")

@@ -2,19 +2,131 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgp_cli._options import AsJson, ConfigFile, Debug
+from streamgp_cli._options import AsJson, ConfigFile, Debug, flags, option
+
+if TYPE_CHECKING:
+    from streamgp_pipelines._run import IngestProgress
+
+TABLE, TEXT, HOW = "Table", "Text files", "How"
 
 
 def ingest(
     context: typer.Context,
-    source: Annotated[list[str] | None, typer.Argument(help="Files.", show_default=False)] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files, directories, globs, or - for standard input.", show_default=False),
+    ] = None,
+    table: Annotated[str | None, option(TABLE, "Directory of the table; made when missing.", metavar="DIR")] = None,
+    time: Annotated[
+        str | None,
+        option(TABLE, "Time column, or row where there is no clock; default: ds, or the only time.", metavar="COL|row"),
+    ] = None,
+    series: Annotated[
+        str | None, option(TABLE, "Column that names the series; default: unique_id, else one series.", metavar="COL")
+    ] = None,
+    time_format: Annotated[
+        str | None,
+        option(
+            TABLE,
+            "iso, epoch-s, epoch-ms, epoch-us, epoch-ns, step, or such as '%d.%m.%Y %H:%M'; default: found out.",
+            metavar="FORMAT",
+        ),
+    ] = None,
+    timezone: Annotated[
+        str | None,
+        option(TABLE, "Whose clock naive times show: an IANA name or +10:00; default: none.", metavar="ZONE"),
+    ] = None,
+    every: Annotated[
+        str | None,
+        option(TABLE, "Declared interval such as 30m; never resamples; default: none.", metavar="INTERVAL"),
+    ] = None,
+    format: Annotated[
+        str | None, option(TEXT, "csv, jsonl, parquet or arrow; default: by the suffix.", metavar="FORMAT")
+    ] = None,
+    separator: Annotated[str | None, option(TEXT, "Between cells; default: found out.", metavar="SIGN")] = None,
+    decimal: Annotated[str | None, option(TEXT, "Decimal sign; default: found out.", metavar=".|,")] = None,
+    encoding: Annotated[
+        str | None, option(TEXT, "Such as utf-8 or latin-1; default: found out.", metavar="NAME")
+    ] = None,
+    null: Annotated[
+        list[str] | None, option(TEXT, "Text that means a missing value, repeated; default: empty.", metavar="TEXT")
+    ] = None,
+    as_name: Annotated[
+        str | None,
+        option(
+            HOW,
+            "Name of the source in place of its path: the same name is the same source.",
+            metavar="NAME",
+            names="--as",
+        ),
+    ] = None,
+    final: Annotated[
+        bool | None, option(HOW, "Take a last line that has no newline; default: no.", names="--final/--no-final")
+    ] = None,
+    sort: Annotated[
+        bool | None,
+        option(
+            HOW, "Put the new rows of a source in the order of time, in memory; default: no.", names="--sort/--no-sort"
+        ),
+    ] = None,
+    follow: Annotated[
+        bool | None, option(HOW, "Look for new rows again and again; default: no.", names="--follow/--no-follow")
+    ] = None,
+    poll: Annotated[
+        float | None, option(HOW, "Seconds between looks with --follow; default: 1.", metavar="SECONDS")
+    ] = None,
+    dry_run: Annotated[
+        bool | None,
+        option(HOW, "Print what would be done, write nothing; default: no.", names="--dry-run/--no-dry-run"),
+    ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Append the rows of files to a table."""
+    """Append the rows of files to a table, each once.
+
+    The same file again adds nothing, a file that grew adds its new rows.
+    Rows that cannot be taken go to the table's quarantine with the reason.
+
+    \b
+    Examples:
+      streamgp ingest demand.csv --table demand
+      streamgp ingest 'logs/*.csv.gz' --table drive --time t \\
+          --time-format epoch-ms --every 10ms
+      streamgp ingest kin40k.parquet --table kin40k --time row
+      tail -f feed.jsonl | streamgp ingest - --table feed --as feed --follow
+    """
+    from streamgp.base import Progress
+    from streamgp_cli._output import only_our_output, print_json
+    from streamgp_cli._progress import Reporter
+    from streamgp_pipelines.ingest import IngestConfig
+    from streamgp_pipelines.ingest import ingest as run
+
+    settings = IngestConfig.read(flags(context), config)
+    with only_our_output(), Reporter(quiet=json) as reporter:
+
+        def progress(now: IngestProgress) -> None:
+            aside = f", {now.quarantined:,} quarantined" if now.quarantined else ""
+            reporter(Progress("ingest", now.rows, None, f"{now.source}{aside}"))
+
+        found = run(settings, progress)
+    if json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    """What became of every source, and of the table."""
+    from streamgp_cli._output import print_pairs, print_table
+
+    columns = ["source", "state", "added", "quarantined", "late"]
+    print_table(columns, [[source[name] for name in columns] for source in found["sources"]])
+    names = ("table", "rows", "table_version", "quarantined", "seconds", "rows_per_second", "peak_mb")
+    print_pairs({name: found[name] for name in names})
+    for hint in found["hints"]:
+        print(f"note: {hint}")

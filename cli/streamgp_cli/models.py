@@ -67,26 +67,33 @@ def _first_sentence(docstring: str | None) -> str:
     return " ".join(inspect.cleandoc(docstring or "").split("\n\n")[0].split()).removesuffix(".")
 
 
-def _options(config: type[BaseModel], prefix: str = "") -> list[dict[str, Any]]:
-    """The fields of a Config, those of the configurations inside it under dotted names."""
-    from pydantic import BaseModel
+def _options(config: type[BaseModel], prefix: str = "", of: str = "") -> list[dict[str, Any]]:
+    """The fields of a Config; those of the configurations inside it follow under dotted names.
 
+    Where one of several configurations can stand inside, the meaning of each option begins with the part it is of.
+    """
     found: list[dict[str, Any]] = []
     for key, field in config.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            found += _options(inner, f"{prefix}{key}.")
+        inside = _configs(field.annotation)
+        for part in inside:
+            found += _options(part, f"{prefix}{key}.", of if len(inside) == 1 else part.__module__.rpartition(".")[2])
+        if inside:
             continue
         default = None if field.is_required() else field.get_default(call_default_factory=True)
-        found.append(
-            {
-                "option": f"{prefix}{key}",
-                "type": _type_name(inner) + "".join(f" {limit}" for limit in _limits(field.metadata)),
-                "default": default,
-                "meaning": field.description or "",
-            }
-        )
+        meaning = f"{of}: {field.description}" if of else field.description or ""
+        kind = _type_name(field.annotation) + "".join(f" {limit}" for limit in _limits(field.metadata))
+        found.append({"option": f"{prefix}{key}", "type": kind, "default": default, "meaning": meaning})
     return found
+
+
+def _configs(annotation: Any) -> list[type[BaseModel]]:
+    """The configurations that may stand in a field of this type: one, several of a union, or none."""
+    from typing import get_args
+
+    from pydantic import BaseModel
+
+    parts = (annotation, *get_args(annotation))
+    return [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
 
 
 def _type_name(annotation: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from streamgp_cli._options import AsJson, ConfigFile, Debug, assignments, flags, option
+from streamgp_cli._options import AsJson, ConfigFile, Debug, flags, option
 
 DATA, MODEL, STREAM, BATCH, OUT = "Data", "Model", "Online", "Batch", "Output"
 
@@ -124,15 +124,20 @@ def train(
       streamgp train --table kin40k --target y --inputs 'x*' \\
           --test-column split0 --time-budget 60s
     """
-    from streamgp_cli._output import only_our_output, print_json
+    from streamgp_cli._output import only_our_output, print_json, print_pairs
     from streamgp_cli._progress import Reporter
     from streamgp_cli._summary import print_summary
     from streamgp_pipelines.adapters.mlflow import mlflow_tracker
     from streamgp_pipelines.adapters.run_plots import draw_run
     from streamgp_pipelines.config import TrainConfig
+    from streamgp_pipelines.plan import plan
     from streamgp_pipelines.train import train as run
 
-    settings = TrainConfig.read(flags(context), config)
+    settings = TrainConfig.read(flags(context, "dry_run"), config)
+    if dry_run:
+        planned = plan(settings)
+        print_json(planned) if json else print_pairs(planned, "would train (nothing was written):")
+        return
     with only_our_output(), Reporter(quiet=json) as progress:
         tracker = mlflow_tracker(settings.tracking_uri, settings.experiment, f"{settings.model} {settings.table.name}")
         found = run(settings, tracker, progress, draw_run)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
+import warnings
+from contextlib import redirect_stderr
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamgp_pipelines.forecast import Forecaster, load
-from streamgp_pipelines.frames import Naming
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -35,7 +37,8 @@ def log_model(client: MlflowClient, uri: str, run_id: str, checkpoint: Path, nam
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
     try:
-        with mlflow.start_run(run_id=run_id):
+        with mlflow.start_run(run_id=run_id), warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")  # about the missing input example: the signature is written out instead
             info = mlflow.pyfunc.log_model(
                 name="model",
                 python_model=str(Path(__file__).with_name("_pyfunc.py")),
@@ -56,13 +59,13 @@ def signature(forecaster: Forecaster) -> ModelSignature:
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
     spec, shape = forecaster.spec, forecaster.learner.windows.shape
-    time = "datetime" if forecaster._about["clock"] else "long"
+    time = "datetime" if forecaster.naming().clock else "long"
     takes: dict[str, str] = {} if spec.time is None else {spec.time: time}
     takes |= {} if spec.series is None else {spec.series: "string"}
     takes |= dict.fromkeys(spec.columns, "double")
     gives: dict[str, str] = {"unique_id": "string", "ds": time, "cutoff": time}
     gives |= {"target": "string"} if shape.outputs > 1 else {}
-    gives |= dict.fromkeys(Naming(forecaster._about["model"], forecaster.trained, bool(forecaster._about["clock"]), spec.zone).columns(), "double")
+    gives |= dict.fromkeys(forecaster.naming().columns(), "double")
     levels: Any = list(forecaster.trained)
     return ModelSignature(
         inputs=Schema([ColSpec(kind, name, required=False) for name, kind in takes.items()]),

@@ -9,33 +9,33 @@ import copy
 from typing import Any
 
 import mlflow
-import pandas as pd
 import pyarrow as pa
-from mlflow.pyfunc import PythonModel, PythonModelContext
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.forecast import Forecaster, load
 
 
-class StreamgpModel(PythonModel):  # type: ignore[misc]
+class StreamgpModel(PythonModel):
     """Forecasts the steps behind the newest row of every series, in the long format of `streamgp forecast`."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Read the checkpoint, once."""
         self.forecaster = load(context.artifacts["checkpoint"])
 
-    def predict(
-        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
-    ) -> pd.DataFrame:
+    def predict(self, context: PythonModelContext, model_input: Any, params: dict[str, Any] | None = None) -> Any:
         """Forecast; the model itself does not change.
 
         Args:
             context: of MLflow.
-            model_input: rows behind those the checkpoint has seen, in the columns of the table; they move the windows and
-                nothing is learned from them. Rows without a target are the future values of the known inputs. May
-                be empty: the forecast then starts at the checkpoint's own newest row. Naive times of a table that has
-                a zone are UTC.
+            model_input: pandas frame of rows behind those the checkpoint has seen, in the columns of the table; they
+                move the windows and nothing is learned from them. Rows without a target are the future values of the
+                known inputs. May be empty: the forecast then starts at the checkpoint's own newest row. Naive times of
+                a table that has a zone are UTC.
             params: `horizon` (steps ahead) and `levels` (bands in percent).
+
+        Returns:
+            pandas frame: unique_id, ds, cutoff, [target,] and the forecast columns.
         """
         asked = params or {}
         recent, future = split(model_input, self.forecaster.spec)
@@ -47,8 +47,8 @@ class StreamgpModel(PythonModel):  # type: ignore[misc]
         return found.frame.to_pandas()
 
 
-def split(rows: pd.DataFrame, spec: WindowSpec) -> tuple[pa.Table, pa.Table | None]:
-    """Rows with a target, and the known future behind them (None without one), in Arrow and in the table's columns."""
+def split(rows: Any, spec: WindowSpec) -> tuple[pa.Table, pa.Table | None]:
+    """Rows of a pandas frame that have a target, and the known future (None without one), as the windows read them."""
     names = [name for name in (spec.time, spec.series, *spec.columns) if name is not None]
     if not len(rows):
         return pa.table({}), None

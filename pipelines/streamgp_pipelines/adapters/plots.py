@@ -139,6 +139,15 @@ def _finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
+def _wall(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with its times as the clock on the wall showed them: matplotlib would draw them in UTC."""
+    import polars as pl
+
+    kind = frame.schema["ds"]
+    zoned = isinstance(kind, pl.Datetime) and kind.time_zone is not None
+    return frame.with_columns(pl.col("ds").dt.replace_time_zone(None)) if zoned else frame
+
+
 def _only(frame: pl.DataFrame, keys: Sequence[str], panel: Sequence[object]) -> pl.DataFrame:
     """The rows of one panel; a key that the frame lacks does not select."""
     import polars as pl
@@ -146,7 +155,7 @@ def _only(frame: pl.DataFrame, keys: Sequence[str], panel: Sequence[object]) -> 
     for key, value in zip(keys, panel, strict=True):
         if key in frame.columns:
             frame = frame.filter(pl.col(key) == pl.lit(value))
-    return frame
+    return _wall(frame)
 
 
 def _steps(forecast: pl.DataFrame, keys: Sequence[str]) -> int:

@@ -1,0 +1,123 @@
+"""The whole road on bundled real data: ingest, train beside a baseline, forecast the day that was held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from streamgp.base import Json, Progress, Tracker
+from streamgp_pipelines.config import ForecastConfig, Settings, TrainConfig
+from streamgp_pipelines.files import replaced
+from streamgp_pipelines.forecast import Forecast, forecast
+from streamgp_pipelines.ingest import IngestConfig, ingest
+from streamgp_pipelines.train import Draw, train
+
+BASELINE = "seasonal_naive"
+TIME = "timestamp"
+ZONE = "+10:00"
+
+MakeTracker: TypeAlias = Callable[[str, str, str], Callable[[Path], Tracker]]
+"""(tracking URI, experiment, name of the run) -> what `train` needs."""
+
+Picture: TypeAlias = Callable[[Forecast, pl.DataFrame, Path], object]
+"""Draws a forecast beside what happened (unique_id, ds, y) into a file."""
+
+
+class DemoConfig(Settings):
+    """`streamgp demo`."""
+
+    directory: Path = Path("streamgp-demo")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo has made.
+
+    Attributes:
+        scores: summary of each run, by model.
+        forecast: the forecast of the held-out day.
+        forecast_mae: its mean absolute error against that day, in target units.
+        files: name -> path of everything written.
+        tracking_uri: of the store with both runs.
+    """
+
+    scores: dict[str, dict[str, Json]]
+    forecast: Forecast
+    forecast_mae: float
+    files: dict[str, Path]
+    tracking_uri: str
+
+
+def demo(
+    directory: Path, tracker: MakeTracker, draw: Draw, picture: Picture, progress: Callable[[Progress], None]
+) -> Demo:
+    """Run it all in a directory; run again there, everything that is done already is found done.
+
+    The last day of the data is held out: it is forecast at the end, with its known inputs, and drawn beside what
+    happened.
+
+    Args:
+        directory: where everything goes; made when missing.
+        tracker: makes the trackers of the two runs.
+        draw: draws a run's plots.
+        picture: draws the forecast.
+        progress: is told how far it is.
+
+    Raises:
+        StreamgpError: whatever ingest, train and forecast raise.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    room = files("streamgp_pipelines") / "recipes"
+    with as_file(room / "demo.toml") as recipe, as_file(room / "elecdemand.csv") as data:
+        settings: TrainConfig = TrainConfig.read({"table": directory / "demand"}, recipe)
+        held = settings.horizon
+        paths = {name: directory / file for name, file in _FILES.items()}
+        whole = pl.read_csv(data)
+        with replaced(paths["source"]) as temporary:
+            whole.head(-held).write_csv(temporary)
+        with replaced(paths["future"]) as temporary:
+            whole.tail(held).select(TIME, *settings.known).write_csv(temporary)
+        progress(Progress("ingest", 0, 1))
+        source = {
+            "source": (str(paths["source"]),),
+            "table": str(paths["table"]),
+            "time": TIME,
+            "timezone": ZONE,
+            "every": "30m",
+        }
+        ingest(IngestConfig.read(source))
+        progress(Progress("ingest", 1, 1))
+
+        uri = f"sqlite:///{directory.absolute() / 'mlflow.db'}"
+        scores = {}
+        for model in (BASELINE, settings.model):
+            options: dict[str, Any] = {"table": paths["table"], "model": model, "checkpoint": directory / model}
+            config = TrainConfig.read(options | {"tracking_uri": uri}, recipe)
+            run = tracker(uri, config.experiment, f"{model} {config.target[0]}")
+            scores[model] = train(config, run, _named(progress, model), draw)
+
+    asked = {"checkpoint": directory / settings.model, "table": paths["table"], "output": paths["forecast"]}
+    found = forecast(ForecastConfig.read(asked | ({"future": paths["future"]} if settings.known else {})))
+    happened = found.frame.select("unique_id", "ds").with_columns(y=whole.tail(held)[settings.target[0]])
+    picture(found, happened, paths["picture"])
+    error = (happened["y"] - found.frame[found.model]).abs().mean()
+    return Demo(scores, found, float(error), paths, uri)  # type: ignore[arg-type]
+
+
+_FILES = {
+    "source": "elecdemand.csv",
+    "future": "future.csv",
+    "table": "demand",
+    "forecast": "forecast.parquet",
+    "picture": "forecast.png",
+}
+
+
+def _named(progress: Callable[[Progress], None], model: str) -> Callable[[Progress], None]:
+    """Progress whose stage names the model."""
+    return lambda now: progress(now._replace(stage=f"{model}: {now.stage}"))

@@ -1,0 +1,78 @@
+"""What is in a checkpoint: what it was trained with, how far it is, and how large its parts are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import model_validator
+
+from streamgp.base import Json
+from streamgp.streaming import checkpoint
+from streamgp_pipelines.config import Settings
+from streamgp_pipelines.describe import describe_table
+
+_SHOWN = (
+    "model",
+    "set",
+    "levels",
+    "seed",
+    "batch",
+    "warmup",
+    "spec",
+    "table",
+    "offset",
+    "device",
+    "threads",
+    "streamgp",
+)
+
+
+class DescribeConfig(Settings):
+    """`streamgp describe`: a table or a checkpoint."""
+
+    table: Path | None = None
+    checkpoint: Path | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.table is None) == (self.checkpoint is None):
+            raise ValueError("give --table or --checkpoint, one of them")
+        return self
+
+
+def describe(config: DescribeConfig) -> dict[str, Json]:
+    """What `describe_table` or `describe_checkpoint` says.
+
+    Raises:
+        TableError, CheckpointError: there is none, or it is damaged.
+    """
+    return (
+        describe_table(config.table) if config.table is not None else describe_checkpoint(config.checkpoint or Path())
+    )
+
+
+def describe_checkpoint(directory: Path) -> dict[str, Json]:
+    """The newest checkpoint of a directory, read and verified.
+
+    Returns:
+        path, rows, the options it was trained with, the table and the offset it goes on from, and the megabytes of
+        each part; the ledger's are what grows with series, horizon and outputs.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    saved = checkpoint.read(directory)
+    parts = {
+        name: sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) / 1e6
+        for name, tensors in saved.tensors.items()
+    }
+    about = {name: saved.manifest[name] for name in _SHOWN if name in saved.manifest}
+    return {
+        "checkpoint": str(saved.path),
+        "rows": saved.rows,
+        **about,
+        "parts_mb": dict(parts),
+        "total_mb": sum(parts.values()),
+        "warning": saved.warning,
+    }
