@@ -1,0 +1,235 @@
+"""The laws of the stream: ask before answering, micro-batches cut by rows, a checkpoint that forecasts alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from streamgp.streaming.batches import micro_batches
+from streamgp.streaming.table import Table
+from streamgp_pipelines import load
+from streamgp_pipelines.session import open_session
+from tests.pipelines.worlds import (
+    append,
+    assert_same_state,
+    config_of,
+    frame_of,
+    make_table,
+    run,
+    scores_of,
+)
+
+MODELS: dict[str, dict[str, Any]] = {
+    "linear": {},
+    "seasonal_naive": {},
+    "svdgp": {"set": {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "64"}},
+}
+each_model = pytest.mark.parametrize("model", MODELS)
+
+
+def predictions(table: Table, home: Path, **options: Any) -> pl.DataFrame:
+    run(table, home, predictions=home / "predictions.parquet", **options)
+    return pl.read_parquet(home / "predictions.parquet")
+
+
+def altered(data: pl.DataFrame, row: int, *columns: str) -> pl.DataFrame:
+    """These columns are other numbers from `row` on."""
+    index = pl.int_range(pl.len())
+    other = [pl.when(index < row).then(pl.col(name)).otherwise(40 - 3 * pl.col(name) + index % 7) for name in columns]
+    return data.with_columns(expression.alias(name) for name, expression in zip(columns, other, strict=True))
+
+
+def forecasts(frame: pl.DataFrame, until: Any) -> pl.DataFrame:
+    """What was issued at or before `until`, without the truths."""
+    return frame.filter(pl.col("cutoff") <= until).drop("y").sort("unique_id", "cutoff", "ds")
+
+
+# Law 1: ask first, answer later
+
+
+@each_model
+def test_a_forecast_does_not_change_with_what_comes_after_it(tmp_path: Path, model: str) -> None:
+    data, row = frame_of(900), 610
+    options = {"model": model, "inputs": "x", **MODELS[model]}
+    one = predictions(make_table(tmp_path / "a", data), tmp_path / "one", **options)
+    two = predictions(make_table(tmp_path / "b", altered(data, row, "y", "x")), tmp_path / "two", **options)
+    until = data["t"][row - 1]
+    assert_frame_equal(forecasts(one, until), forecasts(two, until), check_exact=True)
+    assert forecasts(one, until).height == 3 * (row - 256) and not one.equals(two)
+
+
+@each_model
+def test_known_inputs_beyond_the_horizon_change_no_forecast(tmp_path: Path, model: str) -> None:
+    data, row, horizon = frame_of(800), 510, 3
+    options = {"model": model, "known": "k", **MODELS[model]}
+    one = predictions(make_table(tmp_path / "a", data), tmp_path / "one", **options)
+    future = altered(altered(data, row, "y"), row + horizon, "k")
+    two = predictions(make_table(tmp_path / "b", future), tmp_path / "two", **options)
+    until = data["t"][row - 1]
+    assert_frame_equal(forecasts(one, until), forecasts(two, until), check_exact=True)
+    if model == "linear":  # and those within it do
+        three = predictions(make_table(tmp_path / "c", altered(data, row, "k")), tmp_path / "three", **options)
+        before, behind = (frame.filter(pl.col("cutoff") == until) for frame in (one, three))
+        assert (before["linear"] != behind["linear"]).all()
+
+
+@pytest.mark.parametrize("known", [None, "k"])
+def test_every_step_is_scored_with_what_was_issued(tmp_path: Path, known: str | None) -> None:
+    """The numbers that come back with a truth are those of the question's own micro-batch, whatever was learned since."""
+    session = open_session(config_of(make_table(tmp_path / "t", frame_of(700)), tmp_path / "c", known=known, batch=32))
+    learner, issued, moved = session.learner, {}, 0
+    seen: list[int] = []
+    for rows, _ in micro_batches(session.source, {}, 32):
+        store = learner.ledger.add
+
+        def note(asks: Any, predictive: Any, factors: Any, store: Any = store) -> None:
+            parameters = predictive.parameters()
+            assert asks.position.max() < learner.windows.rows
+            for n, position in enumerate(asks.position.tolist()):
+                issued[position] = parameters[:, n].clone(), factors.clone()
+            store(asks, predictive, factors)
+
+        learner.ledger.add = note  # type: ignore[method-assign]
+        _, due = learner.advance(rows)
+        learner.ledger.add = store  # type: ignore[method-assign]
+        present = learner.bands.factors()
+        for r, (position, column) in enumerate(zip(due.position.tolist(), due.column.tolist(), strict=True)):
+            parameters, factors = issued[position]
+            assert (due.parameters[:, r] == parameters[:, column]).all()
+            assert (due.factors[:, r] == factors[:, column]).all()
+            moved += bool((factors[:, column] != present[:, column]).any())
+            seen.append(3 * position + column)
+    assert len(seen) == len(set(seen)) and moved > 0.9 * len(seen) > 900
+
+
+def test_warm_up_rows_are_never_scored(tmp_path: Path) -> None:
+    data = frame_of(700)
+    table = make_table(tmp_path / "t", data)
+    found = predictions(table, tmp_path / "c", warmup=200)
+    assert found["cutoff"].min() == data["t"][256]  # the first micro-batch behind the one that ends the warm-up
+    later = predictions(table, tmp_path / "rows", score_from="301")
+    assert later["cutoff"].min() == data["t"][301]
+    at = data["t"][333]
+    timed = predictions(table, tmp_path / "time", score_from=at.isoformat())
+    assert timed["cutoff"].min() == at
+    assert_frame_equal(timed, found.filter(pl.col("cutoff") >= at), check_exact=True)
+
+
+# Law 2: micro-batches are cut by rows
+
+
+@each_model
+def test_the_same_rows_in_other_chunks_give_the_same_run(tmp_path: Path, model: str) -> None:
+    data = frame_of(700)
+    odd = sorted(np.random.default_rng(3).choice(np.arange(1, 700), 25, replace=False).tolist())
+    options = {"model": model, "inputs": "x", **MODELS[model]}
+    scores, frames = [], []
+    for name, cuts in (("whole", []), ("odd", odd), ("ones", [*range(1, 40), 64, 65, 127, 128, 129])):
+        table = make_table(tmp_path / name, data, cuts)
+        frames.append(predictions(table, tmp_path / f"{name}-run", **options))
+        scores.append(scores_of(run(table, tmp_path / f"{name}-run", **options)))
+        assert_same_state(tmp_path / "whole-run", tmp_path / f"{name}-run")
+    assert scores[0] == scores[1] == scores[2]
+    assert_frame_equal(frames[0], frames[1], check_exact=True)
+    assert_frame_equal(frames[0], frames[2], check_exact=True)
+
+
+def test_a_compacted_table_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Compaction moves rows to other files in the middle of a run; offsets stay good."""
+    data = frame_of(900)
+    table = make_table(tmp_path / "t", data, list(range(50, 900, 70)))
+    run(table, tmp_path / "c", max_rows=500)
+    table.log.optimize.compact()
+    found = run(table, tmp_path / "c")
+    assert scores_of(found) == scores_of(run(make_table(tmp_path / "u", data), tmp_path / "d"))
+    assert_same_state(tmp_path / "c", tmp_path / "d")
+
+
+@each_model
+def test_a_partial_micro_batch_is_scored_but_not_learned(tmp_path: Path, model: str) -> None:
+    data = frame_of(700)  # 10 · 64 + 60
+    table, options = make_table(tmp_path / "t", data), {"model": model, **MODELS[model]}
+    found = predictions(table, tmp_path / "c", **options)
+    assert found["ds"].max() == data["t"][699] and found["cutoff"].max() == data["t"][698]
+    summary = run(table, tmp_path / "c", **options)
+    assert summary["rows"] == 700 and summary["scored"] == found.height
+    whole = run(table, tmp_path / "d", max_rows=640, **options)
+    assert whole["rows"] == 640
+    model_of = [{name: tensor for name, tensor in _model(home).items()} for home in (tmp_path / "c", tmp_path / "d")]
+    assert all((model_of[0][name] == model_of[1][name]).all() for name in model_of[0])
+
+
+def _model(home: Path) -> dict[str, Any]:
+    return load(home).learner.model.state()[0]
+
+
+@each_model
+@pytest.mark.parametrize("known", [None, "k"])
+def test_a_table_that_grows_is_the_same_as_the_whole_table(tmp_path: Path, model: str, known: str | None) -> None:
+    if model == "seasonal_naive" and known:
+        pytest.skip("it does not look at known inputs")
+    data = frame_of(800)
+    options = {"model": model, "known": known, **MODELS[model]}
+    table = make_table(tmp_path / "t", data[:150])
+    for start, stop in ((150, 333), (333, 334), (334, 641), (641, 800)):
+        early = predictions(table, tmp_path / "c", **options)
+        assert early.is_empty() or early["ds"].max() == data["t"][start - 1]
+        append(table, data[start:stop])
+    grown = predictions(table, tmp_path / "c", **options)
+    whole = predictions(make_table(tmp_path / "u", data), tmp_path / "d", **options)
+    assert_frame_equal(grown, whole, check_exact=True)
+    assert_same_state(tmp_path / "c", tmp_path / "d")
+    one, two = (
+        run(table, tmp_path / name, **options) for name, table in (("c", table), ("d", Table.open(tmp_path / "u")))
+    )
+    assert scores_of(one) == scores_of(two)
+
+
+# Law 4 in small: nothing that is kept grows with the stream
+
+
+@each_model
+def test_what_is_kept_does_not_grow(tmp_path: Path, model: str) -> None:
+    table = make_table(tmp_path / "t", frame_of(2000))
+    options = {"model": model, **MODELS[model], "horizon": 2, "lags": 3, "inputs": "x"}
+    sizes = []
+    for rows in (1000, 2000):
+        run(table, tmp_path / "c", max_rows=rows, **options)
+        newest = max((tmp_path / "c").glob("[0-9]*"))
+        tail = load(tmp_path / "c").tail
+        sizes.append((newest / "tensors.safetensors").stat().st_size - (0 if tail is None else tail.nbytes))
+    assert sizes[1] <= 1.02 * sizes[0]
+
+
+# Law 6: a checkpoint forecasts alone
+
+
+@each_model
+def test_a_checkpoint_forecasts_without_its_table(tmp_path: Path, model: str) -> None:
+    table, options = make_table(tmp_path / "t", frame_of(700)), {"model": model, **MODELS[model]}
+    run(table, tmp_path / "c", **options)
+    with_table = load(tmp_path / "c")
+    with_table.observe(Table.open(tmp_path / "t"))
+    expected = with_table.forecast().frame
+    shutil.rmtree(tmp_path / "t")
+    alone = load(tmp_path / "c").forecast().frame
+    assert_frame_equal(alone, expected, check_exact=True)
+
+
+@each_model
+def test_a_forecast_is_what_the_run_issued_at_that_row(tmp_path: Path, model: str) -> None:
+    """At the first row behind a micro-batch a run and its checkpoint know the same."""
+    data, options = frame_of(700), {"model": model, "inputs": "x", **MODELS[model]}
+    table = make_table(tmp_path / "t", data)
+    issued = predictions(table, tmp_path / "c", **options)
+    run(table, tmp_path / "d", max_rows=513, **options)
+    forecast = load(tmp_path / "d").forecast().frame
+    wanted = issued.filter(pl.col("cutoff") == data["t"][512]).drop("y").sort("ds")
+    assert_frame_equal(forecast, wanted, rel_tol=1e-9)
+    assert wanted.height == 3
