@@ -50,7 +50,7 @@ def quadratic_sampled(a: Tensor, columns: Tensor, index: Tensor) -> Tensor:
     Returns:
         ()
     """
-    weight = 0.5 * a.shape[0] / index.shape[0]
+    weight = 0.5 * a.shape[0] / max(index.shape[0], 1)
     return weight * (a * (columns @ a[index])).sum()
 
 

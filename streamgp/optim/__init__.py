@@ -1,1 +1,1 @@
-"""Step rules that torch.optim does not have."""
+"""Optimisers whose whole state is tensors of fixed shape, so that a checkpoint goes on bit for bit."""

@@ -1,0 +1,95 @@
+"""Adam for tensors that grow by rows, and the step-size schedule that goes with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from streamgp.base import Json
+
+DECAYS = (0.9, 0.999)
+EPSILON = 1e-12
+
+
+def schedule(initial: float, step: int) -> float:
+    """γ_t = γ_0 (1 + 0.1 √t)⁻¹ (Cheng & Boots 2017, section 4).
+
+    Example:
+        >>> schedule(0.1, 0), schedule(0.1, 100)
+        (0.1, 0.05)
+    """
+    return initial / (1.0 + 0.1 * math.sqrt(step))
+
+
+class RowAdam:
+    """Adam (Kingma & Ba 2015) in which every row of a tensor has its own age.
+
+    Basis functions come and go. A row that is new, or that replaces another, starts with empty moments and the bias
+    correction of a first step, while its neighbours go on. A row whose gradient is exactly zero at age zero (not in
+    use yet) stays where it is.
+
+    Departure: epsilon is 1e-12, since the objectives are divided by the number of rows and gradients are small.
+
+    Args:
+        parameters: name -> tensor of fixed shape, updated in place; rows are the first axis.
+        rates: name -> factor on the step size; 1 where not named.
+
+    Example:
+        >>> w = torch.zeros(2, dtype=torch.float64)
+        >>> adam = RowAdam({"w": w}, {})
+        >>> adam.step({"w": torch.tensor([3.0, 0.0]).double()}, rate=0.1)
+        >>> [round(v, 6) for v in w.tolist()]
+        [-0.1, 0.0]
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
+        self.parameters = dict(parameters)
+        self.rates = {name: rates.get(name, 1.0) for name in parameters}
+        self.first = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        self.second = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        self.age = {name: torch.zeros(p.shape[:1], dtype=p.dtype, device=p.device) for name, p in parameters.items()}
+
+    @torch.no_grad()
+    def step(self, gradients: Mapping[str, Tensor], rate: float) -> None:
+        """Descend. Rows with a gradient, or that ever had one, grow older by one.
+
+        Args:
+            gradients: name -> gradient of what is minimised, of the parameter's shape; names may be missing.
+            rate: step size.
+        """
+        for name, gradient in gradients.items():
+            first, second, age = self.first[name], self.second[name], self.age[name]
+            first.lerp_(gradient, 1.0 - DECAYS[0])
+            second.mul_(DECAYS[1]).addcmul_(gradient, gradient, value=1.0 - DECAYS[1])
+            used = second.reshape(age.numel(), -1).amax(1).reshape(age.shape) > 0
+            age.add_(used)
+            shape = age.shape + (1,) * (gradient.ndim - age.ndim)
+            power = age.clamp(min=1.0).reshape(shape)
+            scale = rate * self.rates[name] / (1.0 - DECAYS[0] ** power)
+            root = second.sqrt().div_((1.0 - DECAYS[1] ** power).sqrt_()).add_(EPSILON)
+            self.parameters[name].sub_(scale * first / root)
+
+    def forget(self, name: str, rows: Tensor | slice) -> None:
+        """Start the rows of one tensor afresh."""
+        self.first[name][rows] = 0.0
+        self.second[name][rows] = 0.0
+        self.age[name][rows] = 0.0
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        """Moments and ages; the parameters themselves belong to their owner."""
+        tensors: dict[str, Tensor] = {}
+        for name in self.parameters:
+            tensors[f"first.{name}"] = self.first[name].clone()
+            tensors[f"second.{name}"] = self.second[name].clone()
+            tensors[f"age.{name}"] = self.age[name].clone()
+        return tensors, {}
+
+    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        """The inverse of `state`."""
+        for name in self.parameters:
+            self.first[name].copy_(tensors[f"first.{name}"])
+            self.second[name].copy_(tensors[f"second.{name}"])
+            self.age[name].copy_(tensors[f"age.{name}"])
