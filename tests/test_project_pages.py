@@ -1,8 +1,8 @@
 """The pages keep their word: their Python runs, their commands run, their options exist.
 
 In a page, a block marked `python` is a doctest. A block marked `sh` is executed, and the blocks of one page follow one
-another in one empty folder. A block marked `shell` is for people (it installs, opens a browser or runs for long); of it
-only the options are checked.
+another in one empty folder, beside `data`. A block marked `shell` is for people (it installs, opens a browser or runs
+for long); of it only the options are checked.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def test_options_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("DATA", str(ROOT / "data"))
+    monkeypatch.setenv("STREAMGP_MAX_ROWS", "1536")  # flags come before the environment: the commands are as printed
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(ROOT / "data")
     for text in blocks(page, "sh"):
         done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], capture_output=True, text=True)
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
