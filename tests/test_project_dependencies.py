@@ -12,7 +12,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = {"streamgp": "streamgp", "streamgp_pipelines": "pipelines", "streamgp_cli": "cli"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-NOT_IMPORTED = {"tzdata"}  # data for zoneinfo, where the operating system has none
+NOT_IMPORTED = {
+    "tzdata",  # data for zoneinfo, where the operating system has none
+    "pandas",  # the frames that MLflow hands to a pyfunc, turned by polars and pyarrow
+}
 
 
 def _plain(name: str) -> str:
