@@ -81,7 +81,7 @@ def test_known_inputs_beyond_the_horizon_change_no_forecast(tmp_path: Path, mode
 
 @pytest.mark.parametrize("known", [None, "k"])
 def test_every_step_is_scored_with_what_was_issued(tmp_path: Path, known: str | None) -> None:
-    """The numbers that come back with a truth are those of the question's own micro-batch, whatever was learned since."""
+    """The numbers that come back with a truth are those of the question's own micro-batch."""
     session = open_session(config_of(make_table(tmp_path / "t", frame_of(700)), tmp_path / "c", known=known, batch=32))
     learner, issued, moved = session.learner, {}, 0
     seen: list[int] = []
@@ -161,8 +161,8 @@ def test_a_partial_micro_batch_is_scored_but_not_learned(tmp_path: Path, model: 
     assert summary["rows"] == 700 and summary["scored"] == found.height
     whole = run(table, tmp_path / "d", max_rows=640, **options)
     assert whole["rows"] == 640
-    model_of = [{name: tensor for name, tensor in _model(home).items()} for home in (tmp_path / "c", tmp_path / "d")]
-    assert all((model_of[0][name] == model_of[1][name]).all() for name in model_of[0])
+    one, two = _model(tmp_path / "c"), _model(tmp_path / "d")
+    assert all((one[name] == two[name]).all() for name in one)
 
 
 def _model(home: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def append(table: Table, rows: pa.Table | pl.DataFrame, cuts: Sequence[int] = ()
         rows = rows.to_arrow()
     rows = rows.select(table.schema.names[1:]).cast(pa.schema(list(table.schema)[1:]))
     edges = [0, *cuts, rows.num_rows]
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in pairwise(edges):
         if stop > start:
             table.append(rows.slice(start, stop - start), "test", table.mark("test", 0) + 1)
 

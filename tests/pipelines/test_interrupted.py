@@ -1,0 +1,114 @@
+"""Law 3: a run that is killed and started again ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from streamgp.streaming import checkpoint
+from streamgp.streaming.table import Table
+from tests.pipelines.killed import Bomb, Crash, code_of, start, train_apart, wait_for
+from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of
+
+SVDGP = {"set": {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "64"}}
+CHECKPOINT, PREDICTIONS = "streamgp.streaming.checkpoint", "streamgp_pipelines.predictions"
+CRASHES = {
+    "before any row": Crash("streamgp_pipelines.online", "OnlineRun.run", 1),
+    "in the warm-up": Crash("streamgp_pipelines.learner", "Learner.advance", 2),
+    "after the model was fitted": Crash("streamgp.models.linear", "Linear.fit", 1, after=True),
+    "in the middle of a micro-batch": Crash("streamgp.models.linear", "Linear.update", 5),
+    "after an update, before a checkpoint": Crash("streamgp.models.linear", "Linear.update", 8, after=True),
+    "before the forecasts are kept": Crash(PREDICTIONS, "Predictions.write_part", 2),
+    "between the forecasts and their checkpoint": Crash(PREDICTIONS, "Predictions.write_part", 2, after=True),
+    "while tensors are written": Crash(CHECKPOINT, "_store", 3),
+    "before a checkpoint has its name": Crash(CHECKPOINT, "_free_name", 2, after=True),
+    "before an old checkpoint goes": Crash(CHECKPOINT, "_remove", 1),
+    "before the forecasts are assembled": Crash(PREDICTIONS, "Predictions.assemble", 1),
+    "after the forecasts were assembled": Crash(PREDICTIONS, "Predictions.assemble", 1, after=True),
+    "after everything": Crash("streamgp_pipelines.train", "_finish", 1, after=True),
+}
+
+
+class World:
+    """A table, and the run over it that nobody interrupted."""
+
+    def __init__(self, home: Path, rows: int, **options: Any) -> None:
+        self.home = home
+        self.table = home / "table"
+        make_table(self.table, frame_of(rows, series=("a", "b")), cuts=[111, 500, 501])
+        self.options = {"inputs": "x", "checkpoint_every": 128, **options}
+        self.expected = run(self.table, home / "whole", predictions=home / "whole.parquet", **self.options)
+
+    def again(self, home: Path, crash: Crash | Bomb | None = None) -> Any:
+        """A process that trains in `home`."""
+        options = {"predictions": home / "predictions.parquet", **self.options}
+        return start(train_apart, str(self.table), str(home), options, crash, str(home / "summary.json"))
+
+    def compare(self, home: Path) -> None:
+        """Scores, weights, curves, ledger, bands and forecasts are those of the whole run, bit for bit."""
+        summary = json.loads((home / "summary.json").read_text())
+        assert scores_of(summary) == scores_of(json.loads(json.dumps(self.expected)))
+        assert_same_state(home, self.home / "whole")
+        one, two = pl.read_parquet(home / "predictions.parquet"), pl.read_parquet(self.home / "whole.parquet")
+        assert_frame_equal(one, two, check_exact=True)
+        assert one.height == summary["scored"] == one.unique(["unique_id", "ds", "cutoff"]).height
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("linear"), 450)
+
+
+@pytest.fixture(scope="module")
+def svdgp(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("svdgp"), 450, model="svdgp", **SVDGP)
+
+
+@pytest.mark.parametrize("crash", CRASHES.values(), ids=CRASHES)
+def test_killed_at_a_given_place(linear: World, tmp_path: Path, crash: Crash) -> None:
+    assert code_of(linear.again(tmp_path, crash)) == -signal.SIGKILL
+    assert code_of(linear.again(tmp_path)) == 0
+    linear.compare(tmp_path)
+    left = [path.name for path in tmp_path.rglob("*") if "tmp" in path.name]
+    assert not left, f"left behind: {left}"
+
+
+@pytest.mark.parametrize("kind", ["linear", "svdgp"])
+def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    """Ten kills, at moments drawn from half the time that the loop needs; a run that gets through is begun anew."""
+    world: World = request.getfixturevalue(kind)
+    seconds = 0.5 * float(world.expected["seconds"]["total"])
+    moments = random.Random(kind)
+    kills = round = 0
+    while kills < 10:
+        code = code_of(world.again(tmp_path / str(round), Bomb(moments.uniform(0.0, seconds))))
+        assert code in (0, -signal.SIGKILL)
+        kills += code != 0
+        if code == 0:
+            world.compare(tmp_path / str(round))
+            round += 1
+    assert code_of(world.again(tmp_path / str(round))) == 0
+    world.compare(tmp_path / str(round))
+
+
+def test_interrupted_by_the_user(linear: World, tmp_path: Path) -> None:
+    """Ctrl-C while a run follows its table; the next run, which does not follow, completes it."""
+    table = Table.open(make_table(tmp_path / "t", frame_of(450, series=("a", "b"))[:300]).path)
+    home = tmp_path / "c"
+    options = linear.options | {"predictions": home / "predictions.parquet"}
+    process = start(train_apart, table.path, str(home), options | {"follow": True}, None, None)
+    wait_for(lambda: checkpoint.exists(home) and checkpoint.read(home).rows == 256)
+    append(table, frame_of(450, series=("a", "b"))[300:])
+    wait_for(lambda: checkpoint.read(home).rows == 896)
+    os.kill(process.pid, signal.SIGINT)
+    assert code_of(process) == 1  # KeyboardInterrupt, which the command line turns into 130
+    train_apart(table.path, str(home), options, None, str(home / "summary.json"))
+    linear.compare(home)
