@@ -43,6 +43,8 @@ class Predictions:
         for part in self._parts():
             if int(part.stem.split("-")[1]) > rows:
                 part.unlink()
+        for unfinished in self.folder.glob(".*.tmp"):
+            unfinished.unlink()
 
     def add(self, due: Due, names: Sequence[str]) -> None:
         """Keep the pairs of one micro-batch."""
@@ -57,8 +59,8 @@ class Predictions:
         self.frames = []
         self.since = rows
 
-    def assemble(self, path: Path, last: Sequence[pl.DataFrame]) -> None:
-        """All parts and the last pairs, which no checkpoint covers, as one file.
+    def assemble(self, path: Path, last: Sequence[pl.DataFrame]) -> int:
+        """All parts and the last pairs, which no checkpoint covers, as one file; returns its rows.
 
         Raises:
             ServiceError: the file cannot be written.
@@ -68,6 +70,7 @@ class Predictions:
         scans += [part.lazy() for part in last]
         with replaced(path) as temporary:
             pl.concat(scans).sink_parquet(temporary)
+        return int(pl.scan_parquet(path).select(pl.len()).collect().item())
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("*-*.parquet")) if self.folder.is_dir() else []

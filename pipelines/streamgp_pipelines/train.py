@@ -80,7 +80,12 @@ def _train(session: Session, run: Tracker, progress: Callable[[Progress], None],
     else:
         ahead, scored = BatchRun(session, run, predictions, progress).run()
     if predictions is not None and config.predictions is not None:
-        predictions.assemble(config.predictions, scored)
+        written, wanted = predictions.assemble(config.predictions, scored), ahead.scores.scored
+        if written < wanted:
+            session.warnings.append(
+                f"{config.predictions} holds {written} of {wanted} scored forecasts: the others were scored in a run "
+                "without --predictions"
+            )
     found = summary(session, ahead, run.run_id)
     progress(Progress("artifacts", 0, 1))
     _finish(session, ahead, run, found, draw)

@@ -71,14 +71,11 @@ def make_table(
     path: Path, data: pl.DataFrame, cuts: Sequence[int] = (), every_ns: int | None = HOUR_NS, **meta: Any
 ) -> Table:
     """A table of these rows, committed in pieces that end at `cuts`; the time column is t where there is one."""
-    rows = data.to_arrow()
-    rows = rows.cast(
-        pa.schema([(f.name, pa.string() if pa.types.is_large_string(f.type) else f.type) for f in rows.schema])
-    )
     if "t" in data.columns:
         kind = data.schema["t"]
         zone = kind.time_zone if isinstance(kind, pl.Datetime) else None
         meta = {"time": "t", "clock": isinstance(kind, pl.Datetime), "zone": zone, "every_ns": every_ns} | meta
+    rows = _stored(data)
     if "unique_id" in data.columns:
         meta = {"series": "unique_id"} | meta
     table = Table.create(path, rows.schema, TableMeta(**meta))
@@ -86,10 +83,18 @@ def make_table(
     return table
 
 
+def _stored(data: pl.DataFrame) -> pa.Table:
+    """As a table stores it: short strings, instants in UTC."""
+    instants = [name for name, kind in data.schema.items() if isinstance(kind, pl.Datetime) and kind.time_zone]
+    rows = data.with_columns(pl.col(name).dt.convert_time_zone("UTC") for name in instants).to_arrow()
+    large = pa.types.is_large_string
+    return rows.cast(pa.schema([(f.name, pa.string() if large(f.type) else f.type) for f in rows.schema]))
+
+
 def append(table: Table, rows: pa.Table | pl.DataFrame, cuts: Sequence[int] = ()) -> None:
     """Add rows to a table in commits that end at `cuts` and at the end."""
     if isinstance(rows, pl.DataFrame):
-        rows = rows.to_arrow()
+        rows = _stored(rows)
     rows = rows.select(table.schema.names[1:]).cast(pa.schema(list(table.schema)[1:]))
     edges = [0, *cuts, rows.num_rows]
     for start, stop in pairwise(edges):
