@@ -8,13 +8,10 @@ batch again and skips those that are there already.
 from __future__ import annotations
 
 import os
-import resource
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 import pyarrow as pa
@@ -32,33 +29,10 @@ from streamgp.streaming.times import TimeReader
 from streamgp_pipelines._chunk import Prepared, Sieve, Sorted, in_time_order
 from streamgp_pipelines._plan import Plan, plan
 from streamgp_pipelines._prefetch import prefetch
+from streamgp_pipelines._told import IngestProgress, Progress, Told, summary, understood
 
 if TYPE_CHECKING:
     from streamgp_pipelines.ingest import IngestConfig
-
-
-class IngestProgress(NamedTuple):
-    """How far ingest has come: the source at hand, and totals of this run."""
-
-    source: str
-    rows: int
-    quarantined: int
-    seconds: float
-
-
-Progress = Callable[[IngestProgress], None]
-
-
-@dataclass
-class Told:
-    """What became of one source in this run. state: unchanged, taken, no rows yet; waiting: a last line that is not."""
-
-    name: str
-    rows: int = 0
-    late: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-    state: str = "unchanged"
-    waiting: bool = False
 
 
 class Moved(Exception):
@@ -74,6 +48,7 @@ class Run:
         self._began = time.monotonic()
         self._told: dict[str, Told] = {}
         self._looked: dict[str, tuple[int, int]] = {}
+        self._clocks: dict[str, tuple[TimeReader | None, int]] = {}
         self._table: Table | None = None
         self._anonymous = f"stdin-{uuid4()}"
         if Table.exists(config.table):
@@ -110,38 +85,14 @@ class Run:
         self._looked[name] = look
 
     def summary(self) -> dict[str, Json]:
-        """Totals of the run; see `ingest`."""
-        seconds = time.monotonic() - self._began
-        told = list(self._told.values())
-        reasons = sum((one.reasons for one in told), Counter[str]())
-        added = sum(one.rows for one in told)
-        late = sum(one.late for one in told)
+        """Totals of the run; see `ingest`.
+
+        Raises:
+            DataError: there was nothing to make a table of.
+        """
         if self._table is None and not self._config.dry_run and not self._config.follow:
-            raise DataError("no source has a row yet", hint="there is nothing to make a table of")
-        return {
-            "table": self._config.table,
-            "table_version": None if self._table is None else self._table.version,
-            "rows": 0 if self._table is None else self._table.rows,
-            "added": added,
-            "duplicates": reasons.get("duplicate", 0),
-            "quarantined": dict(sorted(reasons.items())),
-            "late": late,
-            "sources": [
-                {
-                    "source": one.name,
-                    "state": one.state,
-                    "added": one.rows,
-                    "quarantined": sum(one.reasons.values()),
-                    "late": one.late,
-                    "waiting": one.waiting,
-                }
-                for one in told
-            ],
-            "hints": _hints(told, late),
-            "seconds": round(seconds, 3),
-            "rows_per_second": round(added / seconds, 1) if seconds else None,
-            "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        }
+            raise DataError("no source has a row yet", hint="a CSV needs at least one line under its header")
+        return summary(self._config.table, self._table, list(self._told.values()), self._began)
 
     def _adopt(self, table: Table) -> None:
         self._table = table
@@ -158,14 +109,19 @@ class Run:
             told.state = "no rows yet"
             return False
         chosen = plan(source, config, self._table)
+        told.reads = understood(source, chosen)
         if config.dry_run:
             told.state = "dry run"
             return False
         table = self._table or self._create(chosen)
         start = self._position(table, told.name)
-        self._seen = self._quarantine.lines(told.name, start.lines)
+        known = told.name in self._clocks  # only a run before this one can have left a batch half done
+        self._seen = set() if known else self._quarantine.lines(told.name, start.lines)
         sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, told.name)
-        parts: Iterator[Prepared] = prefetch(_prepared(source, chosen, sieve, start))
+        reader, lines = self._clocks.get(told.name, (None, -1))
+        if reader is None or lines != start.lines or reader.clock != chosen.clock:
+            reader = _wound_up(source, chosen, start)
+        parts: Iterator[Prepared] = prefetch(_prepared(source, chosen, reader, sieve, start))
         if config.sort and chosen.meta.time is not None:
             parts = iter(in_time_order(list(parts), chosen.meta.time))
         for part in parts:
@@ -173,6 +129,7 @@ class Run:
             self._submit(sieve, told, part, start)
             start = part.after
         self._settle(sieve, told)
+        self._clocks[told.name] = (reader, start.lines)
         return self._tail(table, source, told)
 
     def _create(self, chosen: Plan) -> Table:
@@ -200,20 +157,17 @@ class Run:
         while self._pending is not None:
             part, divided, start, future = self._pending
             self._pending = None
+            assert self._table is not None
             try:
                 future.result()
             except Conflict:
-                assert self._table is not None
                 self._table.refresh()
                 if self._position(self._table, told.name) != start:
                     raise Moved from None
                 self._admission = Admission(self._table)
                 self._submit(sieve, told, part, start)
                 continue
-            told.rows += divided.accepted.num_rows
-            told.late += divided.late
-            told.reasons.update(divided.reasons)
-            told.state = "taken"
+            told.count(divided, self._table.meta)
             self._progress(self._so_far(told.name))
 
     def _commit(self, name: str, part: Prepared, divided: Sorted) -> None:
@@ -250,19 +204,34 @@ class Run:
         return IngestProgress(name, sum(one.rows for one in told), quarantined, time.monotonic() - self._began)
 
 
-def _prepared(source: FileSource, chosen: Plan, sieve: Sieve, start: Position) -> Iterator[Prepared]:
-    """The chunks behind `start`, their times read."""
-    reader = None if chosen.clock is None else TimeReader(chosen.clock)
-    columns = [chosen.meta.time or "", *([chosen.meta.series] if chosen.meta.series else [])]
-    if reader is not None and reader.remembers and start.lines and source.uri != "-":
-        for chunk in source.read({}):  # what the clock showed before decides which run of a repeated hour this is
-            known = chunk.rows.select(columns).slice(0, int((chunk.rows[LINE].to_numpy() <= start.lines).sum()))
-            reader.read(*known.columns)
-            if known.num_rows < chunk.rows.num_rows:
+def _wound_up(source: FileSource, chosen: Plan, start: Position) -> TimeReader | None:
+    """The source's clock, having seen all rows before `start`: they decide which run of a repeated hour comes next.
+
+    Standard input cannot be read twice: there, the repeated hour begins anew where a run went on.
+    """
+    if chosen.clock is None:
+        return None
+    reader = TimeReader(chosen.clock)
+    if reader.remembers and start.lines and source.uri != "-":
+        for chunk in source.read({}):
+            known = int((chunk.rows[LINE].to_numpy() <= start.lines).sum())
+            reader.read(*chunk.rows.select(_clock_columns(chosen)).slice(0, known).columns)
+            if known < chunk.rows.num_rows:
                 break
+    return reader
+
+
+def _prepared(
+    source: FileSource, chosen: Plan, reader: TimeReader | None, sieve: Sieve, start: Position
+) -> Iterator[Prepared]:
+    """The chunks behind `start`, their times read."""
     for chunk in source.read(start.offset()):
-        times = None if reader is None else reader.read(*chunk.rows.select(columns).columns)
+        times = None if reader is None else reader.read(*chunk.rows.select(_clock_columns(chosen)).columns)
         yield sieve.prepare(chunk.rows, times, Position.of(chunk.after))
+
+
+def _clock_columns(chosen: Plan) -> list[str]:
+    return [name for name in (chosen.meta.time, chosen.meta.series) if name is not None]
 
 
 def _keys(quarantined: pa.Table) -> list[tuple[int, str]]:
@@ -278,15 +247,3 @@ def _look(uri: str) -> tuple[int, int]:
     except OSError as error:
         raise DataError(f"{uri}: {error.strerror}", hint="it was there a moment ago") from None
     return told.st_size, told.st_mtime_ns
-
-
-def _hints(told: list[Told], late: int) -> list[Json]:
-    hints: list[Json] = []
-    if late:
-        hints.append(
-            f"{late} rows came behind a later row of their series; train leaves such rows out: --sort orders them"
-        )
-    for one in told:
-        if one.waiting:
-            hints.append(f"{one.name}: its last line has no newline and waits; run again, or use --final")
-    return hints

@@ -11,7 +11,9 @@ from pydantic import BeforeValidator, Field
 from streamgp.base import Json
 from streamgp.errors import UsageError
 from streamgp.streaming.sources._files import expand
-from streamgp_pipelines._run import Progress, Run
+from streamgp_pipelines._run import Run
+from streamgp_pipelines._told import IngestProgress as IngestProgress
+from streamgp_pipelines._told import Progress
 from streamgp_pipelines.config import Settings
 
 

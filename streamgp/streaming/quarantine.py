@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
+import polars as pl
 import pyarrow as pa
 
 from streamgp.errors import TableError
@@ -51,8 +53,8 @@ class Quarantine:
         """(line, reason) of the rows of `source` behind line `after`: those of a batch that was never committed."""
         found: set[tuple[int, str]] = set()
         for rows in self._read(["reason", "source", "line"]):
-            entries = zip(*(rows[name].to_pylist() for name in ("line", "reason", "source")), strict=True)
-            found |= {(line, reason) for line, reason, origin in entries if origin == source and line > after}
+            frame = pl.DataFrame(pl.from_arrow(rows)).filter((pl.col("source") == source) & (pl.col("line") > after))
+            found |= set(frame.select("line", "reason").iter_rows())
         return found
 
     def reasons(self) -> dict[str, int]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import select
+import stat
 import sys
 import zlib
 from collections.abc import Callable
@@ -18,6 +21,9 @@ from streamgp.errors import DataError
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 COMPRESSED = (".gz", ".zst")
 _PIECE = 1 << 16
+
+PATIENCE = 0.5
+"""Seconds that a pipe may be silent before what it has given is taken as a block."""
 
 
 class Position(NamedTuple):
@@ -45,8 +51,11 @@ class Position(NamedTuple):
 class Digest:
     """A running SHA-256 whose first 63 bits fit the int64 of a Delta transaction."""
 
-    def __init__(self) -> None:
-        self._hash = sha256()
+    def __init__(self, running: Any = None) -> None:
+        self._hash = running or sha256()
+
+    def copy(self) -> Digest:
+        return Digest(self._hash.copy())
 
     def update(self, data: bytes | memoryview) -> None:
         self._hash.update(data)
@@ -87,16 +96,19 @@ def open_bytes(uri: str) -> tuple[BinaryIO, bool]:
 
 
 def read_some(stream: BinaryIO, size: int, uri: str) -> bytes:
-    """Up to `size` bytes, fewer only at the end.
+    """Up to `size` bytes; fewer only at the end, or when a pipe has given nothing more for a moment.
 
     Raises:
         DataError: the compressed stream is truncated or damaged; what came before it has been given out.
     """
     parts: list[bytes] = []
     missing = size
+    pipe = uri == "-" and isinstance(stream, io.BufferedReader) and _is_pipe(stream)
     while missing > 0:
         try:
-            part = stream.read(missing)
+            if pipe and parts and not select.select([stream], [], [], PATIENCE)[0]:
+                break
+            part = cast(io.BufferedReader, stream).read1(missing) if pipe else stream.read(missing)
         except (EOFError, zlib.error, zstandard.ZstdError) as error:
             if parts:  # give out what could be read; the next call meets the error again
                 break
@@ -111,6 +123,13 @@ def read_some(stream: BinaryIO, size: int, uri: str) -> bytes:
         parts.append(part)
         missing -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _is_pipe(stream: io.BufferedReader) -> bool:
+    try:
+        return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # not a real file
+        return False
 
 
 class _Decompressed(io.RawIOBase):

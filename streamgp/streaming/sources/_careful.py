@@ -90,6 +90,8 @@ def _parse(data: bytes, split: Split, whole: np.ndarray, names: list[str], separ
 
 def _cells_of(record: str, separator: str) -> list[str]:
     """One record's cells; a quote that nothing closes is taken as it stands."""
-    for row in csv.reader([record.rstrip("\r\n")], delimiter=separator):
-        return row
-    return []
+    text = record.rstrip("\r\n")
+    try:
+        return next(csv.reader([text], delimiter=separator), [])
+    except csv.Error:
+        return [text]

@@ -7,6 +7,8 @@ start of a cell; elsewhere it is an ordinary character.
 from __future__ import annotations
 
 import codecs
+import io
+import os
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
@@ -18,6 +20,9 @@ from streamgp.errors import DataError
 from streamgp.streaming.sources._bytes import Digest, Position, digest, read_some
 
 Ints = NDArray[np.int64]
+
+_STOPPED: dict[str, tuple[Position, Digest, bytes, int]] = {}
+"""Where this process stopped in each file: position, running hash, last byte, inode."""
 
 RECORD_LIMIT = 1 << 20
 """A quoted cell longer than this, in bytes, is taken for a stray quote: its first line is a record of its own."""
@@ -54,7 +59,7 @@ class Records:
         self._digest = Digest()
         self._bytes = self._lines = 0
         self._pending = self._last = b""
-        self._ended = False
+        self._ended = self._paused = False
         self.tail: int | None = None
 
     @property
@@ -67,13 +72,14 @@ class Records:
         Raises:
             DataError: these bytes are not the ones that were consumed before.
         """
+        self._leap(to)
         while self._bytes < to.bytes and (self._pending or self._more(min(BLOCK, to.bytes - self._bytes))):
             piece = self._pending[: to.bytes - self._bytes]
             self._pending = self._pending[len(piece) :]
             self._take(piece)
         if to.bytes and (self._bytes < to.bytes or self._digest.value() != to.hash):
             raise DataError(
-                f"{self._uri}: its first {to.bytes} bytes are not those that were ingested before: the file was changed",
+                f"{self._uri}: its first {to.bytes} bytes are not those ingested before: the file was changed",
                 hint="if these are new rows, ingest it under another name: --as NAME",
             )
         if self._last not in b"\n" and self.first(2)[:1] not in (b"", b"\n") and self.first(2) != b"\r\n":
@@ -87,36 +93,57 @@ class Records:
         while True:
             self._more(BLOCK - len(self._pending))
             if not self._pending:
-                return
+                break
             cut = self._cut(final)
             if not cut:
                 if not self._ended:
                     self._more(BLOCK)
                     continue
                 self.tail = digest(self._pending)
-                return
+                break
             piece, self._pending = self._pending[:cut], self._pending[cut:]
             line = self._lines + 1
             self._take(piece)
             yield Block(piece, line, self.position)
+        if (inode := self._inode()) >= 0:
+            _STOPPED[self._uri] = (self.position, self._digest.copy(), self._last, inode)
 
     def first(self, size: int) -> bytes:
-        """The first bytes, without consuming them."""
+        """The first bytes, without consuming them; fewer when a pipe pauses behind its second line."""
         while len(self._pending) < size and self._more(size - len(self._pending)):
-            pass
+            if self._paused and self._pending.count(b"\n") > 1:
+                break
         return self._pending[:size]
+
+    def _leap(self, to: Position) -> None:
+        """Go on where this very process stopped reading the same file, without hashing it all again."""
+        known = _STOPPED.get(self._uri)
+        if known is None or known[0] != to or self._bytes or known[3] != self._inode():
+            return
+        if self._stream.seek(0, io.SEEK_END) < to.bytes:
+            self._stream.seek(len(self._pending))
+            return
+        self._stream.seek(to.bytes)
+        self._pending, self._digest, self._last = b"", known[1].copy(), known[2]
+        self._bytes, self._lines = to.bytes, to.lines
+
+    def _inode(self) -> int:
+        """What tells a file from another at the same path; -1 where the stream is no plain file."""
+        plain = self._decoder is None and self._uri != "-" and self._stream.seekable()
+        return os.fstat(self._stream.fileno()).st_ino if plain else -1
 
     def _take(self, piece: bytes) -> None:
         self._digest.update(piece)
         self._last = piece[-1:] or self._last
         self._bytes += len(piece)
-        self._lines += piece.count(b"\n")
+        self._lines += count(piece, 10)
 
     def _more(self, size: int) -> bool:
         if self._ended or size <= 0:
             return False
         data = read_some(self._stream, size, self._uri)
         self._ended = not data
+        self._paused = len(data) < size
         if self._decoder is not None:
             try:
                 data = self._decoder.decode(data, self._ended).encode()
@@ -128,14 +155,23 @@ class Records:
     def _cut(self, final: bool) -> int:
         """Bytes of `pending` that are whole records."""
         pending = self._pending
-        ends = record_ends(pending, self._separator if self._quote else None)
-        if len(ends):
-            whole = final and self._ended and b"\n" not in pending[ends[-1] :]
-            return len(pending) if whole else int(ends[-1])
+        if not self._quote or b'"' not in pending:
+            whole = pending.rfind(b"\n") + 1
+        else:
+            ends = record_ends(pending, self._separator)
+            whole = int(ends[-1]) if len(ends) else 0
+        last = self._ended and final
+        if whole:
+            return len(pending) if last and b"\n" not in pending[whole:] else whole
         stray = pending.find(b"\n") + 1
-        if stray and (len(pending) > RECORD_LIMIT or (self._ended and final)):
+        if stray and (len(pending) > RECORD_LIMIT or last):
             return stray
-        return len(pending) if self._ended and final else 0
+        return len(pending) if last else 0
+
+
+def count(data: bytes, byte: int) -> int:
+    """How often a byte occurs: bytes.count stops at every occurrence and takes three times as long."""
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == byte))
 
 
 def record_ends(data: bytes, separator: bytes | None) -> Ints:

@@ -25,7 +25,7 @@ from streamgp.streaming.sources._bytes import Position, open_bytes
 from streamgp.streaming.sources._careful import split_cells, split_records
 from streamgp.streaming.sources._cells import NULLS
 from streamgp.streaming.sources._dialect import SAMPLE, Dialect, decimal_of, encoding_of, separator_of
-from streamgp.streaming.sources._records import Block, Records, record_ends
+from streamgp.streaming.sources._records import Block, Records, count, record_ends
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 _NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
@@ -130,11 +130,8 @@ class Csv:
 
     def _plain(self, data: bytes, line: int) -> pa.RecordBatch | None:
         """The fast way, or None where the block needs the careful one."""
-        separator = self.dialect.separator.encode()
-        count = data.count(b"\n") + (not data.endswith(b"\n"))
-        blank = data.startswith((b"\n", b"\r\n")) or b"\n\n" in data or b"\n\r\n" in data
-        ragged = data.count(separator) != count * (len(self.names) - 1)
-        if not data or blank or ragged or b'"' in data or (self.dialect.decimal == "," and b"." in data):
+        rows = count(data, 10) + (not data.endswith(b"\n"))
+        if not data or b'"' in data or (self.dialect.decimal == "," and b"." in data):
             return None
         types = {name: _cells.polars_type(kind) for name, kind in self._kinds.items()}
         try:
@@ -148,7 +145,7 @@ class Csv:
             )
         except pl.exceptions.PolarsError:
             return None
-        if frame.height != count:
+        if frame.height != rows or (frame[self.names[-1]].null_count() and self._uneven(data, rows)):
             return None
         columns = []
         for series, kind in zip(frame, self._kinds.values(), strict=True):
@@ -160,10 +157,13 @@ class Csv:
                 if bad.any():
                     return None
             columns.append(_cells.to_arrow(found, kind))
-        nothing = pa.nulls(count, pa.string())
-        return pa.record_batch(
-            [*columns, pa.array(np.arange(line, line + count)), nothing, nothing], schema=self.schema
-        )
+        nothing = pa.nulls(rows, pa.string())
+        return pa.record_batch([*columns, pa.array(np.arange(line, line + rows)), nothing, nothing], schema=self.schema)
+
+    def _uneven(self, data: bytes, rows: int) -> bool:
+        """Whether a line is short or blank: polars fills up the last cells, which are empty elsewhere only."""
+        blank = data.startswith((b"\n", b"\r\n")) or b"\n\n" in data or b"\n\r\n" in data
+        return blank or count(data, ord(self.dialect.separator)) != rows * (len(self.names) - 1)
 
     def _careful(self, data: bytes, line: int) -> pa.RecordBatch:
         split = split_records(data, self.dialect.separator)
@@ -214,6 +214,11 @@ def _look(raw: bytes, config: Config, uri: str, whole: bool) -> tuple[Dialect, l
     rows = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if row]
     names = _header(rows[0], uri)
     cells = [row for row in rows[1:] if len(row) == len(names)]
+    if len(rows) > 1 and not cells:
+        raise DataError(
+            f"{uri}, line 2: {len(rows[1])} cells, but the header has {len(names)}",
+            hint="make the header fit, or name the --separator",
+        )
     return Dialect(separator, config.decimal or decimal_of(cells, separator), encoding), names, cells
 
 

@@ -23,7 +23,7 @@ from streamgp.streaming.sources._bytes import Position, open_bytes
 from streamgp.streaming.sources._cells import NULLS, fault
 from streamgp.streaming.sources._columnar import retype
 from streamgp.streaming.sources._dialect import SAMPLE
-from streamgp.streaming.sources._records import Block, Records
+from streamgp.streaming.sources._records import Block, Records, count
 
 SUFFIXES = (".jsonl", ".ndjson")
 
@@ -100,7 +100,7 @@ class Jsonl:
 
     def _plain(self, block: Block) -> pa.RecordBatch | None:
         """The fast way, or None where the block needs the careful one."""
-        count = block.data.count(b"\n") + (not block.data.endswith(b"\n"))
+        rows = count(block.data, 10) + (not block.data.endswith(b"\n"))
         wanted = pa.schema(list(self._kinds.items()))
         try:
             table = pj.read_json(
@@ -110,11 +110,11 @@ class Jsonl:
             )
         except (pa.ArrowException, ValueError):
             return None
-        if table.num_rows != count:
+        if table.num_rows != rows:
             return None
         columns = [retype(table.column(name).combine_chunks(), kind)[0] for name, kind in self._kinds.items()]
-        lines = pa.array(np.arange(block.line, block.line + count))
-        nothing = pa.nulls(count, pa.string())
+        lines = pa.array(np.arange(block.line, block.line + rows))
+        nothing = pa.nulls(rows, pa.string())
         return pa.record_batch([*columns, lines, nothing, nothing], schema=self.schema)
 
     def _careful(self, block: Block) -> pa.RecordBatch:
