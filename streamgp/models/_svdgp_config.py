@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from streamgp.base import Shape
 from streamgp.encoders import identity, mlp
-from streamgp.models._svdgp_gradient import GradientConfig
+from streamgp.models._svdgp_gradient_config import GradientConfig
 
 
 class Config(BaseModel):
@@ -22,7 +22,7 @@ class Config(BaseModel):
     target: Literal["auto", "level", "change", "season"] = Field(
         "auto",
         description="what is learned of a target: its level, its change from the present value, or its departure from "
-        "the season; auto: whichever forecasts the end of the first windows best",
+        "the season; auto: its departure from a mixture of these that each rebuild learns, column by column",
     )
     decay: float = Field(
         0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"

@@ -34,6 +34,7 @@ class Conjugate(nn.Module):
     Args:
         width: W, columns of a row, already divided by their lengthscales.
         columns: T.
+        capacity: M.
         linear: whether the kernel has its linear part.
         covariance: M_β, leading basis points that the covariance uses; None is all.
 
@@ -42,8 +43,11 @@ class Conjugate(nn.Module):
         weight: () Σ of the weights of the rows learned, after forgetting.
     """
 
-    def __init__(self, width: int, columns: int, linear: bool, covariance: int | None = None) -> None:
+    def __init__(
+        self, width: int, columns: int, capacity: int, linear: bool, covariance: int | None = None
+    ) -> None:
         super().__init__()
+        self.capacity = capacity
         self.explicit = width + 1 if linear else 0
         self.covariance = covariance
         self.jitter = JITTER
@@ -145,13 +149,16 @@ class Conjugate(nn.Module):
 
         σ_t² = (Σ y_t² − 2 wᵀb + wᵀSw)/(n − p), with p = tr(S A⁻¹)/σ² the degrees of freedom that the fit has used.
         """
-        precision = self.outer / self.noise
-        precision.diagonal().add_(1.0)
-        self.root = cholesky(precision, first=0.0).lower
+        self._factorise()
         self.coefficients = torch.cholesky_solve(self.moment / self.noise, self.root).contiguous()
         fitted = (self.coefficients * (2.0 * self.moment - self.outer @ self.coefficients)).sum(0)
         rest = (self.square - fitted) / self.weight.clamp(min=1.0)
         self.residual = rest.clamp(min=1e-9)
+
+    def _factorise(self) -> None:
+        precision = self.outer / self.noise
+        precision.diagonal().add_(1.0)
+        self.root = cholesky(precision, first=0.0).lower
 
     def loss(self) -> float:
         """Negative log evidence a row and column, standardised units, at the noise of the updates:
@@ -199,9 +206,34 @@ class Conjugate(nn.Module):
         self.solve()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {name: value for name, value in self.named_buffers()}, {"jitter": self.jitter}
+        """Everything at its largest shape, and how many basis points are in use; `root` follows from the rest."""
+        size, used = self.explicit + self.capacity, self.explicit + len(self.points)
+        shapes = {
+            "points": (self.capacity, self.points.shape[1]),
+            "lower": (self.capacity, self.capacity),
+            "outer": (size, size),
+            "moment": (size, self.moment.shape[1]),
+            "coefficients": (size, self.moment.shape[1]),
+        }
+        tensors = {}
+        for name, value in self.named_buffers():
+            if name in shapes:
+                padded = value.new_zeros(shapes[name])
+                padded[tuple(slice(n) for n in value.shape)] = value
+                tensors[name] = padded
+            elif name != "root":
+                tensors[name] = value
+        return tensors, {"points": used - self.explicit, "jitter": self.jitter}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        points, width = int(str(rest["points"])), self.points.shape[1]
+        size, columns = self.explicit + points, self.moment.shape[1]
+        shapes = {"points": (points, width), "lower": (points, points), "outer": (size, size)}
+        shapes |= {"moment": (size, columns), "coefficients": (size, columns)}
         for name, value in list(self.named_buffers()):
-            setattr(self, name, tensors[name].clone().to(value.device))
+            if name in shapes:
+                setattr(self, name, tensors[name][tuple(slice(n) for n in shapes[name])].clone().to(value.device))
+            elif name != "root":
+                setattr(self, name, tensors[name].clone().to(value.device))
         self.jitter = float(str(rest["jitter"]))
+        self._factorise()

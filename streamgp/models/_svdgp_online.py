@@ -20,7 +20,8 @@ from streamgp.models._svdgp_config import Config
 from streamgp.models._svdgp_conjugate import Conjugate
 from streamgp.models._svdgp_features import KernelInputs
 from streamgp.models._svdgp_hyperparameters import Hyper, estimate
-from streamgp.models._target import Kind, Reference
+from streamgp.models._svdgp_reference import LearnedReference
+from streamgp.models._target import Reference
 from streamgp.predictives.gaussian import Gaussian
 
 CHUNK = 1024
@@ -42,10 +43,14 @@ class OnlineSvdgp(Model):
         self.inputs = KernelInputs(shape)
         width = len(self.inputs.groups)
         self.linear = config.linear and width <= config.basis
-        self.posterior = Conjugate(width, shape.columns, self.linear)
+        self.posterior = Conjugate(width, shape.columns, config.basis, self.linear)
         self.outputs = Standardiser(shape.columns)
         self.reservoir = Reservoir(config.reservoir, shape, config.forgetting(shape))
-        self.reference = Reference(config.target, shape, config.decay)
+        self.reference: Reference | LearnedReference
+        if config.target == "auto":
+            self.reference = LearnedReference(shape, config.decay)
+        else:
+            self.reference = Reference(config.target, shape, config.decay)
         self.hyper = Hyper.start(self.inputs.count)
         self.generator = torch.Generator().manual_seed(config.seed)
         self.rebuilt = 0  # rows seen at the last rebuild
@@ -82,8 +87,6 @@ class OnlineSvdgp(Model):
         if epochs < 1 or not len(y):
             return
         self.reservoir.offer(x, y, self.generator)
-        if self.config.target == "auto":
-            self.reference = Reference(self._choose(x, y), self.shape, self.config.decay)
         yield self._rebuild("first windows")
 
     @property
@@ -122,8 +125,10 @@ class OnlineSvdgp(Model):
     def _rebuild(self, why: str) -> Step:
         """New scaling, hyper-parameters and basis from the reservoir."""
         x, y, weight = self.reservoir.sample()
-        if self.rebuilt:  # what is missing is taken as predicted, so that it teaches nothing new
+        if self.rebuilt and not bool(torch.isfinite(y).all()):  # the missing as predicted: it teaches nothing new
             y = torch.where(torch.isfinite(y), y, self.predict(x).mean)
+        if isinstance(self.reference, LearnedReference):
+            self.reference.fit(x, y, weight)
         target = y - self.reference(x)
         self.inputs.scaling.fit(x)
         self.outputs.fit(target)
@@ -160,46 +165,27 @@ class OnlineSvdgp(Model):
         count = min(count, self.config.evidence_rows, rows)
         return torch.linspace(0, rows - 1, count, device=self.inputs.groups.device).round().long()
 
-    def _choose(self, x: Inputs, y: Tensor) -> Kind:
-        """The kind of target that forecasts the last third of the windows best, learned from the others."""
-        kinds: list[Kind] = ["level"]
-        if self.shape.lags:
-            kinds.append("change")
-        if self.shape.seasonal:
-            kinds.append("season")
-        cut = int(len(y) * 0.7)
-        test = slice(min(cut + self.shape.horizon - 1, len(y)), len(y))
-        if len(kinds) == 1 or len(y[test]) < self.shape.horizon:
-            return Reference("auto", self.shape).kind
-        scores = []
-        spread = torch.nan_to_num(y, nan=0.0).std(0).clamp(min=1e-12)
-        for kind in kinds:
-            trial = OnlineSvdgp(
-                self.config.model_copy(update={"target": kind, "basis": min(self.config.basis, 256)}), self.shape
-            ).to(y.device)
-            trial.update(x.rows(slice(0, cut)), y[:cut])
-            error = (trial.predict(x.rows(test)).mean - y[test]).abs() / spread
-            scores.append(float(torch.nanmean(error)))
-        return kinds[scores.index(min(scores))]
-
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {"hyper": self.hyper.pack(), "generator": self.generator.get_state()}
-        rest: dict[str, Json] = {"rebuilt": self.rebuilt, "target": self.reference.kind}
+        rest: dict[str, Json] = {"rebuilt": self.rebuilt}
         for name, part in (("inputs", self.inputs), ("posterior", self.posterior), ("outputs", self.outputs)):
             inner, more = part.state()
             tensors |= {f"{name}.{key}": value for key, value in inner.items()}
             rest[name] = more
-        tensors |= {f"reservoir.{name}": value for name, value in self.reservoir.named_buffers()}
+        tensors |= {f"buffers.{name}": value for name, value in self._plain().items()}
         return tensors, rest
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self.hyper = Hyper.unpack(tensors["hyper"].clone())
         self.generator.set_state(tensors["generator"].cpu())
         self.rebuilt = int(str(rest["rebuilt"]))
-        self.reference = Reference(str(rest["target"]), self.shape, self.config.decay)  # type: ignore[arg-type]
         for name, part in (("inputs", self.inputs), ("posterior", self.posterior), ("outputs", self.outputs)):
             more = rest[name]
             assert isinstance(more, dict)
             part.restore({key[len(name) + 1 :]: t for key, t in tensors.items() if key.startswith(f"{name}.")}, more)
-        for name, value in list(self.reservoir.named_buffers()):
-            value.copy_(tensors[f"reservoir.{name}"])
+        for name, value in self._plain().items():
+            value.copy_(tensors[f"buffers.{name}"])
+
+    def _plain(self) -> dict[str, Tensor]:
+        """Buffers of fixed shape that need nothing beside them."""
+        return {name: value for name, value in self.named_buffers() if name.startswith(("reservoir.", "reference."))}
