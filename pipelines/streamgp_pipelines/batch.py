@@ -15,12 +15,12 @@ import polars as pl
 import pyarrow as pa
 import torch
 
-from streamgp.base import Inputs, Progress, Tracker
+from streamgp.base import Inputs, Offset, Progress, Tracker
 from streamgp.errors import DataError
-from streamgp.streaming.batches import micro_batches
+from streamgp.streaming.batches import SKIP, micro_batches
 from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Windows
-from streamgp_pipelines.heldout import held_out, hide
+from streamgp_pipelines.heldout import HeldOut, asked, held_out, hide
 from streamgp_pipelines.learner import Learner, WarmUp
 from streamgp_pipelines.predictions import Predictions, frame
 from streamgp_pipelines.session import Session
@@ -52,6 +52,7 @@ class BatchRun:
     def run(self) -> tuple[Learner, list[pl.DataFrame]]:
         """The learner with its scores, and the last scored forecasts beside their truths."""
         self.session.learner.begin()
+        self.session.offset = {}  # while it is fitted, the windows have seen no row
         left = self._epochs_left()
         if left:
             self._fit(*self._collect(), left)
@@ -60,7 +61,7 @@ class BatchRun:
     def _epochs_left(self) -> int:
         """Epochs that `--epochs` and `--time-budget` still allow, over all restarts."""
         config, clock = self.session.config, self.session.learner.clock
-        if self._spent():
+        if self.session.fitted or self._spent():
             return 0
         unlimited = config.time_budget is not None and "epochs" not in config.model_fields_set
         return sys.maxsize if unlimited else max(config.epochs - clock.updates, 0)
@@ -78,14 +79,13 @@ class BatchRun:
         windows = Windows(learner.windows.spec)
         ledger = Ledger(windows.shape, learner.levels, learner.model.family)
         kept = WarmUp()
-        for rows, position in self._stream(COLLECT_ROWS):
+        for rows, position, _ in self._stream(COLLECT_ROWS):
             hidden = self.held_out[position : position + rows.num_rows]
             asks, answers = windows.push(hide(rows, windows.spec.targets, hidden))
             if len(asks.origin):
                 ledger.add(asks, learner.blank(asks), learner.bands.factors())
             due = ledger.pop(answers)
             kept.add(due.x, due.target)
-            learner.scores.scale(answers.y, answers.seasonal)
             self.progress(Progress("read", position + rows.num_rows, self.rows))
         found = kept.windows()
         if found is None:
@@ -96,7 +96,7 @@ class BatchRun:
         return found
 
     def _fit(self, x: Inputs, y: torch.Tensor, epochs: int) -> None:
-        """Each epoch is followed by its metrics and a checkpoint."""
+        """Each epoch is followed by its metrics and a checkpoint; a model may need fewer epochs than it is given."""
         session, learner = self.session, self.session.learner
         clock = learner.clock
         mark = time.perf_counter()
@@ -104,24 +104,28 @@ class BatchRun:
             clock.took("update", time.perf_counter() - mark)
             self.tracker.metrics({"loss": step.loss, "basis": float(step.basis)}, step=clock.updates * len(y))
             self.tracker.flush()
-            session.save()
-            total = None if epochs == sys.maxsize else session.config.epochs
+            session.save(rows=self.rows)
+            total = None if epochs > session.config.epochs else session.config.epochs
             self.progress(Progress("train", clock.updates, total, f"loss {step.loss:.4g}"))
+            epochs -= 1
             if self._spent():
                 break
             mark = time.perf_counter()
+        else:
+            session.fitted = epochs > 0
 
     def _score(self) -> tuple[Learner, list[pl.DataFrame]]:
         """Forecast every held-out row from the rows before it, score, calibrate; the model learns nothing."""
         session, learner, predictions = self.session, self.session.learner, self.predictions
-        learner.only = self.held_out
+        learner.only = HeldOut(self.held_out, asked(session.table, learner.windows.spec, self.held_out))
         learner.warmup.finish(0)
         again = learner.clock.predict > 0  # a finished run only repeats its scores, not its times
         clock = learner.clock.state()
         if predictions is not None:
             predictions.resume(0)
-        for rows, _ in self._stream(session.config.batch):
+        for rows, _, after in self._stream(session.config.batch):
             due = learner.observe(rows)
+            session.offset = after
             if predictions is not None:
                 predictions.add(due, learner.windows.names)
             self.progress(Progress("score", learner.rows, self.rows))
@@ -130,16 +134,19 @@ class BatchRun:
         learner.clock.total = learner.clock.update + learner.clock.predict
         if predictions is not None:
             predictions.write_part(learner.rows)
-        session.save()
+        session.save(rows=self.rows)
         ahead, last = learner.preview(None)
         return ahead, [frame(due, ahead.windows.names, session.naming, ahead.windows.shape) for due in last]
 
-    def _stream(self, size: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """The rows of the run from the first, and each batch's place in the table."""
+    def _stream(self, size: int) -> Iterator[tuple[pa.RecordBatch, int, Offset]]:
+        """The rows of the run from the first, each batch's place in the table, and the offset behind it."""
         position = 0
-        for rows, offset in micro_batches(self.session.source, {}, size):
-            rows = rows.slice(0, self.rows - position)
-            if rows.num_rows:
-                yield rows, position
-            position += rows.num_rows
-            self.session.offset = offset
+        before: Offset = {}
+        for rows, after in micro_batches(self.session.source, {}, size):
+            room = self.rows - position
+            if room < rows.num_rows:
+                if room:
+                    yield rows.slice(0, room), position, {**before, SKIP: int(before.get(SKIP, 0)) + room}
+                return
+            yield rows, position, after
+            position, before = position + rows.num_rows, after

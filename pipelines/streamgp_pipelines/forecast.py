@@ -14,6 +14,7 @@ import torch
 from streamgp.base import Due, Inputs
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming import checkpoint
+from streamgp.streaming.batches import micro_batches
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
 from streamgp_pipelines.assembly import build_model
@@ -27,6 +28,9 @@ from streamgp_pipelines.session import Columns, Tail, check_table, columns_read,
 
 HISTORY_STEPS = 500
 """Newest rows of each series that come with a forecast, for its picture; fewer where fewer are kept."""
+
+OBSERVED_ROWS = 4096
+"""Rows read at a time behind the checkpoint: nothing depends on it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Forecaster:
                 self.learner.windows.push(self.tail)
         else:
             check_table(self._saved, table)
-            for rows, _ in Columns(table, columns_read(self.spec)).read(self.offset):
+            for rows, _ in micro_batches(Columns(table, columns_read(self.spec)), self.offset, OBSERVED_ROWS):
                 self.learner.windows.push(rows)
         self.tail = None
 

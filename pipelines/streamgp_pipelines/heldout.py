@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from streamgp.base import Inputs
 from streamgp.errors import SchemaError, UsageError
 from streamgp.streaming.table import Table
-from streamgp.streaming.windows import Answers, Asks
+from streamgp.streaming.windows import Answers, Asks, WindowSpec
 from streamgp_pipelines.config import TrainConfig
 
 
@@ -58,22 +57,43 @@ def hide(rows: pa.RecordBatch, columns: tuple[str, ...], hidden: Tensor) -> pa.R
     return rows
 
 
-def restrict(asks: Asks, answers: Answers, only: Tensor, reach: int) -> tuple[Asks, Answers]:
-    """The truths that are held out, and the questions that can reach one.
+class HeldOut(NamedTuple):
+    """rows: (R,) which rows of the stream are held out; asked: (R,) at which rows a question can be about one."""
 
-    Args:
-        only: (rows,) which rows of the stream are held out.
-        reach: rows behind its own that a question may ask about; 0 where it asks about its own row.
+    rows: Tensor
+    asked: Tensor
+
+
+def asked(table: Table, spec: WindowSpec, only: Tensor) -> Tensor:
+    """(R,) the rows at which a question can be about a held-out row.
+
+    Those are the `horizon` rows of its series before it; rows that came late count among them, so that beside one
+    a step may go unscored. Without lags it is the row itself.
     """
-    heard = answers._replace(y=answers.y.masked_fill(~only[answers.position][:, None], float("nan")))
-    if reach:
-        first = int(only.int().argmax()) if bool(only.any()) else len(only)
-        wanted = asks.position >= first - reach
-    else:
-        wanted = only[asks.position]
-    parts = (part[wanted] for part in asks[:-1])
-    series, origin, position, cutoff, ds = parts
-    return Asks(series, origin, position, cutoff, ds, Inputs(asks.x.past[wanted], asks.x.future[wanted])), heard
+    if not spec.lags:
+        return only
+    held, rows = only.numpy(), len(only)
+    code = np.zeros(rows, np.int64)
+    if spec.series is not None:
+        parts = [chunk.rows.column(spec.series) for chunk in table.read({}, (spec.series,))]
+        column: Any = pa.chunked_array(parts, table.schema.field(spec.series).type).combine_chunks()
+        code = np.asarray(column.dictionary_encode().indices.to_numpy(zero_copy_only=False), np.int64)[:rows]
+    order = np.argsort(code, kind="stable")  # series by series
+    place = np.where(held[order], np.arange(rows), rows)
+    following = np.append(np.minimum.accumulate(place[::-1])[::-1][1:], rows)  # (R,) the next held-out place
+    near = following - np.arange(rows) <= spec.horizon
+    inside = np.minimum(following, rows - 1)
+    found = np.zeros(rows, bool)
+    found[order] = near & (following < rows) & (code[order][inside] == code[order])
+    return torch.from_numpy(found)
+
+
+def restrict(asks: Asks, answers: Answers, only: HeldOut) -> tuple[Asks, Answers]:
+    """The truths that are held out, and the questions that can be about one."""
+    heard = answers._replace(y=answers.y.masked_fill(~only.rows[answers.position][:, None], float("nan")))
+    wanted = only.asked[asks.position]
+    series, origin, position, cutoff, ds = (part[wanted] for part in asks[:-1])
+    return Asks(series, origin, position, cutoff, ds, asks.x.rows(wanted)), heard
 
 
 def _flags(column: Any) -> Any:

@@ -23,7 +23,7 @@ from streamgp.forecasting.scores import Scores
 from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Answers, Asks, Windows
 from streamgp_pipelines.clock import Clock
-from streamgp_pipelines.heldout import restrict
+from streamgp_pipelines.heldout import HeldOut, restrict
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Learner:
         self.windows = windows
         self.levels = levels
         self.schedule = schedule
-        self.only: Tensor | None = None
-        """(rows,) which rows of the stream are scored, in batch training; None is all of them."""
+        self.only: HeldOut | None = None
+        """Which rows of the stream are scored, in batch training; None is all of them."""
         self.warmup = WarmUp()
         self.clock = Clock()
         self.begin()
@@ -172,8 +172,9 @@ class Learner:
     def _pair(self, asks: Asks, answers: Answers) -> Due:
         """Steps 1 to 3: issue, match with the truths that arrived, score, calibrate."""
         if self.only is not None:
-            reach = self.windows.shape.horizon * len(self.windows.names) if self.windows.shape.lags else 0
-            asks, answers = restrict(asks, answers, self.only, reach)
+            learned = ~self.only.rows[answers.position]
+            self.scores.scale(answers.y[learned], answers.seasonal[learned])
+            asks, answers = restrict(asks, answers, self.only)
         if len(asks.origin):
             self.ledger.add(asks, self._predict(asks.x), self.bands.factors())
         due = self.ledger.pop(answers)

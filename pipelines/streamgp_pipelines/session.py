@@ -71,6 +71,7 @@ class Session:
         offset: next unread row, behind the last full micro-batch.
         saved_rows: rows at the newest checkpoint; -1 before the first.
         saved_tail: rows behind them that the newest checkpoint holds too.
+        fitted: in batch training: the model has said that more epochs would change nothing.
     """
 
     config: TrainConfig
@@ -83,13 +84,19 @@ class Session:
     offset: Offset = field(default_factory=dict)
     saved_rows: int = -1
     saved_tail: int = 0
+    fitted: bool = False
     warnings: list[str] = field(default_factory=list)
 
-    def save(self, tail: pa.RecordBatch | None = None, extra: dict[str, Json] | None = None) -> None:
-        """Write a checkpoint of the state after the last full micro-batch."""
-        about = manifest(self.config, self.learner, self.table, self.options, self.offset) | (extra or {})
+    def save(self, tail: pa.RecordBatch | None = None, rows: int | None = None) -> None:
+        """Write a checkpoint of the state after the last full micro-batch.
+
+        Args:
+            tail: the rows behind it.
+            rows: how many rows the checkpoint stands for, where it is not those that the learner has seen.
+        """
+        about = manifest(self.config, self.learner, self.table, self.options, self.offset) | {"fitted": self.fitted}
         parts = self.learner.parts() | {"curves": self.curves, "tail": Tail(tail)}
-        checkpoint.write(self.config.checkpoint, self.learner.rows, parts, about)
+        checkpoint.write(self.config.checkpoint, self.learner.rows if rows is None else rows, parts, about)
         self.saved_rows, self.saved_tail = self.learner.rows, 0 if tail is None else tail.num_rows
 
 
@@ -124,6 +131,7 @@ def open_session(config: TrainConfig) -> Session:
         session.saved_tail = 0 if tail.rows is None else tail.rows.num_rows
         learner.rows = session.saved_rows = saved.rows
         session.offset = saved.manifest["offset"]  # type: ignore[assignment]
+        session.fitted = bool(saved.manifest["fitted"])
         check_table(saved, table)
     return session
 

@@ -25,11 +25,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     scores = learner.scores.summary()
     warnings = list(session.warnings)
     if not scores["scored"]:
-        warnings.append(
-            f"nothing was scored: the table has {learner.rows} rows, and {session.learner.schedule.warmup} are warm-up"
-            if learner.rows <= session.learner.schedule.warmup
-            else "nothing was scored: no window was whole after the warm-up, or scoring starts behind the last row"
-        )
+        warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")
     if learner.windows.late:
         warnings.append(f"{learner.windows.late} rows came late (before the newest row of their series): not learned")
     return {
@@ -46,6 +42,16 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "late": learner.windows.late,
         "warnings": list(warnings),
     }
+
+
+def _why_unscored(session: Session, learner: Learner) -> str:
+    warmup = session.learner.schedule.warmup
+    if learner.only is not None:
+        held = int(learner.only.rows.sum())
+        return f"no window before the {held} rows held out is whole" if held else "no rows were held out"
+    if learner.rows <= warmup:
+        return f"the table has {learner.rows} rows, and {warmup} are warm-up"
+    return "no window was whole after the warm-up, or scoring starts behind the last row"
 
 
 def lap_metrics(lap: dict[str, Json], step: Step | None) -> dict[str, float]:

@@ -69,7 +69,16 @@ def test_several_targets(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(500))
     summary = run(table, tmp_path / "c", target="y,x", predictions=tmp_path / "p.parquet")
     data = ahead(pl.read_parquet(tmp_path / "p.parquet"))
-    assert data.columns == ["unique_id", "ds", "cutoff", "target", "y", "linear", *(f"linear-{n}" for n in COLUMNS), "step"]
+    assert data.columns == [
+        "unique_id",
+        "ds",
+        "cutoff",
+        "target",
+        "y",
+        "linear",
+        *(f"linear-{n}" for n in COLUMNS),
+        "step",
+    ]
     assert data["target"].unique().sort().to_list() == ["x", "y"]
     compare(summary, recomputed(data, "linear"))
     for name, figures in summary["targets"].items():
@@ -89,7 +98,9 @@ def test_the_truths_and_names_are_the_table_s(tmp_path: Path) -> None:
     assert data.unique(["unique_id", "ds", "cutoff"]).height == data.height
     assert (data["ds"] > data["cutoff"]).all() and data.schema["ds"] == rows.schema["t"]
     assert (data["linear-raw-lo-95"] < data["linear-raw-lo-80"]).all()
-    assert (data["linear-lo-95"] <= data["linear-lo-80"]).all() and (data["linear-std-latent"] < data["linear-std"]).all()
+    assert (data["linear-lo-95"] <= data["linear-lo-80"]).all() and (
+        data["linear-std-latent"] < data["linear-std"]
+    ).all()
 
 
 def test_mase_s_scale_is_from_before_scoring(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def assert_same_state(one: Path, two: Path) -> None:
     """The newest checkpoints hold the same numbers, bit for bit."""
     left, right = tensors_of(one), tensors_of(two)
     assert left.keys() == right.keys()
-    different = [name for name in left if not torch.equal(_bits(left[name]), _bits(right[name]))]
+    different = [name for name in left if not same_bits(left[name], right[name])]
     assert not different, f"not the same: {different}"
     rest = [
         {part: value for part, value in checkpoint.read(home).rest.items() if part != "clock"} for home in (one, two)
@@ -169,6 +169,9 @@ def assert_same_state(one: Path, two: Path) -> None:
     assert rest[0] == rest[1]
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes, so that NaN equals NaN."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() else tensor
+def same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether the bytes are the same, so that NaN equals NaN."""
+    bytes_of = [
+        tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() else tensor for tensor in (one, two)
+    ]
+    return one.shape == two.shape and torch.equal(*bytes_of)
