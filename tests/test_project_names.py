@@ -1,0 +1,49 @@
+"""The names that other people's code may use: a change here is a change for them, and belongs in the changelog."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+import pytest
+
+from streamgp import errors
+
+PUBLIC = {
+    "streamgp.base": "Chunk Due Inputs Model Predictive Progress Shape Source Stateful Step Tracker",
+    "streamgp.errors": "CheckpointError DataError NotPositiveDefinite NumericalError SchemaError ServiceError StateError "
+    "StreamgpError TableError UsageError",
+    "streamgp.registry": "load names",
+    "streamgp.testing": "CRASH_SCRIPTS SHAPES Crash CrashingSource Lines check_kernel check_model check_source "
+    "check_stateful example_windows reborn same_bits",
+    "streamgp_pipelines": "Forecaster fit_stream load",
+}
+
+
+def defined(module: ModuleType) -> set[str]:
+    """`__all__`, or the classes and functions that the module itself defines."""
+    own = {name for name, thing in vars(module).items() if getattr(thing, "__module__", None) == module.__name__}
+    return set(getattr(module, "__all__", {name for name in own if not name.startswith("_")}))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_stay(name: str) -> None:
+    module = importlib.import_module(name)
+    assert defined(module) - {"Json"} == set(PUBLIC[name].split())
+    assert all(hasattr(module, public) for public in PUBLIC[name].split())
+
+
+def test_every_error_has_its_exit_code() -> None:
+    codes = {name: getattr(errors, name).exit_code for name in PUBLIC["streamgp.errors"].split()}
+    assert codes == {
+        "StreamgpError": 1,
+        "UsageError": 2,
+        "DataError": 3,
+        "SchemaError": 3,
+        "NumericalError": 3,
+        "NotPositiveDefinite": 3,
+        "StateError": 4,
+        "CheckpointError": 4,
+        "TableError": 4,
+        "ServiceError": 5,
+    }
