@@ -1,0 +1,149 @@
+"""Scores against the formulas written out over a whole frame of forecasts."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from streamgp.base import Shape
+from streamgp.forecasting.scores import Scores
+from streamgp.predictives.gaussian import Gaussian
+from streamgp.predictives.student_t import StudentT
+from streamgp.testing import check_stateful
+from tests.forecasting.frames import SHAPE, due_of, frame
+
+LEVELS = (80.0, 95.0)
+
+
+def tensors(data: dict[str, np.ndarray], rows: slice = slice(None)) -> tuple[Gaussian, list[torch.Tensor]]:
+    mean, latent, noise, y, column = (
+        torch.from_numpy(data[name][rows]) for name in ("mean", "latent", "noise", "y", "column")
+    )
+    factors = torch.from_numpy(data["factors"][:, rows])
+    return Gaussian(mean[:, None], latent[:, None], noise[:, None]), [y, column, factors]
+
+
+@cache
+def crps(mean: float, sd: float, y: float) -> float:
+    """∫ (F(x) − 1{x ≥ y})² dx, the definition."""
+    low = quad(lambda x: norm.cdf(x, mean, sd) ** 2, mean - 12 * sd, y, epsabs=1e-10)[0]
+    high = quad(lambda x: norm.sf(x, mean, sd) ** 2, y, mean + 12 * sd, epsabs=1e-10)[0]
+    return float(low + high)
+
+
+def direct(data: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, float]:
+    mean, y = data["mean"][chosen], data["y"][chosen]
+    sd, factors = np.sqrt(data["latent"] + data["noise"])[chosen], data["factors"][:, chosen]
+    error, out = np.abs(y - mean), {}
+    out["rmse"], out["mae"] = float(np.sqrt(np.mean(error**2))), float(error.mean())
+    out["nlpd"] = float(-norm.logpdf(y, mean, sd).mean())
+    out["crps"] = float(np.mean([crps(*three) for three in zip(mean, sd, y, strict=True)]))
+    for k, level in enumerate(LEVELS):
+        half = norm.ppf(0.5 + level / 200) * sd
+        out[f"coverage{level:g}"] = float((error <= factors[k] * half).mean())
+        out[f"raw_coverage{level:g}"] = float((error <= half).mean())
+        out[f"width{level:g}"] = float((2 * factors[k] * half).mean())
+        out[f"raw_width{level:g}"] = float((2 * half).mean())
+    return out
+
+
+def check(figures: dict, wanted: dict[str, float]) -> None:
+    for name, value in wanted.items():
+        word = name.rstrip("0123456789")
+        got = figures[word] if word == name else figures[word][name[len(word) :]]
+        assert got == pytest.approx(value, rel=1e-8), name
+
+
+def test_every_score_overall_per_step_and_per_target() -> None:
+    data = frame(120, 0)
+    scores = Scores(SHAPE, LEVELS)
+    rng = np.random.default_rng(1)
+    before, season = rng.normal(size=(50, 2)), rng.normal(size=(50, 2))
+    before[3, 0] = np.nan
+    scores.scale(torch.from_numpy(before), torch.from_numpy(season))
+    for start in range(0, 120, 50):
+        issued, (y, column, factors) = tensors(data, slice(start, start + 50))
+        scores.add(due_of(issued, y, column, factors))
+    summary = scores.summary()
+    column = data["column"]
+    assert summary["scored"] == scores.scored == 120
+    check(summary, direct(data, np.full(120, True)))
+    for step in (1, 2, 3):
+        check(summary["steps"][step - 1], direct(data, column % 3 == step - 1) | {"step": step})
+    scale = np.nanmean(np.abs(before - season), axis=0)
+    ratios = []
+    for o, name in enumerate("yz"):
+        wanted = direct(data, column // 3 == o)
+        check(summary["targets"][name], wanted | {"mase": wanted["mae"] / scale[o]})
+        ratios.append(wanted["mae"] / scale[o])
+        check(summary["targets"][name]["steps"][1], direct(data, column == 3 * o + 1) | {"step": 2})
+    assert summary["mase"] == pytest.approx(np.mean(ratios))
+
+
+def test_only_what_is_chosen_counts() -> None:
+    data = frame(100, 2)
+    chosen = np.random.default_rng(0).random(100) < 0.4
+    issued, (y, column, factors) = tensors(data)
+    scores = Scores(SHAPE, LEVELS)
+    scores.add(due_of(issued, y, column, factors), torch.from_numpy(chosen))
+    check(scores.summary(), direct(data, chosen))
+
+
+def test_laps_are_what_came_since() -> None:
+    data = frame(90, 3)
+    scores = Scores(SHAPE, LEVELS)
+    for start in (0, 30, 60):
+        issued, (y, column, factors) = tensors(data, slice(start, start + 30))
+        scores.add(due_of(issued, y, column, factors))
+        part = np.zeros(90, bool)
+        part[start : start + 30] = True
+        check(scores.lap(), direct(data, part))
+    assert scores.lap()["rmse"] is None
+    check(scores.summary(), direct(data, np.full(90, True)))
+
+
+def test_nothing_scored_is_none_and_not_nan() -> None:
+    summary = Scores(SHAPE, LEVELS).summary()
+    assert summary["scored"] == 0
+    for name in ("rmse", "mae", "nlpd", "crps", "mase"):
+        assert summary[name] is None
+    assert summary["coverage"] == {"80": None, "95": None}
+    assert len(summary["steps"]) == 3
+
+
+def test_mase_needs_a_scale() -> None:
+    issued, (y, column, factors) = tensors(frame(20, 4))
+    regression = Shape(targets=("y", "z"), horizon=3, lags=0, past=("y", "z", "u"), future=("u",))
+    for shape, change in ((SHAPE, 0.0), (regression, 1.0)):
+        scores = Scores(shape, LEVELS)
+        scores.scale(torch.full((5, 2), change, dtype=torch.float64), torch.zeros(5, 2, dtype=torch.float64))
+        scores.add(due_of(issued, y, column, factors))
+        assert scores.summary()["mase"] is None
+
+
+def test_other_families_are_scored_with_their_own_quantiles() -> None:
+    rows = 4000
+    generator = torch.Generator().manual_seed(0)
+    one = torch.ones(rows, 1, dtype=torch.float64)
+    issued = StudentT(0 * one, 2 * one, 3 * one, one)
+    y = issued.sample(1, generator)[0, :, 0]
+    scores = Scores(SHAPE, LEVELS)
+    scores.add(due_of(issued, y, torch.zeros(rows, dtype=torch.int64), torch.ones(2, rows, dtype=torch.float64)))
+    summary = scores.summary()
+    assert summary["raw_coverage"]["95"] == pytest.approx(0.95, abs=0.01)
+    assert summary["nlpd"] == pytest.approx(-issued.log_prob(y[:, None]).mean().item())
+
+
+def test_state() -> None:
+    def advance(scores: Scores, step: int) -> dict:
+        issued, (y, column, factors) = tensors(frame(20, step))
+        scores.scale(y[:, None].expand(-1, 2), factors.T)
+        scores.add(due_of(issued, y, column, factors))
+        return scores.summary() | {"lap": scores.lap() if step % 2 else None}
+
+    check_stateful(lambda: Scores(SHAPE, LEVELS), advance, 5, lambda a, b: a == b)

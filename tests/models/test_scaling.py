@@ -1,0 +1,60 @@
+"""Standardisation: what it is fitted on, constants, missing values, state."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from streamgp.base import Inputs
+from streamgp.models._scaling import InputScaling, Standardiser
+from streamgp.testing import SHAPES, example_windows, reborn
+
+
+def test_moments_are_those_of_numpy_with_nan_left_out() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(1e6, 3.0, (7, 5, 3))
+    values[rng.random(values.shape) < 0.2] = np.nan
+    scaler = Standardiser(3)
+    scaler.fit(torch.from_numpy(values))
+    rows = values.reshape(-1, 3)
+    np.testing.assert_allclose(scaler.location.numpy(), np.nanmean(rows, 0), rtol=1e-14)
+    np.testing.assert_allclose(scaler.scale.numpy(), np.nanstd(rows, 0), rtol=1e-9)
+    again = scaler.transform(torch.from_numpy(values))
+    assert (again[torch.from_numpy(np.isnan(values))] == 0).all()
+
+
+def test_constant_and_empty_channels_stay_finite() -> None:
+    scaler = Standardiser(3)
+    scaler.fit(torch.tensor([[0.1 + 0.2, float("nan"), 0.0]] * 5, dtype=torch.float64))
+    assert scaler.scale.tolist() == [1.0, 1.0, 1.0]
+    assert torch.isfinite(scaler.transform(torch.tensor([[7.0, 8.0, 9.0]], dtype=torch.float64))).all()
+    nothing = Standardiser(2)
+    nothing.fit(torch.zeros(0, 2, dtype=torch.float64))
+    assert nothing.fitted and nothing.scale.tolist() == [1.0, 1.0]
+
+
+def test_small_units_are_not_taken_for_constants() -> None:
+    scaler = Standardiser(1)
+    scaler.fit(torch.tensor([[1e-12], [3e-12]], dtype=torch.float64))
+    assert scaler.scale.item() == 1e-12
+
+
+def test_windows_of_every_shape_are_flattened_oldest_first() -> None:
+    for shape in SHAPES:
+        x, _ = example_windows(shape, 40)
+        scaling = InputScaling(shape)
+        assert not scaling.fitted
+        scaling.fit(x)
+        flat = scaling.flat(x)
+        assert flat.shape == (40, shape.width)
+        wanted = [(x.past - scaling.past.location) / scaling.past.scale]
+        wanted.append((x.future - scaling.future.location) / scaling.future.scale)
+        assert torch.equal(flat, torch.cat([part.reshape(40, -1) for part in wanted], 1))
+        other = reborn(scaling, InputScaling(shape))
+        assert other.fitted and torch.equal(other.flat(x), flat)
+
+
+def test_a_window_without_channels_ahead() -> None:
+    scaling = InputScaling(SHAPES[0])
+    scaling.fit(Inputs(torch.zeros(3, 3, 1).double(), torch.zeros(3, 1, 0).double()))
+    assert scaling.fitted

@@ -1,0 +1,36 @@
+"""The references that models learn differences from, against loops."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgp.base import Shape
+from streamgp.errors import UsageError
+from streamgp.models._target import Reference
+from streamgp.testing import SHAPES, example_windows
+
+
+def test_every_kind_against_a_loop() -> None:
+    shape = SHAPES[1]
+    x, _ = example_windows(shape, 10)
+    found = {kind: Reference(kind, shape, decay=0.7)(x) for kind in ("level", "change", "season")}
+    for n in range(10):
+        for o in range(2):
+            for h in range(1, 4):
+                column, now, ago = o * 3 + h - 1, x.past[n, -1, o], x.past[n, -1, 4 + o]
+                assert found["level"][n, column] == 0
+                assert found["change"][n, column] == now
+                season = x.future[n, h - 1, o] + 0.7 ** (h / 4) * (now - ago)
+                assert found["season"][n, column] == pytest.approx(season.item())
+
+
+@pytest.mark.parametrize(("shape", "kind"), list(zip(SHAPES, ("change", "season", "level"), strict=True)))
+def test_auto(shape: Shape, kind: str) -> None:
+    assert Reference("auto", shape).kind == kind
+
+
+def test_what_cannot_be_referred_to_is_refused() -> None:
+    with pytest.raises(UsageError, match="needs lags"):
+        Reference("change", SHAPES[2])
+    with pytest.raises(UsageError, match="needs a season"):
+        Reference("season", SHAPES[0])
