@@ -22,14 +22,12 @@ class GradientConfig(BaseModel):
     batch: int = Field(512, ge=2, description="rows in a gradient step; on a stream, new and replayed rows together")
     steps: int = Field(4, ge=1, description="gradient steps an update")
     rate: float = Field(0.1, gt=0, description="initial step size of Adam")
-    hyper_rate: float = Field(0.03, gt=0, le=1, description="factor on the step size of hyper-parameters")
+    hyper_rate: float = Field(0.02, gt=0, le=1, description="factor on the step size of hyper-parameters")
     point_rate: float = Field(0.2, ge=0, le=1, description="factor on the step size of basis points")
     encoder_rate: float = Field(0.03, gt=0, le=1, description="factor on the step size of the encoder's weights")
     average: float = Field(0.95, ge=0, lt=1, description="decay of the averaged iterates that predict; 0: the last one")
     kl_columns: int = Field(64, ge=1, description="columns of the Gram matrix sampled for the KL")
     start: float = Field(0.5, gt=0, le=1, description="where new diagonals of the covariance root start (decoupled)")
-    lengthscale: float = Field(
-        0.35, gt=0, description="initial lengthscale, a fraction of the rows' median distance"
-    )
+    lengthscale: float = Field(0.35, gt=0, description="initial lengthscale, a fraction of the rows' median distance")
     reservoir: int = Field(8192, ge=1, description="rows kept for replay")
     memory: int | None = Field(None, ge=1, description="rows that the posterior accounts for; none: all rows seen")
