@@ -54,24 +54,8 @@ def window_spec(config: TrainConfig, schema: pa.Schema, meta: TableMeta) -> Wind
         time=meta.time,
         series=meta.series,
         every_ns=meta.every_ns,
-        zone=wall_zone(meta.zone),
+        zone=meta.zone,
     )
-
-
-def wall_zone(zone: str | None) -> str | None:
-    """An IANA name for a table's zone. A fixed offset of whole hours has one; other fixed offsets are read in UTC,
-    which moves the phase of the calendar but not what can be learned from it.
-
-    Example:
-        >>> wall_zone("+10:00"), wall_zone("Europe/Berlin"), wall_zone("+05:30")
-        ('Etc/GMT-10', 'Europe/Berlin', 'UTC')
-    """
-    if zone is None or zone[:1] not in "+-":
-        return zone
-    hours, minutes = zone[1:].split(":")
-    if minutes != "00" or int(hours) > 12:
-        return "UTC"
-    return f"Etc/GMT{'-' if zone[0] == '+' else '+'}{int(hours)}" if int(hours) else "UTC"
 
 
 def _default_target(schema: pa.Schema) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from streamgp_pipelines.future import read_future
 from streamgp_pipelines.learner import Learner, Schedule
 from streamgp_pipelines.predictions import frame
 from streamgp_pipelines.session import Columns, Tail, check_table, columns_read, find_device
+from streamgp_pipelines.zones import shown_in
 
 HISTORY_STEPS = 500
 """Newest rows of each series that come with a forecast, for its picture; fewer where fewer are kept."""
@@ -74,13 +75,15 @@ class Forecaster:
         self.tail = tail.rows
         self.offset: dict[str, int | str] = about["offset"]
         self.unit: str = about["unit"]
+        self.clock = bool(about["clock"])
+        """Whether times are instants; otherwise they are steps."""
         self._about = about
         self._saved = replace(saved, tensors={}, rest={})
 
     def naming(self, levels: tuple[float, ...] | None = None) -> Naming:
         """How the columns of this forecaster's frames are called; the trained levels when left out."""
-        clock = bool(self._about["clock"])
-        return Naming(self._about["model"], self.trained if levels is None else levels, clock, self.spec.zone)
+        wanted = self.trained if levels is None else levels
+        return Naming(self._about["model"], wanted, self.clock, shown_in(self.spec.zone))
 
     @property
     def spec(self) -> WindowSpec:
@@ -113,7 +116,7 @@ class Forecaster:
             future: values of the known inputs at those steps.
 
         Raises:
-            UsageError: the horizon is longer than the trained one, or known inputs have no future.
+            UsageError: the horizon is longer than the trained one, a level is none, or known inputs have no future.
             DataError: no series has a whole window at its newest row.
         """
         self.observe()
@@ -130,7 +133,9 @@ class Forecaster:
                 "no series has a whole window at its newest row",
                 hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
             )
-        wanted = self.trained if levels is None else tuple(sorted(levels))
+        wanted = self.trained if levels is None else tuple(sorted(set(levels)))
+        if not wanted or not all(0 < level < 100 for level in wanted):
+            raise UsageError("levels are percentages between 0 and 100", hint="such as 80 and 95")
         naming = self.naming(wanted)
         found = frame(self._as_pairs(asks, wanted), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
@@ -195,7 +200,7 @@ def forecast(config: ForecastConfig) -> Forecast:
         forecaster.observe(Table.open(config.table))
     future = None
     if config.future is not None:
-        future = read_future(config.future, forecaster.spec)
+        future = read_future(config.future, forecaster.spec, forecaster.clock)
     levels = config.level if "level" in config.model_fields_set else None
     found = forecaster.forecast(config.horizon, levels, future)
     if config.output is not None:

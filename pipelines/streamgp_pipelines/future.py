@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, date, datetime, tzinfo
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import polars as pl
 import pyarrow as pa
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.windows import WindowSpec
+from streamgp_pipelines.zones import clock_of
 
 
-def read_future(path: Path, spec: WindowSpec) -> pa.Table:
+def read_future(path: Path, spec: WindowSpec, clock: bool) -> pa.Table:
     """Read CSV, Parquet or JSON Lines with the table's own column names; a text clock is ISO 8601.
 
-    Times without an offset are in the table's zone.
+    Args:
+        path: of the file.
+        spec: which columns are wanted. Times without an offset are in its zone.
+        clock: whether the time column holds instants; otherwise it holds steps.
 
     Raises:
         UsageError: there is no such file, or its suffix is unknown.
@@ -25,33 +28,46 @@ def read_future(path: Path, spec: WindowSpec) -> pa.Table:
     if not path.is_file():
         raise UsageError(f"--future {path}: there is no such file", hint="check the path")
     try:
-        data = _read(path)
+        data = _read(path, spec)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"--future {path} cannot be read: {error}", hint="is it whole?") from None
     wanted = [name for name in (spec.time, spec.series, *(spec.known or spec.inputs)) if name is not None]
     missing = [name for name in wanted if name not in data.columns]
     if missing:
         raise DataError(f"--future {path} lacks the column {missing[0]!r}", hint=f"it must have: {', '.join(wanted)}")
-    if spec.time is not None and data.schema[spec.time] == pl.String:
-        zone = ZoneInfo(spec.zone or "UTC")
-        moments = [_moment(text, zone, f"{path}, line {row}") for row, text in enumerate(data[spec.time], start=2)]
-        data = data.with_columns(pl.Series(spec.time, moments, dtype=pl.Datetime("us", "UTC")))
+    if spec.time is not None and clock:
+        data = data.with_columns(_instants(data[spec.time], clock_of(spec.zone), path))
+    elif spec.time is not None and not data.schema[spec.time].is_integer():
+        raise DataError(f"--future {path}: column {spec.time!r} holds no steps", hint="write whole numbers")
     return data.select(wanted).to_arrow()
 
 
-def _read(path: Path) -> pl.DataFrame:
+def _read(path: Path, spec: WindowSpec) -> pl.DataFrame:
     if path.suffix == ".csv":
-        return pl.read_csv(path)
+        names = {} if spec.series is None else {spec.series: pl.String}  # 007 is a name, no number
+        return pl.read_csv(path, infer_schema_length=None, schema_overrides=names)
     if path.suffix == ".parquet":
         return pl.read_parquet(path)
     if path.suffix in (".jsonl", ".ndjson"):
-        return pl.read_ndjson(path)
+        return pl.read_ndjson(path, infer_schema_length=None)
     raise UsageError(f"--future {path}: read are .csv, .parquet and .jsonl", hint="convert the file")
 
 
-def _moment(text: str | None, zone: ZoneInfo, where: str) -> datetime:
+def _instants(column: pl.Series, zone: tzinfo, path: Path) -> pl.Series:
+    """Text, dates and local times as instants in UTC."""
+    kind = column.dtype
+    if isinstance(kind, pl.Datetime) and kind.time_zone is not None:
+        return column
+    if not (isinstance(kind, pl.Datetime) or kind in (pl.String, pl.Date)):
+        raise DataError(f"--future {path}: column {column.name!r} holds {kind}, not times", hint="write ISO 8601")
+    first = 2 if path.suffix == ".csv" else 1
+    moments = [_moment(value, zone, f"{path}, line {line}") for line, value in enumerate(column, start=first)]
+    return pl.Series(column.name, moments, dtype=pl.Datetime("us", "UTC"))
+
+
+def _moment(value: str | date | datetime | None, zone: tzinfo, where: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(text or "")
+        moment = datetime.fromisoformat(str(value))
     except ValueError:
-        raise DataError(f"{where}: {text!r} is not a time", hint="write ISO 8601, such as 2015-01-01T00:30") from None
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(ZoneInfo("UTC"))
+        raise DataError(f"{where}: {value!r} is not a time", hint="write ISO 8601, such as 2015-01-01T00:30") from None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)

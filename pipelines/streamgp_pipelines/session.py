@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import torch
@@ -24,6 +23,7 @@ from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.curves import Curves
 from streamgp_pipelines.frames import Naming
 from streamgp_pipelines.learner import Learner, Schedule
+from streamgp_pipelines.zones import clock_of, shown_in
 
 
 class Columns:
@@ -123,7 +123,7 @@ def open_session(config: TrainConfig) -> Session:
     model = build_model(config.model, config.set, shape, device, config.seed)
     learner = Learner(model, Windows(spec), config.level, schedule, device)
     source = Columns(table, columns_read(spec))
-    naming = Naming(config.model, config.level, table.meta.time is not None and table.meta.clock, spec.zone)
+    naming = Naming(config.model, config.level, table.meta.time is not None and table.meta.clock, shown_in(spec.zone))
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     if saved is not None:
         tail = Tail()
@@ -201,5 +201,5 @@ def _instant(text: str, meta: TableMeta, zone: str | None) -> int:
     except ValueError:
         raise UsageError(f"--score-from {text} is neither rows nor a time", hint="such as 1344 or 2014-01-29") from None
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=ZoneInfo(zone or "UTC"))
+        moment = moment.replace(tzinfo=clock_of(zone))
     return int(moment.timestamp() * 1_000_000) * 1000

@@ -1,0 +1,295 @@
+"""Forecasts from a checkpoint: steps, levels, known futures, series, targets, files."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose
+from polars.testing import assert_frame_equal
+
+from streamgp.errors import CheckpointError, DataError, ServiceError, TableError, UsageError
+from streamgp.streaming.table import Table
+from streamgp_pipelines import load
+from streamgp_pipelines.config import ForecastConfig
+from streamgp_pipelines.forecast import Forecast, forecast
+from tests.pipelines.worlds import append, frame_of, make_table, run
+
+BANDS = ["lo-80", "hi-80", "lo-95", "hi-95", "std", "std-latent", "raw-lo-80", "raw-hi-80", "raw-lo-95", "raw-hi-95"]
+
+
+def ask(home: Path, **options: Any) -> Forecast:
+    return forecast(ForecastConfig.read({"checkpoint": home, "device": "cpu", **options}))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without known inputs: table `t`, checkpoint `c`."""
+    home = tmp_path_factory.mktemp("plain")
+    run(make_table(home / "t", frame_of(500)), home / "c", inputs="x")
+    return home
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with k known ahead, on the first 500 rows of 520, in a zone."""
+    home = tmp_path_factory.mktemp("known")
+    run(make_table(home / "t", frame_of(520, zone="Europe/Berlin")[:500]), home / "c", known="k")
+    return home
+
+
+def test_the_next_steps(plain: Path) -> None:
+    found = ask(plain / "c")
+    last = frame_of(500)["t"][499]
+    assert found.frame.columns == ["unique_id", "ds", "cutoff", "linear", *(f"linear-{name}" for name in BANDS)]
+    assert found.frame["ds"].to_list() == [last + timedelta(hours=h) for h in (1, 2, 3)]
+    assert found.frame["cutoff"].unique().to_list() == [last] and found.frame["unique_id"][0] == "y"
+    truth = frame_of(503)["y"][500:].to_numpy()
+    assert (abs(truth - found.frame["linear"].to_numpy()) < 4 * found.frame["linear-std"].to_numpy()).all()
+    expected = frame_of(500).rename({"t": "ds"}).tail(found.history.height)
+    assert_frame_equal(found.history.select("ds", "y"), expected.select("ds", "y"), check_exact=True)
+
+
+def test_a_shorter_horizon_is_the_beginning(plain: Path) -> None:
+    assert_frame_equal(ask(plain / "c", horizon=2).frame, ask(plain / "c").frame.head(2), check_exact=True)
+
+
+def test_beyond_the_trained_horizon(plain: Path) -> None:
+    with pytest.raises(UsageError, match="--horizon 4 is beyond the 3 steps") as caught:
+        ask(plain / "c", horizon=4)
+    assert "at most 3" in caught.value.hint and "--horizon 4" in caught.value.hint
+
+
+def test_newer_rows_move_the_windows(plain: Path, tmp_path: Path) -> None:
+    shutil.copytree(plain, tmp_path / "p")
+    data = frame_of(530)
+    table = Table.open(tmp_path / "p" / "t")
+    append(table, data[500:])
+    moved = ask(tmp_path / "p" / "c", table=tmp_path / "p" / "t")
+    assert moved.frame["cutoff"][0] == data["t"][529] and moved.history["ds"].max() == data["t"][529]
+    still = ask(tmp_path / "p" / "c")
+    assert still.frame["cutoff"][0] == data["t"][499]
+    assert_frame_equal(still.frame, ask(plain / "c").frame, check_exact=True)
+
+
+def test_a_level_that_was_not_trained_takes_the_nearest_calibration(plain: Path) -> None:
+    trained, other = ask(plain / "c").frame, ask(plain / "c", level=["50", "80", "94", "99.5"]).frame
+    assert [name for name in other.columns if "lo" in name and "raw" not in name] == [
+        f"linear-lo-{level}" for level in ("50", "80", "94", "99.5")
+    ]
+    assert_frame_equal(
+        other.select("linear-lo-80", "linear-raw-hi-80"), trained.select("linear-lo-80", "linear-raw-hi-80")
+    )
+
+    def factor(frame: pl.DataFrame, level: str) -> np.ndarray[Any, Any]:
+        return (
+            (frame[f"linear-hi-{level}"] - frame["linear"]) / (frame[f"linear-raw-hi-{level}"] - frame["linear"])
+        ).to_numpy()
+
+    assert_allclose(factor(other, "94"), factor(trained, "95"))
+    assert_allclose(factor(other, "99.5"), factor(trained, "95"))
+    assert_allclose(factor(other, "50"), factor(trained, "80"))
+
+
+@pytest.mark.parametrize("levels", [(0.0,), (100.0,), (80.0, float("nan")), ()])
+def test_levels_that_are_none(plain: Path, levels: tuple[float, ...]) -> None:
+    with pytest.raises(UsageError, match="percent"):
+        load(plain / "c").forecast(levels=levels)
+
+
+def test_the_python_api_may_be_asked_again(plain: Path) -> None:
+    forecaster = load(plain / "c")
+    assert_frame_equal(forecaster.forecast().frame, forecaster.forecast().frame, check_exact=True)
+    assert forecaster.forecast(levels=[95.0, 80.0, 95.0]).levels == (80.0, 95.0)
+
+
+# known inputs
+
+
+def future_of(known: Path, steps: int = 3) -> pl.DataFrame:
+    return frame_of(520, zone="Europe/Berlin")[500 : 500 + steps].select("t", "k")
+
+
+def test_known_inputs_need_a_future(known: Path) -> None:
+    with pytest.raises(UsageError, match="the future of k is needed") as caught:
+        ask(known / "c")
+    assert "--future" in caught.value.hint
+
+
+@pytest.mark.parametrize("form", ["offsets", "naive", "utc", "parquet", "naive parquet", "jsonl", "longer"])
+def test_a_future_in_any_form_is_the_same(known: Path, tmp_path: Path, form: str) -> None:
+    data, path = future_of(known, 12 if form == "longer" else 3), tmp_path / "future.csv"
+    wall = data.with_columns(pl.col("t").dt.replace_time_zone(None))
+    if form in ("offsets", "longer"):
+        data.with_columns(pl.col("t").dt.to_string("%Y-%m-%dT%H:%M:%S%:z")).write_csv(path)
+    elif form == "naive":
+        wall.with_columns(pl.col("t").dt.to_string("%Y-%m-%d %H:%M")).write_csv(path)
+    elif form == "utc":
+        utc = pl.col("t").dt.convert_time_zone("UTC").dt.to_string("%Y-%m-%dT%H:%M:%SZ")
+        data.with_columns(utc).write_csv(path)
+    elif form == "jsonl":
+        path = tmp_path / "future.jsonl"
+        data.with_columns(pl.col("t").dt.to_string("%Y-%m-%dT%H:%M:%S%:z")).write_ndjson(path)
+    else:
+        path = tmp_path / "future.parquet"
+        (wall if form == "naive parquet" else data).write_parquet(path)
+    found = ask(known / "c", future=path).frame
+    expected = load(known / "c").forecast(future=future_of(known).to_arrow()).frame
+    assert_frame_equal(found, expected, check_exact=True)
+    assert found.schema["ds"] == pl.Datetime("us", "Europe/Berlin")
+    other = load(known / "c").forecast(future=future_of(known).with_columns(k=1 - pl.col("k")).to_arrow()).frame
+    assert (other["linear"] != found["linear"]).all()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("t,k\n2023-12-05T20:00Z,1\n", "lacks 'k' 2 steps ahead"),
+        ("t,k\n2023-12-05T20:00Z,1\n2023-12-05T21:00Z,\n2023-12-05T22:00Z,1\n", "lacks 'k' 2 steps ahead"),
+        ("t,j\n2023-12-05T20:00Z,1\n", "lacks the column 'k'"),
+        ("k\n1\n", "lacks the column 't'"),
+        ("t,k\n2023-12-05T20:00Z,1\nsoon,1\n", "line 3: 'soon' is not a time"),
+        ("t,k\n2023-12-05T20:00Z,1\n,1\n", "line 3: None is not a time"),
+        ("t,k\n1701806400,1\n", "not times"),
+        ("t,k\n2023-12-05T20:00Z,one\n", "not numbers"),
+        ("", "cannot be read"),
+    ],
+)
+def test_a_future_that_will_not_do(known: Path, tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "future.csv").write_text(content)
+    with pytest.raises(DataError, match=message):
+        ask(known / "c", future=tmp_path / "future.csv")
+
+
+def test_a_future_that_is_no_file(known: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        ask(known / "c", future=tmp_path / "none.csv")
+    (tmp_path / "future.xlsx").write_text("")
+    with pytest.raises(UsageError, match=r"\.csv, \.parquet and \.jsonl"):
+        ask(known / "c", future=tmp_path / "future.xlsx")
+    (tmp_path / "future.parquet").write_text("no")
+    with pytest.raises(DataError, match="cannot be read"):
+        ask(known / "c", future=tmp_path / "future.parquet")
+
+
+def test_a_fixed_offset_of_half_an_hour(tmp_path: Path) -> None:
+    """Local times of --score-from and --future are read in the table's own offset."""
+    data = frame_of(503)
+    table = make_table(tmp_path / "t", data[:500], zone="+05:30")
+    local = (data["t"].dt.replace_time_zone(None) + timedelta(hours=5, minutes=30)).dt.to_string("%Y-%m-%d %H:%M")
+    run(table, tmp_path / "c", known="k", calendar=True, score_from=local[300], predictions=tmp_path / "p.parquet")
+    assert pl.read_parquet(tmp_path / "p.parquet")["cutoff"].min() == data["t"][300]
+    data[500:].select(t=local[500:], k="k").write_csv(tmp_path / "future.csv")
+    found = ask(tmp_path / "c", future=tmp_path / "future.csv").frame
+    assert found["ds"].to_list() == data["t"][500:].to_list()
+
+
+# several series and targets
+
+
+def test_several_series(tmp_path: Path) -> None:
+    data = frame_of(300, ("007", "b"))
+    table = make_table(tmp_path / "t", data[:599])  # b lacks the last hour
+    run(table, tmp_path / "c", known="k")
+    last = {name: data.filter(pl.col("unique_id") == name)["t"] for name in ("007", "b")}
+    rows = [
+        {"unique_id": name, "t": (last[name][299 - (name == "b")] + timedelta(hours=h)).isoformat(), "k": 1}
+        for name in ("b", "007")
+        for h in (1, 2, 3)
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "future.csv")
+    found = ask(tmp_path / "c", future=tmp_path / "future.csv").frame
+    assert found["unique_id"].to_list() == ["007"] * 3 + ["b"] * 3
+    assert found.group_by("unique_id").agg(pl.col("cutoff").first()).sort("unique_id")["cutoff"].to_list() == [
+        last["007"][299],
+        last["b"][298],
+    ]
+    pl.DataFrame(rows[:3]).write_csv(tmp_path / "future.csv")  # only b
+    assert ask(tmp_path / "c", future=tmp_path / "future.csv").frame["unique_id"].to_list() == ["b"] * 3
+    rows[0]["unique_id"] = "c"
+    pl.DataFrame(rows).write_csv(tmp_path / "future.csv")
+    with pytest.raises(DataError, match="never seen"):
+        ask(tmp_path / "c", future=tmp_path / "future.csv")
+
+
+def test_several_targets(tmp_path: Path) -> None:
+    run(make_table(tmp_path / "t", frame_of(400)), tmp_path / "c", target="y,x")
+    found = ask(tmp_path / "c", horizon=2)
+    assert found.frame["target"].to_list() == ["y", "y", "x", "x"]
+    assert found.frame.columns[:5] == ["unique_id", "ds", "cutoff", "target", "linear"]
+    assert set(found.history["target"].unique()) == {"x", "y"}
+    assert found.history.filter(pl.col("target") == "x")["y"][-1] == frame_of(400)["x"][399]
+
+
+def test_a_gap_at_the_end(tmp_path: Path) -> None:
+    data = frame_of(400).with_columns(y=pl.when(pl.int_range(pl.len()) == 398).then(None).otherwise("y"))
+    table = make_table(tmp_path / "t", data)
+    run(table, tmp_path / "c")
+    with pytest.raises(DataError, match="no series has a whole window"):
+        ask(tmp_path / "c")
+    run(table, tmp_path / "d", gaps="mask")
+    assert ask(tmp_path / "d").frame.height == 3
+
+
+def test_without_a_clock(tmp_path: Path) -> None:
+    """Rows are steps, and a forecast with the table sees each of them once."""
+    data = frame_of(500).drop("t")
+    table = make_table(tmp_path / "t", data[:460], cuts=[100, 300])
+    run(table, tmp_path / "c", lags=6)
+    alone, moved = ask(tmp_path / "c"), ask(tmp_path / "c", table=tmp_path / "t")
+    assert alone.frame["ds"].to_list() == [460, 461, 462]
+    assert_frame_equal(alone.frame, moved.frame, check_exact=True)
+    append(table, data[460:])
+    assert ask(tmp_path / "c", table=tmp_path / "t").frame["ds"].to_list() == [500, 501, 502]
+
+
+def test_regression_forecasts_the_rows_of_the_future(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    u = random.uniform(-1, 1, 400)
+    table = make_table(tmp_path / "t", pl.DataFrame({"u": u, "y": 3 * u + 7}))
+    run(table, tmp_path / "c", lags=0, horizon=1, season=1, inputs="u", online=False, warmup=None)
+    pl.DataFrame({"u": [0.0, 0.5, -0.5, 1.0]}).write_csv(tmp_path / "future.csv")
+    found = ask(tmp_path / "c", future=tmp_path / "future.csv").frame
+    assert_allclose(found["linear"].to_numpy(), [7.0, 8.5, 5.5, 10.0], atol=0.05)
+    with pytest.raises(UsageError, match="the future of u is needed"):
+        ask(tmp_path / "c")
+
+
+# files
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "json"])
+def test_written_as_the_suffix_says(plain: Path, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "out" / f"forecast.{suffix}"
+    expected = ask(plain / "c", output=path).frame
+    read: dict[str, Any] = {"parquet": pl.read_parquet, "csv": pl.read_csv, "json": pl.read_json}
+    found = read[suffix](path)
+    assert found.columns == expected.columns
+    assert_frame_equal(found.drop("ds", "cutoff"), expected.drop("ds", "cutoff"), rel_tol=1e-12)
+    stamps = [str(value) for value in found["ds"]]
+    assert [datetime.fromisoformat(stamp) for stamp in stamps] == expected["ds"].to_list()
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_where_it_cannot_be_written(plain: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"\.parquet, \.csv or \.json"):
+        ask(plain / "c", output=tmp_path / "forecast.txt")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ServiceError, match="cannot be written"):
+        ask(plain / "c", output=tmp_path / "file" / "forecast.csv")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_is_not_there(plain: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        ask(tmp_path / "none")
+    with pytest.raises(TableError, match="is not a table"):
+        ask(plain / "c", table=tmp_path / "none")
+    make_table(tmp_path / "other", frame_of(500))
+    with pytest.raises(TableError, match="is not the one"):
+        ask(plain / "c", table=tmp_path / "other")
