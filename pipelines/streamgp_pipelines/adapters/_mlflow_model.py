@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import re
 import warnings
-from contextlib import redirect_stderr
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,8 @@ def log_model(client: MlflowClient, uri: str, run_id: str, checkpoint: Path, nam
     """Log the checkpoint with the run, register it under a name, and give the new version the alias.
 
     Args:
-        client: of the store.
-        uri: of the store, which is also the registry.
+        client: of the store, which is also the registry.
+        uri: of the store.
         run_id: of the run.
         checkpoint: one checkpoint.
         name: in the registry; signs that MLflow does not allow there become `-`.
@@ -33,11 +33,8 @@ def log_model(client: MlflowClient, uri: str, run_id: str, checkpoint: Path, nam
     import mlflow
 
     registered = re.sub(r"[/:\s]", "-", name)
-    before = mlflow.get_tracking_uri(), mlflow.get_registry_uri()
-    mlflow.set_tracking_uri(uri)
-    mlflow.set_registry_uri(uri)
-    try:
-        with mlflow.start_run(run_id=run_id), warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+    with _tracking_at(uri):
+        with mlflow.start_run(run_id=run_id, nested=True), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the missing input example: the signature is written out instead
             info = mlflow.pyfunc.log_model(
                 name="model",
@@ -45,12 +42,24 @@ def log_model(client: MlflowClient, uri: str, run_id: str, checkpoint: Path, nam
                 artifacts={"checkpoint": str(checkpoint)},
                 signature=signature(load(checkpoint)),
                 pip_requirements=[f"{package}=={version(package)}" for package in REQUIREMENTS],
-                registered_model_name=registered,
             )
+        with suppress(mlflow.MlflowException):  # it is there already; anything else is raised by the next line
+            client.create_registered_model(registered)
+        made = client.create_model_version(registered, info.model_uri, run_id, model_id=info.model_id)
+    client.set_registered_model_alias(registered, alias, made.version)
+
+
+@contextmanager
+def _tracking_at(uri: str) -> Iterator[None]:
+    """Point MLflow's global tracking URI, which logging a model needs, to a store for a while."""
+    import mlflow
+
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None  # type: ignore[no-untyped-call]
+    mlflow.set_tracking_uri(uri)
+    try:
+        yield
     finally:
-        mlflow.set_tracking_uri(before[0])
-        mlflow.set_registry_uri(before[1])
-    client.set_registered_model_alias(registered, alias, info.registered_model_version)
+        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None unsets it
 
 
 def signature(forecaster: Forecaster) -> ModelSignature:

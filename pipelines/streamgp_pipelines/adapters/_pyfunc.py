@@ -9,6 +9,7 @@ import copy
 from typing import Any
 
 import mlflow
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
@@ -23,7 +24,9 @@ class StreamgpModel(PythonModel):
         """Read the checkpoint, once."""
         self.forecaster = load(context.artifacts["checkpoint"])
 
-    def predict(self, context: PythonModelContext, model_input: Any, params: dict[str, Any] | None = None) -> Any:
+    def predict(
+        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> pd.DataFrame:
         """Forecast; the model itself does not change.
 
         Args:
@@ -47,7 +50,7 @@ class StreamgpModel(PythonModel):
         return found.frame.to_pandas()
 
 
-def split(rows: Any, spec: WindowSpec) -> tuple[pa.Table, pa.Table | None]:
+def split(rows: pd.DataFrame, spec: WindowSpec) -> tuple[pa.Table, pa.Table | None]:
     """Rows of a pandas frame that have a target, and the known future (None without one), as the windows read them."""
     names = [name for name in (spec.time, spec.series, *spec.columns) if name is not None]
     if not len(rows):

@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamgp.errors import UsageError
+from streamgp_pipelines.files import replaced
+
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SUFFIXES = (".png", ".svg", ".pdf")
 PANELS = 6  # more series than this are not drawn: the title says so
 _INK, _FORECAST, _BAND = "#30343b", "#1f5fa8", "#4c8fd6"
 _COLOURS = ("#1f5fa8", "#c8641a", "#2f8f5b", "#8a4fa3", "#b03a48", "#6b6f76")
@@ -46,7 +50,8 @@ def plot_forecast(
         `path`.
 
     Raises:
-        ValueError: matplotlib does not know the suffix.
+        UsageError: the suffix is none of SUFFIXES.
+        ServiceError: the file cannot be written.
     """
     keys = [key for key in ("unique_id", "target") if key in forecast.columns]
     panels = forecast.select(keys).unique(maintain_order=True).rows()
@@ -185,6 +190,9 @@ def _tidy(axes: Axes) -> None:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    """Write the figure, whole or not at all."""
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"{path}: a picture is written as {', '.join(SUFFIXES)}", hint="change the suffix to .png")
+    with replaced(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:])
     return path

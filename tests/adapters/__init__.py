@@ -1,0 +1,1 @@
+"""Outside libraries behind our contracts."""

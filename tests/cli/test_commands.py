@@ -1,0 +1,186 @@
+"""The commands, each run as a user runs it: what is printed, what is written, how it goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from mlflow import MlflowClient
+
+from .conftest import LINE, ROWS, World, run, write_rows
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+SUMMARY = {
+    "run_id", "rows", "rmse", "mae", "nlpd", "crps", "mase", "coverage", "raw_coverage", "width", "steps", "seconds",
+    "rows_per_second", "update_ms", "peak_mb", "checkpoint", "offset", "table_version",
+}  # fmt: skip
+
+
+def document(result: Any) -> dict[str, Any]:
+    """Standard output as the one JSON document that it must be; NaN and infinity are no JSON."""
+    assert result.exit_code == 0, result.stderr
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    found = json.loads(result.stdout, parse_constant=refuse)
+    assert isinstance(found, dict) and result.stdout.count("\n") == 1
+    return found
+
+
+def test_ingest_takes_each_row_once(world: World, tmp_path: Path) -> None:
+    source, table = tmp_path / "a.csv", tmp_path / "table"
+    write_rows(source, 0, 50)
+    first = document(run("ingest", source, "--table", table, "--every", "1h", "--json"))
+    assert first["rows"] == first["added"] == 50
+    again = document(run("ingest", source, "--table", table, "--json"))
+    assert (again["rows"], again["added"]) == (50, 0)
+    write_rows(source, 50, 10)
+    result = run("ingest", source, "--table", table)
+    assert result.exit_code == 0 and "a.csv" in result.stdout and "10" in result.stdout
+    assert document(run("describe", "--table", table, "--json"))["rows"] == 60
+
+
+def test_describe_shows_a_table_and_a_checkpoint(world: World) -> None:
+    table = document(run("describe", "--table", world.table, "--json"))
+    assert table["rows"] == ROWS and table["gaps"] == 0 and table["interval"]["declared"] == 3600
+    state = document(run("describe", "--checkpoint", world.checkpoint, "--json"))
+    assert state["model"] == "seasonal_naive" and state["parts_mb"]["ledger"] > 0
+    for words in (["--table", world.table], ["--checkpoint", world.checkpoint]):
+        page = run("describe", *words)
+        assert page.exit_code == 0 and "rows" in page.stdout
+
+
+def test_models_lists_models_and_options(world: World) -> None:
+    names = [entry["name"] for entry in document(run("models", "--json"))["models"]]
+    assert {"linear", "persistence", "seasonal_naive", "svdgp"} <= set(names)
+    for name in names:
+        for option in document(run("models", name, "--json"))["options"]:
+            assert set(option) == {"option", "type", "default", "meaning"}
+            assert option["meaning"] and option["type"], f"{name}: {option['option']} does not say what it is"
+    page = run("models", "svdgp")
+    assert page.exit_code == 0 and "basis" in page.stdout and "1,024" in page.stdout
+
+
+def test_a_dry_run_writes_nothing(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["train", *LINE, "--table", world.table, "--dry-run"]
+    planned = document(run(*words, "--json"))
+    assert planned["columns_forecast"] == 3 and planned["rows"] == ROWS and planned["device"] in ("cpu", "cuda")
+    page = run(*words)
+    assert page.exit_code == 0 and "nothing was written" in page.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_train_prints_its_summary_again_and_tracks_one_run(world: World, tmp_path: Path) -> None:
+    line = world.line(checkpoint=tmp_path / "c", predictions=tmp_path / "p.parquet", experiment="twice")
+    first = document(run(*line, "--json"))
+    assert set(first) >= SUMMARY and first["rows"] == ROWS and len(first["steps"]) == 3
+    again = document(run(*line, "--json"))
+    changing = {"seconds", "rows_per_second", "update_ms", "peak_mb", "warnings"}
+    assert {k: v for k, v in again.items() if k not in changing} == {
+        k: v for k, v in first.items() if k not in changing
+    }
+    page = run(*line)
+    assert page.exit_code == 0 and first["run_id"] in page.stdout and "coverage" in page.stdout
+    assert "train:" in page.stderr or "artifacts" in page.stderr  # progress: plain lines, not on standard output
+
+    client = MlflowClient(world.uri, world.uri)
+    runs = client.search_runs([client.get_experiment_by_name("twice").experiment_id])
+    assert [found.info.run_id for found in runs] == [first["run_id"]]
+    assert runs[0].info.status == "FINISHED" and runs[0].data.params["horizon"] == "3"
+    steps = [point.step for point in client.get_metric_history(first["run_id"], "final_rmse")]
+    assert steps == [ROWS]
+    pictures = {entry.path for entry in client.list_artifacts(first["run_id"], "plots")}
+    assert "plots/error_by_step.png" in pictures
+
+    scored = pl.read_parquet(tmp_path / "p.parquet")
+    error = (scored["y"] - scored["seasonal_naive"]).pow(2).mean()
+    assert math.isclose(math.sqrt(float(error)), first["rmse"], rel_tol=1e-9)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "json"])
+def test_forecast_writes_its_file_and_picture(world: World, tmp_path: Path, suffix: str) -> None:
+    output, picture = tmp_path / f"f.{suffix}", tmp_path / "f.png"
+    words = ["forecast", "--checkpoint", world.checkpoint, "--table", world.table, "--horizon", 2, "--level", "50,90"]
+    page = run(*words, "--output", output, "--plot", picture)
+    assert page.exit_code == 0 and "lo-50" in page.stdout and str(output) in page.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    read = {"parquet": pl.read_parquet, "csv": pl.read_csv, "json": pl.read_json}[suffix]
+    frame = read(output)
+    assert frame.height == 2 and "seasonal_naive-hi-90" in frame.columns and "seasonal_naive-raw-lo-50" in frame.columns
+    found = document(run(*words, "--json"))
+    assert [row["seasonal_naive"] for row in found["forecast"]] == frame["seasonal_naive"].to_list()
+
+
+def test_forecast_takes_the_known_future(world: World, tmp_path: Path) -> None:
+    future = tmp_path / "future.csv"
+    write_rows(future, ROWS, 3)
+    found = document(run("forecast", "--checkpoint", world.known, "--future", future, "--json"))
+    assert [row["ds"] for row in found["forecast"]] == [
+        "2020-02-07T12:00:00",
+        "2020-02-07T13:00:00",
+        "2020-02-07T14:00:00",
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_with_130_and_goes_on(
+    world: World, tmp_path: Path, environment: dict[str, str], number: int
+) -> None:
+    words = [str(word) for word in world.line(checkpoint=tmp_path / "c", experiment=f"stopped-{number}")]
+    code = "from streamgp_cli.app import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words, "--follow", "--json"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while not list((tmp_path / "c").glob("0*")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == "" and json.loads(err.splitlines()[-1])["error"] == "Interrupted"
+    identity = json.loads((tmp_path / "c" / "run.json").read_text())
+    client = MlflowClient(world.uri, world.uri)
+    assert client.get_run(identity["run_id"]).info.status == "KILLED"
+
+    gone_on = document(run(*words, "--json"))
+    straight = document(run("describe", "--checkpoint", world.checkpoint, "--json"))
+    assert gone_on["rows"] == ROWS and gone_on["run_id"] == identity["run_id"]
+    assert straight["rows"] == ROWS // 64 * 64
+    assert client.get_run(identity["run_id"]).info.status == "FINISHED"
+
+
+def test_on_a_terminal_progress_is_a_bar(tmp_path: Path, environment: dict[str, str]) -> None:
+    import pty
+
+    source = tmp_path / "a.csv"
+    write_rows(source, 0, 50)
+    code = "from streamgp_cli.app import main; main()"
+    words = ["ingest", str(source), "--table", str(tmp_path / "table")]
+    master, slave = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", code, *words], env=environment, stdout=slave, stderr=slave)
+    os.close(slave)
+    shown = b""
+    try:
+        while part := os.read(master, 4096):
+            shown += part
+    except OSError:  # the other side has ended
+        pass
+    os.close(master)
+    assert process.wait(60) == 0
+    assert b"ingest: " not in shown and b"taken" in shown and b"\x1b[" in shown
