@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -130,7 +130,7 @@ def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Tab
         fields = []
         for name in order:
             kind = clock.type if clock is not None and name == meta.time else natural[name].type
-            fields.append(pa.field(name, kind, metadata=_unit(name, natural[name])))
+            fields.append(pa.field(name, kind, metadata=_metadata(source.units.get(name))))
         schema = pa.schema(fields)
     else:
         schema = pa.schema([field for field in table.schema if field.name != SEQ])
@@ -151,9 +151,5 @@ def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Tab
     return schema
 
 
-def _unit(name: str, field: pa.Field[Any]) -> dict[str, str]:
-    """The unit in the field's metadata, or in brackets in its name: "Load [MWh]" is in MWh."""
-    own = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
-    found = re.search(r"\[([^\[\]]+)\]\s*$", name)
-    unit = own.get("unit") or own.get("units") or (found[1] if found else None)
+def _metadata(unit: str | None) -> dict[str, str]:
     return {"unit": unit} if unit else {}

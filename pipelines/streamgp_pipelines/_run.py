@@ -24,6 +24,7 @@ from streamgp.streaming.quarantine import Quarantine
 from streamgp.streaming.sources._bytes import Position, name_of
 from streamgp.streaming.sources._cells import LINE
 from streamgp.streaming.sources._files import FileSource, open_source
+from streamgp.streaming.sources._records import Stopped
 from streamgp.streaming.table import Table
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines._chunk import Prepared, Sieve, Sorted, in_time_order
@@ -50,6 +51,7 @@ class Run:
         self._looked: dict[str, tuple[int, int]] = {}
         self._clocks: dict[str, tuple[TimeReader | None, int]] = {}
         self._table: Table | None = None
+        self._stopped: dict[str, Stopped | None] = {}
         self._anonymous = f"stdin-{uuid4()}"
         if Table.exists(config.table):
             self._adopt(Table.open(config.table))
@@ -118,6 +120,7 @@ class Run:
         known = told.name in self._clocks  # only a run before this one can have left a batch half done
         self._seen = set() if known else self._quarantine.lines(told.name, start.lines)
         sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, told.name)
+        source.stopped = self._stopped.get(told.name)
         reader, lines = self._clocks.get(told.name, (None, -1))
         if reader is None or lines != start.lines or reader.clock != chosen.clock:
             reader = _wound_up(source, chosen, start)
@@ -130,6 +133,7 @@ class Run:
             start = part.after
         self._settle(sieve, told)
         self._clocks[told.name] = (reader, start.lines)
+        self._stopped[told.name] = source.stopped
         return self._tail(table, source, told)
 
     def _create(self, chosen: Plan) -> Table:

@@ -9,6 +9,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -83,16 +84,21 @@ def open_bytes(uri: str) -> tuple[BinaryIO, bool]:
         DataError: there is no such file, or it may not be read.
     """
     try:
-        raw = cast(BinaryIO, sys.stdin.buffer if uri == "-" else open(uri, "rb"))  # noqa: SIM115  the caller closes
-        buffered = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, raw))
+        buffered = _buffered(sys.stdin.buffer) if uri == "-" else open(uri, "rb")  # noqa: SIM115  the caller closes
         magic = buffered.peek(4)[:4]
     except OSError as error:
         raise DataError(f"{uri}: {error.strerror}", hint="name an existing file that may be read") from None
     if magic.startswith(GZIP):
-        return cast(BinaryIO, _Decompressed(buffered, lambda: zlib.decompressobj(wbits=31))), True
+        return cast(BinaryIO, _Decompressed(buffered, lambda: zlib.decompressobj(wbits=31), uri != "-")), True
     if magic == ZSTD:
-        return cast(BinaryIO, _Decompressed(buffered, zstandard.ZstdDecompressor().decompressobj)), True
+        return cast(BinaryIO, _Decompressed(buffered, zstandard.ZstdDecompressor().decompressobj, uri != "-")), True
     return cast(BinaryIO, buffered), False
+
+
+@lru_cache(maxsize=1)
+def _buffered(stream: BinaryIO) -> io.BufferedReader:
+    """Standard input as something that can be peeked into; the same object every time, which holds what it peeked."""
+    return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, stream))
 
 
 def read_some(stream: BinaryIO, size: int, uri: str) -> bytes:
@@ -135,8 +141,9 @@ def _is_pipe(stream: io.BufferedReader) -> bool:
 class _Decompressed(io.RawIOBase):
     """The members of a .gz or the frames of a .zst, one behind the other; a cut one raises EOFError at its end."""
 
-    def __init__(self, raw: BinaryIO, fresh: Callable[[], Any]) -> None:
+    def __init__(self, raw: BinaryIO, fresh: Callable[[], Any], owned: bool) -> None:
         self._raw = raw
+        self._owned = owned
         self._fresh = fresh
         self._member = fresh()
         self._begun = False
@@ -158,5 +165,6 @@ class _Decompressed(io.RawIOBase):
                 return bytes(out)
 
     def close(self) -> None:
-        self._raw.close()
+        if self._owned:
+            self._raw.close()
         super().close()

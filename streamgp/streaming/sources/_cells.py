@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,21 @@ def with_bookkeeping(kinds: Mapping[str, pa.DataType]) -> pa.Schema:
     """The columns that a file source gives out."""
     told: dict[str, pa.DataType] = {LINE: pa.int64(), FAULT: pa.string(), TEXT: pa.string()}
     return pa.schema([pa.field(name, kind) for name, kind in {**kinds, **told}.items()])
+
+
+def unit_in(name: str) -> str | None:
+    """The unit that a column's name ends with, in brackets.
+
+    Example:
+        >>> unit_in("Load (net) [MWh]"), unit_in("load_mwh")
+        ('MWh', None)
+    """
+    found = re.search(r"\[([^\[\]]+)\]\s*$", name)
+    return found[1].strip() if found else None
+
+
+def units_in(names: Sequence[str]) -> dict[str, str]:
+    return {name: unit for name in names if (unit := unit_in(name)) is not None}
 
 
 def polars_type(kind: pa.DataType) -> pl.DataType:

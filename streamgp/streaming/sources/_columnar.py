@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,25 +16,33 @@ from numpy.typing import NDArray
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError
 from streamgp.streaming.sources._bytes import Digest, Position, open_bytes, read_some
-from streamgp.streaming.sources._cells import fault, with_bookkeeping
+from streamgp.streaming.sources._cells import fault, units_in, with_bookkeeping
+from streamgp.streaming.sources._records import Stopped
 
 _PIECE = 1 << 24
 ROWS = 1 << 17
 
 
-def whole_file(uri: str) -> tuple[IO[bytes], Position]:
+def whole_file(uri: str) -> tuple[pa.NativeFile, Position]:
     """The file, seekable (a compressed one or a pipe through a temporary file), and the position behind it."""
     stream, compressed = open_bytes(uri)
     running, size = Digest(), 0
-    spool: Any = tempfile.TemporaryFile() if compressed or uri == "-" else None  # noqa: SIM115  read later
-    while piece := read_some(stream, _PIECE, uri):
-        running.update(piece)
-        size += len(piece)
+    spool: Any = tempfile.NamedTemporaryFile(delete=False) if compressed or uri == "-" else None  # noqa: SIM115
+    try:
+        while piece := read_some(stream, _PIECE, uri):
+            running.update(piece)
+            size += len(piece)
+            if spool is not None:
+                spool.write(piece)
         if spool is not None:
-            spool.write(piece)
-    file = spool if spool is not None else stream
-    file.seek(0)
-    return file, Position(size, 0, running.value())
+            spool.close()
+        return pa.OSFile(uri if spool is None else spool.name), Position(size, 0, running.value())
+    finally:
+        if uri != "-":
+            stream.close()
+        if spool is not None:
+            spool.close()
+            os.unlink(spool.name)  # the open file lives on until it is closed
 
 
 def storable(kind: pa.DataType, column: str, uri: str) -> pa.DataType:
@@ -82,6 +91,7 @@ class Columnar(ABC):
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.waiting: int | None = None
+        self.stopped: Stopped | None = None
         self._file, self._end = whole_file(uri)
         try:
             self.natural = self.open(self._file)
@@ -94,9 +104,10 @@ class Columnar(ABC):
             raise DataError(f"{uri}: two columns are called {', '.join(twice)}", hint="rename one of them")
         self._kinds = {field.name: storable(field.type, field.name, uri) for field in self.natural}
         self.schema = with_bookkeeping(self._kinds)
+        self.units = {**units_in(self.names), **_own_units(self.natural)}
 
     @abstractmethod
-    def open(self, file: IO[bytes]) -> pa.Schema:
+    def open(self, file: pa.NativeFile) -> pa.Schema:
         """Open the file and say what it holds."""
 
     @abstractmethod
@@ -149,6 +160,16 @@ class Columnar(ABC):
             f"{self.uri}: not a whole {type(self).__name__} file: {str(error).splitlines()[0]}",
             hint="write the file again; the rows before the damage are in the table",
         )
+
+
+def _own_units(schema: pa.Schema) -> dict[str, str]:
+    """Units in the fields' metadata; whole numbers that were nanoseconds say so."""
+    found = {field.name: "ns" for field in schema if pa.types.is_timestamp(field.type) and field.type.unit == "ns"}
+    for field in schema:
+        own = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+        if unit := own.get("unit") or own.get("units"):
+            found[field.name] = unit
+    return found
 
 
 def retype(column: pa.Array[Any], kind: pa.DataType) -> tuple[pa.Array[Any], NDArray[np.bool_] | None]:

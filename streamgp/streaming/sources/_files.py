@@ -14,6 +14,7 @@ from streamgp import registry
 from streamgp.base import Source
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.sources._bytes import COMPRESSED, GZIP, ZSTD, open_bytes
+from streamgp.streaming.sources._records import Stopped
 
 KIND = "streaming.sources"
 
@@ -22,13 +23,17 @@ class FileSource(Source, Protocol):
     """A Source over one file, which can be told the types to read its columns as.
 
     Attributes:
-        names: the columns. sample: the first rows. waiting: a digest of a last line without newline, after a read.
+        names: the columns. units: of some of them. sample: the first rows. waiting: a digest of a last line
+            without newline, after a read.
+        stopped: where it stopped reading; another source over the same file may be given it, to go on from there.
     """
 
     uri: str
     names: list[str]
+    units: dict[str, str]
     sample: pa.Table
     waiting: int | None
+    stopped: Stopped | None
 
     def expect(self, schema: pa.Schema) -> None: ...
 

@@ -21,8 +21,15 @@ from streamgp.streaming.sources._bytes import Digest, Position, digest, read_som
 
 Ints = NDArray[np.int64]
 
-_STOPPED: dict[str, tuple[Position, Digest, bytes, int]] = {}
-"""Where this process stopped in each file: position, running hash, last byte, inode."""
+
+class Stopped(NamedTuple):
+    """Where a reader stopped in a file, so that a later one of the same run need not hash it all again."""
+
+    position: Position
+    digest: Digest
+    last: bytes
+    inode: int
+
 
 RECORD_LIMIT = 1 << 20
 """A quoted cell longer than this, in bytes, is taken for a stray quote: its first line is a record of its own."""
@@ -53,6 +60,7 @@ class Records:
     def __init__(self, stream: BinaryIO, uri: str, quote: bool, separator: str, utf16: str | None = None) -> None:
         self._stream = stream
         self._uri = uri
+        self._named = "standard input" if uri == "-" else uri
         self._quote = quote
         self._separator = separator.encode()
         self._decoder = codecs.getincrementaldecoder(utf16)() if utf16 else None
@@ -61,30 +69,31 @@ class Records:
         self._pending = self._last = b""
         self._ended = self._paused = False
         self.tail: int | None = None
+        self.stopped: Stopped | None = None
 
     @property
     def position(self) -> Position:
         return Position(self._bytes, self._lines, self._digest.value())
 
-    def skip(self, to: Position) -> None:
-        """Read and hash up to `to`.
+    def skip(self, to: Position, known: Stopped | None = None) -> None:
+        """Read and hash up to `to`, or go there at once where a reader of the same run has stopped.
 
         Raises:
             DataError: these bytes are not the ones that were consumed before.
         """
-        self._leap(to)
+        self._leap(to, known)
         while self._bytes < to.bytes and (self._pending or self._more(min(BLOCK, to.bytes - self._bytes))):
             piece = self._pending[: to.bytes - self._bytes]
             self._pending = self._pending[len(piece) :]
             self._take(piece)
         if to.bytes and (self._bytes < to.bytes or self._digest.value() != to.hash):
             raise DataError(
-                f"{self._uri}: its first {to.bytes} bytes are not those ingested before: the file was changed",
+                f"{self._named}: its first {to.bytes} bytes are not those ingested before: the file was changed",
                 hint="if these are new rows, ingest it under another name: --as NAME",
             )
         if self._last not in b"\n" and self.first(2)[:1] not in (b"", b"\n") and self.first(2) != b"\r\n":
             raise DataError(
-                f"{self._uri}, line {self._lines + 1}: the last line, taken without its newline, has grown since",
+                f"{self._named}, line {self._lines + 1}: the last line, taken without its newline, has grown since",
                 hint="ingest it under another name: --as NAME (its known rows will be found to be duplicates)",
             )
 
@@ -106,7 +115,7 @@ class Records:
             self._take(piece)
             yield Block(piece, line, self.position)
         if (inode := self._inode()) >= 0:
-            _STOPPED[self._uri] = (self.position, self._digest.copy(), self._last, inode)
+            self.stopped = Stopped(self.position, self._digest.copy(), self._last, inode)
 
     def first(self, size: int) -> bytes:
         """The first bytes, without consuming them; fewer when a pipe pauses behind its second line."""
@@ -115,16 +124,19 @@ class Records:
                 break
         return self._pending[:size]
 
-    def _leap(self, to: Position) -> None:
-        """Go on where this very process stopped reading the same file, without hashing it all again."""
-        known = _STOPPED.get(self._uri)
-        if known is None or known[0] != to or self._bytes or known[3] != self._inode():
+    def close(self) -> None:
+        """Close the file; standard input is not ours to close."""
+        if self._uri != "-":
+            self._stream.close()
+
+    def _leap(self, to: Position, known: Stopped | None) -> None:
+        if known is None or known.position != to or self._bytes or known.inode != self._inode():
             return
         if self._stream.seek(0, io.SEEK_END) < to.bytes:
             self._stream.seek(len(self._pending))
             return
         self._stream.seek(to.bytes)
-        self._pending, self._digest, self._last = b"", known[1].copy(), known[2]
+        self._pending, self._digest, self._last = b"", known.digest.copy(), known.last
         self._bytes, self._lines = to.bytes, to.lines
 
     def _inode(self) -> int:
@@ -148,7 +160,7 @@ class Records:
             try:
                 data = self._decoder.decode(data, self._ended).encode()
             except UnicodeDecodeError as error:
-                raise DataError(f"{self._uri}: not UTF-16: {error.reason}", hint="name it with --encoding") from None
+                raise DataError(f"{self._named}: not UTF-16: {error.reason}", hint="name it with --encoding") from None
         self._pending = self._pending + data if self._pending else data
         return not self._ended
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO, Any
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
@@ -33,11 +32,10 @@ def build(config: Config, uri: str) -> Arrow:
 class Arrow(Columnar):
     """A Source over one Arrow IPC file or stream."""
 
-    def open(self, file: IO[bytes]) -> pa.Schema:
+    def open(self, file: pa.NativeFile) -> pa.Schema:
         self._is_file = file.read(len(_FILE)) == _FILE
         file.seek(0)
-        handle: Any = file
-        self._seekable = pa.PythonFile(handle)
+        self._seekable = file
         open_it = pa.ipc.open_file if self._is_file else pa.ipc.open_stream
         return open_it(self._seekable).schema
 

@@ -25,7 +25,7 @@ from streamgp.streaming.sources._bytes import Position, open_bytes
 from streamgp.streaming.sources._careful import split_cells, split_records
 from streamgp.streaming.sources._cells import NULLS
 from streamgp.streaming.sources._dialect import SAMPLE, Dialect, decimal_of, encoding_of, separator_of
-from streamgp.streaming.sources._records import Block, Records, count, record_ends
+from streamgp.streaming.sources._records import Block, Records, Stopped, count, record_ends
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 _NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
@@ -71,13 +71,16 @@ class Csv:
         self._config = config
         self._nulls = (*NULLS, *config.null)
         self.waiting: int | None = None
+        self.stopped: Stopped | None = None
         self._records: Records | None = None
         stream, self.compressed = open_bytes(uri)
         head = Records(stream, uri, quote=True, separator=",")  # raw bytes, whatever the encoding
-        raw = head.first(SAMPLE)
-        if uri != "-":
-            stream.close()
+        try:
+            raw = head.first(SAMPLE)
+        finally:
+            head.close()
         self.dialect, self.names, cells = _look(raw, config, uri, self.compressed)
+        self.units = _cells.units_in(self.names)
         self.sample = pa.table({name: [row[i] for row in cells] for i, name in enumerate(self.names)})
         kinds = [_kind([row[i] for row in cells], self.dialect.decimal, self._nulls) for i in range(len(self.names))]
         self.expect(pa.schema([pa.field(name, kind) for name, kind in zip(self.names, kinds, strict=True)]))
@@ -96,10 +99,13 @@ class Csv:
             DataError: what was consumed before has changed, or the stream is damaged.
         """
         records = self._open()
-        records.skip(Position.of(after))
-        for block in records.blocks(self._config.final or self.compressed or self.uri == "-"):
-            yield Chunk(self._parse(block), block.after.offset())
-        self.waiting = records.tail
+        try:
+            records.skip(Position.of(after), self.stopped)
+            for block in records.blocks(self._config.final or self.compressed or self.uri == "-"):
+                yield Chunk(self._parse(block), block.after.offset())
+            self.waiting, self.stopped = records.tail, records.stopped
+        finally:
+            records.close()
 
     def _open(self) -> Records:
         if self.uri == "-":

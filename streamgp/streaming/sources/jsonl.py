@@ -23,7 +23,7 @@ from streamgp.streaming.sources._bytes import Position, open_bytes
 from streamgp.streaming.sources._cells import NULLS, fault
 from streamgp.streaming.sources._columnar import retype
 from streamgp.streaming.sources._dialect import SAMPLE
-from streamgp.streaming.sources._records import Block, Records, count
+from streamgp.streaming.sources._records import Block, Records, Stopped, count
 
 SUFFIXES = (".jsonl", ".ndjson")
 
@@ -65,13 +65,16 @@ class Jsonl:
         self._config = config
         self._nulls = (*NULLS, *config.null)
         self.waiting: int | None = None
+        self.stopped: Stopped | None = None
         stream, self.compressed = open_bytes(uri)
         self._records = Records(stream, uri, quote=False, separator=",")
-        raw = self._records.first(SAMPLE)
-        if uri != "-":
-            stream.close()
+        try:
+            raw = self._records.first(SAMPLE)
+        finally:
+            self._records.close()
         objects = _first_objects(raw, uri)
         self.names = list(dict.fromkeys(key for one in objects for key in one))
+        self.units = _cells.units_in(self.names)
         columns = {name: [one.get(name) for one in objects] for name in self.names}
         kinds = {name: _kind(values, name, uri, self._nulls) for name, values in columns.items()}
         self.sample = pa.table({name: _natural(values, kinds[name]) for name, values in columns.items()})
@@ -92,11 +95,14 @@ class Jsonl:
         records = self._records
         if self.uri != "-":
             records = Records(open_bytes(self.uri)[0], self.uri, quote=False, separator=",")
-        records.skip(Position.of(after))
-        for block in records.blocks(self._config.final or self.compressed or self.uri == "-"):
-            plain = self._plain(block)
-            yield Chunk(self._careful(block) if plain is None else plain, block.after.offset())
-        self.waiting = records.tail
+        try:
+            records.skip(Position.of(after), self.stopped)
+            for block in records.blocks(self._config.final or self.compressed or self.uri == "-"):
+                plain = self._plain(block)
+                yield Chunk(self._careful(block) if plain is None else plain, block.after.offset())
+            self.waiting, self.stopped = records.tail, records.stopped
+        finally:
+            records.close()
 
     def _plain(self, block: Block) -> pa.RecordBatch | None:
         """The fast way, or None where the block needs the careful one."""

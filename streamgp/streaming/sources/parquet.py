@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,7 +32,7 @@ def build(config: Config, uri: str) -> Parquet:
 class Parquet(Columnar):
     """A Source over one Parquet file."""
 
-    def open(self, file: IO[bytes]) -> pa.Schema:
+    def open(self, file: pa.NativeFile) -> pa.Schema:
         self._reader = pq.ParquetFile(file)
         return self._reader.schema_arrow
 

@@ -1,0 +1,363 @@
+"""Ingest: what a user relies on, format by format, and what running it again does."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from streamgp.errors import DataError, SchemaError, TableError, UsageError
+from streamgp.streaming.sources import _records
+from streamgp.streaming.table import Table
+from streamgp_pipelines.ingest import IngestConfig, ingest
+from tests.pipelines.ingesting import quarantine, rows, take, write
+
+START = datetime(2024, 1, 1)
+FRAME = pl.DataFrame(
+    {
+        "ds": [START + timedelta(minutes=30 * i) for i in range(500)],
+        "y": [i / 7 for i in range(500)],
+        "note": [f'say "{i}", twice' for i in range(500)],
+    }
+)
+
+
+def text_of(frame: pl.DataFrame) -> str:
+    return frame.write_csv(datetime_format="%Y-%m-%d %H:%M:%S")
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "a.csv": lambda path: path.write_text(text_of(FRAME)),
+    "a.tsv": lambda path: FRAME.write_csv(path, separator="\t"),
+    "semicolon.csv": lambda path: FRAME.write_csv(path, separator=";", decimal_comma=True),
+    "crlf.csv": lambda path: FRAME.write_csv(path, line_terminator="\r\n"),
+    "utf16.csv": lambda path: path.write_bytes(text_of(FRAME).encode("utf-16")),
+    "bom.csv": lambda path: path.write_bytes(text_of(FRAME).encode("utf-8-sig")),
+    "a.csv.gz": lambda path: path.write_bytes(gzip.compress(text_of(FRAME).encode())),
+    "two.csv.gz": lambda path: path.write_bytes(
+        gzip.compress(text_of(FRAME[:100]).encode())
+        + gzip.compress(FRAME[100:].write_csv(include_header=False, datetime_format="%Y-%m-%d %H:%M:%S").encode())
+    ),
+    "a.csv.zst": lambda path: path.write_bytes(zstandard.compress(text_of(FRAME).encode())),
+    "a.jsonl": lambda path: FRAME.with_columns(pl.col("ds").dt.to_string()).write_ndjson(path),
+    "a.jsonl.gz": lambda path: path.write_bytes(
+        gzip.compress(FRAME.with_columns(pl.col("ds").dt.to_string()).write_ndjson().encode())
+    ),
+    "a.parquet": lambda path: FRAME.write_parquet(path, row_group_size=120),
+    "a.parquet.zst": lambda path: path.write_bytes(zstandard.compress(_parquet_bytes())),
+    "a.feather": lambda path: FRAME.write_ipc(path),
+    "a.arrows": lambda path: FRAME.write_ipc_stream(path),
+}
+
+
+def _parquet_bytes() -> bytes:
+    buffer = io.BytesIO()
+    FRAME.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_gives_the_same_rows_and_again_none(name: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path / name)
+    summary = take(tmp_path / "t", tmp_path / name)
+    assert (summary["added"], summary["quarantined"]) == (500, {})
+    assert rows(tmp_path / "t").select("ds", "y", "note").equals(FRAME)
+    assert rows(tmp_path / "t")["_seq"].to_list() == list(range(500))
+    version = Table.open(tmp_path / "t").version
+    again = take(tmp_path / "t", tmp_path / name)
+    assert (again["added"], again["duplicates"], again["table_version"]) == (0, 0, version)
+
+
+@pytest.mark.parametrize("block", [40, 97, 1000, 1 << 20])
+def test_blocks_do_not_matter(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_records, "BLOCK", block)
+    frame = FRAME[:60].with_columns(note=pl.lit('two\nlines, "quoted"'))
+    text = text_of(frame).replace("\n2024-01-01 05:00:00", "\nlost\n2024-01-01 05:00:00")
+    take(tmp_path / "t", write(tmp_path / "a.csv", text))
+    assert rows(tmp_path / "t").select("ds", "y", "note").equals(frame)
+    bad = quarantine(tmp_path / "t")
+    assert bad.select("reason", "line", "row").rows() == [("ragged", 22, "lost")]
+
+
+def test_a_file_that_grew_adds_its_new_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", text_of(FRAME[:200]))
+    assert take(tmp_path / "t", path)["added"] == 200
+    with path.open("a") as file:
+        file.write(FRAME[200:].write_csv(include_header=False, datetime_format="%Y-%m-%d %H:%M:%S"))
+    assert take(tmp_path / "t", path)["added"] == 300
+    assert rows(tmp_path / "t").select("ds", "y", "note").equals(FRAME)
+
+
+def test_a_changed_file_is_refused_and_taken_under_another_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,2\n")
+    take(tmp_path / "t", path)
+    write(path, "ds,y\n2024-01-01,9\n2024-01-02,2\n2024-01-03,3\n")
+    with pytest.raises(DataError, match="were ingested before|those ingested before") as refused:
+        take(tmp_path / "t", path)
+    assert "--as" in refused.value.hint
+    summary = take(tmp_path / "t", path, as_name="corrected")
+    assert (summary["added"], summary["duplicates"]) == (1, 2)
+    assert quarantine(tmp_path / "t").select("reason", "line").rows() == [("duplicate", 2), ("duplicate", 3)]
+
+
+def test_a_changed_parquet_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    FRAME[:10].write_parquet(path)
+    take(tmp_path / "t", path)
+    FRAME[:20].write_parquet(path)
+    with pytest.raises(DataError, match="not the file that was ingested before"):
+        take(tmp_path / "t", path)
+    assert take(tmp_path / "t", path, as_name="b")["added"] == 10
+
+
+def test_a_last_line_without_newline_waits_for_a_second_look(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,2")
+    first = take(tmp_path / "t", path)
+    assert (first["added"], first["sources"][0]["waiting"]) == (1, True)
+    assert "--final" in " ".join(first["hints"])
+    assert take(tmp_path / "t", path)["added"] == 1  # the same once more: it is whole
+    assert take(tmp_path / "t", path)["added"] == 0
+    write(path, "ds,y\n2024-01-01,1\n2024-01-02,2\n2024-01-03,3\n")
+    assert take(tmp_path / "t", path)["added"] == 1
+    assert rows(tmp_path / "t")["y"].to_list() == [1, 2, 3]
+
+
+def test_a_line_that_grows_between_looks_waits_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,2")
+    take(tmp_path / "t", path)
+    write(path, "ds,y\n2024-01-01,1\n2024-01-02,25")
+    assert take(tmp_path / "t", path)["added"] == 0
+    assert take(tmp_path / "t", path)["added"] == 1
+    assert rows(tmp_path / "t")["y"].to_list() == [1, 25]
+    write(path, "ds,y\n2024-01-01,1\n2024-01-02,256\n")
+    with pytest.raises(DataError, match="line 3.*has grown"):
+        take(tmp_path / "t", path)
+
+
+def test_final_takes_it_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,2")
+    assert take(tmp_path / "t", path, final=True)["added"] == 2
+    assert take(tmp_path / "t", path, final=True)["added"] == 0
+
+
+def test_nothing_but_a_waiting_line_makes_a_table_that_goes_on(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1")
+    assert take(tmp_path / "t", path)["added"] == 0
+    assert take(tmp_path / "t", path)["added"] == 1
+
+
+def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def feed(data: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    text = text_of(FRAME[:50]).encode()
+    feed(text)
+    assert take(tmp_path / "t", "-", as_name="feed")["added"] == 50
+    feed(text + b"2025-01-01,1,x")
+    assert take(tmp_path / "t", "-", as_name="feed")["added"] == 1
+    feed(text)
+    with pytest.raises(DataError, match="standard input"):
+        take(tmp_path / "t", "-", as_name="feed")
+    feed(text)
+    anonymous = take(tmp_path / "t", "-")
+    assert (anonymous["added"], anonymous["duplicates"]) == (0, 50)
+    for data in (gzip.compress(text), _parquet_bytes(), FRAME.write_ndjson().encode()):
+        feed(data)
+        assert take(tmp_path / f"t{len(data)}", "-", time="ds")["added"] > 0
+
+
+def test_directories_and_globs(tmp_path: Path) -> None:
+    for i in range(3):
+        (tmp_path / "in" / f"d{i}").mkdir(parents=True)
+        write(tmp_path / "in" / f"d{i}" / "part.csv", text_of(FRAME[i * 10 : i * 10 + 10]))
+    write(tmp_path / "in" / "README.md", "not data")
+    (tmp_path / "in" / ".hidden.csv").write_text("x")
+    assert take(tmp_path / "t", tmp_path / "in")["added"] == 30
+    summary = take(tmp_path / "u", str(tmp_path / "in" / "*" / "*.csv"), str(tmp_path / "in" / "d0" / "part.csv"))
+    assert summary["added"] == 30
+    assert [Path(one["source"]).parent.name for one in summary["sources"]] == ["d0", "d1", "d2"]
+
+
+def test_long_format_is_found_by_itself(tmp_path: Path) -> None:
+    text = "y,unique_id,ds,extra\n1,a,2024-01-01,5\n2,b,2024-01-01,6\n3,a,2024-01-02,7\n4,b,2024-01-01,8\n5,,2024-01-09,1\n"
+    summary = take(tmp_path / "t", write(tmp_path / "a.csv", text))
+    table = Table.open(tmp_path / "t")
+    assert (table.meta.time, table.meta.series) == ("ds", "unique_id")
+    assert table.schema.names == ["_seq", "ds", "unique_id", "y", "extra"]
+    assert summary["quarantined"] == {"duplicate": 1, "no series": 1}
+
+
+def test_the_only_time_is_found_and_two_are_a_question(tmp_path: Path) -> None:
+    take(tmp_path / "t", write(tmp_path / "a.csv", "when,y\n2024-01-01T00:00Z,1\n"))
+    assert Table.open(tmp_path / "t").meta.time == "when"
+    with pytest.raises(UsageError, match="day, when could each be the time"):
+        take(tmp_path / "u", write(tmp_path / "b.csv", "day,when,y\n2024-01-01,2024-01-01 00:00,1\n"))
+    with pytest.raises(UsageError, match="none of the columns is a time"):
+        take(tmp_path / "u", write(tmp_path / "c.csv", "a,b\n1,2\n"))
+
+
+def test_units_and_types_are_kept(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            pa.field("ds", pa.timestamp("us", "Europe/Berlin")),
+            pa.field("small", pa.uint8()),
+            pa.field("wide", pa.uint32()),
+            pa.field("half", pa.float32(), metadata={"unit": "V"}),
+            pa.field("flag", pa.bool_()),
+            pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
+            pa.field("mark", pa.timestamp("ns")),
+            pa.field("Load [MWh]", pa.float64()),
+        ]
+    )
+    row = {"small": 255, "wide": 2**32 - 1, "half": 1.5, "flag": True, "kind": "a", "mark": 1, "Load [MWh]": 2.0}
+    pq.write_table(
+        pa.Table.from_pylist([{"ds": datetime(2024, 1, 1, tzinfo=UTC), **row}], schema=schema), tmp_path / "a.parquet"
+    )
+    take(tmp_path / "t", tmp_path / "a.parquet")
+    table = Table.open(tmp_path / "t")
+    kinds = {field.name: str(field.type) for field in table.schema}
+    assert table.meta.zone == "Europe/Berlin"
+    assert kinds == {
+        "_seq": "int64",
+        "ds": "timestamp[us, tz=UTC]",
+        "small": "int16",
+        "wide": "int64",
+        "half": "float",
+        "flag": "bool",
+        "kind": "string",
+        "mark": "int64",
+        "Load [MWh]": "double",
+    }
+    assert table.schema.field("Load [MWh]").metadata[b"unit"] == b"MWh"
+    assert table.schema.field("half").metadata[b"unit"] == b"V"
+    assert table.schema.field("ds").metadata[b"role"] == b"time"
+
+
+def test_csv_numbers_are_float64_and_fit_the_table_they_come_to(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"ds": [START], "n": [1]}, schema={"ds": pl.Datetime("us"), "n": pl.Int8})
+    frame.write_parquet(tmp_path / "a.parquet")
+    take(tmp_path / "t", tmp_path / "a.parquet")
+    text = "ds,n\n2024-01-02,2\n2024-01-03,3.0\n2024-01-04,4.5\n2024-01-05,500\n2024-01-06,\n"
+    summary = take(tmp_path / "t", write(tmp_path / "b.csv", text))
+    assert (summary["added"], summary["quarantined"]) == (3, {"unparsable": 2})
+    assert rows(tmp_path / "t")["n"].to_list() == [1, 2, 3, None]
+    take(tmp_path / "u", tmp_path / "b.csv")
+    assert Table.open(tmp_path / "u").schema.field("n").type == pa.float64()
+
+
+def test_missing_values(tmp_path: Path) -> None:
+    text = "ds,y,note\n2024-01-01,,a\n2024-01-02,NaN,\n2024-01-03,inf,NA\n2024-01-04,-inf,d\n2024-01-05, 5 ,e\n2024-01-06,?,f\n"
+    summary = take(tmp_path / "t", write(tmp_path / "a.csv", text), null=["?"])
+    assert summary["quarantined"] == {}
+    assert rows(tmp_path / "t")["y"].to_list() == [None, None, None, None, 5.0, None]
+    assert rows(tmp_path / "t")["note"].to_list() == ["a", None, "NA", "d", "e", "f"]
+    FRAME[:3].with_columns(y=pl.Series([float("nan"), float("inf"), 1.0])).write_parquet(tmp_path / "b.parquet")
+    take(tmp_path / "u", tmp_path / "b.parquet")
+    assert rows(tmp_path / "u")["y"].to_list() == [None, None, 1.0]
+
+
+def test_the_quarantine_has_reason_source_line_and_the_row(tmp_path: Path) -> None:
+    text = (
+        'ds,y,note\n2024-01-01,1,"two\nlines"\n2024-01-02,1.2.3,x\n\n,4,no time\nsoon,5,x\n2024-01-03,6\n'
+        "2024-01-01,7,again\n2024-01-04,8,fine\n"
+    )
+    path = write(tmp_path / "a.csv", text)
+    summary = take(tmp_path / "t", path)
+    assert summary["added"] == 2
+    assert summary["quarantined"] == {"duplicate": 1, "no time": 1, "ragged": 1, "unparsable": 2}
+    bad = quarantine(tmp_path / "t")
+    assert bad.select("reason", "column", "line").rows() == [
+        ("unparsable", "y", 4),
+        ("no time", "ds", 6),
+        ("unparsable", "ds", 7),
+        ("ragged", "", 8),
+        ("duplicate", "ds", 9),
+    ]
+    assert set(bad["source"]) == {str(path)}
+    assert bad["row"].to_list()[3] == "2024-01-03,6"
+    assert json.loads(bad["row"][4])["note"] == "again"
+    assert "'1.2.3' is not a number" in bad["detail"][0]
+
+
+def test_late_rows_are_taken_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds,y\n2024-01-03,3\n2024-01-01,1\n2024-01-02,2\n2024-01-04,4\n2024-01-02,9\n")
+    summary = take(tmp_path / "t", path)
+    assert (summary["added"], summary["late"], summary["duplicates"]) == (4, 2, 1)
+    assert "--sort" in " ".join(summary["hints"])
+    summary = take(tmp_path / "u", path, sort=True)
+    assert (summary["added"], summary["late"], summary["duplicates"]) == (4, 0, 1)
+    assert rows(tmp_path / "u")["y"].to_list() == [1, 2, 3, 4]
+    assert quarantine(tmp_path / "u")["line"].to_list() == [6]
+
+
+def test_future_rows_are_taken_and_told(tmp_path: Path) -> None:
+    summary = take(tmp_path / "t", write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2999-01-01,2\n2024-01-02,3\n"))
+    assert (summary["added"], summary["future"], summary["late"]) == (3, 1, 1)
+    assert "later than now" in " ".join(summary["hints"])
+
+
+def test_rows_and_steps(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "step,y\n0,1\n1,2\n1,3\n2.5,4\n")
+    take(tmp_path / "rows", path, time="row")
+    assert (Table.open(tmp_path / "rows").meta.time, rows(tmp_path / "rows").height) == (None, 4)
+    summary = take(tmp_path / "steps", path, time="step")
+    meta = Table.open(tmp_path / "steps").meta
+    assert (meta.time, meta.clock, meta.every_ns) == ("step", False, 1)
+    assert summary["quarantined"] == {"duplicate": 1, "unparsable": 1}
+    assert rows(tmp_path / "steps")["step"].to_list() == [0, 1]
+
+
+def test_dry_run_writes_nothing(tmp_path: Path) -> None:
+    summary = take(tmp_path / "t", write(tmp_path / "a.csv", text_of(FRAME)), dry_run=True)
+    assert not (tmp_path / "t").exists()
+    assert summary["sources"][0]["reads"]["columns"] == {"ds": "timestamp[us]", "y": "double", "note": "string"}
+
+
+def test_flags_may_repeat_but_not_contradict_the_table(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", text_of(FRAME[:5]))
+    take(tmp_path / "t", path, every="30m")
+    assert Table.open(tmp_path / "t").meta.every_ns == 1800 * 10**9
+    take(tmp_path / "t", path, every="0.5h", time="ds")
+    for flag, value in (("every", "1h"), ("time", "y"), ("series", "note"), ("timezone", "UTC")):
+        with pytest.raises((TableError, SchemaError), match="contradicts|does not fit"):
+            take(tmp_path / "t", path, **{flag: value})
+
+
+def test_follow_takes_what_comes_and_stops(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,")
+    polls = iter(["2\n", "", "2024-01-03,3\n2024-01-04,4\n"])
+
+    def stop() -> bool:
+        more: Any = next(polls, None)
+        if more is None:
+            return True
+        with path.open("a") as file:
+            file.write(more)
+        return False
+
+    config = IngestConfig.read({"source": [str(path)], "table": str(tmp_path / "t"), "follow": True, "poll": 0.01})
+    summary = ingest(config, stop=stop)
+    assert (summary["added"], summary["quarantined"]) == (4, {})
+    assert rows(tmp_path / "t")["y"].to_list() == [1, 2, 3, 4]
+
+
+def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_records, "BLOCK", 2000)
+    seen = []
+    config = IngestConfig.read(
+        {"source": [str(write(tmp_path / "a.csv", text_of(FRAME)))], "table": str(tmp_path / "t")}
+    )
+    ingest(config, progress=lambda now: seen.append(now.rows))
+    assert seen == sorted(seen)
+    assert seen[-1] == 500
+    assert len(seen) > 3
