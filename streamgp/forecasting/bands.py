@@ -9,12 +9,14 @@ The band of level p at step h is mean + f · (quantile − mean) with f = s_h ·
            factor). In the long run the share of misses is 1 − p whatever the distribution of z.
 
 The scale follows changes of spread quickly, but takes the shape of the distribution for granted; the tracker knows
-nothing of the shape, but is slow.
+nothing of the shape, but is slow, above all in taking back a width that a young model's errors have earned. So the
+past that the scale remembers is at first a quarter of the rows seen, and the rate grows over the first four windows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -34,9 +36,9 @@ class Bands:
     Args:
         shape: what the model is built for.
         levels: of the bands, in percent, between 0 and 100.
-        window: rows of a series after which a residual counts 1/e in the scale. The default is the longest of
-            one season, seven horizons and 200 rows.
-        rate: step of θ for one truth; the default is 1/(2 · window).
+        window: rows of a series after which a residual counts 1/e in the scale, once four times as many were
+            seen. The default is the longest of one season, seven horizons and 200 rows.
+        rate: step of θ for one truth, likewise; the default is 1/(2 · window).
 
     Example:
         >>> from streamgp.base import Inputs
@@ -68,6 +70,7 @@ class Bands:
         self._prior = max(shape.horizon, 20)  # rows that stand behind "a step is as the others, and those as 1"
         self._sums = np.zeros((2, shape.outputs, shape.horizon))  # weights, and weighted z²
         self._theta = np.zeros((len(self.levels), shape.columns))  # (K, T)
+        self._age = 0.0  # rows of a series seen
         self._normal = torch.special.ndtri(torch.from_numpy(0.5 + self.levels / 2)).numpy()[:, None]  # (K, 1)
 
     def factors(self) -> Tensor:
@@ -89,13 +92,16 @@ class Bands:
         z = np.minimum((error.abs() / spread)[:, 0].numpy(), _CAP * present)
         series = len(np.unique(due.series.numpy()))
         count = np.bincount(where, minlength=columns)
-        kept = np.exp(-count / series / self.window)  # so many rows of a series have passed
+        passed = count / series  # rows of a series
+        self._age += float(passed.mean())
+        window = min(self.window, max(self._age / 4, self.shape.horizon))
+        kept = np.exp(-passed / window)
         new = np.stack([count, np.bincount(where, z * z, columns)])
         self._sums = (kept * self._sums.reshape(2, -1) + new).reshape(self._sums.shape)
-        missed = self._missed(error, mean, due)
+        missed, rate = self._missed(error, mean, due), self.rate * min(1.0, self._age / (4 * self.window))
         for level, theta in enumerate(self._theta):
             excess = np.bincount(where, missed[level] - (1 - self.levels[level]), columns)
-            theta += self.rate * excess / series
+            theta += rate * excess / series
 
     def _scale(self) -> NDArray[np.float64]:
         """(T,) √ of the mean z² of each step, drawn towards that of all steps, and that towards 1."""
@@ -111,7 +117,9 @@ class Bands:
         return np.asarray(((error < factors * low) | (error > factors * high))[..., 0].numpy())
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {"sums": torch.from_numpy(self._sums.copy()), "theta": torch.from_numpy(self._theta.copy())}, {}
+        tensors = {"sums": torch.from_numpy(self._sums.copy()), "theta": torch.from_numpy(self._theta.copy())}
+        return tensors, {"age": self._age}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self._sums, self._theta = tensors["sums"].numpy().copy(), tensors["theta"].numpy().copy()
+        self._age = float(cast(float, rest["age"]))

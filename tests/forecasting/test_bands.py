@@ -63,10 +63,10 @@ def test_the_scale_is_that_of_the_raw_residuals() -> None:
     bands = Bands(SHAPE, LEVELS, window=50.0, rate=0.0)
     sums, prior = np.zeros((2, 6)), 20
     for seed in range(5):
-        data = frame(60, seed)
+        data, window = frame(60, seed), min(50, max(10 * (seed + 1) / 4, 3))  # ten truths a column and batch
         z = (data["y"] - data["mean"]) / np.sqrt(data["latent"] + data["noise"])
         count = np.bincount(data["column"], minlength=6)
-        sums = np.exp(-count / 50) * sums + [count, np.bincount(data["column"], z**2, 6)]
+        sums = np.exp(-count / window) * sums + [count, np.bincount(data["column"], z**2, 6)]
         parts = [torch.from_numpy(data[name])[:, None] for name in ("mean", "latent", "noise")]
         y, column = torch.from_numpy(data["y"]), torch.from_numpy(data["column"])
         bands.update(due_of(Gaussian(*parts), y, column, torch.from_numpy(data["factors"])))
@@ -120,10 +120,11 @@ def test_several_series_count_as_so_many_rows_each() -> None:
     due = due_of(issued, y, column, torch.ones(2, 120, dtype=torch.float64))
     one.update(due)
     many.update(due._replace(series=torch.arange(120) % 12))
-    assert many._theta[0, 0] == pytest.approx(one._theta[0, 0] / 12)
-    for bands in (one, many):
-        bands.update(due)
-    assert many._sums[0, 0, 0] == pytest.approx(120 + 120 * np.exp(-120 / 200))
+    assert one._age == pytest.approx(20) and many._age == pytest.approx(20 / 12)  # of six columns one was seen
+    assert many._theta[0, 0] == pytest.approx(one._theta[0, 0] / 12**2)  # a twelfth of the rows, of the rate too
+    before = many._sums[0, 0, 0]
+    many.update(due._replace(series=torch.arange(120) % 12))
+    assert many._sums[0, 0, 0] == pytest.approx(120 + before * np.exp(-10 / 3))  # ten rows of each
 
 
 def test_students_t_is_left_alone_where_it_is_right() -> None:
