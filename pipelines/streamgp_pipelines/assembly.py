@@ -23,7 +23,7 @@ def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: tor
         options: dotted option -> value; text is read as JSON where it is JSON, else taken as it is.
         shape: what it is built for.
         device: where its tensors live.
-        seed: of every random choice it makes.
+        seed: of every random choice it makes, unless an option says otherwise.
 
     Raises:
         UsageError: the name, an option or a value is unknown; the hint names the nearest.
@@ -36,6 +36,8 @@ def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: tor
     """
     module = registry.load("models", name)
     settings = model_settings(name, options)
+    if "seed" in type(settings).model_fields and "seed" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"seed": seed})
     torch.manual_seed(seed)
     model: Model = module.build(settings, shape)
     return model.to(device)

@@ -56,6 +56,9 @@ class OnlineRun:
         session, limit = self.session, self.session.config.max_rows
         learner, size = session.learner, session.config.batch
         self.tail = None
+        if limit is not None and limit < learner.rows:
+            session.warnings.append(f"this run has learned {learner.rows} rows already, more than --max-rows {limit}")
+            return True
         for rows, offset in micro_batches(session.source, session.offset, size):
             room = rows.num_rows if limit is None else min(rows.num_rows, limit - learner.rows)
             if room < size:

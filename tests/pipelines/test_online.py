@@ -1,0 +1,289 @@
+"""One pass over a stream: what is counted, what is told, and how a run follows its table."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from polars.testing import assert_frame_equal
+
+from streamgp.base import Progress
+from streamgp.errors import ServiceError, TableError
+from streamgp.streaming.table import Table
+from streamgp_pipelines import fit_stream, load, online
+from streamgp_pipelines.session import open_session
+from streamgp_pipelines.train import train
+from tests.pipelines.worlds import (
+    Diary,
+    append,
+    assert_same_state,
+    config_of,
+    frame_of,
+    make_table,
+    run,
+    scores_of,
+    tensors_of,
+)
+
+
+def test_the_summary_has_what_it_promises(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(500))
+    found = run(table, tmp_path / "c")
+    assert found["rows"] == 500 and found["table_version"] == table.version and found["warnings"] == []
+    assert found["model"] == "linear" and found["checkpoint"] == str(tmp_path / "c") and found["run_id"]
+    assert set(found["seconds"]) == {"total", "predict", "update"} and found["rows_per_second"] > 0
+    assert found["update_ms"]["p50"] <= found["update_ms"]["p99"] and found["peak_mb"] > 50
+    assert set(found["coverage"]) == set(found["width"]) == set(found["raw_coverage"]) == {"80", "95"}
+    assert 0.7 < found["coverage"]["80"] < 0.9 and 0.9 < found["coverage"]["95"] < 0.99
+    assert found["mase"] < 0.7 and found["rmse"] > found["mae"] > found["crps"] > 0
+
+
+def test_the_python_api_is_the_same_run(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(300))
+    options = {"model": "linear", "lags": 6, "horizon": 3, "season": 24, "warmup": 150, "batch": 64, "level": [80, 95]}
+    found = fit_stream(table.path, "y", checkpoint=tmp_path / "c", **options)
+    assert scores_of(found) == scores_of(run(table, tmp_path / "d", **options))
+    assert load(tmp_path / "c").forecast().frame.height == 3
+
+
+# several series
+
+
+def test_windows_of_one_series_never_hold_another_s_values(tmp_path: Path) -> None:
+    """Series a lies around 0, b around 10 000; both are asked and learned in the same micro-batches."""
+    data = frame_of(300, ("a", "b")).with_columns(
+        pl.col("y", "x") + 10_000.0 * (pl.col("unique_id") == "b").cast(pl.Float64)
+    )
+    session = open_session(config_of(make_table(tmp_path / "t", data), tmp_path / "c", inputs="x"))
+    learner = session.learner
+    store, learn, seen = learner.ledger.add, learner.model.update, [0, 0]
+
+    def check(series: torch.Tensor | None, x: Any, y: torch.Tensor | None) -> None:
+        values = torch.cat([x.past.flatten(1), x.future.flatten(1), *([] if y is None else [y])], 1)
+        values = values[:, ~torch.isnan(values).any(0)]
+        of_b = values > 5_000
+        assert bool((of_b.all(1) | ~of_b.any(1)).all())
+        if series is not None:
+            assert (of_b.all(1) == (series == 1)).all()
+
+    def issued(asks: Any, predictive: Any, factors: Any) -> None:
+        check(asks.series, asks.x, None)
+        seen[0] += len(asks.origin)
+        store(asks, predictive, factors)
+
+    def learned(x: Any, y: torch.Tensor) -> Any:
+        check(None, x, y)
+        seen[1] += len(y)
+        return learn(x, y)
+
+    learner.ledger.add, learner.model.update = issued, learned  # type: ignore[method-assign]
+    for chunk in session.source.read({}):
+        for start in range(0, 576, 64):
+            learner.advance(chunk.rows.slice(start, 64))
+    assert min(seen) > 300
+
+
+def test_two_series_are_forecast_as_each_alone(tmp_path: Path) -> None:
+    """The seasonal naive's mean looks at nothing but the window."""
+    data = frame_of(300, ("a", "b"))
+    options = {"model": "seasonal_naive", "warmup": 0, "batch": 32}
+    run(make_table(tmp_path / "t", data), tmp_path / "c", predictions=tmp_path / "p.parquet", **options)
+    both = pl.read_parquet(tmp_path / "p.parquet")
+    for name in ("a", "b"):
+        own = data.filter(pl.col("unique_id") == name)
+        run(make_table(tmp_path / name, own), tmp_path / f"{name}c", predictions=tmp_path / f"{name}p", **options)
+        alone = pl.read_parquet(tmp_path / f"{name}p").select("unique_id", "ds", "cutoff", "y", "seasonal_naive")
+        shared = both.filter(pl.col("unique_id") == name).select(alone.columns)
+        joined = alone.join(shared, on=["unique_id", "ds", "cutoff"])
+        assert joined.height == alone.height > 500
+        assert joined["seasonal_naive"].equals(joined["seasonal_naive_right"])
+
+
+def test_a_series_that_begins_late_is_taken_up(tmp_path: Path) -> None:
+    early, late = frame_of(500, ("a",)), frame_of(500, ("b",), seed=1)[300:]
+    data = pl.concat([early, late]).sort("t", maintain_order=True)
+    found = run(make_table(tmp_path / "t", data), tmp_path / "c", predictions=tmp_path / "p.parquet")
+    scored = pl.read_parquet(tmp_path / "p.parquet").group_by("unique_id").agg(pl.col("cutoff").min())
+    at = dict(scored.iter_rows())
+    assert at["b"] == late["t"][29] and at["a"] == early["t"][256]  # b has a whole window after 24 + 6 rows
+    assert found["rows"] == 700
+
+
+# rows that are not as they should be
+
+
+def test_late_rows_are_counted_and_not_learned(tmp_path: Path) -> None:
+    data = frame_of(500)
+    rows = pl.concat([data[:300], data[250:270], data[300:]])
+    found = run(make_table(tmp_path / "t", rows), tmp_path / "c", predictions=tmp_path / "p.parquet")
+    assert found["late"] == 20 and found["rows"] == 520
+    assert any("20 rows came late" in warning for warning in found["warnings"])
+    pairs = pl.read_parquet(tmp_path / "p.parquet")
+    assert pairs.unique(["ds", "cutoff"]).height == pairs.height == found["scored"]
+
+
+@pytest.mark.parametrize("gaps", ["reset", "mask"])
+def test_gaps_are_not_filled(tmp_path: Path, gaps: str) -> None:
+    """No forecast from a window with a hole (reset), no truth invented in the hole."""
+    index = pl.int_range(pl.len())
+    data = frame_of(600).with_columns(y=pl.when((index >= 400) & (index < 403)).then(None).otherwise("y"))
+    data = pl.concat([data[:450], data[455:]])
+    found = run(make_table(tmp_path / "t", data), tmp_path / "c", gaps=gaps, predictions=tmp_path / "p.parquet")
+    pairs = pl.read_parquet(tmp_path / "p.parquet")
+    times = frame_of(600)["t"]
+    hole = set(times[400:403]) | set(times[450:455])
+    assert not hole & set(pairs["ds"]) and not hole & set(pairs["cutoff"])
+    behind = {400 + 3 + 1, 455 + 1}
+    assert {times[row] in set(pairs["cutoff"]) for row in behind} == {gaps == "mask"}
+    assert found["late"] == 0 and np.isfinite(found["rmse"])
+
+
+def test_a_table_without_rows(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(200)[:0])
+    found = run(table, tmp_path / "c", predictions=tmp_path / "p.parquet")
+    assert found["rows"] == found["scored"] == 0 and found["rmse"] is None
+    assert found["warnings"] == ["nothing was scored: the table has 0 rows, and 200 are warm-up"]
+    assert pl.read_parquet(tmp_path / "p.parquet").is_empty()
+    append(table, frame_of(500))
+    whole = run(make_table(tmp_path / "u", frame_of(500)), tmp_path / "d")
+    assert scores_of(run(table, tmp_path / "c")) == scores_of(whole)
+
+
+def test_a_target_without_values(tmp_path: Path) -> None:
+    data = frame_of(300).with_columns(y=pl.lit(None, pl.Float64))
+    found = run(make_table(tmp_path / "t", data), tmp_path / "c")
+    assert found["scored"] == 0 and "no window was whole" in found["warnings"][0]
+
+
+# how far a run goes
+
+
+def test_max_rows_counts_over_all_restarts(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(600))
+    whole = {rows: run(table, tmp_path / str(rows), max_rows=rows) for rows in (300, 448, 450)}
+    for rows in (300, 448, 450):
+        assert scores_of(run(table, tmp_path / "c", max_rows=rows)) == scores_of(whole[rows])
+        assert whole[rows]["rows"] == rows
+        assert_same_state(tmp_path / "c", tmp_path / str(rows))
+    again = run(table, tmp_path / "c", max_rows=450)
+    assert scores_of(again) == scores_of(whole[450]) and again["run_id"]
+    with_fewer = run(table, tmp_path / "c", max_rows=100)
+    assert with_fewer["rows"] == 448
+    assert any("448 rows" in warning and "--max-rows 100" in warning for warning in with_fewer["warnings"])
+
+
+def test_follow_is_the_same_as_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(online, "POLL_SECONDS", 0.02)
+    data = frame_of(700)
+    table = make_table(tmp_path / "t", data[:100])
+
+    def feed() -> None:
+        mine = Table.open(table.path)
+        for start in range(100, 700, 75):
+            time.sleep(0.03)
+            append(mine, data[start : start + 75])
+
+    writer = threading.Thread(target=feed)
+    writer.start()
+    followed = run(table, tmp_path / "c", follow=True, max_rows=690, predictions=tmp_path / "p.parquet")
+    writer.join()
+    whole = run(table, tmp_path / "d", max_rows=690, predictions=tmp_path / "q.parquet")
+    assert scores_of(followed) == scores_of(whole)
+    assert_same_state(tmp_path / "c", tmp_path / "d")
+    one, two = pl.read_parquet(tmp_path / "p.parquet"), pl.read_parquet(tmp_path / "q.parquet")
+    assert_frame_equal(one, two, check_exact=True)
+
+
+def test_a_table_replaced_while_it_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(tmp_path / "t", frame_of(300))
+
+    def replace(_: float) -> None:
+        (tmp_path / "t").rename(tmp_path / "old")
+        make_table(tmp_path / "t", frame_of(400, seed=1))
+
+    monkeypatch.setattr(online.time, "sleep", replace)
+    with pytest.raises(TableError, match="was replaced"):
+        run(table, tmp_path / "c", follow=True)
+
+
+# what the tracker is told
+
+
+def test_metrics_come_at_rows_seen_and_are_those_of_the_stretch(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(3200))
+    diary = Diary(tmp_path / "c")
+    found = run(table, tmp_path / "c", diary, predictions=tmp_path / "p.parquet", set={"ridge": "2"})
+    laps = [(step, values) for step, values in diary.points if "scored" in values]
+    assert [step for step, _ in laps] == [1024, 2048, 3008] and diary.status == "FINISHED"
+    rows = pl.read_parquet(tmp_path / "p.parquet").with_columns(
+        row=((pl.col("ds") - frame_of(1)["t"][0]).dt.total_hours())
+    )
+    for (last, values), (first, _) in zip(laps, [(0, {}), *laps], strict=False):
+        own = rows.filter((pl.col("row") >= first) & (pl.col("row") < last))
+        assert values["scored"] == own.height
+        assert values["rmse"] == pytest.approx(((own["y"] - own["linear"]) ** 2).mean() ** 0.5)
+        assert values["coverage_95"] == pytest.approx(
+            own["y"].is_between(own["linear-lo-95"], own["linear-hi-95"]).mean()
+        )
+    final = {name: value for step, values in diary.points for name, value in values.items() if step == 3200}
+    assert final["final_rmse"] == found["rmse"] and final["final_coverage_95"] == found["coverage"]["95"]
+    assert diary.told["set.ridge"] == "2" and diary.told["lags"] == 6 and diary.told["target"] == ["y"]
+
+
+def test_metrics_of_an_interrupted_run_are_told_again_alike(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(2500))
+    whole, first, second = (Diary(tmp_path) for _ in range(3))
+    run(table, tmp_path / "c", whole)
+
+    def interrupt(progress: Progress) -> None:
+        if progress.stage == "train" and progress.done >= 2048:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config_of(table, tmp_path / "d"), lambda _: first, interrupt)
+    assert first.status == "KILLED"
+    run(table, tmp_path / "d", second)
+
+    def laps(diary: Diary) -> dict[int, Any]:
+        return {step: values for step, values in diary.points if "scored" in values}
+
+    assert laps(first) | laps(second) == laps(whole) and laps(first)[2048] == laps(second)[2048]
+    assert_same_state(tmp_path / "c", tmp_path / "d")
+
+
+def test_a_failed_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    diary = Diary(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ServiceError):
+        run(
+            make_table(tmp_path / "t", frame_of(300)),
+            tmp_path / "c",
+            diary,
+            predictions=tmp_path / "file" / "p.parquet",
+        )
+    assert diary.status == "FAILED"
+
+
+def test_progress_counts_rows(tmp_path: Path) -> None:
+    table, told = make_table(tmp_path / "t", frame_of(2500)), []
+    train(config_of(table, tmp_path / "c"), Diary, told.append)
+    trained = [(item.done, item.total) for item in told if item.stage == "train"]
+    assert trained == [(1024, 2500), (2048, 2500)] and told[-1] == Progress("artifacts", 1, 1)
+
+
+# the seed
+
+
+def test_another_seed_is_another_svdgp(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(320))
+    options = {"model": "svdgp", "set": {"basis": "16", "evidence_rows": "60"}}
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        run(table, tmp_path / name, seed=seed, **options)
+    states = [tensors_of(tmp_path / name)["model/posterior.points"] for name in ("a", "b", "c")]
+    assert torch.equal(states[0], states[1]) and not torch.equal(states[0], states[2])
