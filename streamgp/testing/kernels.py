@@ -41,4 +41,6 @@ def check_kernel(build: Callable[[int], Kernel], dims: Sequence[int] = (1, 3)) -
             return torch.func.functional_call(kernel, dict(zip(names, values, strict=True)), (x, z))
 
         free = tuple(value.requires_grad_() for value in (x[:3].clone(), z[:2].clone(), *values))
-        assert torch.autograd.gradcheck(covariance, free), "gradients differ from finite differences"
+        assert torch.autograd.gradcheck(covariance, free, raise_exception=False), (
+            "gradients differ from finite differences"
+        )

@@ -145,7 +145,7 @@ def _check_pure(build: Callable[[Shape], Model], shape: Shape, batch: int) -> No
     assert torch.equal(random, torch.get_rng_state()), "predict draws random numbers (law 1)"
     now = model.state()[0]
     assert now.keys() == held.keys() and all(same_bits(now[name], held[name]) for name in held), (
-        "predict has a side effect"
+        "predict changes the state (law 1)"
     )
     assert _same(whole, model.predict(x.rows(last))), "a second predict differs (law 1)"
     for row in (0, batch // 2):
