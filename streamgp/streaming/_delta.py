@@ -50,6 +50,8 @@ def writing(path: str) -> Iterator[None]:
     except CommitFailedError as error:
         raise Conflict(str(error)) from None
     except (DeltaError, OSError) as error:
+        if "already exists" in str(error):
+            raise Conflict(str(error)) from None
         raise ServiceError(
             f"table {path}: the storage refused the write: {_first_line(error)}",
             hint="nothing of this batch was committed; make room or give permission, and run the same command again",

@@ -102,7 +102,7 @@ def test_a_changed_file_is_refused_and_taken_under_another_name(tmp_path: Path) 
     path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,2\n")
     take(tmp_path / "t", path)
     write(path, "ds,y\n2024-01-01,9\n2024-01-02,2\n2024-01-03,3\n")
-    with pytest.raises(DataError, match="were ingested before|those ingested before") as refused:
+    with pytest.raises(DataError, match="not those ingested before") as refused:
         take(tmp_path / "t", path)
     assert "--as" in refused.value.hint
     summary = take(tmp_path / "t", path, as_name="corrected")
@@ -140,7 +140,7 @@ def test_a_line_that_grows_between_looks_waits_again(tmp_path: Path) -> None:
     assert take(tmp_path / "t", path)["added"] == 1
     assert rows(tmp_path / "t")["y"].to_list() == [1, 25]
     write(path, "ds,y\n2024-01-01,1\n2024-01-02,256\n")
-    with pytest.raises(DataError, match="line 3.*has grown"):
+    with pytest.raises(DataError, match=r"line 3.*has grown"):
         take(tmp_path / "t", path)
 
 
@@ -189,11 +189,11 @@ def test_directories_and_globs(tmp_path: Path) -> None:
 
 
 def test_long_format_is_found_by_itself(tmp_path: Path) -> None:
-    text = "y,unique_id,ds,extra\n1,a,2024-01-01,5\n2,b,2024-01-01,6\n3,a,2024-01-02,7\n4,b,2024-01-01,8\n5,,2024-01-09,1\n"
+    text = "y,unique_id,ds,z\n1,a,2024-01-01,5\n2,b,2024-01-01,6\n3,a,2024-01-02,7\n4,b,2024-01-01,8\n5,,2024-01-09,1\n"
     summary = take(tmp_path / "t", write(tmp_path / "a.csv", text))
     table = Table.open(tmp_path / "t")
     assert (table.meta.time, table.meta.series) == ("ds", "unique_id")
-    assert table.schema.names == ["_seq", "ds", "unique_id", "y", "extra"]
+    assert table.schema.names == ["_seq", "ds", "unique_id", "y", "z"]
     assert summary["quarantined"] == {"duplicate": 1, "no series": 1}
 
 
@@ -207,18 +207,17 @@ def test_the_only_time_is_found_and_two_are_a_question(tmp_path: Path) -> None:
 
 
 def test_units_and_types_are_kept(tmp_path: Path) -> None:
-    schema = pa.schema(
-        [
-            pa.field("ds", pa.timestamp("us", "Europe/Berlin")),
-            pa.field("small", pa.uint8()),
-            pa.field("wide", pa.uint32()),
-            pa.field("half", pa.float32(), metadata={"unit": "V"}),
-            pa.field("flag", pa.bool_()),
-            pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
-            pa.field("mark", pa.timestamp("ns")),
-            pa.field("Load [MWh]", pa.float64()),
-        ]
-    )
+    fields: list[pa.Field[Any]] = [
+        pa.field("ds", pa.timestamp("us", "Europe/Berlin")),
+        pa.field("small", pa.uint8()),
+        pa.field("wide", pa.uint32()),
+        pa.field("half", pa.float32(), metadata={"unit": "V"}),
+        pa.field("flag", pa.bool_()),
+        pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("mark", pa.timestamp("ns")),
+        pa.field("Load [MWh]", pa.float64()),
+    ]
+    schema = pa.schema(fields)
     row = {"small": 255, "wide": 2**32 - 1, "half": 1.5, "flag": True, "kind": "a", "mark": 1, "Load [MWh]": 2.0}
     pq.write_table(
         pa.Table.from_pylist([{"ds": datetime(2024, 1, 1, tzinfo=UTC), **row}], schema=schema), tmp_path / "a.parquet"
@@ -238,9 +237,9 @@ def test_units_and_types_are_kept(tmp_path: Path) -> None:
         "mark": "int64",
         "Load [MWh]": "double",
     }
-    assert table.schema.field("Load [MWh]").metadata[b"unit"] == b"MWh"
-    assert table.schema.field("half").metadata[b"unit"] == b"V"
-    assert table.schema.field("ds").metadata[b"role"] == b"time"
+    told = {field.name: field.metadata or {} for field in table.schema}
+    assert [told[name].get(b"unit") for name in ("Load [MWh]", "half", "mark", "small")] == [b"MWh", b"V", b"ns", None]
+    assert told["ds"][b"role"] == b"time"
 
 
 def test_csv_numbers_are_float64_and_fit_the_table_they_come_to(tmp_path: Path) -> None:
@@ -256,7 +255,10 @@ def test_csv_numbers_are_float64_and_fit_the_table_they_come_to(tmp_path: Path) 
 
 
 def test_missing_values(tmp_path: Path) -> None:
-    text = "ds,y,note\n2024-01-01,,a\n2024-01-02,NaN,\n2024-01-03,inf,NA\n2024-01-04,-inf,d\n2024-01-05, 5 ,e\n2024-01-06,?,f\n"
+    text = (
+        "ds,y,note\n2024-01-01,,a\n2024-01-02,NaN,\n2024-01-03,inf,NA\n"
+        "2024-01-04,-inf,d\n2024-01-05, 5 ,e\n2024-01-06,?,f\n"
+    )
     summary = take(tmp_path / "t", write(tmp_path / "a.csv", text), null=["?"])
     assert summary["quarantined"] == {}
     assert rows(tmp_path / "t")["y"].to_list() == [None, None, None, None, 5.0, None]
@@ -329,7 +331,7 @@ def test_flags_may_repeat_but_not_contradict_the_table(tmp_path: Path) -> None:
     assert Table.open(tmp_path / "t").meta.every_ns == 1800 * 10**9
     take(tmp_path / "t", path, every="0.5h", time="ds")
     for flag, value in (("every", "1h"), ("time", "y"), ("series", "note"), ("timezone", "UTC")):
-        with pytest.raises((TableError, SchemaError), match="contradicts|does not fit"):
+        with pytest.raises((TableError, SchemaError), match=r"contradicts|does not fit"):
             take(tmp_path / "t", path, **{flag: value})
 
 
