@@ -22,6 +22,9 @@ from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learner import Learner
 
+LOCK = ".lock"
+"""The file that the process which trains in a directory has locked."""
+
 
 def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int) -> dict[str, Json]:
     """The options that shape state: a run goes on only under the same ones."""
@@ -89,14 +92,24 @@ def match_machine(saved: checkpoint.Saved, device: torch.device) -> list[str]:
 
 
 def set_aside(directory: Path) -> Path | None:
-    """Move an old checkpoint directory out of the way (`NAME.1`, `NAME.2`, ...); returns where to, or None."""
-    if not directory.exists() or not any(directory.iterdir()):
-        return None
-    number = 1
-    while (aside := directory.with_name(f"{directory.name}.{number}")).exists():
-        number += 1
-    os.rename(directory, aside)
-    return aside
+    """Move an old checkpoint directory out of the way (`NAME.1`, `NAME.2`, ...); returns where to, or None.
+
+    Raises:
+        StateError: another process trains in it, or it cannot be moved.
+    """
+    with held(directory):
+        if all(path.name == LOCK for path in directory.iterdir()):
+            return None
+        number = 1
+        while (aside := directory.with_name(f"{directory.name}.{number}")).exists():
+            number += 1
+        try:
+            os.rename(directory, aside)
+        except OSError as error:
+            raise StateError(
+                f"{directory} cannot be set aside: {error.strerror}", hint="choose another --checkpoint"
+            ) from None
+        return aside
 
 
 @contextmanager
@@ -108,7 +121,7 @@ def held(directory: Path) -> Iterator[None]:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        lock: Any = open(directory / ".lock", "w")  # noqa: SIM115 - held until the end of the run
+        lock: Any = open(directory / LOCK, "w")  # noqa: SIM115 - held until the end of the run
     except OSError as error:
         raise StateError(
             f"the checkpoint directory {directory} cannot be written: {error}", hint="choose another --checkpoint"

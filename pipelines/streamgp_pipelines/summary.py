@@ -33,7 +33,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "model": session.config.model,
         "rows": learner.rows,
         **scores,
-        **learner.clock.summary(learner.rows),
+        **session.learner.clock.summary(learner.rows),
         "peak_mb": peak_mb(),
         "checkpoint": str(session.config.checkpoint),
         "offset": dict(session.offset),
