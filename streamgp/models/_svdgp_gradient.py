@@ -25,6 +25,9 @@ from streamgp.models._svdgp_gradient_config import GradientConfig
 from streamgp.models._svdgp_posteriors import Decoupled, Hybrid, Hyper, Posterior, Prepared
 from streamgp.optim.adam import RowAdam, schedule
 
+MOVED = 2.0
+"""Latent variance of new rows against replayed ones from which a stream counts as moved."""
+
 __all__ = ["GradientConfig", "GradientPosterior"]
 
 
@@ -71,7 +74,6 @@ class GradientPosterior(nn.Module):
         self.replay = Replay(config.reservoir, width, columns)
         self.generator = torch.Generator().manual_seed(seed)
         self.taken = 0
-        self.novelty = math.inf
         self.adam = RowAdam(dict(self.named_parameters()), self._rates())
         self.iterate = {name: p.detach().clone() for name, p in self.named_parameters()}
 
@@ -185,18 +187,18 @@ class GradientPosterior(nn.Module):
             with torch.no_grad():
                 self._begin(self.posterior.add(self.encoder(x[chosen]), self.config.start))
 
-    def _renew(self, x: Tensor) -> bool:
-        """Replace basis points when the basis is full and the stream has moved: when the rows' latent variance, as a
-        share of the prior's, is over twice its running mean. The least known rows take the places."""
+    def _renew(self, x: Tensor, replayed: Tensor) -> bool:
+        """Replace basis points when the basis is full and the stream has moved.
+
+        It has when the latent variance of the new rows is over twice that of replayed ones. The least known of the
+        new rows take the places.
+        """
+        if self.posterior.alpha.room or self.posterior.beta.room or not len(replayed):
+            return False
         hyper = self.hyper
         with torch.no_grad():
-            unknown = self._moments(x, hyper)[1] / hyper.rho.square()
-            moved = float(unknown.mean()) > 2.0 * self.novelty
-            blend = 0.1 if math.isfinite(self.novelty) else 1.0
-            before = 0.0 if blend == 1.0 else self.novelty
-            self.novelty = (1.0 - blend) * before + blend * float(unknown.mean())
-            full = not self.posterior.alpha.room and not self.posterior.beta.room
-            if not (moved and full):
+            unknown = self._moments(x, hyper)[1]
+            if unknown.mean() < MOVED * self._moments(replayed, hyper)[1].mean():
                 return False
             chosen = torch.argsort(unknown, descending=True, stable=True)[: self.config.grow]
             self._begin(self.posterior.replace(self.encoder(x[chosen]), hyper, self.config.start))
@@ -214,13 +216,15 @@ class GradientPosterior(nn.Module):
 
         Numerical trouble is not raised but told (`healthy` is false), and the step that met it is not taken.
         """
-        config = self.config
+        config, basis = self.config, self.posterior.alpha.size + self.posterior.beta.size
+        if not bool(torch.isfinite(x).all()):
+            return Step(math.nan, basis, False, "update: rows with NaN or infinite inputs; nothing learned")
         if not int(self.replay.seen):
             self.start(x, y)
         replayed = min(int(self.replay.count), max(config.batch - x.shape[0], 0))
         loss, healthy, done = math.nan, True, "update"
         try:
-            if self._renew(x):
+            if self._renew(x, self.replay.draw(replayed, self.generator)[0]):
                 done = "update: basis points replaced"
             self._grow(x)
             past = min(int(self.replay.seen), config.memory or int(self.replay.seen))
@@ -262,7 +266,7 @@ class GradientPosterior(nn.Module):
         tensors |= {f"adam.{name}": value for name, value in adam.items()}
         tensors |= {f"iterate.{name}": value.clone() for name, value in self.iterate.items()}
         tensors["generator"] = self.generator.get_state().clone()
-        return tensors, {"taken": self.taken, "novelty": self.novelty if math.isfinite(self.novelty) else None}
+        return tensors, {"taken": self.taken}
 
     def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
         """The inverse of `state`, on a posterior built from the same arguments."""
@@ -273,4 +277,3 @@ class GradientPosterior(nn.Module):
             value.copy_(tensors[f"iterate.{name}"])
         self.generator.set_state(tensors["generator"].cpu())
         self.taken = int(str(rest["taken"]))
-        self.novelty = math.inf if rest["novelty"] is None else float(str(rest["novelty"]))
