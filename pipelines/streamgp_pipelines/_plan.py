@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -140,6 +140,7 @@ def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Tab
                 for name, field in natural.items()
             ]
         )
+        _check_kinds(source, natural, schema, meta.time)
         check_schema(names, schema, source.uri)
     if clock is not None and meta.time is not None and clock.type != schema.field(meta.time).type:
         raise SchemaError(
@@ -149,6 +150,32 @@ def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Tab
     raw = {meta.time: source.sample.schema.field(meta.time).type} if meta.time is not None else {}
     source.expect(pa.schema([pa.field(name, raw.get(name, schema.field(name).type)) for name in natural]))
     return schema
+
+
+def _check_kinds(source: FileSource, natural: dict[str, pa.Field[Any]], table: pa.Schema, time: str | None) -> None:
+    """Text where the table has numbers and the like is not this table's file, however well some cells convert.
+
+    Raises:
+        SchemaError: it names every such column, and its first cell.
+    """
+    cells_are_text = hasattr(source, "dialect")
+    faults = []
+    for name, field in natural.items():
+        if name == time or name not in table.names:
+            continue
+        wanted, found = table.field(name).type, field.type
+        same = [check(wanted) == check(found) for check in (_is_number, pa.types.is_string, pa.types.is_boolean)]
+        free = cells_are_text and not (_is_number(wanted) and not _is_number(found))
+        if not all(same) and not free:
+            first = next((value for value in source.sample.column(name).to_pylist() if value is not None), None)
+            noun = "a number" if _is_number(wanted) else str(wanted)
+            faults.append(f"column {name!r} is {wanted} in the table, and {first!r} is not {noun}")
+    if faults:
+        raise SchemaError(f"{source.uri}: {'; '.join(faults)}", hint="ingest it into another table")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _metadata(unit: str | None) -> dict[str, str]:

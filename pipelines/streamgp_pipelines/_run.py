@@ -108,8 +108,7 @@ class Run:
         options = {**text, "null": config.null, "final": final}
         source = open_source(uri, config.format, options)
         if not source.sample.num_rows:
-            told.state = "no rows yet"
-            return False
+            return self._rowless(source, told)
         chosen = plan(source, config, self._table)
         told.reads = understood(source, chosen)
         if config.dry_run:
@@ -135,6 +134,14 @@ class Run:
         self._clocks[told.name] = (reader, start.lines)
         self._stopped[told.name] = source.stopped
         return self._tail(table, source, told)
+
+    def _rowless(self, source: FileSource, told: Told) -> bool:
+        """A header without rows: nothing to do, unless there were rows before."""
+        start = Position() if self._table is None else self._position(self._table, told.name)
+        if start.bytes:
+            next(source.read(start.offset()), None)  # says that the file was changed
+        told.state = "no rows yet"
+        return False
 
     def _create(self, chosen: Plan) -> Table:
         try:

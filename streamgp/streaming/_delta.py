@@ -58,6 +58,20 @@ def writing(path: str) -> Iterator[None]:
         ) from None
 
 
+def is_log(path: str) -> bool:
+    """Whether there is a Delta table.
+
+    Raises:
+        ServiceError: a store that is not local does not answer.
+    """
+    if "://" not in path:
+        return (Path(path) / "_delta_log").is_dir()
+    try:
+        return DeltaTable.is_deltatable(path)
+    except (DeltaError, OSError) as error:
+        raise ServiceError(f"{path}: {_first_line(error)}", hint="are the address and the credentials right?") from None
+
+
 def open_log(path: str) -> DeltaTable:
     """The table at `path`.
 

@@ -115,7 +115,7 @@ class Table:
     @classmethod
     def exists(cls, path: str | Path) -> bool:
         """Whether there is a Delta table at `path`."""
-        return DeltaTable.is_deltatable(_uri(path))
+        return _delta.is_log(_uri(path))
 
     @property
     def version(self) -> int:

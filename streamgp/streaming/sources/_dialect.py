@@ -83,8 +83,8 @@ def separator_of(text: str) -> str:
 
 
 def decimal_of(cells: list[list[str]], separator: str) -> str:
-    """ "," where cells look like 1,5 and none like 1.5 (a comma that separates cells needs quotes to be a mark)."""
+    """A comma where cells look like 1,5 and none like 1.5; never between commas, where "1,234" is a thousand."""
     bare = [cell.strip() for row in cells for cell in row]
     commas = sum(_COMMA_NUMBER.fullmatch(cell) is not None for cell in bare)
     points = sum(_POINT_NUMBER.fullmatch(cell) is not None for cell in bare)
-    return "," if commas and not points else "."
+    return "," if commas and not points and separator != "," else "."

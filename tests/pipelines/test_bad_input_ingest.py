@@ -1,0 +1,343 @@
+"""Bad input to ingest, as one table: the exit code, what is said, what to do, and that nothing is lost."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import deltalake
+import polars as pl
+import pyarrow as pa
+import pytest
+import zstandard
+
+from streamgp.errors import StreamgpError
+from streamgp.streaming import _delta
+from tests.pipelines.ingesting import quarantine, rows, take, write
+
+GOOD = "ds,y\n2024-01-01,1\n2024-01-02,2\n"
+MORE = "".join(f"2024-02-{day:02d},{day}\n" for day in range(1, 29))
+
+
+class Refused(NamedTuple):
+    """An input that ends a run.
+
+    Attributes:
+        make: puts the input into a folder and gives the source and the options.
+        code: exit code. says, hint: regular expressions. kept: rows that are in the table afterwards,
+            beyond the two of GOOD. fresh: whether there is no table yet.
+    """
+
+    make: Callable[[Path], tuple[object, dict[str, Any]]]
+    code: int
+    says: str
+    hint: str
+    kept: int = 0
+    fresh: bool = False
+
+
+def text(content: str | bytes, name: str = "a.csv", **options: Any) -> Callable[[Path], tuple[object, dict[str, Any]]]:
+    def make(room: Path) -> tuple[object, dict[str, Any]]:
+        data = content if isinstance(content, bytes) else content.encode()
+        (room / name).write_bytes(data)
+        return room / name, options
+
+    return make
+
+
+def folder(*names: str) -> Callable[[Path], tuple[object, dict[str, Any]]]:
+    def make(room: Path) -> tuple[object, dict[str, Any]]:
+        (room / "in").mkdir()
+        for name in names:
+            (room / "in" / name).write_text("x")
+        return room / "in", {}
+
+    return make
+
+
+def changed(room: Path) -> tuple[object, dict[str, Any]]:
+    path = write(room / "grown.csv", "ds,y\n2024-03-01,1\n")
+    take(room / "t", path)
+    return write(path, "ds,y\n2024-03-02,1\n2024-03-03,1\n"), {}
+
+
+def shrunk(room: Path) -> tuple[object, dict[str, Any]]:
+    path = write(room / "grown.csv", "ds,y\n2024-03-01,1\n")
+    take(room / "t", path)
+    return write(path, "ds,y\n"), {}
+
+
+def table_is(what: str) -> Callable[[Path], tuple[object, dict[str, Any]]]:
+    """The table's place is taken by something else."""
+
+    def make(room: Path) -> tuple[object, dict[str, Any]]:
+        place = room / "other"
+        if what == "file":
+            place.write_text("x")
+        elif what == "under a file":
+            (room / "file").write_text("x")
+            place = room / "file" / "t"
+        elif what == "full directory":
+            place.mkdir()
+            (place / "thesis.tex").write_text("x")
+        elif what == "foreign":
+            pl.DataFrame({"a": [1]}).write_delta(str(place))
+        else:
+            (place / "_delta_log").mkdir(parents=True)
+            (place / "_delta_log" / f"{0:020d}.json").write_text("no json")
+        return write(room / "a.csv", GOOD), {"table": place}
+
+    return make
+
+
+def parquet(frame: pl.DataFrame | pa.Table, name: str = "a.parquet") -> Callable[[Path], tuple[object, dict[str, Any]]]:
+    def make(room: Path) -> tuple[object, dict[str, Any]]:
+        import pyarrow.parquet as pq
+
+        pq.write_table(frame if isinstance(frame, pa.Table) else frame.to_arrow(), room / name)
+        return room / name, {}
+
+    return make
+
+
+def parquet_bytes() -> bytes:
+    buffer = io.BytesIO()
+    days = pl.datetime_range(pl.datetime(2024, 5, 1), pl.datetime(2024, 5, 20), "1h", eager=True)
+    pl.DataFrame({"ds": days, "y": [1.0] * len(days)}).write_parquet(buffer)
+    return buffer.getvalue()
+
+
+BODY = "ds,y\n" + MORE
+REFUSED: dict[str, Refused] = {
+    "no such file": Refused(lambda room: (room / "none.csv", {}), 3, r"none\.csv.*no such file", "directory, a glob"),
+    "a glob that matches nothing": Refused(lambda room: (f"{room}/x*.csv", {}), 3, r"x\*\.csv.*no such file", "quotes"),
+    "a directory with no known file": Refused(folder("notes.md"), 3, "no file .* known suffix", ".csv"),
+    "an unknown suffix": Refused(text(GOOD, "a.xlsx"), 3, r"suffix '\.xlsx'", "--format"),
+    "an empty file": Refused(text(""), 3, "a.csv: the file is empty", "column names"),
+    "an empty JSON Lines file": Refused(text("\n", "a.jsonl"), 3, "empty", "one JSON object a line"),
+    "header only, no table": Refused(text("ds,y\n"), 3, "no source has a row", "one line under", fresh=True),
+    "no header": Refused(text("2024,1\n2025,2\n"), 3, "line 1: these are numbers", "header line"),
+    "two columns of one name": Refused(
+        text("ds,y,y\n2024-01-03,1,2\n"), 3, "line 1: two columns are called y", "rename"
+    ),
+    "all rows wider than the header": Refused(text("ds,y\n2024-01-03,1,2\n"), 3, "line 2: 3 cells", "header"),
+    "a reserved name": Refused(text("ds,_seq\n2024-01-03,1\n"), 3, "'_seq' is reserved", "rename", fresh=True),
+    "a column too few": Refused(text("ds\n2024-01-03\n"), 3, "a.csv does not fit .*'y' is missing", "another table"),
+    "a column too many": Refused(text("ds,y,z\n2024-01-03,1,2\n"), 3, "'z' is not in the table", "another table"),
+    "text where numbers were": Refused(
+        text("ds,y\n2024-01-03,high\n2024-01-04,low\n"), 3, "column 'y'.*'high' is not a number", "another table"
+    ),
+    "the wrong column": Refused(text(GOOD, time="when"), 3, "no column 'when'", "it has: ds, y", fresh=True),
+    "the wrong series": Refused(text(GOOD, series="name"), 3, "no column 'name'", "it has: ds, y", fresh=True),
+    "the wrong time format": Refused(
+        text("ds,y\n03.01.2024 10:00,1\n"), 3, "'03.01.2024 10:00' cannot be read", "%d.%m.%Y %H:%M"
+    ),
+    "a format that does not fit": Refused(
+        text(GOOD, time_format="%H:%M"), 3, "'2024-01-01' cannot be read as %H:%M", "--time-format"
+    ),
+    "an unknown format word": Refused(text(GOOD, time_format="iso8601"), 2, "'iso8601' is unknown", "epoch-ms"),
+    "an unknown zone": Refused(text(GOOD, timezone="Europe/Berlni"), 2, "'Europe/Berlni'", "Europe/Berlin", fresh=True),
+    "an interval that is none": Refused(text(GOOD, every="soon"), 2, "--every 'soon'", "30m"),
+    "times with an offset for a naive clock": Refused(
+        text("ds,y\n2024-01-03T00:00+01:00,1\n"), 3, "UTC.*timestamp", "do not mix"
+    ),
+    "a step column for a clock": Refused(text("ds,y\n1,1\n2,2\n"), 3, "its times are int64", "do not mix"),
+    "an unknown encoding": Refused(text(BODY, encoding="klingon"), 2, "'klingon' is unknown", "cp1252"),
+    "bytes that are not the encoding": Refused(
+        text(b"ds,y\n2024-01-03,3\n2024-01-04,\xff\n", encoding="utf-8"), 3, "line 3.*not utf-8", "--encoding cp1252"
+    ),
+    "a separator of two characters": Refused(text(BODY, separator="::"), 2, "not one ASCII character", ","),
+    "an option of another format": Refused(
+        text('{"a":1}', "a.jsonl", separator=";"), 2, "jsonl .* no separator", "leave"
+    ),
+    "--as for two files": Refused(folder("a.csv", "b.csv"), 2, "--as names one source", "one by one"),
+    "a truncated gzip": Refused(
+        text(gzip.compress((BODY * 1).encode(), mtime=0)[:-12], "a.csv.gz"),
+        3,
+        "truncated or damaged",
+        "whole file",
+        kept=-1,
+    ),
+    "a damaged gzip": Refused(
+        text(b"\x1f\x8b\x08\x00garbage that is no stream", "a.csv.gz"), 3, "truncated or damaged", "whole file"
+    ),
+    "a truncated zstd": Refused(
+        text(zstandard.compress((BODY * 1).encode())[:-6], "a.csv.zst"),
+        3,
+        "truncated or damaged",
+        "whole file",
+        kept=-1,
+    ),
+    "a truncated Parquet": Refused(
+        text(parquet_bytes()[:-300], "a.parquet"), 3, "not a whole Parquet", "write the file"
+    ),
+    "damage inside a Parquet": Refused(
+        text(parquet_bytes()[:40] + b"\0" * 300 + parquet_bytes()[340:], "a.parquet"), 3, "not a whole Parquet", "again"
+    ),
+    "a CSV called Parquet": Refused(text(GOOD, "a.parquet"), 3, "not a whole Parquet", "write the file"),
+    "an Arrow file that is none": Refused(text(GOOD, "a.arrow"), 3, "not a whole Arrow", "write the file"),
+    "a JSON document": Refused(text('[{"ds": 1}]', "a.jsonl"), 3, "line 1: this is no JSON object", "one list"),
+    "nested JSON": Refused(text('{"ds":"2024-01-03","y":{"a":1}}\n', "a.jsonl"), 3, "'y' are objects", "one key each"),
+    "a list column": Refused(
+        parquet(pl.DataFrame({"ds": [1], "y": [[1, 2]]})), 3, "'y' is .*list", "leave the column out"
+    ),
+    "a Parquet of other types": Refused(
+        parquet(pa.table({"ds": pa.array(["2024-01-03"]), "y": pa.array(["a"])})), 3, "'y'", "another table"
+    ),
+    "lone carriage returns": Refused(text("ds,y\r2024-01-03,1\r"), 3, "lone carriage return", "tr"),
+    "a changed prefix": Refused(changed, 3, "not those ingested before", "--as NAME", kept=1),
+    "a file that shrank": Refused(shrunk, 3, "not those ingested before", "--as NAME", kept=1),
+    "the table is a file": Refused(table_is("file"), 4, "is a file, not a table", "new directory"),
+    "the table is somebody's directory": Refused(table_is("full directory"), 4, "other things in it", "new directory"),
+    "the table is another program's": Refused(table_is("foreign"), 4, "no streamgp table", "new table"),
+    "the table's log is damaged": Refused(table_is("damaged"), 4, "cannot be opened", "_delta_log"),
+    "the table lies under a file": Refused(table_is("under a file"), 5, "refused the write", "permission"),
+    "the table is a source": Refused(
+        lambda room: (room / "t", {}), 3, "is a Delta table, not a source", "Parquet files"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str, tmp_path: Path) -> None:
+    case = REFUSED[name]
+    table = tmp_path / "t"
+    if not case.fresh:
+        take(table, write(tmp_path / "good.csv", GOOD))
+    source, options = case.make(tmp_path)
+    if name == "--as for two files":
+        options["as_name"] = "both"
+    table_asked = options.pop("table", table)
+    with pytest.raises(StreamgpError, match=f"(?s){case.says}") as refused:
+        take(table_asked, str(source), **options)
+    assert refused.value.exit_code == case.code
+    assert case.hint in refused.value.hint
+    if case.fresh:
+        assert not table.exists()
+        return
+    found = rows(table)
+    assert found["y"][:2].to_list() == [1, 2]
+    if case.kept >= 0:
+        assert found.height == 2 + case.kept
+
+
+class Taken(NamedTuple):
+    """An input that is taken as far as it can be: what goes where."""
+
+    content: str | bytes
+    y: list[float | None]
+    quarantined: dict[str, int]
+    options: dict[str, Any] | None = None
+    name: str = "a.csv"
+
+
+TAKEN: dict[str, Taken] = {
+    "mixed types": Taken(
+        "ds,y\n2024-01-03,3\n2024-01-04,n/a\n2024-01-05,off\n2024-01-06,6\n", [3, None, 6], {"unparsable": 1}
+    ),
+    "NaN and infinity": Taken("ds,y\n2024-01-03,nan\n2024-01-04,inf\n2024-01-05,-Infinity\n", [None] * 3, {}),
+    "dates of the future": Taken("ds,y\n2999-01-03,3\n2999-01-04,4\n", [3, 4], {}),
+    "a clock that goes backwards": Taken("ds,y\n2024-01-05,5\n2024-01-04,4\n2024-01-03,3\n", [5, 4, 3], {}),
+    "a clock that stands still": Taken("ds,y\n2024-01-05,5\n2024-01-05,6\n2024-01-05,5\n", [5], {"duplicate": 2}),
+    "rows without a time": Taken("ds,y\n,1\nNA,2\n2024-01-03,3\n2024-01-04,4\n", [3, 4], {"no time": 2}),
+    "times that are none": Taken("ds,y\n2024-01-03,3\n2024-02-30,4\n2024-01-05,5\n", [3, 5], {"unparsable": 1}),
+    "ragged rows": Taken("ds,y\n2024-01-03,3\n2024-01-04\n2024-01-05,5,5\n2024-01-06,6\n", [3, 6], {"ragged": 2}),
+    "blank lines": Taken("ds,y\n\n2024-01-03,3\n\r\n2024-01-04,4\n\n", [3, 4], {}),
+    "NUL bytes": Taken(
+        b"ds,y\n2024-01-03,3\n\0\0\0\0\n2024-01-04,\0\n2024-01-05,5\n", [3, 5], {"ragged": 1, "unparsable": 1}
+    ),
+    "a quote that nothing closes": Taken(
+        'ds,y\n2024-01-03,3\n"2024-01-04,4\n2024-01-05,5\n', [3, 5], {"ragged": 1}, {"final": True}
+    ),
+    "a stray quote": Taken('ds,y\n2024-01-03,3"\n2024-01-04,4\n', [4], {"unparsable": 1}),
+    "thousands": Taken('ds,y\n2024-01-03,"1,234"\n2024-01-04,4\n2024-01-05,5\n', [4, 5], {"unparsable": 1}),
+    "a decimal comma among points": Taken(
+        "ds;y\n2024-01-03;1.5\n2024-01-04;1,5\n2024-01-05;2.5\n", [1.5, 2.5], {"unparsable": 1}
+    ),
+    "German thousands": Taken(
+        "ds;y\n2024-01-03;1,5\n2024-01-04;1.234,5\n2024-01-05;2,5\n", [1.5, 2.5], {"unparsable": 1}
+    ),
+    "a number too large": Taken("ds,y\n2024-01-03,1e999\n2024-01-04,4\n", [None, 4], {}),
+    "the hour that the clock skipped": Taken(
+        "ds,y\n2024-03-31 01:30,1\n2024-03-31 02:30,2\n2024-03-31 03:30,3\n",
+        [1, 3],
+        {"skipped hour": 1},
+        {"timezone": "CET"},
+    ),
+    "finer than a microsecond": Taken(
+        "ds,y\n2024-01-03T00:00:00.1234567,1\n2024-01-03T00:00:00.123456,2\n2024-01-03T00:00:00.2,3\n",
+        [2, 3],
+        {"unparsable": 1},
+    ),
+    "torn JSON": Taken(
+        '{"ds":"2024-01-03","y":3}\n{"ds":"2024-01-04","y"\n["a"]\n{"ds":"2024-01-05","y":"x"}\n',
+        [3],
+        {"ragged": 2, "unparsable": 1},
+        None,
+        "a.jsonl",
+    ),
+    "JSON with NaN": Taken('{"ds":"2024-01-03","y":NaN}\n{"ds":"2024-01-04","y":4}\n', [None, 4], {}, None, "a.jsonl"),
+    "latin-1 by itself": Taken("ds,y,größe\n2024-01-03,3,ä\n".encode("latin-1"), [3], {}),
+    "a header in quotes with newlines": Taken('ds,y,"a\nb"\n2024-01-03,3,x\n', [3], {}),
+    "a column without a name": Taken(",ds,y\n0,2024-01-03,3\n", [3], {}),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_taken_as_far_as_it_can_be(name: str, tmp_path: Path) -> None:
+    case = TAKEN[name]
+    data = case.content if isinstance(case.content, bytes) else case.content.encode()
+    (tmp_path / case.name).write_bytes(data)
+    options = case.options or {}
+    summary = take(tmp_path / "t", tmp_path / case.name, **options)
+    assert rows(tmp_path / "t")["y"].to_list() == case.y
+    assert summary["quarantined"] == case.quarantined
+    bad = quarantine(tmp_path / "t")
+    assert bad.height == sum(case.quarantined.values())
+    assert bad["line"].null_count() == 0
+    again = take(tmp_path / "t", tmp_path / case.name, **options)
+    assert (again["added"], again["quarantined"]) == (0, {})
+
+
+def test_a_truncated_file_keeps_what_came_before_and_goes_on_when_whole(tmp_path: Path) -> None:
+    body = "ds,y\n" + "".join(
+        f"2024-01-01T{i // 3600:02d}:{i // 60 % 60:02d}:{i % 60:02d},{i * 7919 % 10007}\n" for i in range(9000)
+    )
+    whole = gzip.compress(body.encode())
+    (tmp_path / "a.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StreamgpError, match="truncated"):
+        take(tmp_path / "t", tmp_path / "a.csv.gz")
+    part = rows(tmp_path / "t").height
+    assert 0 < part < 9000
+    (tmp_path / "a.csv.gz").write_bytes(whole)
+    assert take(tmp_path / "t", tmp_path / "a.csv.gz")["added"] == 9000 - part
+    assert rows(tmp_path / "t")["y"].to_list() == [i * 7919 % 10007 for i in range(9000)]
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write call says that there is no space, at every commit in turn; then there is space again."""
+    path = write(tmp_path / "a.csv", BODY + "soon,1\n")
+    write_to = deltalake.write_deltalake
+    for full in range(4):
+        calls = [0]
+
+        def no_space(*args: Any, full: int = full, calls: list[int] = calls, **kwargs: Any) -> None:
+            calls[0] += 1
+            if calls[0] > full:
+                raise OSError(28, "No space left on device")
+            write_to(*args, **kwargs)
+
+        monkeypatch.setattr(_delta, "write_deltalake", no_space)
+        try:
+            take(tmp_path / "t", path)
+        except StreamgpError as error:
+            assert error.exit_code == 5
+            assert "No space left" in error.message
+            assert "make room" in error.hint
+    monkeypatch.undo()
+    take(tmp_path / "t", path)
+    assert rows(tmp_path / "t")["y"].to_list() == list(range(1, 29))
+    assert quarantine(tmp_path / "t")["line"].to_list() == [30]
