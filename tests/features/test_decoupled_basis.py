@@ -54,7 +54,7 @@ def test_widths_of_one_are_the_kernel() -> None:
 def test_the_joint_covariance_of_basis_and_function_is_positive_semi_definite() -> None:
     b, x = basis(12, 0), basis(10, 1).points
     same = Basis(x, torch.zeros_like(x))
-    both = Basis(torch.cat((b.points, x)), torch.cat((b.log_widths, same.log_widths)))  # type: ignore[arg-type]
+    both = Basis(torch.cat((b.points, x)), torch.cat((b.log_widths, same.log_widths)))
     joint = gram(both, both, SCALE)
     torch.testing.assert_close(joint[12:, :12], cross(x, b, SCALE), rtol=1e-12, atol=0)
     assert torch.linalg.eigvalsh(joint).min() > -1e-12
@@ -78,7 +78,7 @@ def test_a_wide_basis_point_is_an_average_of_the_function() -> None:
 @pytest.mark.parametrize("own", [True, False])
 def test_gradients_are_finite_differences(own: bool) -> None:
     b, c, x = basis(3, 0), basis(2, 1), basis(4, 2).points
-    leaves = [t.clone().requires_grad_() for t in (b.points, b.log_widths, c.points, c.log_widths, x, SCALE)]  # type: ignore[union-attr]
+    leaves = [t.clone().requires_grad_() for t in (b.points, b.log_widths, c.points, c.log_widths, x, SCALE)]
 
     def value(p: Tensor, v: Tensor, q: Tensor, w: Tensor, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
         left, right = Basis(p, v if own else None), Basis(q, w if own else None)

@@ -40,7 +40,7 @@ def dense(q: Posterior, x: Tensor) -> tuple[list[np.ndarray], np.ndarray, np.nda
     """Mean (a column each), covariance and prior of q over [α, β, f(x)], from eq. (8) or appendix A.3 in NumPy."""
     ones = torch.zeros_like(x)
     parts = [q.alpha.active, q.beta.active, Basis(x, ones)]
-    everything = Basis(torch.cat([p.points for p in parts]), torch.cat([p.log_widths for p in parts]))  # type: ignore[misc]
+    everything = Basis(torch.cat([p.points for p in parts]), torch.cat([p.log_widths for p in parts]))
     joint = gram(everything, everything, HYPER.lengthscale).detach()
     scale = torch.ones(len(joint), dtype=torch.float64)
     scale[MEANS + COVARIANCES :] = HYPER.rho  # cov(basis, f) = ρ ψᵀφ

@@ -121,7 +121,7 @@ def test_the_root_at_zero_is_a_saddle() -> None:
     both = basis()
     logs = torch.zeros(4, dtype=torch.float64)
     assert both.log_widths is not None
-    bound(draw(5, 2), draw(5, 1), both.points, both.log_widths, draw(6, 1), root, logs).backward()  # type: ignore[no-untyped-call]
+    bound(draw(5, 2), draw(5, 1), both.points, both.log_widths, draw(6, 1), root, logs).backward()
     assert root.grad is not None and root.grad.abs().max() == 0
 
 
@@ -135,7 +135,7 @@ def test_the_gradient_for_rho_is_proposition_3() -> None:
     factor = elbo.decoupled_factor(gram(beta, beta, SCALE), root)
     variance = (2 * log_rho).exp() - elbo.decoupled_reduction(log_rho.exp() * cross(x, beta, SCALE), root, factor)
     mean.retain_grad(), variance.retain_grad()
-    likelihood.expected_log_prob(y, mean, variance[:, None]).sum().backward()  # type: ignore[no-untyped-call]
+    likelihood.expected_log_prob(y, mean, variance[:, None]).sum().backward()
     assert mean.grad is not None and variance.grad is not None and log_rho.grad is not None
     expected = (mean * mean.grad).sum() + 2 * (variance * variance.grad).sum()
     assert log_rho.grad.item() == pytest.approx(expected.item(), rel=1e-10)
