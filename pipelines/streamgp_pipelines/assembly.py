@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from pydantic import BaseModel, ValidationError
@@ -57,7 +57,7 @@ def model_settings(name: str, options: Mapping[str, Any]) -> BaseModel:
         return config.model_validate(nested)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in first["loc"] if not str(part).endswith("Config"))  # of a choice of two
         raise UsageError(f"--set {where}: {first['msg']}", hint=_nearest(config, where, name)) from None
 
 
@@ -78,15 +78,19 @@ def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def option_names(config: type[BaseModel], prefix: str = "") -> list[str]:
-    """Every dotted option of a Config, nested ones included."""
-    names: list[str] = []
+    """Every dotted option of a Config, those of the configurations that can stand inside it included, each once."""
+    names: dict[str, None] = {}
     for key, field in config.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            names += option_names(inner, f"{prefix}{key}.")
-        else:
-            names.append(f"{prefix}{key}")
-    return names
+        inside = [part for part in (field.annotation, *get_args(field.annotation)) if _is_config(part)]
+        for part in inside:
+            names |= dict.fromkeys(option_names(part, f"{prefix}{key}."))
+        if not inside:
+            names[f"{prefix}{key}"] = None
+    return list(names)
+
+
+def _is_config(part: Any) -> bool:
+    return isinstance(part, type) and issubclass(part, BaseModel)
 
 
 def _parse(value: Any) -> Any:

@@ -104,8 +104,8 @@ class TrainConfig(Settings):
 
     Example:
         >>> config = TrainConfig.read({"table": "t", "target": "y", "level": ["80", "95"], "set": {"basis": "64"}})
-        >>> config.target, config.level, config.lags
-        (('y',), (80.0, 95.0), 24)
+        >>> config.target, config.level, config.horizon
+        (('y',), (80.0, 95.0), 1)
     """
 
     table: Path
@@ -149,16 +149,12 @@ class TrainConfig(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        batch_only = {"test_column": self.test_column, "test_tail": self.test_tail, "time_budget": self.time_budget}
-        if self.online:
-            given = [name for name, value in batch_only.items() if value is not None]
-            given += ["epochs"] * ("epochs" in self.model_fields_set)
-            if given:
-                raise ValueError(f"--{given[0].replace('_', '-')} belongs to batch training: leave out --online")
-        else:
-            online_only = ["follow"] * self.follow + ["score-from"] * (self.score_from is not None)
-            if online_only:
-                raise ValueError(f"--{online_only[0]} belongs to --online")
+        given = self.model_fields_set
+        other = _BATCH_ONLY if self.online else _ONLINE_ONLY
+        wrong = [name for name in other if name in given and getattr(self, name) not in (None, False)]
+        if wrong:
+            there = "batch training: leave out --online" if self.online else "--online"
+            raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
         if self.test_column is not None and self.test_tail is not None:
             raise ValueError("give --test-column or --test-tail, not both")
         if self.lags == 0 and (self.horizon != 1 or self.season != 1):
@@ -179,4 +175,6 @@ class ForecastConfig(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
+_BATCH_ONLY = ("test_column", "test_tail", "time_budget", "epochs")
+_ONLINE_ONLY = ("follow", "score_from", "warmup", "checkpoint_every")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}

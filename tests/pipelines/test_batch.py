@@ -30,8 +30,9 @@ REGRESSION: dict[str, Any] = {
     "inputs": "u*",
     "test_column": "fold",
     "warmup": None,
+    "checkpoint_every": None,
 }
-WINDOWS: dict[str, Any] = {"online": False, "warmup": None, "test_tail": 0.2}
+WINDOWS: dict[str, Any] = {"online": False, "warmup": None, "checkpoint_every": None, "test_tail": 0.2}
 SVDGP: dict[str, Any] = {"model": "svdgp", "set": {"basis": "64", "evidence_rows": "100"}}
 
 

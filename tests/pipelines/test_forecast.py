@@ -252,7 +252,9 @@ def test_regression_forecasts_the_rows_of_the_future(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     u = random.uniform(-1, 1, 400)
     table = make_table(tmp_path / "t", pl.DataFrame({"u": u, "y": 3 * u + 7}))
-    run(table, tmp_path / "c", lags=0, horizon=1, season=1, inputs="u", online=False, warmup=None)
+    run(
+        table, tmp_path / "c", lags=0, horizon=1, season=1, inputs="u", online=False, warmup=None, checkpoint_every=None
+    )
     pl.DataFrame({"u": [0.0, 0.5, -0.5, 1.0]}).write_csv(tmp_path / "future.csv")
     found = ask(tmp_path / "c", future=tmp_path / "future.csv").frame
     assert_allclose(found["linear"].to_numpy(), [7.0, 8.5, 5.5, 10.0], atol=0.05)

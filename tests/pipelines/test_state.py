@@ -74,7 +74,7 @@ def test_a_finished_run_prints_the_same_summary(copied: World) -> None:
         ({"level": "80"}, r"level \[80.0, 95.0\], now \[80.0\]"),
         ({"score_from": "300"}, 'score-from null, now "300"'),
         ({"lags": 7, "seed": 1}, "lags 6, now 7; seed 0, now 1"),
-        ({"online": False, "warmup": None, "test_tail": 0.5}, 'mode "online", now "batch"'),
+        ({"online": False, "warmup": None, "checkpoint_every": None, "test_tail": 0.5}, 'mode "online", now "batch"'),
     ],
 )
 def test_other_options_are_named_with_both_values(copied: World, option: dict[str, Any], message: str) -> None:

@@ -1,0 +1,142 @@
+"""Which columns a run reads: names, patterns, roles, and what is said when one is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamgp.errors import SchemaError, UsageError
+from streamgp.streaming.table import TableMeta
+from streamgp.streaming.windows import WindowSpec
+from streamgp_pipelines.columns import window_spec
+from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.session import columns_read, default_warmup, make_schedule
+
+SCHEMA = pa.schema(
+    [
+        ("_seq", pa.int64()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("site", pa.string()),
+        ("load", pa.float64()),
+        ("temp_in", pa.float32()),
+        ("temp_out", pa.float64()),
+        ("holiday", pa.bool_()),
+        ("count", pa.int32()),
+        ("note", pa.string()),
+    ]
+)
+CLOCK = TableMeta(time="t", series="site", zone="Europe/Berlin", every_ns=1_800 * 10**9)
+ROWS = TableMeta()
+
+
+def spec(meta: TableMeta = CLOCK, schema: pa.Schema = SCHEMA, **options: Any) -> WindowSpec:
+    return window_spec(TrainConfig.read({"table": "t", "target": "load", **options}), schema, meta)
+
+
+def test_defaults() -> None:
+    found = spec()
+    assert found == WindowSpec(
+        targets=("load",), lags=24, time="t", series="site", zone="Europe/Berlin", every_ns=1_800 * 10**9
+    )
+    assert columns_read(found) == ("t", "site", "load")
+
+
+def test_patterns_take_numbers_in_table_order() -> None:
+    assert spec(inputs="temp*").inputs == ("temp_in", "temp_out")
+    assert spec(inputs="*").inputs == ("temp_in", "temp_out", "holiday", "count")
+    assert spec(inputs="count,temp_?n,temp*").inputs == ("count", "temp_in", "temp_out")
+    assert spec(inputs="[ch]o*").inputs == ("holiday", "count")
+
+
+def test_known_inputs_are_inputs() -> None:
+    found = spec(inputs="*", known="holiday,count")
+    assert found.inputs == ("temp_in", "temp_out", "holiday", "count") and found.known == ("holiday", "count")
+    assert found.columns == ("load", "temp_in", "temp_out", "holiday", "count")
+    assert spec(known="holiday").inputs == ("holiday",)
+
+
+def test_the_test_column_is_no_input() -> None:
+    assert "count" not in spec(inputs="*", test_column="count").inputs
+
+
+def test_several_targets() -> None:
+    found = spec(target="load,temp_out", inputs="*")
+    assert found.targets == ("load", "temp_out") and found.inputs == ("temp_in", "holiday", "count")
+
+
+def test_the_column_y_is_the_target_by_itself() -> None:
+    schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("y", pa.float64())])
+    assert spec(TableMeta(time="t"), schema, target=None).targets == ("y",)
+    with pytest.raises(UsageError, match="which column") as caught:
+        spec(target=None)
+    assert "--target" in caught.value.hint and "load" in caught.value.hint
+
+
+def test_without_a_clock_it_is_regression() -> None:
+    found = spec(ROWS, inputs="temp*")
+    assert found.lags == 0 and found.known == found.inputs == ("temp_in", "temp_out") and found.time is None
+    assert spec(ROWS, lags=3).lags == 3 and spec(ROWS, lags=3).known == ()
+
+
+@pytest.mark.parametrize(
+    ("meta", "options", "message", "hint"),
+    [
+        (CLOCK, {"target": "laod"}, "--target: the table has no column 'laod'", "did you mean 'load'"),
+        (CLOCK, {"target": "zzz"}, "no column 'zzz'", "there are: "),
+        (CLOCK, {"inputs": "temp_on"}, "--inputs: the table has no column", "did you mean 'temp_in'"),
+        (CLOCK, {"known": "hoilday"}, "--known: the table has no column", "did you mean 'holiday'"),
+        (CLOCK, {"inputs": "wind*"}, "--inputs: no numeric column is like 'wind*'", "there are: load, temp_in"),
+        (CLOCK, {"inputs": "no*"}, "no numeric column is like", "there are: "),
+        (CLOCK, {"known": "load"}, "'load' is a target", "future is what is forecast"),
+        (CLOCK, {"target": "load,load"}, "named twice", ""),
+        (ROWS, {"calendar": True, "inputs": "count"}, "--calendar needs a clock", "--time"),
+        (ROWS, {}, "nothing to look at", "--lags or --inputs"),
+        (CLOCK, {"lags": 0}, "nothing to look at", "--lags or --inputs"),
+        (ROWS, {"inputs": "count", "horizon": 2}, "it is regression", "--lags"),
+        (ROWS, {"inputs": "count", "season": 2}, "it is regression", "--lags"),
+    ],
+)
+def test_what_is_refused(meta: TableMeta, options: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        spec(meta, **options)
+    assert message in caught.value.message and hint in caught.value.hint
+
+
+@pytest.mark.parametrize("options", [{"target": "note"}, {"inputs": "note"}, {"known": "site"}, {"target": "t"}])
+def test_columns_must_be_numbers(options: dict[str, Any]) -> None:
+    with pytest.raises(SchemaError, match="not a number") as caught:
+        spec(**options)
+    assert "load" in caught.value.hint and caught.value.exit_code == 3
+
+
+def test_warm_up_by_season() -> None:
+    assert default_warmup(spec(lags=48, horizon=48, season=336)) == 3 * 336 + 96
+    assert default_warmup(spec()) == 500 + 25
+
+
+@pytest.mark.parametrize(
+    ("meta", "given", "ns"),
+    [
+        (CLOCK, "2024-07-01", 1_719_784_800),  # midnight in Berlin
+        (CLOCK, "2024-07-01T00:00Z", 1_719_792_000),
+        (TableMeta(time="t", zone="+05:30"), "2024-07-01", 1_719_772_200),
+        (TableMeta(time="t"), "2024-07-01", 1_719_792_000),
+    ],
+)
+def test_score_from_a_time(meta: TableMeta, given: str, ns: int) -> None:
+    config = TrainConfig.read({"table": "t", "target": "load", "online": True, "score_from": given})
+    schedule = make_schedule(config, window_spec(config, SCHEMA, meta), meta)
+    assert schedule.score_time == ns * 10**9 and schedule.score_from is None
+
+
+def test_score_from_that_is_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrainConfig.read({"table": "t", "target": "load", "online": True, "score_from": "later"})
+    with pytest.raises(UsageError, match="neither rows nor a time"):
+        make_schedule(config, window_spec(config, SCHEMA, CLOCK), CLOCK)
+    steps = TableMeta(time="count", clock=False)
+    with pytest.raises(UsageError, match="no clock"):
+        make_schedule(config, window_spec(config, SCHEMA, steps), steps)
+    rows = config.model_copy(update={"score_from": "1344"})
+    assert make_schedule(rows, window_spec(rows, SCHEMA, CLOCK), CLOCK).score_from == 1344
