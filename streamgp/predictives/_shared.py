@@ -46,6 +46,7 @@ def invert(
     p: Tensor,
     low: Tensor,
     high: Tensor,
+    start: Tensor | None = None,
     iterations: int = 60,
     tolerance: float = 1e-13,
 ) -> Tensor:
@@ -57,6 +58,7 @@ def invert(
         p: probabilities, of the shape of x.
         low: where cdf <= p.
         high: where cdf >= p.
+        start: first guess; the middle of the bracket where None.
         iterations: the most that are taken; a bisection step replaces a Newton step that leaves the bracket.
         tolerance: the relative step at which the search ends.
 
@@ -69,7 +71,7 @@ def invert(
         1.959964
     """
     low, high = low.clone(), high.clone()
-    x = 0.5 * (low + high)
+    x = 0.5 * (low + high) if start is None else torch.minimum(torch.maximum(start, low), high)
     for _ in range(iterations):
         excess = cdf(x) - p
         low = torch.where(excess <= 0, x, low)

@@ -71,7 +71,7 @@ class Mixture:
         for m, v in zip(self.means[1:], self.variances[1:], strict=True):
             ends = m + v.sqrt() * z
             low, high = torch.minimum(low, ends), torch.maximum(high, ends)
-        return invert(self.cdf, self.pdf, grid, low, high)
+        return invert(self.cdf, self.pdf, grid, low, high, self.mean + self.variance.sqrt() * z)
 
     def sample(self, paths: int, generator: Generator) -> Tensor:
         """(paths, N, T): a component each, then a draw from it."""

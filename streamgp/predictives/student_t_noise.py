@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from streamgp.predictives._shared import broadcast
+from streamgp.predictives._shared import broadcast, normal_abs
 from streamgp.predictives.mixture import Mixture
 from streamgp.predictives.student_t import StudentT
 
@@ -86,8 +86,11 @@ class StudentTNoise:
         return self.latent_variance + torch.where(self.dof > 2.0, noise, math.inf)
 
     def quantile(self, p: Tensor) -> Tensor:
-        """(K,) -> (K, N, T)"""
-        return self.mixture().quantile(p)
+        """(K,) -> (K, N, T); levels that mirror each other are solved once."""
+        tails, place = torch.unique(torch.minimum(p, 1.0 - p).to(self.mean).round(decimals=15), return_inverse=True)
+        below = self.mixture().quantile(tails)[place] - self.mean
+        side = torch.sign(0.5 - p).to(self.mean).reshape(-1, *([1] * self.mean.ndim))
+        return self.mean + side * below
 
     def sample(self, paths: int, generator: Generator) -> Tensor:
         """(paths, N, T): a function value each, then its noise."""
@@ -102,8 +105,14 @@ class StudentTNoise:
         return self.mixture().log_prob(y)
 
     def crps(self, y: Tensor) -> Tensor:
-        """(N, T), of the mixture; NaN where y is NaN."""
-        return self.mixture().crps(y)
+        """(N, T), of the mixture; NaN where y is NaN. All components share a mean: E|X_k − X_l| = √(2(v_k + v_l)/π)."""
+        m = self.mixture()
+        total = torch.zeros_like(y - self.mean)
+        for k, (weight, variance) in enumerate(zip(m.weights, m.variances, strict=True)):
+            total = total + weight * normal_abs(y - self.mean, variance.sqrt())
+            others = (m.weights[:k] * (variance + m.variances[:k]).sqrt()).sum(0)
+            total = total - weight * (others + weight * (0.5 * variance).sqrt()) * math.sqrt(2.0 / math.pi)
+        return total
 
     def affine(self, scale: Tensor, shift: Tensor) -> StudentTNoise:
         """The distribution of scale · y + shift, scale > 0."""
