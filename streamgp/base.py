@@ -43,7 +43,6 @@ class Source(Protocol):
 
     def read(self, after: Offset) -> Iterator[Chunk]:
         """Chunks from `after` on; `{}` is the beginning."""
-        ...
 
 
 class Inputs(NamedTuple):
@@ -120,46 +119,36 @@ class Predictive(Protocol):
     @property
     def mean(self) -> Tensor:
         """(N, T)"""
-        ...
 
     @property
     def variance(self) -> Tensor:
         """(N, T) observation noise included."""
-        ...
 
     @property
     def latent_variance(self) -> Tensor:
         """(N, T) noise excluded: what the model does not know of the function."""
-        ...
 
     def quantile(self, p: Tensor) -> Tensor:
         """(K,) probabilities -> (K, N, T)"""
-        ...
 
     def sample(self, paths: int, generator: Generator) -> Tensor:
         """(paths, N, T)"""
-        ...
 
     def log_prob(self, y: Tensor) -> Tensor:
         """(N, T) -> (N, T), marginal log densities; NaN where y is NaN."""
-        ...
 
     def crps(self, y: Tensor) -> Tensor:
         """(N, T) -> (N, T), continuous ranked probability score, in the targets' units; NaN where y is NaN."""
-        ...
 
     def affine(self, scale: Tensor, shift: Tensor) -> Predictive:
         """The distribution of scale · y + shift; both broadcast against (N, T), scale > 0."""
-        ...
 
     def parameters(self) -> Tensor:
         """(P, N, T) float64: everything the distribution is made of, so that a ledger can keep it."""
-        ...
 
     @classmethod
     def from_parameters(cls, parameters: Tensor) -> Self:
         """The inverse of `parameters`."""
-        ...
 
 
 @runtime_checkable
@@ -290,7 +279,6 @@ class Tracker(Protocol):
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Buffered; non-finite values are left out."""
-        ...
 
     def flush(self) -> None: ...
 
@@ -298,11 +286,9 @@ class Tracker(Protocol):
 
     def model(self, checkpoint: Path) -> None:
         """Log the checkpoint as a model that forecasts alone."""
-        ...
 
     def finish(self, status: str) -> None:
         """FINISHED, FAILED or KILLED."""
-        ...
 
 
 FLOAT = torch.float64
