@@ -32,6 +32,10 @@ check: $(READY)
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal
 
+# The README's pictures, from a run of the demo; needs chromium.
+pictures: $(READY)
+	$(BIN)/python docs/make_pictures.py
+
 bench: $(READY)
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
