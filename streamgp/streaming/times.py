@@ -96,7 +96,7 @@ def is_time(sample: pa.ChunkedArray[Any]) -> bool:
     cells = sample.combine_chunks()
     kinds: tuple[Kind, Kind] = ("iso", "iso-offset")
     reads = [TimeReader(Clock(kind, zone="UTC" if kind == "iso-offset" else None)).read(cells) for kind in kinds]
-    return any(read.values.null_count < len(cells) / 2 for read in reads)
+    return any(len(cells) - read.values.null_count > int(read.bad.sum()) for read in reads)
 
 
 class Times(NamedTuple):

@@ -1,0 +1,207 @@
+"""The table: appended once, read in order from anywhere, whoever else writes, compacts or damages it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from streamgp.errors import SchemaError, TableError
+from streamgp.streaming import _scan
+from streamgp.streaming._delta import Conflict
+from streamgp.streaming.table import Table, TableMeta
+
+LOAD = "load (net) [MWh], a=b"
+SCHEMA = pa.schema([pa.field("t", pa.int64()), (LOAD, pa.float64())])
+META = TableMeta(time="t", clock=False, every_ns=1)
+
+
+def batch(first: int, count: int) -> pa.Table:
+    times = np.arange(first, first + count)
+    return pa.Table.from_arrays([pa.array(times), pa.array(times / 8)], schema=SCHEMA)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Five commits of a thousand rows."""
+    made = Table.create(tmp_path / "t", SCHEMA, META)
+    for i in range(5):
+        made.append(batch(1000 * i, 1000), "writer", i)
+    return made
+
+
+def times(table: Table, after: int = 0, batch_rows: int = 700) -> list[int]:
+    chunks = table.read({"_seq": after}, ["t"], batch_rows)
+    return [int(value) for chunk in chunks for value in chunk.rows.column("t").to_numpy()]
+
+
+def test_names_units_and_meaning_survive(tmp_path: Path) -> None:
+    fields: list[pa.Field[Any]] = [pa.field("t", pa.int64()), pa.field("y", pa.float32(), metadata={"unit": "kW"})]
+    schema = pa.schema(fields)
+    Table.create(tmp_path / "t", schema, META)
+    table = Table.open(tmp_path / "t")
+    assert table.meta == META
+    assert table.schema.names == ["_seq", "t", "y"]
+    assert (table.schema.field("y").type, table.schema.field("y").metadata) == (pa.float32(), {b"unit": b"kW"})
+    assert (table.schema.field("t").metadata or {})[b"role"] == b"time"
+    assert (table.rows, list(table.read())) == (0, [])
+
+
+@pytest.mark.parametrize("after", [0, 1, 999, 1000, 3210, 4999, 5000])
+@pytest.mark.parametrize("batch_rows", [64, 700, 10_000])
+def test_reads_from_anywhere(table: Table, after: int, batch_rows: int) -> None:
+    assert times(table, after, batch_rows) == list(range(after, 5000))
+
+
+def test_an_offset_resumes_behind_its_chunk(table: Table) -> None:
+    chunks = list(table.read(batch_rows=333))
+    for chunk in chunks[::4]:
+        rest = [
+            row for later in table.read(chunk.after, batch_rows=77) for row in later.rows.column("_seq").to_pylist()
+        ]
+        assert rest == list(range(int(chunk.after["_seq"]), 5000))
+
+
+def test_the_same_batch_again_appends_nothing(table: Table) -> None:
+    version = table.version
+    assert not table.append(batch(4000, 1000), "writer", 4)
+    assert table.version == version
+    assert table.append(batch(5000, 10), "another", 4)
+    assert times(table, 4990) == list(range(4990, 5010))
+
+
+def test_a_stale_handle_meets_a_conflict_and_looks_again(tmp_path: Path) -> None:
+    first = Table.create(tmp_path / "t", SCHEMA, META)
+    second = Table.open(tmp_path / "t")
+    first.append(batch(0, 10), "a", 0)
+    with pytest.raises(Conflict):
+        second.commit(batch(10, 10), {"b": 0})
+    assert second.append(batch(10, 10), "b", 0)
+    assert times(second) == list(range(20))
+    assert not first.append(batch(10, 10), "b", 0)  # also stale: it refreshes and finds it done
+    assert first.rows == 20
+
+
+def test_four_writers_at_once(tmp_path: Path) -> None:
+    Table.create(tmp_path / "t", SCHEMA, META)
+
+    def work(name: int) -> None:
+        mine = Table.open(tmp_path / "t")
+        for i in range(8):
+            mine.append(batch(1000 * name + 10 * i, 10), f"w{name}", i)
+
+    threads = [Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    table = Table.open(tmp_path / "t")
+    assert sorted(times(table)) == sorted(1000 * name + i for name in range(4) for i in range(80))
+    assert [value for chunk in table.read() for value in chunk.rows.column("_seq").to_pylist()] == list(range(320))
+
+
+def test_compaction_changes_nothing_for_readers(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_scan, "WINDOW", 900)
+    table.log.optimize.compact()
+    table.refresh()
+    table.append(batch(5000, 1000), "writer", 5)
+    assert len(table.log.file_uris()) == 2
+    assert times(table, 1234) == list(range(1234, 6000))
+
+
+def test_files_whose_rows_interleave_are_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a compaction by another engine may leave: any row in any file."""
+    monkeypatch.setattr(_scan, "WINDOW", 64)
+    table = Table.create(tmp_path / "t", SCHEMA, META)
+    rng = np.random.default_rng(0)
+    for part in np.array_split(rng.permutation(500), 4):
+        rows = pa.Table.from_arrays([pa.array(part), pa.array(part), pa.array(part / 8)], schema=table.schema)
+        write_deltalake(table.log, rows, mode="append")
+    table.commit(None, {"_seq": 500})
+    assert times(table, 17, 50) == list(range(17, 500))
+
+
+def test_following_sees_what_is_committed_later(table: Table) -> None:
+    writer = Table.open(table.path)
+    more: Iterator[int] = iter(range(5, 8))
+
+    def stop() -> bool:
+        i = next(more, None)
+        if i is not None:
+            writer.append(batch(1000 * i, 1000), "writer", i)
+        return i is None
+
+    found = [
+        n
+        for chunk in table.follow({"_seq": 4500}, ["t"], 400, poll=0.001, stop=stop)
+        for n in chunk.rows["t"].to_pylist()
+    ]
+    assert found == list(range(4500, 8000))
+
+
+def test_a_vacuum_under_a_slow_reader_is_an_error(table: Table) -> None:
+    slow = table.read(batch_rows=100)
+    next(slow)
+    DeltaTable(table.path).optimize.compact()
+    DeltaTable(table.path).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(TableError, match="changed under its reader"):
+        list(slow)
+    table.refresh()
+    assert times(table, 100) == list(range(100, 5000))
+
+
+def test_another_table_in_its_place_is_an_error(table: Table, tmp_path: Path) -> None:
+    after = next(table.read(batch_rows=100)).after
+    (tmp_path / "t").rename(tmp_path / "old")
+    new = Table.create(tmp_path / "t", SCHEMA, META)
+    new.append(batch(0, 2000), "writer", 0)
+    with pytest.raises(TableError, match="not the one that was read before"):
+        list(new.read(after))
+    with pytest.raises(TableError, match="replaced by another"):
+        table.refresh()
+    with pytest.raises(TableError, match="rolled back"):
+        list(new.read({"_seq": 3000}))
+
+
+def test_rows_that_do_not_fit_are_refused_by_name(table: Table) -> None:
+    wrong = pa.table({"t": pa.array([1.5]), "z": pa.array([1])})
+    with pytest.raises(SchemaError, match=r"'t' is double, int64 in the table") as refused:
+        table.append(wrong, "writer", 9)
+    assert "'load (net) [MWh], a=b' is missing" in refused.value.message
+    assert "'z' is not in the table" in refused.value.message
+    assert table.rows == 5000
+
+
+def test_what_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="is not a table"):
+        Table.open(tmp_path / "none")
+    pl.DataFrame({"a": [1]}).write_delta(str(tmp_path / "foreign"))
+    with pytest.raises(TableError, match="no streamgp table"):
+        Table.open(tmp_path / "foreign")
+    Table.create(tmp_path / "t", SCHEMA, META)
+    with pytest.raises(TableError, match="exists already"):
+        Table.create(tmp_path / "t", SCHEMA, META)
+    with pytest.raises(SchemaError, match="no column 'ds'"):
+        Table.create(tmp_path / "u", SCHEMA, TableMeta(time="ds"))
+
+
+def test_other_programs_read_it(table: Table) -> None:
+    assert pl.read_delta(table.path).sort("_seq")["t"].to_list() == list(range(5000))
+
+
+def test_vacuum_leaves_the_quarantine(table: Table) -> None:
+    from streamgp.streaming.quarantine import QUARANTINE, Quarantine
+
+    row = ["duplicate", "t", "", "a.csv", 3, "{}"]
+    Quarantine(table).add(pa.Table.from_arrays([pa.array([cell]) for cell in row], schema=QUARANTINE))
+    table.log.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    kept = Quarantine(table)
+    assert (kept.rows, kept.reasons(), kept.lines("a.csv", 2)) == (1, {"duplicate": 1}, {(3, "duplicate")})
+    assert kept.lines("a.csv", 3) == kept.lines("b.csv", 0) == set()
