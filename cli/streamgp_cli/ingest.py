@@ -9,7 +9,7 @@ import typer
 from streamgp_cli._options import AsJson, ConfigFile, Debug, flags, option
 
 if TYPE_CHECKING:
-    from streamgp_pipelines._run import IngestProgress
+    from streamgp_pipelines.ingest import IngestProgress
 
 TABLE, TEXT, HOW = "Table", "Text files", "How"
 

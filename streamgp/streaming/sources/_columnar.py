@@ -36,7 +36,7 @@ def whole_file(uri: str) -> tuple[pa.NativeFile, Position]:
                 spool.write(piece)
         if spool is not None:
             spool.close()
-        return pa.OSFile(uri if spool is None else spool.name), Position(size, 0, running.value())
+        return pa.OSFile(uri if spool is None else spool.name, "rb"), Position(size, 0, running.value())
     finally:
         if uri != "-":
             stream.close()

@@ -1,0 +1,66 @@
+"""What describe says of a table, counted by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from streamgp.errors import TableError
+from streamgp.streaming.table import Table
+from streamgp_pipelines.describe import describe_table
+from tests.pipelines.ingesting import take, write
+
+
+def test_two_series_with_gaps(tmp_path: Path) -> None:
+    text = (
+        "ds,unique_id,Load [MW],note\n"
+        "2024-01-01 00:00,a,1,x\n2024-01-01 00:00,b,,x\n2024-01-01 01:00,a,2,\n2024-01-01 04:00,a,3,x\n"
+        "2024-01-01 01:00,b,oops,x\n2024-01-01 01:00,b,5,x\n2024-01-01 01:00,b,6,x\n2024-01-01 03:00,a,7,x\n"
+    )
+    take(tmp_path / "t", write(tmp_path / "a.csv", text), every="1h", timezone="Europe/Berlin")
+    told = describe_table(tmp_path / "t")
+    json.dumps(told)
+    assert (told["rows"], told["time"], told["zone"]) == (6, "ds", "Europe/Berlin")
+    assert told["series"] == {"column": "unique_id", "count": 2, "names": ["a", "b"]}
+    assert told["span"] == ["2024-01-01T00:00:00+01:00", "2024-01-01T04:00:00+01:00"]
+    assert told["interval"] == {"declared": 3600.0, "observed": 3600.0}
+    assert (told["gaps"], told["backwards"], told["duplicates"]) == (1, 1, 1)
+    assert told["quarantined"] == {"duplicate": 1, "unparsable": 1}
+    assert told["missing"] == {"ds": 0, "unique_id": 0, "Load [MW]": 1, "note": 1}
+    assert told["schema"] == [
+        {"name": "ds", "type": "timestamp[us, tz=UTC]", "role": "time", "unit": None},
+        {"name": "unique_id", "type": "string", "role": "series", "unit": None},
+        {"name": "Load [MW]", "type": "double", "role": None, "unit": "MW"},
+        {"name": "note", "type": "string", "role": None, "unit": None},
+    ]
+    assert told["version"] == Table.open(tmp_path / "t").version
+
+
+def test_chunks_do_not_matter(tmp_path: Path) -> None:
+    """Gaps and intervals across the chunks of a reader, against one look at all rows."""
+    rng = np.random.default_rng(0)
+    steps = np.cumsum(rng.choice([1, 1, 1, 5], size=150_000))
+    names = rng.choice(["a", "b", "c"], size=150_000)
+    frame = pl.DataFrame({"step": steps, "unique_id": names})
+    frame.write_parquet(tmp_path / "a.parquet")
+    take(tmp_path / "t", tmp_path / "a.parquet", time="step")
+    told = describe_table(tmp_path / "t")
+    gaps = frame.select(pl.col("step").diff().over("unique_id")).to_series().drop_nulls()
+    assert told["interval"] == {"declared": 1, "observed": int(np.sort(gaps.to_numpy())[(len(gaps) - 1) // 2])}
+    assert told["gaps"] == int((gaps > 1.5).sum())
+    assert told["span"] == [int(steps[0]), int(steps[-1])]
+
+
+def test_without_a_clock_or_rows(tmp_path: Path) -> None:
+    take(tmp_path / "t", write(tmp_path / "a.csv", "a,b\n1,2\n3,\n"), time="row")
+    told = describe_table(tmp_path / "t")
+    assert (told["rows"], told["time"], told["span"], told["gaps"]) == (2, None, None, 0)
+    take(tmp_path / "u", write(tmp_path / "b.csv", "ds,y\n2024-01-01,1"))
+    empty = describe_table(tmp_path / "u")
+    assert (empty["rows"], empty["span"], empty["bytes"]) == (0, None, 0)
+    with pytest.raises(TableError, match="is not a table"):
+        describe_table(tmp_path / "none")

@@ -1,0 +1,70 @@
+"""Real files with real faults, where the folder STREAMGP_TEST_DATA has them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from streamgp.streaming.table import Table
+from streamgp_pipelines.describe import describe_table
+from tests.pipelines.ingesting import quarantine, rows, take
+
+DATA = os.environ.get("STREAMGP_TEST_DATA")
+
+
+def data(name: str) -> Path:
+    if not DATA:
+        pytest.skip("STREAMGP_TEST_DATA does not name the folder of real data")
+    path = Path(DATA) / name
+    if not path.exists():
+        pytest.skip(f"STREAMGP_TEST_DATA has no {name}")
+    return path
+
+
+def test_a_german_file_with_a_repeated_hour(tmp_path: Path) -> None:
+    """Semicolons, decimal commas, units in brackets, three time columns: only the time and its zone are given."""
+    summary = take(
+        tmp_path / "t", data("raw/smard_lu_2020_quarterhour.csv"), time="DateTime", timezone="Europe/Luxembourg"
+    )
+    assert (summary["added"], summary["quarantined"], summary["late"]) == (34_944, {}, 0)
+    told = describe_table(tmp_path / "t")
+    assert told["interval"] == {"declared": None, "observed": 900.0}
+    assert (told["gaps"], told["backwards"]) == (0, 0)
+    units = {field.name: (field.metadata or {}).get(b"unit") for field in Table.open(tmp_path / "t").schema}
+    assert units["Gesamtverbrauch (Netzlast) [MWh]"] == b"MWh"
+    night = rows(tmp_path / "t").filter(pl.col("Datum") == "2020-10-25", pl.col("Uhrzeit") == "02:00")
+    assert [moment.hour for moment in night["DateTime"]] == [0, 1]
+
+
+def test_the_same_file_on_a_naive_clock(tmp_path: Path) -> None:
+    summary = take(tmp_path / "t", data("raw/smard_lu_2020_quarterhour.csv"), time="DateTime")
+    assert (summary["added"], summary["quarantined"]) == (34_940, {"duplicate": 4})
+    assert quarantine(tmp_path / "t")["line"].to_list() == [28138, 28139, 28140, 28141]
+
+
+def test_months_in_reverse(tmp_path: Path) -> None:
+    path = data("raw/pjm_dayton_hourly.csv")
+    summary = take(tmp_path / "t", path)
+    assert (summary["added"], summary["quarantined"]) == (121_271, {"duplicate": 4})
+    assert summary["late"] > 100_000
+    assert take(tmp_path / "t", path)["added"] == 0
+    ordered = take(tmp_path / "u", path, sort=True)
+    assert (ordered["added"], ordered["late"]) == (121_271, 0)
+    told = describe_table(tmp_path / "u")
+    assert (told["backwards"], told["gaps"]) == (0, 25)
+    naive, table = (rows(tmp_path / name).drop("_seq").sort("Datetime") for name in "tu")
+    assert naive.equals(table)
+
+
+def test_parquet_files(tmp_path: Path) -> None:
+    frame = pl.read_parquet(data("elecdemand.parquet"))
+    summary = take(tmp_path / "t", data("elecdemand.parquet"), timezone="+10:00", every="30m")
+    assert (summary["added"], summary["quarantined"]) == (17_520, {})
+    assert rows(tmp_path / "t").drop("_seq").equals(frame)
+    assert describe_table(tmp_path / "t")["span"] == ["2014-01-01T00:00:00+10:00", "2014-12-31T23:30:00+10:00"]
+    wind = take(tmp_path / "w", data("gef2012_wind.parquet"))
+    assert (wind["added"], wind["late"]) == (131_292, 0)
+    assert Table.open(tmp_path / "w").meta.series == "unique_id"
