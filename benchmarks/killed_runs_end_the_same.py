@@ -1,0 +1,131 @@
+"""A run that is killed (SIGKILL) again and again ends with the numbers of the run that nobody interrupted.
+
+The command line itself: `streamgp ingest` and `streamgp train --online` on a year of half-hourly electricity demand, a
+day ahead, tracked in MLflow. The run is killed at random moments of its life, start-up and final artifacts included,
+and started again with the same words. Then scores, every tensor of the checkpoint, the file of forecasts and the
+metrics in MLflow are compared bit for bit, the last but for the figures that are times.
+
+    python benchmarks/killed_runs_end_the_same.py [--kills 20] [--seed 0]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parent.parent / "pipelines" / "streamgp_pipelines" / "recipes" / "elecdemand.csv"
+STREAMGP = [sys.executable, "-c", "from streamgp_cli.app import main; main()"]
+OPTIONS = "--online --target demand_gw --known workday --horizon 48 --season 336 --score-from 1344 --seed 0 --json"
+TIMES = ("run_id", "checkpoint", "seconds", "rows_per_second", "update_ms", "peak_mb")
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+
+
+def words(home: Path, name: str) -> list[str]:
+    """The command line of one run."""
+    own = ["--table", str(home / "demand"), "--checkpoint", str(home / name), "--checkpoint-every", "1024"]
+    own += ["--predictions", str(home / f"{name}.parquet"), "--tracking-uri", f"sqlite:///{home}/{name}.db"]
+    return [*STREAMGP, "train", *OPTIONS.split(), *own]
+
+
+def run(line: list[str]) -> tuple[dict[str, Any], float]:
+    """What a command printed, and its seconds."""
+    began = time.perf_counter()
+    done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(line)}\nended with {done.returncode}\n{done.stderr}")
+    return json.loads(done.stdout), time.perf_counter() - began
+
+
+def killed(line: list[str], seconds: float) -> bool:
+    """Start the command and kill it after some seconds; whether it was still there."""
+    with subprocess.Popen(line, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    if process.returncode not in (0, -9):
+        raise SystemExit(f"a restarted run ended with {process.returncode}: {' '.join(line)}")
+    return process.returncode == -9
+
+
+def rows_of(checkpoint: Path) -> int:
+    """Rows that a restart goes on from."""
+    names = [path.name for path in checkpoint.glob("[0-9]*")]
+    return max((int(name.split("-")[0]) for name in names), default=0)
+
+
+def logged(database: Path) -> set[tuple[str, int, float]]:
+    """The metrics in an MLflow store that are no times: name, step, value."""
+    with sqlite3.connect(database) as store:
+        found = store.execute("select key, step, value from metrics where is_nan = 0").fetchall()
+    return {row for row in found if "second" not in row[0] and not row[0].startswith(("update_ms", "peak"))}
+
+
+def compare(home: Path, whole: dict[str, Any], name: str, broken: dict[str, Any]) -> dict[str, bool]:
+    """What was compared, and whether it was equal."""
+    import polars as pl
+
+    from streamgp.streaming import checkpoint
+
+    one, two = (checkpoint.read(home / name) for name in ("whole", name))
+    pairs = [
+        (tensor, two.tensors[part][key])
+        for part, named in one.tensors.items()
+        if part != "clock"
+        for key, tensor in named.items()
+    ]
+    frames = [pl.read_parquet(home / f"{name}.parquet") for name in ("whole", name)]
+    scores = [{key: value for key, value in found.items() if key not in TIMES} for found in (whole, broken)]
+    once = frames[1].unique(["ds", "cutoff"]).height == frames[1].height == broken["scored"]
+    return {
+        "equal scores": scores[0] == scores[1],
+        f"equal weights and state, {len(pairs)} tensors": all(same(*pair) for pair in pairs),
+        f"equal forecasts, {len(frames[0])} in the file": frames[0].equals(frames[1]),
+        "equal metrics in MLflow": logged(home / "whole.db") == logged(home / f"{name}.db"),
+        f"every row counted once, {broken['rows']} rows": broken["rows"] == whole["rows"] and once,
+    }
+
+
+def same(one: Any, two: Any) -> bool:
+    """Whether two tensors have the same bytes."""
+    return bool(one.shape == two.shape and one.numpy().tobytes() == two.numpy().tobytes())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        run([*STREAMGP, "ingest", str(DATA), "--table", str(home / "demand"), "--time", "timestamp",
+             "--timezone", "+10:00", "--every", "30m", "--json"])  # fmt: skip
+        whole, seconds = run(words(home, "whole"))
+        print(f"uninterrupted: {whole['rows']} rows in {seconds:.1f} s, rmse {whole['rmse']:.6f}", flush=True)
+        moments, kills, good = random.Random(asked.seed), 0, True
+        while kills < asked.kills:  # a run that gets through is compared, and another one begun
+            name, places = f"broken{kills}", []
+            while kills < asked.kills and killed(words(home, name), moments.uniform(0.0, seconds / 4)):
+                kills += 1
+                places.append(rows_of(home / name))
+            checks = compare(home, whole, name, run(words(home, name))[0])
+            print(f"kills {len(places)}, restarts {len(places)}, rows at the checkpoint after each: {places}")
+            for what, so in checks.items():
+                print(f"  {what}: {'yes' if so else 'NO'}", flush=True)
+            good = good and all(checks.values())
+        print(f"kills in all: {kills}; {'all equal' if good else 'NOT EQUAL'}")
+        if not good:
+            raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

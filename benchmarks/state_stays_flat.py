@@ -1,0 +1,109 @@
+"""Time per row, memory and the size of a checkpoint do not grow with the rows seen.
+
+A generated stream of a million hourly rows with a daily and a weekly season is learned online in one pass, three steps
+ahead, on one thread, for each model in a process of its own. Printed at 10⁴, 10⁵ and 10⁶ rows: microseconds per row
+of processor time (over the last half of these rows), resident memory and the size of a checkpoint, and their ratios.
+The curves in a checkpoint are counted apart: they have a point a thousand rows until they have 512, and then no more.
+
+    python benchmarks/state_stays_flat.py [--rows 1000000] [--models linear svdgp]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+OPTIONS: dict[str, dict[str, str]] = {
+    "linear": {},
+    "seasonal_naive": {},
+    "svdgp": {"basis": "128", "reservoir": "1024", "evidence_rows": "100"},
+}
+
+
+def generate(path: Path, rows: int) -> None:
+    """A table with the columns t, y and x."""
+    import numpy as np
+    import pyarrow as pa
+
+    from streamgp.streaming.table import Table, TableMeta
+
+    random, hours = np.random.default_rng(0), np.arange(rows)
+    x = np.convolve(random.normal(size=rows + 4), np.ones(5) / 2, "valid")
+    y = 3 * np.sin(2 * np.pi * hours / 24) + np.sin(2 * np.pi * hours / 168) + x + random.normal(scale=0.3, size=rows)
+    times = pa.array(1_000_000_000_000_000 + hours * 3_600_000_000, pa.timestamp("us", "UTC"))
+    data = pa.table({"t": times, "y": y, "x": x})
+    table = Table.create(path, data.schema, TableMeta(time="t", zone="UTC", every_ns=3_600 * 10**9))
+    for start in range(0, rows, 100_000):
+        table.append(data.slice(start, 100_000), "generated", start)
+
+
+def learn(table: Path, home: Path, model: str, marks: list[int]) -> None:
+    """One run, and a line for every mark."""
+    import psutil
+    import torch
+
+    from streamgp.base import Progress
+    from streamgp.streaming import checkpoint
+    from streamgp_pipelines import fit_stream
+
+    torch.set_num_threads(1)
+    process = psutil.Process()
+    seen: list[tuple[int, float]] = []
+    lines: list[tuple[int, float, float, int, int]] = []
+
+    def note(progress: Progress) -> None:
+        if progress.stage != "train":
+            return
+        seen.append((progress.done, time.process_time()))
+        if len(lines) < len(marks) and progress.done >= 0.99 * marks[len(lines)]:
+            first = next(at for at in seen if at[0] >= 0.5 * marks[len(lines)])
+            per_row = (seen[-1][1] - first[1]) / (seen[-1][0] - first[0])
+            saved = checkpoint.read(home)
+            size = sum(file.stat().st_size for file in saved.path.iterdir())
+            curves = sum(tensor.nbytes for tensor in saved.tensors["curves"].values())
+            lines.append((marks[len(lines)], 1e6 * per_row, process.memory_info().rss / 1e6, size, curves))
+
+    options: dict[str, Any] = {"lags": 6, "horizon": 3, "season": 24, "inputs": "x", "device": "cpu"}
+    found = fit_stream(
+        table, "y", model=model, checkpoint=home, checkpoint_every=5_000, set=OPTIONS[model], progress=note, **options
+    )
+    print(f"{model}: {found['rows']} rows, {found['rows_per_second']:.0f} rows a second, rmse {found['rmse']:.4f}")
+    for rows, per_row, memory, size, curves in lines:
+        kept = f"{size / 1e3:.0f} kB a checkpoint, {curves / 1e3:.0f} kB of it curves"
+        print(f"  at {rows:>9,} rows: {per_row:7.1f} μs a row, {memory:6.0f} MB resident, {kept}")
+    first, last = lines[0], lines[-1]
+    ratios = {
+        "time a row": last[1] / first[1],
+        "memory": last[2] / first[2],
+        "checkpoint without curves": (last[3] - last[4]) / (first[3] - first[4]),
+    }
+    told = ", ".join(f"{name} × {ratio:.3f}" for name, ratio in ratios.items())
+    print(f"  from {first[0]:,} to {last[0]:,} rows: {told}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--models", nargs="+", default=["linear", "svdgp"], choices=list(OPTIONS))
+    parser.add_argument("--table", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    marks = [mark for mark in (10_000, 100_000, 1_000_000) if mark <= asked.rows]
+    if asked.table is not None:
+        learn(asked.table, asked.table.parent / asked.models[0], asked.models[0], marks)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "table"
+        generate(table, asked.rows)
+        for model in asked.models:
+            own = [sys.executable, __file__, "--rows", str(asked.rows), "--models", model, "--table", str(table)]
+            subprocess.run(own, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)
+
+
+if __name__ == "__main__":
+    main()
