@@ -38,7 +38,7 @@ class Bands:
         levels: of the bands, in percent, between 0 and 100.
         window: rows of a series after which a residual counts 1/e in the scale, once four times as many were
             seen. The default is the longest of one season, seven horizons and 200 rows.
-        rate: step of θ for one truth, likewise; the default is 1/(2 · window).
+        rate: step of θ for one truth, likewise; the default is 1/window.
 
     Example:
         >>> from streamgp.base import Inputs
@@ -66,7 +66,7 @@ class Bands:
         self.shape = shape
         self.levels = np.array(levels, dtype=np.float64) / 100
         self.window = window or max(shape.season, 7 * shape.horizon, 200)
-        self.rate = 0.5 / self.window if rate is None else rate
+        self.rate = 1.0 / self.window if rate is None else rate
         self._prior = max(shape.horizon, 20)  # rows that stand behind "a step is as the others, and those as 1"
         self._sums = np.zeros((2, shape.outputs, shape.horizon))  # weights, and weighted z²
         self._theta = np.zeros((len(self.levels), shape.columns))  # (K, T)
