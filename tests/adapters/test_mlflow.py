@@ -47,7 +47,7 @@ def test_a_run_holds_what_was_logged(uri: str, tmp_path: Path) -> None:
     tracker.tags({"host": "here"})
     tracker.dataset("demand", "/data/demand", 7, pa.schema([("ds", pa.timestamp("us")), ("y", pa.float64())]))
     for step in range(0, 300, 100):
-        tracker.metrics({"rmse": 0.5 + step, "coverage/95": 0.95, "bad": math.nan, "odd(y)": 1.0}, step)
+        tracker.metrics({"rmse": 0.5 + step, "coverage_95": 0.95, "bad": math.nan, "odd(y)": 1.0}, step)
     picture = tmp_path / "picture.png"
     picture.write_bytes(b"png")
     tracker.artifact(picture, "plots")

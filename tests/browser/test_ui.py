@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -17,8 +18,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.adapters.mlflow import mlflow_tracker
-from streamgp_pipelines.adapters.plots import plot_curves
+from streamgp_pipelines.adapters.run_plots import draw_run
+from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.train import train
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -53,17 +57,16 @@ def browser() -> str:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with one finished run: parameters, the data set, curves over rows seen, a plot."""
+    """A store with one real run of 4000 rows."""
     directory = tmp_path_factory.mktemp("ui")
-    tracker = mlflow_tracker(f"sqlite:///{directory}/mlflow.db", "demo", "svdgp demand")(directory / "checkpoint")
-    tracker.params({"model": "svdgp", "horizon": 48})
-    tracker.dataset("demand", str(directory / "demand"), 3, pa.schema([("ds", pa.timestamp("us"))]))
-    for step in range(1000, 18_000, 1000):
-        tracker.metrics({"rmse": 100 / step, "coverage_95": 0.95}, step)
-    points = {"95 %": [(1000.0, 0.9), (2000.0, 0.95)]}
-    picture = plot_curves(points, directory / "coverage.png", title="Coverage", ylabel="share")
-    tracker.artifact(picture, "plots")
-    tracker.finish("FINISHED")
+    schema = pa.schema([("step", pa.int64()), ("y", pa.float64())])
+    table = Table.create(str(directory / "demand"), schema, TableMeta(time="step", clock=False, every_ns=1))
+    y = [math.sin(step / 24 * 2 * math.pi) + 0.1 * math.sin(step * step) for step in range(4000)]
+    table.append(pa.table({"step": range(4000), "y": y}, schema=schema), app_id="test", n=1)
+    options = {"table": directory / "demand", "target": "y", "horizon": 3, "season": 24, "lags": 4, "batch": 250}
+    options |= {"model": "seasonal_naive", "online": True, "warmup": 500, "checkpoint": directory / "checkpoint"}
+    tracker = mlflow_tracker(f"sqlite:///{directory}/mlflow.db", "demo", "naive demand")
+    train(TrainConfig.read(options), tracker, draw=draw_run)
     return directory
 
 
@@ -108,22 +111,23 @@ def test_the_run_is_there_with_all_that_was_logged(page: Page) -> None:
     page.get_by_text("Model training").first.click()  # the page opens in another mode
     page.get_by_role("link", name="Experiments").first.click()
     page.get_by_role("link", name="demo", exact=True).first.click()
-    page.get_by_role("link", name="svdgp demand").first.click()
+    page.get_by_role("link", name="naive demand").first.click()
 
-    page.get_by_text("Parameters (2)").first.wait_for()
-    for text in ("Finished", "demand (v3-", "horizon", "coverage_95", "rmse"):
+    for text in ("Finished", "demand (v1-", "Parameters (", "horizon", "final/rmse", "rmse", "demo-seasonal_naive"):
         page.get_by_text(text).first.wait_for()
 
     page.get_by_role("tab", name="Model metrics").click()
-    chart = page.locator(".js-plotly-plot").first
-    chart.wait_for()
+    page.get_by_text("coverage", exact=True).first.wait_for()
+    page.locator(".js-plotly-plot").nth(2).wait_for()
     page.get_by_text("Step", exact=True).first.wait_for()
-    points = page.evaluate(
-        "Math.max(...[...document.querySelectorAll('.js-plotly-plot')].map(c => c.data[0].x.length))"
-    )
-    assert points == 17
+    charts = "[...document.querySelectorAll('.js-plotly-plot')].map(chart => [...chart.data[0].x])"
+    assert [1000, 2000, 3000, 4000][-3:] in [points[-3:] for points in page.evaluate(charts)]
 
     page.get_by_role("tab", name="Artifacts").click()
     page.get_by_text("plots", exact=True).first.click()
-    page.get_by_text(re.compile("coverage.png")).first.click()
+    page.get_by_text("coverage.png").first.click()
     page.locator("img[src^='blob:'], img[src*='coverage.png']").first.wait_for()
+
+    page.get_by_role("link", name="Model registry").first.click()
+    page.get_by_role("link", name="demo-seasonal_naive").first.wait_for()
+    page.get_by_text(re.compile("champion")).first.wait_for()

@@ -19,6 +19,7 @@ SPILL = "unsent_metrics.json"
 BATCH = 1000  # MLflow's limit of one call
 SECONDS = 3.0  # between sends, when fewer than a batch wait
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
+_GROUPS = re.compile(r"^(final|coverage|raw_coverage|width|raw_width)_")
 _log = logging.getLogger("streamgp.tracking")
 
 
@@ -59,7 +60,7 @@ class MetricBuffer:
     def add(self, values: Mapping[str, float], step: int) -> None:
         """Take these values at this step; sends when a batch is full or enough time has passed."""
         for name, value in values.items():
-            key = _FORBIDDEN.sub("_", name)
+            key = metric_key(name)
             if math.isfinite(value) and step > self._newest.get(key, -1):
                 self._points.append((key, float(value), step))
         due = time.monotonic() - self._sent_at >= SECONDS or len(self._points) >= BATCH
@@ -105,3 +106,13 @@ class MetricBuffer:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(self._spill)
+
+
+def metric_key(name: str) -> str:
+    """A name as MLflow takes it, with a slash behind its group: the UI gathers charts by what is before a slash.
+
+    Example:
+        >>> metric_key("coverage_95"), metric_key("final_rmse"), metric_key("rmse(y)")
+        ('coverage/95', 'final/rmse', 'rmse_y_')
+    """
+    return _GROUPS.sub(r"\1/", _FORBIDDEN.sub("_", name))

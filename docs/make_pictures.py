@@ -1,0 +1,83 @@
+"""Make the pictures of the README: a real forecast, and its run in the MLflow UI, in a real browser.
+
+    python docs/make_pictures.py [DIRECTORY]
+
+Runs `streamgp demo` in the directory (streamgp-demo), where what is done already is found done, then opens the MLflow
+UI in headless chromium. Needs chromium (Debian: apt-get install chromium) and the `test` extra.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+PICTURES = Path(__file__).parent / "pictures"
+STREAMGP = [sys.executable, "-c", "from streamgp_cli.app import main; main()"]
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def main(directory: Path) -> None:
+    """Make both pictures."""
+    done = subprocess.run(
+        [*STREAMGP, "demo", "--directory", str(directory), "--json"], check=True, stdout=subprocess.PIPE, text=True
+    )
+    made: dict[str, Any] = json.loads(done.stdout)
+    PICTURES.mkdir(exist_ok=True)
+    shutil.copyfile(made["files"]["picture"], PICTURES / "forecast.png")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    uri = f"sqlite:///{(directory / 'mlflow.db').absolute()}"
+    words = [*STREAMGP, "ui", "--tracking-uri", uri, "--port", str(port), "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as ui:
+        assert ui.stdout is not None
+        try:
+            address = json.loads(ui.stdout.readline())["url"]
+            run = list(made["scores"].values())[-1]["run_id"]
+            photograph(address, run, PICTURES / "mlflow.png")
+        finally:
+            ui.terminate()
+    print(*sorted(PICTURES.glob("*.png")), sep="\n")
+
+
+def photograph(address: str, run: str, path: Path) -> None:
+    """The page of a run's metrics, as a user comes to it."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as play, TemporaryDirectory() as profile:
+        context = play.chromium.launch_persistent_context(
+            profile, executable_path=chromium, args=FLAGS, viewport={"width": 1400, "height": 900}
+        )
+        page = context.new_page()
+        page.goto(address, wait_until="domcontentloaded")
+        page.get_by_text("Model training").first.click()
+        page.get_by_role("link", name="Experiments").first.click()
+        page.get_by_role("link", name="streamgp-demo").first.click()
+        page.locator(f"a[href*='{run}']").first.click()
+        page.get_by_role("tab", name="Model metrics").click()
+        page.locator(".js-plotly-plot").nth(3).wait_for()
+        assistant = page.get_by_text("MLflow Assistant").locator("xpath=ancestor::*[.//button][1]")
+        assistant.locator("button").last.click()  # its panel is closed
+        page.wait_for_timeout(2000)  # the charts grow into its place
+        page.screenshot(path=path)
+        context.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "streamgp-demo"))
