@@ -12,7 +12,10 @@ was learned before it came is kept as its projection on the old basis.
 
 The coordinates are nested: the leading ones are those of the leading basis points. So the decoupled posterior, with
 fewer functions in the covariance (M_β) than in the mean (M_α), reads its covariance off the leading block of the same
-Cholesky factor. With a linear part in the kernel, its features √v (x, 1) stand before those of the basis.
+Cholesky factor.
+
+With a linear part the kernel is k + σ²(1 + xᵀx'), whose features σ(x, 1) stand before those of the basis. Its prior
+counts as one row: ridge regression on standardised columns, with what is not linear left to k.
 """
 
 from __future__ import annotations
@@ -26,20 +29,22 @@ from streamgp.linalg.cholesky import Factor, append, cholesky, whiten
 
 JITTER = 1e-6
 """Relative jitter of K: whitening then amplifies rounding by 1e3 at most."""
+BLOCK = 512
+"""S is summed in block rows of this height, up to the diagonal."""
 
 
 class Conjugate(nn.Module):
     """Statistics and posterior of T columns on at most M basis points.
 
     Args:
-        width: W, columns of a row, already divided by their lengthscales.
+        width: W, columns of a row, standardised.
         columns: T.
-        capacity: M.
+        capacity: M on a stream; `begin` may be given more.
         linear: whether the kernel has its linear part.
         covariance: M_β, leading basis points that the covariance uses; None is all.
 
     Attributes:
-        points: (m, W) basis points in use.
+        points: (m, W) basis points in use, divided by the lengthscales.
         weight: () Σ of the weights of the rows learned, after forgetting.
     """
 
@@ -59,7 +64,7 @@ class Conjugate(nn.Module):
         self.square: Tensor
         self.weight: Tensor
         self.outputscale: Tensor
-        self.linear: Tensor
+        self.inverse: Tensor
         self.noise: Tensor
         self.root: Tensor
         self.coefficients: Tensor
@@ -67,12 +72,12 @@ class Conjugate(nn.Module):
         for name, value in {
             "points": torch.zeros(0, width, dtype=FLOAT),
             "lower": torch.zeros(0, 0, dtype=FLOAT),  # C
-            "outer": torch.zeros(e, e, dtype=FLOAT),  # S
+            "outer": torch.zeros(e, e, dtype=FLOAT),  # S; nothing is kept above the diagonal blocks
             "moment": torch.zeros(e, columns, dtype=FLOAT),  # Σ φ yᵀ
             "square": torch.zeros(columns, dtype=FLOAT),  # Σ y²
             "weight": torch.zeros((), dtype=FLOAT),
             "outputscale": torch.ones((), dtype=FLOAT),  # ρ²
-            "linear": torch.full((), 0.1, dtype=FLOAT),  # v
+            "inverse": torch.ones(width, dtype=FLOAT),  # 1/lengthscales
             "noise": torch.ones((), dtype=FLOAT),  # σ² of the updates, tempered
             "root": torch.eye(e, dtype=FLOAT),  # chol A
             "coefficients": torch.zeros(e, columns, dtype=FLOAT),  # w
@@ -80,10 +85,17 @@ class Conjugate(nn.Module):
         }.items():
             self.register_buffer(name, value)
 
-    def begin(self, points: Tensor, outputscale: Tensor, linear: Tensor, noise: Tensor) -> None:
-        """Forget everything, and start with the basis `points` (m, W) under new hyper-parameters."""
-        self.outputscale, self.linear, self.noise = outputscale, linear, noise
-        self.points = points
+    def begin(self, rows: Tensor, inverse: Tensor, outputscale: Tensor, noise: Tensor) -> None:
+        """Forget everything, and start with `rows` (m, W) as basis, under new hyper-parameters.
+
+        Args:
+            rows: (m, W)
+            inverse: (W,) what columns are multiplied by before the kernel.
+            outputscale: () ρ².
+            noise: () σ² of the updates.
+        """
+        self.inverse, self.outputscale, self.noise = inverse, outputscale, noise
+        points = self.points = rows * inverse
         factor = cholesky(outputscale * correlation(points, points), first=JITTER)
         self.lower, self.jitter = factor.lower, factor.jitter
         size, columns = self.explicit + len(points), self.moment.shape[1]
@@ -96,10 +108,10 @@ class Conjugate(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """(N, W) -> φ (N, E + m)."""
-        smooth = whiten(self.lower, self.outputscale * correlation(self.points, x)).T
+        smooth = whiten(self.lower, self.outputscale * correlation(self.points, x * self.inverse)).T
         if not self.explicit:
             return smooth
-        scale = self.linear.sqrt()
+        scale = self.noise.sqrt()
         return torch.cat((scale * x, scale.expand(len(x), 1), smooth), 1)
 
     def unexplained(self, phi: Tensor) -> Tensor:
@@ -136,22 +148,22 @@ class Conjugate(nn.Module):
             y = torch.where(seen, y, self.mean(phi))
             weight = weight * seen.to(FLOAT).mean(1)
         weighted = phi * weight[:, None]
-        if kept != 1.0:
-            self.outer, self.moment = self.outer * kept, self.moment * kept
-            self.square, self.weight = self.square * kept, self.weight * kept
-        self.outer = torch.addmm(self.outer, weighted.T, phi)
-        self.moment = torch.addmm(self.moment, weighted.T, y)
-        self.square = self.square + (weight[:, None] * y.square()).sum(0)
-        self.weight = self.weight + weight.sum()
+        self.outer = self.outer * kept
+        for start in range(0, phi.shape[1], BLOCK):
+            stop = min(start + BLOCK, phi.shape[1])
+            self.outer[start:stop, :stop].addmm_(weighted[:, start:stop].T, phi[:, :stop])
+        self.moment = torch.addmm(self.moment, weighted.T, y, beta=kept)
+        self.square = self.square * kept + (weight[:, None] * y.square()).sum(0)
+        self.weight = self.weight * kept + weight.sum()
 
     def solve(self) -> None:
         """The posterior of the statistics, and each column's noise.
 
-        σ_t² = (Σ y_t² − 2 wᵀb + wᵀSw)/(n − p), with p = tr(S A⁻¹)/σ² the degrees of freedom that the fit has used.
+        σ_t² = Σ (y_t − φᵀw_t)²/n = (Σ y_t² − wᵀb − σ²‖w‖²)/n with b = Σ φ y_t, as wᵀSw = wᵀb − σ²‖w‖².
         """
         self._factorise()
         self.coefficients = torch.cholesky_solve(self.moment / self.noise, self.root).contiguous()
-        fitted = (self.coefficients * (2.0 * self.moment - self.outer @ self.coefficients)).sum(0)
+        fitted = (self.coefficients * (self.moment + self.noise * self.coefficients)).sum(0)
         rest = (self.square - fitted) / self.weight.clamp(min=1.0)
         self.residual = rest.clamp(min=1e-9)
 
@@ -172,13 +184,14 @@ class Conjugate(nn.Module):
     def grow(self, x: Tensor, phi: Tensor, rows: int) -> Tensor:
         """Make basis points of the `rows` rows that the basis explains least; returns φ (N, E + m + rows)."""
         chosen = torch.argsort(self.unexplained(phi), descending=True, stable=True)[:rows]
-        points = x[chosen]
+        scaled = x * self.inverse
+        points = scaled[chosen]
         cross = self.outputscale * correlation(self.points, points)
         corner = self.outputscale * correlation(points, points)
         factor = append(Factor(self.lower, self.jitter), cross, corner)
         old, new = self.lower.shape[0], len(points)
         tail = factor.lower[old:]
-        fresh = self.outputscale * correlation(points, x) - tail[:, :old] @ phi[:, self.explicit :].T
+        fresh = self.outputscale * correlation(points, scaled) - tail[:, :old] @ phi[:, self.explicit :].T
         self.points = torch.cat((self.points, points))
         self.lower, self.jitter = factor.lower, factor.jitter
         self.outer = torch.nn.functional.pad(self.outer, (0, new, 0, new))
@@ -202,15 +215,17 @@ class Conjugate(nn.Module):
         carry = whiten(factor.lower, whiten(self.lower, cross).T).T  # (m, m')
         carry = torch.block_diag(torch.eye(e, dtype=FLOAT, device=carry.device), carry)
         self.points, self.lower, self.jitter = remaining, factor.lower, factor.jitter
-        self.outer, self.moment = carry.T @ self.outer @ carry, carry.T @ self.moment
+        outer = self.outer.tril() + self.outer.tril(-1).T
+        self.outer, self.moment = carry.T @ outer @ carry, carry.T @ self.moment
         self.solve()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Everything at its largest shape, and how many basis points are in use; `root` follows from the rest."""
-        size, used = self.explicit + self.capacity, self.explicit + len(self.points)
+        capacity, used = max(self.capacity, len(self.points)), self.explicit + len(self.points)
+        size = self.explicit + capacity
         shapes = {
-            "points": (self.capacity, self.points.shape[1]),
-            "lower": (self.capacity, self.capacity),
+            "points": (capacity, self.points.shape[1]),
+            "lower": (capacity, capacity),
             "outer": (size, size),
             "moment": (size, self.moment.shape[1]),
             "coefficients": (size, self.moment.shape[1]),

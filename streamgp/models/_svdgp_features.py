@@ -1,4 +1,4 @@
-"""From windows to kernel inputs: standardised, flattened, and divided by one lengthscale a channel."""
+"""From windows to kernel inputs: standardised and flattened, with one lengthscale a channel."""
 
 from __future__ import annotations
 
@@ -10,52 +10,51 @@ from streamgp.models._scaling import InputScaling
 
 
 class KernelInputs(nn.Module):
-    """x ↦ z (N, W), W = L·D + H·F, such that the kernel is exp(−½‖z − z'‖²).
+    """Windows -> (N, W) standardised, W = L·D + H·F.
 
-    A channel's lags (or its steps ahead) are a group g of size s_g: they share a location, a scale and a lengthscale,
-    and are divided by ℓ_g √s_g, so that ℓ = 1 means that two windows a standard deviation apart in every lag of that
-    channel, and equal otherwise, correlate by e^−½ however many lags there are.
+    A channel's lags (or its steps ahead) are a group g of s_g columns: they share a location, a scale and a
+    lengthscale. Differences are divided by ℓ_g √s_g, so that with ℓ_g = 1 two windows that are a standard deviation
+    apart in all columns of one group, and equal otherwise, correlate by e^−½ however many columns these are.
 
     Args:
         shape: of the windows.
 
+    Attributes:
+        groups: (W,) the group of each column.
+        count: G, the number of groups.
+
     Example:
         >>> shape = Shape(targets=("y",), horizon=2, lags=3, past=("y", "u"), future=("u",))
-        >>> KernelInputs(shape).groups.tolist()
-        [0, 1, 0, 1, 0, 1, 2, 2]
+        >>> inputs = KernelInputs(shape)
+        >>> inputs.groups.tolist(), inputs.count
+        ([0, 1, 0, 1, 0, 1, 2, 2], 3)
+        >>> [round(value, 2) for value in inputs.inverse(torch.zeros(3)).square().tolist()]
+        [0.33, 0.33, 0.33, 0.33, 0.33, 0.33, 0.5, 0.5]
     """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        past = torch.arange(len(shape.past) if shape.lags else 0).repeat(shape.lags)
-        ahead = torch.arange(len(shape.future)).repeat(shape.horizon) + (len(shape.past) if shape.lags else 0)
+        channels = len(shape.past) if shape.lags else 0
+        past = torch.arange(channels).repeat(shape.lags)
+        ahead = channels + torch.arange(len(shape.future)).repeat(shape.horizon)
         groups = torch.cat((past, ahead))
         self.scaling = InputScaling(shape)
+        self.count = channels + len(shape.future)
         self.groups: Tensor
-        self.inverse: Tensor
-        self.register_buffer("groups", groups)  # (W,)
-        self.register_buffer("inverse", torch.ones(len(groups), dtype=FLOAT))  # (W,) 1/(ℓ_g √s_g)
+        self.register_buffer("groups", groups)
 
-    @property
-    def count(self) -> int:
-        """G, the number of groups."""
-        return int(self.groups.max()) + 1
-
-    def set_lengthscales(self, log_lengthscale: Tensor) -> None:
-        """(G,) log ℓ."""
-        sizes = torch.bincount(self.groups).to(FLOAT)
-        per_group = torch.exp(-log_lengthscale.to(sizes.device)) / sizes.sqrt()
-        self.inverse = per_group[self.groups]
+    def inverse(self, log_lengthscale: Tensor) -> Tensor:
+        """(G,) log ℓ -> (W,) 1/(ℓ_g √s_g)."""
+        sizes = torch.bincount(self.groups, minlength=self.count).to(FLOAT)
+        return (torch.exp(-log_lengthscale.to(sizes.device)) / sizes.sqrt())[self.groups]
 
     def forward(self, x: Inputs) -> Tensor:
         """(N, W)"""
         flat: Tensor = self.scaling.flat(x)
-        return flat * self.inverse
+        return flat
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, rest = self.scaling.state()
-        return tensors | {"inverse": self.inverse}, rest
+        return self.scaling.state()
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.inverse = tensors["inverse"].clone().to(self.groups.device)
         self.scaling.restore(tensors, rest)

@@ -1,7 +1,7 @@
-"""Hyper-parameters of a grouped SE kernel with a linear part, by the evidence of thinned rows.
+"""Hyper-parameters of a grouped SE kernel, by the evidence of thinned rows.
 
-k(x, x') = ρ² exp(−½ Σ_g d_g/ℓ_g²) + v (1 + Σ_g p_g/ℓ_g²), with d_g the mean squared difference and p_g the mean product
-of the columns in group g of a standardised window: one lengthscale for all lags (or steps ahead) of a channel.
+k(x, x') = ρ² exp(−½ Σ_g d_g/ℓ_g²), with d_g the mean squared difference of the columns in group g of a standardised
+window: one lengthscale for all lags (or steps ahead) of a channel.
 
 Minimised is ½ tr(YᵀA⁻¹Y)/T + ½ log|A| + ½ Σ_g (log ℓ_g − 1)²: the evidence of one average column, with a lengthscale
 prior. Rows that overlap in time would let it explain each row by its neighbours and the noise collapse: thin them.
@@ -18,8 +18,8 @@ from streamgp.base import FLOAT
 
 LENGTHSCALE = 1.0
 """Mean of the prior of log ℓ_g; its standard deviation is 1."""
-START_NOISE, START_LINEAR = -2.3, -2.0
-"""Where log σ² and log v start, for targets of unit variance; from σ² = 1 the function's own variance would collapse."""
+START_NOISE = -2.3
+"""Where log σ² starts, for targets of unit variance; from σ² = 1 the function's own variance would collapse."""
 JITTER = 1e-6
 
 
@@ -29,74 +29,59 @@ class Hyper(NamedTuple):
     Attributes:
         lengthscale: (G,) log ℓ.
         outputscale: () log ρ², in units of the standardised target's variance.
-        linear: () log v.
         noise: () log σ².
     """
 
     lengthscale: Tensor
     outputscale: Tensor
-    linear: Tensor
     noise: Tensor
 
     def pack(self) -> Tensor:
-        """(G + 3,)"""
-        return torch.cat((self.lengthscale, torch.stack((self.outputscale, self.linear, self.noise))))
+        """(G + 2,)"""
+        return torch.cat((self.lengthscale, torch.stack((self.outputscale, self.noise))))
 
     @classmethod
     def unpack(cls, packed: Tensor) -> Hyper:
         """The inverse of `pack`."""
-        return cls(packed[:-3], packed[-3], packed[-2], packed[-1])
+        return cls(packed[:-2], packed[-2], packed[-1])
 
     @classmethod
     def start(cls, groups: int) -> Hyper:
         """Where an estimation starts."""
-        scalars = torch.tensor([0.0, START_LINEAR, START_NOISE], dtype=FLOAT)
+        scalars = torch.tensor([0.0, START_NOISE], dtype=FLOAT)
         return cls.unpack(torch.cat((torch.full((groups,), LENGTHSCALE, dtype=FLOAT), scalars)))
 
 
-class Pairs(NamedTuple):
-    """What the kernel needs of n rows. distance: (G, n, n) d_g; product: (G, n, n) p_g."""
-
-    distance: Tensor
-    product: Tensor
-
-    @classmethod
-    def of(cls, x: Tensor, groups: Tensor) -> Pairs:
-        """x: (n, D) standardised; groups: (D,) the group of each column, 0 … G−1."""
-        distances, products = [], []
-        for group in range(int(groups.max()) + 1):
-            part = x[:, groups == group]
-            product = part @ part.T / part.shape[1]
-            size = product.diagonal()
-            distances.append((size[:, None] + size - 2.0 * product).clamp(min=0.0))
-            products.append(product)
-        return cls(torch.stack(distances), torch.stack(products))
+def distances(x: Tensor, groups: Tensor) -> Tensor:
+    """(n, D) standardised rows -> (G, n, n) d_g. groups: (D,) the group of each column, 0 … G−1."""
+    found = []
+    for group in range(int(groups.max()) + 1):
+        part = x[:, groups == group]
+        product = part @ part.T
+        size = product.diagonal()
+        found.append((size[:, None] + size - 2.0 * product).clamp(min=0.0) / part.shape[1])
+    return torch.stack(found)
 
 
-def objective(packed: Tensor, pairs: Pairs, y: Tensor, linear: bool) -> tuple[Tensor, Tensor]:
+def objective(packed: Tensor, distance: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """The penalised negative log evidence and its gradient, in closed form.
 
     ∂/∂A = ½ (A⁻¹ − A⁻¹YYᵀA⁻¹/T) =: Q, and ∂/∂θ = ⟨Q, ∂K/∂θ⟩.
 
     Args:
-        packed: (G + 3,) of `Hyper.pack`.
-        pairs: of n rows.
+        packed: (G + 2,) of `Hyper.pack`.
+        distance: (G, n, n) of `distances`.
         y: (n, T) standardised.
-        linear: whether the kernel has its linear part.
 
     Returns:
-        (), (G + 3,)
+        (), (G + 2,)
     """
     hyper = Hyper.unpack(packed)
     n, columns = y.shape
     inverse = torch.exp(-2.0 * hyper.lengthscale)
-    smooth = torch.exp(hyper.outputscale - 0.5 * torch.tensordot(inverse, pairs.distance, 1))
-    covariance = smooth.clone()
-    straight = torch.zeros_like(smooth)
-    if linear:
-        straight = torch.exp(hyper.linear) * (1.0 + torch.tensordot(inverse, pairs.product, 1))
-        covariance += straight
+    smooth = torch.exp(hyper.outputscale - 0.5 * torch.tensordot(inverse, distance, 1))
     noise = torch.exp(hyper.noise)
+    covariance = smooth.clone()
     covariance.diagonal().add_(noise + JITTER)
     lower = torch.linalg.cholesky(covariance)
     alpha = torch.cholesky_solve(y, lower)
@@ -104,14 +89,12 @@ def objective(packed: Tensor, pairs: Pairs, y: Tensor, linear: bool) -> tuple[Te
     value = 0.5 * (y * alpha).sum() / columns + lower.diagonal().log().sum() + 0.5 * off.square().sum()
     q = 0.5 * (torch.cholesky_inverse(lower) - alpha @ alpha.T / columns)
     weighted = q * smooth
-    slope = inverse * torch.tensordot(pairs.distance, weighted, 2) + off
-    if linear:
-        slope = slope - 2.0 * inverse * torch.exp(hyper.linear) * torch.tensordot(pairs.product, q, 2)
-    scalars = torch.stack((weighted.sum(), (q * straight).sum(), noise * q.trace()))
+    slope = inverse * torch.tensordot(distance, weighted, 2) + off
+    scalars = torch.stack((weighted.sum(), noise * q.trace()))
     return value, torch.cat((slope, scalars))
 
 
-def estimate(x: Tensor, y: Tensor, groups: Tensor, start: Hyper, linear: bool, steps: int, rate: float = 0.1) -> Hyper:
+def estimate(x: Tensor, y: Tensor, groups: Tensor, start: Hyper, steps: int, rate: float = 0.1) -> Hyper:
     """`steps` steps of Adam from `start`.
 
     Args:
@@ -119,19 +102,18 @@ def estimate(x: Tensor, y: Tensor, groups: Tensor, start: Hyper, linear: bool, s
         y: (n, T) standardised targets, none missing.
         groups: (D,) the group of each column.
         start: from where.
-        linear: whether the kernel has its linear part.
         steps: of Adam.
         rate: step size, in units of the logarithms.
 
     Raises:
         torch.linalg.LinAlgError: the rows are not finite.
     """
-    pairs = Pairs.of(x, groups)
+    distance = distances(x, groups)
     packed = start.pack().to(x.device).clone()
     first, second = torch.zeros_like(packed), torch.zeros_like(packed)
     best, lowest = packed.clone(), torch.full((), torch.inf, dtype=FLOAT, device=x.device)
     for step in range(1, steps + 1):
-        value, gradient = objective(packed, pairs, y, linear)
+        value, gradient = objective(packed, distance, y)
         if bool(value < lowest):
             best, lowest = packed.clone(), value
         first = 0.9 * first + 0.1 * gradient

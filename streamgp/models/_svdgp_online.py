@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
-from streamgp.models._reservoir import Reservoir
+from streamgp.models._reservoir import Reservoir, Sample
 from streamgp.models._scaling import Standardiser
 from streamgp.models._svdgp_config import Config
 from streamgp.models._svdgp_conjugate import Conjugate
@@ -28,6 +28,8 @@ CHUNK = 1024
 """Rows whose features are held at once."""
 FILL = 0.75
 """Part of the basis that a rebuild fills; the rest is for what comes."""
+EVIDENCE = 1600
+"""Rows at most that estimate hyper-parameters in batch: each step is cubic in them."""
 PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""
 
@@ -42,8 +44,8 @@ class OnlineSvdgp(Model):
         self.config, self.shape = config, shape
         self.inputs = KernelInputs(shape)
         width = len(self.inputs.groups)
-        self.linear = config.linear and width <= config.basis
-        self.posterior = Conjugate(width, shape.columns, config.basis, self.linear)
+        linear = config.linear and width <= config.basis
+        self.posterior = Conjugate(width, shape.columns, config.basis, linear, covariance=config.basis)
         self.outputs = Standardiser(shape.columns)
         self.reservoir = Reservoir(config.reservoir, shape, config.forgetting(shape))
         self.reference: Reference | LearnedReference
@@ -82,12 +84,21 @@ class OnlineSvdgp(Model):
         return self._step(done)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        """The first epoch fits the basis of a stream to all windows, equally weighted; every further one doubles the
+        functions of the mean, up to `mean_basis`, and takes the hyper-parameters from more rows. Then there is no more.
+        """
         seen = torch.isfinite(y).any(1)
         x, y = x.rows(seen), y[seen]
         if epochs < 1 or not len(y):
             return
         self.reservoir.offer(x, y, self.generator)
-        yield self._rebuild("first windows")
+        most = max(self.config.basis, min(self.config.mean_basis, len(y)))
+        for epoch in range(epochs):
+            size = min(self.config.basis << epoch, most)
+            rows = min(self.config.evidence_rows << epoch, EVIDENCE)
+            yield self._learn_anew(Sample(x, y, y.new_ones(len(y))), size, rows)._replace(done="epoch")
+            if size == most:
+                return
 
     @property
     def _size(self) -> int:
@@ -123,46 +134,45 @@ class OnlineSvdgp(Model):
         return done
 
     def _rebuild(self, why: str) -> Step:
-        """New scaling, hyper-parameters and basis from the reservoir."""
-        x, y, weight = self.reservoir.sample()
+        """Start anew from the reservoir, with room in the basis for what comes."""
+        size = max(int(FILL * self.config.basis), 1)
+        return self._learn_anew(self.reservoir.sample(), size, self.config.evidence_rows)._replace(
+            done=f"rebuild: {why}"
+        )
+
+    def _learn_anew(self, sample: Sample, size: int, evidence_rows: int) -> Step:
+        """New scaling, hyper-parameters and basis of `size` points, and the sample learned with them."""
+        x, y, weight = sample
         if self.rebuilt and not bool(torch.isfinite(y).all()):  # the missing as predicted: it teaches nothing new
             y = torch.where(torch.isfinite(y), y, self.predict(x).mean)
         if isinstance(self.reference, LearnedReference):
             self.reference.fit(x, y, weight)
-        target = y - self.reference(x)
         self.inputs.scaling.fit(x)
-        self.outputs.fit(target)
-        thin = self._thin(len(y))
-        self.inputs.set_lengthscales(torch.zeros(self.inputs.count, dtype=FLOAT))
-        sizes = torch.bincount(self.inputs.groups).to(FLOAT).sqrt()[self.inputs.groups]
-        rows = self.inputs(x.rows(thin)) * sizes
+        self.outputs.fit(y - self.reference(x))
+        thin = self._thin(len(y), evidence_rows)
         self.hyper = estimate(
-            rows,
+            self.inputs(x.rows(thin)),
             torch.nan_to_num(self._targets(x.rows(thin), y[thin])),
             self.inputs.groups,
             self.hyper,
-            self.linear,
             steps=30 if self.rebuilt else 60,
         )
-        self.inputs.set_lengthscales(self.hyper.lengthscale)
-        size = min(max(int(FILL * self.config.basis), 1), len(y))
         chosen = torch.randperm(len(y), generator=self.generator)[:size].to(y.device)
+        inverse = self.inputs.inverse(self.hyper.lengthscale)
         noise = self.hyper.noise.exp() * self.config.tempering(self.shape)
-        self.posterior.begin(
-            self.inputs(x.rows(chosen)), self.hyper.outputscale.exp(), self.hyper.linear.exp(), noise
-        )
+        self.posterior.begin(self.inputs(x.rows(chosen)), inverse, self.hyper.outputscale.exp(), noise)
         for start in range(0, len(y), CHUNK):
             part = slice(start, start + CHUNK)
             phi = self.posterior.features(self.inputs(x.rows(part)))
             self.posterior.absorb(phi, self._targets(x.rows(part), y[part]), weight[part])
         self.posterior.solve()
         self.rebuilt = self.seen
-        return self._step(f"rebuild: {why}")
+        return self._step("")
 
-    def _thin(self, rows: int) -> Tensor:
+    def _thin(self, rows: int, most: int) -> Tensor:
         """Indices of the rows for the evidence, evenly spread: about three a horizon."""
         count = max(3 * rows // self.shape.horizon, 60)
-        count = min(count, self.config.evidence_rows, rows)
+        count = min(count, most, rows)
         return torch.linspace(0, rows - 1, count, device=self.inputs.groups.device).round().long()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
