@@ -101,22 +101,22 @@ def _buffered(stream: BinaryIO) -> io.BufferedReader:
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, stream))
 
 
-def read_some(stream: BinaryIO, size: int, uri: str) -> bytes:
-    """Up to `size` bytes; fewer only at the end, or when a pipe has given nothing more for a moment.
+def read_some(stream: BinaryIO, size: int, uri: str, before: bytes = b"") -> bytes:
+    """`before`, and up to `size` bytes more; fewer only at the end, or when a pipe has given nothing more for a moment.
 
     Raises:
         DataError: the compressed stream is truncated or damaged; what came before it has been given out.
     """
-    parts: list[bytes] = []
+    parts: list[bytes] = [before] if before else []
     missing = size
     pipe = uri == "-" and isinstance(stream, io.BufferedReader) and _is_pipe(stream)
     while missing > 0:
         try:
-            if pipe and parts and not select.select([stream], [], [], PATIENCE)[0]:
+            if pipe and missing < size and not select.select([stream], [], [], PATIENCE)[0]:
                 break
             part = cast(io.BufferedReader, stream).read1(missing) if pipe else stream.read(missing)
         except (EOFError, zlib.error, zstandard.ZstdError) as error:
-            if parts:  # give out what could be read; the next call meets the error again
+            if missing < size:  # give out what could be read; the next call meets the error again
                 break
             raise DataError(
                 f"{uri}: the compressed file is truncated or damaged ({error})",

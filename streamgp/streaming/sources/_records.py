@@ -114,6 +114,7 @@ class Records:
             line = self._lines + 1
             self._take(piece)
             yield Block(piece, line, self.position)
+            del piece  # before the next one is read
         if (inode := self._inode()) >= 0:
             self.stopped = Stopped(self.position, self._digest.copy(), self._last, inode)
 
@@ -153,15 +154,16 @@ class Records:
     def _more(self, size: int) -> bool:
         if self._ended or size <= 0:
             return False
-        data = read_some(self._stream, size, self._uri)
-        self._ended = not data
-        self._paused = len(data) < size
+        data = read_some(self._stream, size, self._uri, self._pending)
+        self._ended = len(data) == len(self._pending)
+        self._paused = len(data) < len(self._pending) + size
         if self._decoder is not None:
             try:
-                data = self._decoder.decode(data, self._ended).encode()
+                new = data[len(self._pending) :]
+                data = self._pending + self._decoder.decode(new, self._ended).encode()
             except UnicodeDecodeError as error:
                 raise DataError(f"{self._named}: not UTF-16: {error.reason}", hint="name it with --encoding") from None
-        self._pending = self._pending + data if self._pending else data
+        self._pending = data
         return not self._ended
 
     def _cut(self, final: bool) -> int:

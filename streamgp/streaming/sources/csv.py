@@ -121,7 +121,8 @@ class Csv:
             cut = _header_end(data, self.dialect.separator)
             line += data[:cut].count(b"\n")
             data = data[cut:]
-        rows = self._plain(data, line)
+        lines = block.after.lines + 1 - line + (not data.endswith(b"\n"))
+        rows = self._plain(data, line, lines) if data else None
         return self._careful(data, line) if rows is None else rows
 
     def _text(self, block: Block) -> bytes:
@@ -134,10 +135,9 @@ class Csv:
             where = block.line + block.data.count(b"\n", 0, error.start)
             raise self._undecodable(where) from None
 
-    def _plain(self, data: bytes, line: int) -> pa.RecordBatch | None:
-        """The fast way, or None where the block needs the careful one."""
-        rows = count(data, 10) + (not data.endswith(b"\n"))
-        if not data or b'"' in data or (self.dialect.decimal == "," and b"." in data):
+    def _plain(self, data: bytes, line: int, rows: int) -> pa.RecordBatch | None:
+        """The fast way for `rows` lines, or None where the block needs the careful one."""
+        if b'"' in data or (self.dialect.decimal == "," and b"." in data):
             return None
         types = {name: _cells.polars_type(kind) for name, kind in self._kinds.items()}
         try:
