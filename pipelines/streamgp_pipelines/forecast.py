@@ -14,7 +14,6 @@ import torch
 from streamgp.base import Due, Inputs
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming import checkpoint
-from streamgp.streaming.batches import micro_batches
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
 from streamgp_pipelines.assembly import build_model
@@ -101,7 +100,7 @@ class Forecaster:
                 self.learner.windows.push(self.tail)
         else:
             check_table(self._saved, table)
-            for rows, _ in micro_batches(Columns(table, columns_read(self.spec)), self.offset, OBSERVED_ROWS):
+            for rows, _ in Columns(table, columns_read(self.spec), OBSERVED_ROWS).read(self.offset):
                 self.learner.windows.push(rows)
         self.tail = None
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from streamgp.base import Chunk, Json, Offset
 from streamgp.errors import ServiceError, TableError, UsageError
 from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table, TableMeta
+from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.windows import Windows, WindowSpec
 from streamgp_pipelines.assembly import build_model
 from streamgp_pipelines.checkpointing import fingerprint, manifest, match_machine
@@ -27,11 +27,18 @@ from streamgp_pipelines.zones import clock_of, shown_in
 
 
 class Columns:
-    """A table as a Source of the columns that a run reads; it sees the version that the table is at."""
+    """A table as a Source of the columns that a run reads; it sees the version that the table is at.
 
-    def __init__(self, table: Table, names: tuple[str, ...]) -> None:
+    Args:
+        table: to read.
+        names: of the columns.
+        size: rows of a chunk: the micro-batch, so that the place behind each one is a place in the table.
+    """
+
+    def __init__(self, table: Table, names: tuple[str, ...], size: int) -> None:
         self.table = table
         self.names = names
+        self.size = size
 
     @property
     def schema(self) -> pa.Schema:
@@ -39,7 +46,10 @@ class Columns:
 
     def read(self, after: Offset) -> Iterator[Chunk]:
         """Rows from `after` on, in the order of the table."""
-        return self.table.read(after, self.names)
+        for rows, _ in self.table.read(after, self.names):
+            for start in range(0, rows.num_rows, self.size):
+                piece = rows.slice(start, self.size)
+                yield Chunk(piece, {SEQ: piece.column(SEQ)[-1].as_py() + 1, "table": self.table.id})
 
 
 class Tail:
@@ -122,7 +132,7 @@ def open_session(config: TrainConfig) -> Session:
         warnings = match_machine(saved, device) + [saved.warning] * bool(saved.warning)
     model = build_model(config.model, config.set, shape, device, config.seed)
     learner = Learner(model, Windows(spec), config.level, schedule, device)
-    source = Columns(table, columns_read(spec))
+    source = Columns(table, columns_read(spec), config.batch)
     naming = Naming(config.model, config.level, table.meta.time is not None and table.meta.clock, shown_in(spec.zone))
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     if saved is not None:

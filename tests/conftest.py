@@ -1,4 +1,4 @@
-"""One thread: the contracts' matrices are small, and more threads only wait for each other."""
+"""One thread: the tests' matrices are small, and more threads only wait for each other."""
 
 from __future__ import annotations
 
