@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamgp.base import Shape
 from streamgp.encoders import identity, mlp
@@ -52,11 +52,19 @@ class Config(BaseModel):
     )
     reservoir: int = Field(8192, ge=2, description="rows kept for rebuilds")
     rebuild: int = Field(
-        4000, ge=0, description="rows from one rebuild (scaling, hyper-parameters, basis) to the next; 0: only the first"
+        4000,
+        ge=0,
+        description="rows from one rebuild (scaling, hyper-parameters, basis) to the next; 0: only the first",
     )
     evidence_rows: int = Field(400, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
     seed: int = Field(0, ge=0, description="of basis, reservoir and replay")
     gradient: GradientConfig = Field(GradientConfig(), description="inference by stochastic gradients")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.inference == "conjugate" and (self.likelihood != "gaussian" or self.encoder != identity.Config()):
+            raise ValueError("inference=conjugate needs likelihood=gaussian and no encoder; use inference=gradient")
+        return self
 
     @property
     def by_gradient(self) -> bool:

@@ -48,9 +48,7 @@ class Conjugate(nn.Module):
         weight: () Σ of the weights of the rows learned, after forgetting.
     """
 
-    def __init__(
-        self, width: int, columns: int, capacity: int, linear: bool, covariance: int | None = None
-    ) -> None:
+    def __init__(self, width: int, columns: int, capacity: int, linear: bool, covariance: int | None = None) -> None:
         super().__init__()
         self.capacity = capacity
         self.explicit = width + 1 if linear else 0

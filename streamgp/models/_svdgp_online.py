@@ -13,15 +13,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
+from streamgp.base import Inputs, Json, Model, Shape, Step
 from streamgp.models._reservoir import Reservoir, Sample
 from streamgp.models._scaling import Standardiser
 from streamgp.models._svdgp_config import Config
 from streamgp.models._svdgp_conjugate import Conjugate
 from streamgp.models._svdgp_features import KernelInputs
 from streamgp.models._svdgp_hyperparameters import Hyper, estimate
-from streamgp.models._svdgp_reference import LearnedReference
-from streamgp.models._target import Reference
+from streamgp.models._svdgp_reference import LearnedReference, reference
 from streamgp.predictives.gaussian import Gaussian
 
 CHUNK = 1024
@@ -48,11 +47,7 @@ class OnlineSvdgp(Model):
         self.posterior = Conjugate(width, shape.columns, config.basis, linear, covariance=config.basis)
         self.outputs = Standardiser(shape.columns)
         self.reservoir = Reservoir(config.reservoir, shape, config.forgetting(shape))
-        self.reference: Reference | LearnedReference
-        if config.target == "auto":
-            self.reference = LearnedReference(shape, config.decay)
-        else:
-            self.reference = Reference(config.target, shape, config.decay)
+        self.reference = reference(config.target, shape, config.decay)
         self.hyper = Hyper.start(self.inputs.count)
         self.generator = torch.Generator().manual_seed(config.seed)
         self.rebuilt = 0  # rows seen at the last rebuild

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Shape
-from streamgp.models._target import Reference
+from streamgp.models._target import Kind, Reference
 
 RIDGE = 1e-3
 """Of each regressor's variance: pulls towards r⁰."""
@@ -83,3 +83,8 @@ class LearnedReference(nn.Module):
         size = gram.diagonal(dim1=1, dim2=2)
         ridge = RIDGE * size + 1e-12 * size.amax(1, keepdim=True) + 1e-300
         self.slope = torch.linalg.solve(gram + torch.diag_embed(ridge), moment)
+
+
+def reference(kind: Kind, shape: Shape, decay: float) -> Reference | LearnedReference:
+    """The reference of a Config: "auto" is the learned one."""
+    return LearnedReference(shape, decay) if kind == "auto" else Reference(kind, shape, decay)
