@@ -14,6 +14,7 @@ import torch
 from streamgp.base import Due, Inputs
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming import checkpoint
+from streamgp.streaming.batches import micro_batches
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
 from streamgp_pipelines.assembly import build_model
@@ -100,7 +101,8 @@ class Forecaster:
                 self.learner.windows.push(self.tail)
         else:
             check_table(self._saved, table)
-            for rows, _ in Columns(table, columns_read(self.spec), OBSERVED_ROWS).read(self.offset):
+            source = Columns(table, columns_read(self.spec), OBSERVED_ROWS)
+            for rows, _ in micro_batches(source, self.offset, OBSERVED_ROWS):
                 self.learner.windows.push(rows)
         self.tail = None
 
