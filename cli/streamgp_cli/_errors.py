@@ -11,6 +11,7 @@ from typing import NamedTuple
 from typer.exceptions import Abort, TyperException
 
 INTERRUPTED = 130
+_RESUMABLE = ("ingest", "train", "demo")
 
 
 class Failure(NamedTuple):
@@ -67,14 +68,14 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
     return failure.code
 
 
-def interrupted(as_json: bool) -> None:
-    """Tell the user that the command was stopped, and that it can go on."""
-    hint = "the same command line goes on from where it was"
+def interrupted(command: str, *, as_json: bool) -> None:
+    """Tell the user that the command was stopped, and whether it can go on."""
+    hint = "the same command line goes on from where it was" if command in _RESUMABLE else ""
     if as_json:
         document = {"error": "Interrupted", "message": "interrupted", "hint": hint, "code": INTERRUPTED}
         print(json.dumps(document), file=sys.stderr)
     else:
-        print(f"interrupted: {hint}", file=sys.stderr)
+        print(f"interrupted: {hint}" if hint else "interrupted", file=sys.stderr)
 
 
 def _usage(error: TyperException) -> Failure:

@@ -52,7 +52,7 @@ class Root(TyperGroup):
         except Exception as error:
             code = report(error, as_json=as_json, debug="--debug" in words or bool(os.environ.get("STREAMGP_DEBUG")))
         if code == INTERRUPTED:
-            interrupted(as_json)
+            interrupted(words[0] if words else "", as_json=as_json)
         raise SystemExit(code)
 
 

@@ -1,0 +1,85 @@
+"""Tracking over HTTP: the same run, and what happens when the server goes away in the middle of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from streamgp.errors import ServiceError, StateError
+from streamgp_pipelines.adapters._mlflow_metrics import SPILL
+from streamgp_pipelines.adapters._mlflow_store import open_store
+from streamgp_pipelines.adapters.mlflow import MlflowTracker
+from streamgp_pipelines.adapters.mlflow_server import answers, mlflow_ui
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def test_a_server_that_goes_away_stops_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr("streamgp_pipelines.adapters.mlflow._RETRY_SECONDS", (0.0,))
+    store = f"sqlite:///{tmp_path}/mlflow.db"
+    open_store(store)
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"png")
+    with mlflow_ui(store, "127.0.0.1", free_port()) as (url, process):
+        assert answers(url)
+        tracker = MlflowTracker(tmp_path / "run", url, "remote")
+        tracker.params({"model": "linear"})
+        tracker.artifact(picture, "plots")
+        for step in range(3):
+            tracker.metrics({"rmse": 1.0 / (step + 1)}, step)
+        tracker.flush()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        tracker.metrics({"rmse": 0.125}, 3)
+        tracker.flush()
+        tracker.tags({"late": "yes"})
+        tracker.finish("FINISHED")
+    assert not answers(url)
+    assert "did not take: 1 metrics (kept in unsent_metrics.json), tags, the end of the run" in caplog.text
+    assert json.loads((tmp_path / "run" / SPILL).read_text()) == [["rmse", 0.125, 3]]
+    client = MlflowClient(store, store)
+    assert [point.step for point in client.get_metric_history(tracker.run_id, "rmse")] == [0, 1, 2]
+    assert client.get_run(tracker.run_id).data.params == {"model": "linear"}
+    assert [entry.path for entry in client.list_artifacts(tracker.run_id, "plots")] == ["plots/a.png"]
+    with pytest.raises(ServiceError, match="does not answer"):
+        MlflowTracker(tmp_path / "run", url, "remote")
+
+
+def test_the_interface_needs_a_store_and_a_free_port(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="no tracking store"), mlflow_ui(f"sqlite:///{tmp_path}/x.db", "127.0.0.1", 1):
+        pass
+    (tmp_path / "mlflow.db").touch()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ServiceError, match="cannot listen"):
+            mlflow_ui(f"sqlite:///{tmp_path}/mlflow.db", "127.0.0.1", port).__enter__()
+
+
+def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("these are no tables" * 100)
+    with (
+        pytest.raises(ServiceError, match="the MLflow server ended"),
+        mlflow_ui(f"sqlite:///{tmp_path}/mlflow.db", "127.0.0.1", free_port()),
+    ):
+        pass
