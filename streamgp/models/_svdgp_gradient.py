@@ -113,13 +113,15 @@ class GradientPosterior(nn.Module):
     def start(self, x: Tensor, y: Tensor) -> None:
         """Hyper-parameters by the median trick (appendix C.2). x: (N, width), y: (N, T).
 
-        ρ = 1. Departures: s is a fraction of the median distance (at the median itself the Gram matrix of thousands of
-        points is so ill-conditioned that gradients crawl), and the noise a fraction of the targets' variance.
+        ρ = 1. Departures: s is 0.1 √d of the median distance in d >= 8 dimensions (at the median itself the Gram matrix
+        of thousands of points in few dimensions is so ill-conditioned that gradients crawl; windows of a hundred
+        columns want more), and the noise is a fraction of the targets' variance.
         """
         with torch.no_grad():
             latent = self.encoder(x[:1024])
             distance = torch.pdist(latent) if latent.shape[0] > 1 else torch.ones(1, dtype=torch.float64)
-            self.log_lengthscale.fill_(math.log(max(self.config.lengthscale * float(distance.median()), 1e-3)))
+            part = self.config.lengthscale * 0.1 * math.sqrt(max(latent.shape[1], 8))
+            self.log_lengthscale.fill_(math.log(max(part * float(distance.median()), 1e-3)))
             seen = ~y.isnan()
             count = seen.sum(0).clamp(min=1)
             filled = torch.where(seen, y, 0.0)
