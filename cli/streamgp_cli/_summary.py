@@ -31,7 +31,7 @@ def print_summary(found: dict[str, Any]) -> None:
         "MLflow run": found["run_id"],
     }
     if found.get("known"):
-        pairs["known ahead"] = f"{', '.join(found['known'])} (from the table's own later rows)"
+        pairs["known ahead"] = f"{', '.join(found['known'])} (from the table's own rows)"
     print_pairs(pairs)
     for warning in found.get("warnings") or []:
         print(f"note: {warning}")

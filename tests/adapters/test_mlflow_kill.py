@@ -30,8 +30,16 @@ TIMES = {"rows_per_second"}
 def start(room: Path, name: str) -> subprocess.Popen[bytes]:
     """The run as a process of its own, in a checkpoint directory of its own."""
     words = ["train", "--online", "--table", room / "table", "--target", "y", "--horizon", 3, "--season", 24]
-    words += ["--lags", 4, "--warmup", 500, "--batch", 50, "--checkpoint-every", 500, "--model", "seasonal_naive", "--json"]
-    words += ["--tracking-uri", f"sqlite:///{room}/mlflow.db", "--experiment", name, "--checkpoint", room / name]
+    words += ["--lags", 4, "--warmup", 500, "--batch", 50, "--checkpoint-every", 500, "--model", "seasonal_naive"]
+    words += [
+        "--tracking-uri",
+        f"sqlite:///{room}/mlflow.db",
+        "--experiment",
+        name,
+        "--checkpoint",
+        room / name,
+        "--json",
+    ]
     code = "from streamgp_cli.app import main; main()"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     line = [sys.executable, "-c", code, *map(str, words)]

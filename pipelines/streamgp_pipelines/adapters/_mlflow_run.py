@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import streamgp
 from streamgp.errors import CheckpointError
 from streamgp_pipelines.adapters._mlflow_store import sqlite_file
 
@@ -83,7 +84,8 @@ def attach(client: MlflowClient, directory: Path, uri: str, experiment: str, nam
     experiment_id = _experiment(client, uri, experiment)
     run = _find(client, stored, experiment_id)
     if run is None:
-        tags = {KEY_TAG: stored.key}
+        tags = {KEY_TAG: stored.key, "streamgp.version": streamgp.__version__}
+        tags |= {"mlflow.source.name": "streamgp", "mlflow.source.type": "LOCAL"}
         run = client.create_run(experiment_id, start_time=stored.started_ms, tags=tags, run_name=name or None)
     elif run.info.status != "RUNNING":
         client.update_run(run.info.run_id, status="RUNNING")
