@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -104,25 +103,17 @@ class Sieve:
         return Prepared(rows, self._typed(rows, times), self._faults(rows, times), after)
 
     def _quarantine(self, rows: pa.RecordBatch, faults: Faults) -> pa.Table:
+        if not faults:
+            return QUARANTINE.empty_table()
         order = sorted(faults)
         picked = rows.take(pa.array(order, pa.int64()))
-        lines, texts = picked.column(LINE).to_pylist(), picked.column(TEXT).to_pylist()
-        cells = picked.select([name for name in rows.schema.names if name not in (LINE, FAULT, TEXT)]).to_pylist()
-        whole = [faults[i] for i in order]
-        written = [
-            text
-            if text is not None and reason == "ragged"
-            else json.dumps(_said(row, text), default=str, ensure_ascii=False)
-            for (reason, _, _), text, row in zip(whole, texts, cells, strict=True)
-        ]
-        columns: list[list[Any]] = [list(part) for part in zip(*whole, strict=True)] or [[], [], []]
-        sources = [self._source] * len(order)
-        return pa.table([*columns, sources, lines, written], schema=QUARANTINE)
-
-
-def _said(row: dict[str, Any], text: str | None) -> dict[str, Any]:
-    """What is known of a row: its cells, and its own text where a cell could not be read."""
-    return row if text is None else {**row, "_text": text}
+        cells = pl.DataFrame(pl.from_arrow(picked.drop_columns([LINE, FAULT, TEXT])))
+        told = pl.Series(pl.from_arrow(picked.column(TEXT))).cast(pl.String)
+        written = told.fill_null(cells.select(pl.struct(pl.all()).struct.json_encode()).to_series())
+        reasons, columns, details = (pa.array(part) for part in zip(*(faults[i] for i in order), strict=True))
+        sources = pa.repeat(self._source, len(order))
+        lines, text = picked.column(LINE), written.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
+        return pa.Table.from_arrays([reasons, columns, details, sources, lines, text], schema=QUARANTINE)
 
 
 def _empty(column: pa.Array[Any]) -> np.ndarray[Any, Any]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamgp.errors import SchemaError, TableError, UsageError
 from streamgp.streaming.sources._cells import FAULT, LINE, TEXT
+from streamgp.streaming.sources._columnar import storable
 from streamgp.streaming.sources._files import FileSource
 from streamgp.streaming.table import SEQ, Table, TableMeta, check_schema
 from streamgp.streaming.times import Clock, decide, is_time
@@ -130,6 +131,8 @@ def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Tab
         fields = []
         for name in order:
             kind = clock.type if clock is not None and name == meta.time else natural[name].type
+            if name == meta.series and kind == pa.float64():  # names, even where they look like numbers: "007"
+                kind = storable(source.sample.schema.field(name).type, name, source.uri)
             fields.append(pa.field(name, kind, metadata=_metadata(source.units.get(name))))
         schema = pa.schema(fields)
     else:

@@ -9,6 +9,9 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
+PATIENCE = 2.0
+"""Seconds that the end waits for the thread."""
+
 
 def prefetch(items: Iterable[Item], depth: int = 1) -> Iterator[Item]:
     """The same items, at most `depth` of them made ahead; an exception arrives where it belongs.
@@ -51,4 +54,4 @@ def prefetch(items: Iterable[Item], depth: int = 1) -> Iterator[Item]:
             yield item  # type: ignore[misc]
     finally:
         stopped.set()
-        thread.join()
+        thread.join(PATIENCE)  # it may be waiting for a pipe that says nothing

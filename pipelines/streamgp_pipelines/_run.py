@@ -11,16 +11,16 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
-import pyarrow as pa
+import polars as pl
 
 from streamgp.base import Json
 from streamgp.errors import DataError, TableError
 from streamgp.streaming._delta import Conflict
 from streamgp.streaming.admission import Admission
-from streamgp.streaming.quarantine import Quarantine
+from streamgp.streaming.quarantine import QUARANTINE, SEEN, Quarantine
 from streamgp.streaming.sources._bytes import Position, name_of
 from streamgp.streaming.sources._cells import LINE
 from streamgp.streaming.sources._files import FileSource, open_source
@@ -28,7 +28,7 @@ from streamgp.streaming.sources._records import Stopped
 from streamgp.streaming.table import Table
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines._chunk import Prepared, Sieve, Sorted, in_time_order
-from streamgp_pipelines._plan import Plan, plan
+from streamgp_pipelines._plan import Plan, interval, plan
 from streamgp_pipelines._prefetch import prefetch
 from streamgp_pipelines._told import IngestProgress, Progress, Told, summary, understood
 
@@ -109,6 +109,8 @@ class Run:
         source = open_source(uri, config.format, options)
         if not source.sample.num_rows:
             return self._rowless(source, told)
+        if self._table is not None and config.every and self._table.meta.every_ns is None and not config.dry_run:
+            self._table.declare(interval(config.every))
         chosen = plan(source, config, self._table)
         told.reads = understood(source, chosen)
         if config.dry_run:
@@ -117,7 +119,7 @@ class Run:
         table = self._table or self._create(chosen)
         start = self._position(table, told.name)
         known = told.name in self._clocks  # only a run before this one can have left a batch half done
-        self._seen = set() if known else self._quarantine.lines(told.name, start.lines)
+        self._seen = SEEN if known else self._quarantine.lines(told.name, start.lines)
         sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, told.name)
         source.stopped = self._stopped.get(told.name)
         reader, lines = self._clocks.get(told.name, (None, -1))
@@ -183,12 +185,13 @@ class Run:
 
     def _commit(self, name: str, part: Prepared, divided: Sorted) -> None:
         assert self._table is not None
-        keys = _keys(divided.quarantined)
-        self._quarantine.add(divided.quarantined.filter(pa.array([key not in self._seen for key in keys], pa.bool_())))
-        self._seen |= set(keys)
+        found = pl.DataFrame(pl.from_arrow(divided.quarantined))
+        fresh = found.join(self._seen, on=["line", "reason"], how="anti", maintain_order="left")
+        self._quarantine.add(fresh.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(QUARANTINE))
+        self._seen = pl.concat([self._seen, fresh.select("line", "reason")])
         rows = divided.accepted if divided.accepted.num_rows else None
         self._table.commit(rows, {f"{name}#{key}": value for key, value in part.after._asdict().items()})
-        self._seen = set()
+        self._seen = SEEN
 
     def _tail(self, table: Table, source: FileSource, told: Told) -> bool:
         """A last line without newline waits for a second look: the next run, not the next moment."""
@@ -243,12 +246,6 @@ def _prepared(
 
 def _clock_columns(chosen: Plan) -> list[str]:
     return [name for name in (chosen.meta.time, chosen.meta.series) if name is not None]
-
-
-def _keys(quarantined: pa.Table) -> list[tuple[int, str]]:
-    lines: list[Any] = quarantined["line"].to_pylist()
-    reasons: list[Any] = quarantined["reason"].to_pylist()
-    return list(zip(lines, reasons, strict=True))
 
 
 def _look(uri: str) -> tuple[int, int]:

@@ -132,13 +132,22 @@ def commit(log: DeltaTable, path: str, rows: pa.Table | None, marks: Mapping[str
 
 
 def spans(log: DeltaTable) -> list[Span]:
-    """The data files in the order of their first `_seq`."""
+    """The data files in the order of their first `_seq`.
+
+    Raises:
+        TableError: another program has appended rows.
+    """
     actions: Any = pa.table(log.get_add_actions(flatten=True))
     if not actions.num_rows:
         return []
     wanted = ("path", f"min.{SEQ}", f"max.{SEQ}", "num_records")
     columns = [actions.column(name).to_pylist() for name in wanted]
-    return sorted((Span(*row) for row in zip(*columns, strict=True)), key=lambda span: span.first)
+    found = [Span(*row) for row in zip(*columns, strict=True)]
+    if any(span.first is None for span in found):
+        raise TableError(
+            f"the table has rows without {SEQ}", hint="another program appended to it: ingest anew instead"
+        )
+    return sorted(found, key=lambda span: span.first)
 
 
 def filesystem(log: DeltaTable, path: str) -> pa_fs.FileSystem:

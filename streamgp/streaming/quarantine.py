@@ -23,6 +23,9 @@ _COLUMNS: dict[str, pa.DataType] = {
 }
 QUARANTINE = pa.schema(_COLUMNS)
 
+SEEN = pl.DataFrame(schema={"line": pl.Int64, "reason": pl.String})
+"""No rows of the quarantine: the shape of `Quarantine.lines`."""
+
 FOLDER = "_quarantine"
 
 
@@ -49,13 +52,13 @@ class Quarantine:
                 assert self._store is not None
                 self._store.refresh()
 
-    def lines(self, source: str, after: int) -> set[tuple[int, str]]:
-        """(line, reason) of the rows of `source` behind line `after`: those of a batch that was never committed."""
-        found: set[tuple[int, str]] = set()
+    def lines(self, source: str, after: int) -> pl.DataFrame:
+        """line, reason: the rows of `source` behind line `after`, those of a batch that was never committed."""
+        found = [SEEN]
         for rows in self._read(["reason", "source", "line"]):
             frame = pl.DataFrame(pl.from_arrow(rows)).filter((pl.col("source") == source) & (pl.col("line") > after))
-            found |= set(frame.select("line", "reason").iter_rows())
-        return found
+            found.append(frame.select("line", "reason"))
+        return pl.concat(found)
 
     def reasons(self) -> dict[str, int]:
         """Rows by reason."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import sleep
 from typing import Any, Self
@@ -153,6 +153,14 @@ class Table:
             raise TableError(f"table {self.path} was replaced by another one", hint="start again with the new table")
         self._log = newest
         return newest.version()
+
+    def declare(self, every_ns: int) -> None:
+        """State the interval of a table that was made without one; the rows stay as they are."""
+        meta = replace(self.meta, every_ns=every_ns)
+        with _delta.writing(self.path):
+            self._log.alter.set_table_description(json.dumps({"format": FORMAT, "meta": asdict(meta)}))
+            self.refresh()
+        self.meta = meta
 
     def commit(self, rows: pa.Table | None, marks: Mapping[str, int]) -> None:
         """Append `rows` under the next `_seq` and set `marks`, atomically; None sets the marks alone.

@@ -17,6 +17,7 @@ import pytest
 import zstandard
 
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
+from streamgp.streaming import _delta
 from streamgp.streaming.sources import _records
 from streamgp.streaming.table import Table
 from streamgp_pipelines.ingest import IngestConfig, ingest
@@ -333,6 +334,40 @@ def test_flags_may_repeat_but_not_contradict_the_table(tmp_path: Path) -> None:
     for flag, value in (("every", "1h"), ("time", "y"), ("series", "note"), ("timezone", "UTC")):
         with pytest.raises((TableError, SchemaError), match=r"contradicts|does not fit"):
             take(tmp_path / "t", path, **{flag: value})
+
+
+def test_an_interval_may_be_declared_later(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", text_of(FRAME[:5]))
+    take(tmp_path / "t", path)
+    take(tmp_path / "t", path, every="30m")
+    assert Table.open(tmp_path / "t").meta.every_ns == 1800 * 10**9
+    assert rows(tmp_path / "t").height == 5
+
+
+def test_names_of_series_stay_as_they_are(tmp_path: Path) -> None:
+    take(tmp_path / "t", write(tmp_path / "a.csv", "ds,unique_id,y\n2024-01-01,007,1\n2024-01-01,7,1\n"))
+    assert rows(tmp_path / "t")["unique_id"].to_list() == ["007", "7"]
+
+
+def test_an_interrupted_parquet_goes_on_behind_its_last_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgp.streaming.sources.parquet.ROWS", 90)
+    frame = pl.concat([FRAME, FRAME[100:150], FRAME.with_columns(pl.col("ds") + timedelta(days=90))])
+    frame.write_parquet(tmp_path / "a.parquet", row_group_size=200)
+    commit, left = _delta.commit, [4]
+
+    def failing(*args: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise RuntimeError("power cut")
+        commit(*args)
+
+    monkeypatch.setattr(_delta, "commit", failing)
+    with pytest.raises(RuntimeError, match="power cut"):
+        take(tmp_path / "t", tmp_path / "a.parquet")
+    assert 0 < rows(tmp_path / "t").height < 1000
+    take(tmp_path / "t", tmp_path / "a.parquet")
+    assert rows(tmp_path / "t").select("ds", "y", "note").equals(pl.concat([frame[:500], frame[550:]]))
+    assert quarantine(tmp_path / "t")["line"].to_list() == list(range(501, 551))
 
 
 def test_follow_takes_what_comes_and_stops(tmp_path: Path) -> None:
