@@ -1,10 +1,10 @@
 """A bounded sample of a stream's windows, in raw units, that prefers recent ones and knows what each stands for.
 
-Row i gets the key log e_i − i/τ, e_i ~ Exp(1), and the C smallest keys are kept: a weighted sample without replacement
-(Efraimidis & Spirakis 2006) whose weights w_i = exp(−(n − i)/τ) need no rescaling as the stream goes on (forward decay,
-Cormode et al. 2009). With κ the smallest rejected e_i/w_i, a row is kept with probability π_i = 1 − exp(−w_i κ) given the
-others, so that w_i/π_i is its share in an unbiased estimate of any sum over the stream that forgets with τ
-(Cohen & Kaplan 2007, bottom-k sketches). Without forgetting (τ = ∞) it is a uniform sample.
+Row i gets the key log e_i − i/τ, e_i ~ Exp(1), and the C smallest keys are kept: a weighted sample without
+replacement (Efraimidis & Spirakis 2006) whose weights w_i = exp(−(n − i)/τ) need no rescaling as the stream goes on
+(forward decay, Cormode et al. 2009). With κ the smallest rejected e_i/w_i, a row is kept with probability
+π_i = 1 − exp(−w_i κ) given the others, so that w_i/π_i is its share in an unbiased estimate of any sum over the stream
+that forgets with τ (Cohen & Kaplan 2007, bottom-k sketches). Without forgetting (τ = ∞) it is a uniform sample.
 """
 
 from __future__ import annotations

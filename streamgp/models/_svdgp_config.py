@@ -54,7 +54,7 @@ class Config(BaseModel):
     rebuild: int = Field(
         4000,
         ge=0,
-        description="rows from one rebuild (scaling, hyper-parameters, basis) to the next; 0: only the first",
+        description="rows from one rebuild (scaling, hyper-parameters, basis) to the next; 0: never",
     )
     evidence_rows: int = Field(400, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
     seed: int = Field(0, ge=0, description="of basis, reservoir and replay")

@@ -24,11 +24,14 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Json
+from streamgp.errors import NotPositiveDefinite
 from streamgp.kernels.squared_exponential import correlation
 from streamgp.linalg.cholesky import Factor, append, cholesky, whiten
 
 JITTER = 1e-6
 """Relative jitter of K: whitening then amplifies rounding by 1e3 at most."""
+SETTLED = 1e-4
+"""Part of the prior variance below which a row is as good as in the span of the basis."""
 BLOCK = 512
 """S is summed in block rows of this height, up to the diagonal."""
 
@@ -180,13 +183,24 @@ class Conjugate(nn.Module):
         return float(0.5 * ((misfit + determinant) / rows + torch.log(2.0 * torch.pi * self.noise)))
 
     def grow(self, x: Tensor, phi: Tensor, rows: int) -> Tensor:
-        """Make basis points of the `rows` rows that the basis explains least; returns φ (N, E + m + rows)."""
-        chosen = torch.argsort(self.unexplained(phi), descending=True, stable=True)[:rows]
+        """Make basis points of the rows that the basis explains least, at most `rows`; returns their new φ.
+
+        Rows that the basis explains but for a part of `SETTLED` are left out, and where the rest depend on each other
+        none is taken.
+        """
+        gap = self.unexplained(phi)
+        chosen = torch.argsort(gap, descending=True, stable=True)[:rows]
+        chosen = chosen[gap[chosen] > SETTLED * self.outputscale]
+        if not len(chosen):
+            return phi
         scaled = x * self.inverse
         points = scaled[chosen]
         cross = self.outputscale * correlation(self.points, points)
         corner = self.outputscale * correlation(points, points)
-        factor = append(Factor(self.lower, self.jitter), cross, corner)
+        try:
+            factor = append(Factor(self.lower, self.jitter), cross, corner)
+        except NotPositiveDefinite:
+            return phi
         old, new = self.lower.shape[0], len(points)
         tail = factor.lower[old:]
         fresh = self.outputscale * correlation(points, scaled) - tail[:, :old] @ phi[:, self.explicit :].T

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
+from streamgp.linalg.cholesky import cholesky
 
 LENGTHSCALE = 1.0
 """Mean of the prior of log ℓ_g; its standard deviation is 1."""
@@ -77,13 +78,13 @@ def objective(packed: Tensor, distance: Tensor, y: Tensor) -> tuple[Tensor, Tens
         (), (G + 2,)
     """
     hyper = Hyper.unpack(packed)
-    n, columns = y.shape
+    columns = y.shape[1]
     inverse = torch.exp(-2.0 * hyper.lengthscale)
     smooth = torch.exp(hyper.outputscale - 0.5 * torch.tensordot(inverse, distance, 1))
     noise = torch.exp(hyper.noise)
     covariance = smooth.clone()
     covariance.diagonal().add_(noise + JITTER)
-    lower = torch.linalg.cholesky(covariance)
+    lower = cholesky(covariance, first=0.0).lower
     alpha = torch.cholesky_solve(y, lower)
     off = hyper.lengthscale - LENGTHSCALE
     value = 0.5 * (y * alpha).sum() / columns + lower.diagonal().log().sum() + 0.5 * off.square().sum()
@@ -106,7 +107,7 @@ def estimate(x: Tensor, y: Tensor, groups: Tensor, start: Hyper, steps: int, rat
         rate: step size, in units of the logarithms.
 
     Raises:
-        torch.linalg.LinAlgError: the rows are not finite.
+        NotPositiveDefinite: the rows are not finite.
     """
     distance = distances(x, groups)
     packed = start.pack().to(x.device).clone()

@@ -25,8 +25,8 @@ from streamgp.predictives.gaussian import Gaussian
 
 CHUNK = 1024
 """Rows whose features are held at once."""
-FILL = 0.75
-"""Part of the basis that a rebuild fills; the rest is for what comes."""
+ROOM = 4
+"""A rebuild leaves room for the growth until the next one, at most the basis divided by this."""
 EVIDENCE = 1600
 """Rows at most that estimate hyper-parameters in batch: each step is cubic in them."""
 PATIENCE = 0.5
@@ -109,19 +109,21 @@ class OnlineSvdgp(Model):
         return (y - self.reference(x) - self.outputs.location.to(y.device)) / self.outputs.scale.to(y.device)
 
     def _learn(self, x: Inputs, y: Tensor) -> str:
+        """Grow the basis by its share of the new rows, and learn them."""
         z = self.inputs(x)
         phi = self.posterior.features(z)
-        done, rows = "update", math.ceil(self.config.growth * len(y))
-        if self._size + rows > self.config.basis:
-            given = max(rows, self.config.basis // 8)
-            if self.config.basis <= given:
-                rows = 0
-            else:
-                self.posterior.shrink(self._size + given - self.config.basis)
-                phi = self.posterior.features(z)
-                done = f"update: {given} basis points replaced"
-        if rows:
-            phi = self.posterior.grow(z, phi, min(rows, len(y)))
+        done, growth = "update", self.config.growth
+        since = self.seen - self.rebuilt
+        rows = math.floor(growth * since) - math.floor(growth * (since - len(y)))
+        excess = self._size + rows - self.config.basis
+        if excess > 0:
+            given = min(max(excess, self.config.basis // 8), self._size - 1)
+            self.posterior.shrink(given)
+            phi = self.posterior.features(z)
+            rows = min(rows, self.config.basis - self._size)
+            done = f"update: {given} basis points replaced"
+        if rows > 0:
+            phi = self.posterior.grow(z, phi, rows)
         memory = self.config.forgetting(self.shape)
         kept = 1.0 if memory is None else math.exp(-len(y) / memory)
         self.posterior.absorb(phi, self._targets(x, y), y.new_ones(len(y)), kept)
@@ -130,10 +132,10 @@ class OnlineSvdgp(Model):
 
     def _rebuild(self, why: str) -> Step:
         """Start anew from the reservoir, with room in the basis for what comes."""
-        size = max(int(FILL * self.config.basis), 1)
-        return self._learn_anew(self.reservoir.sample(), size, self.config.evidence_rows)._replace(
-            done=f"rebuild: {why}"
-        )
+        config = self.config
+        coming = math.ceil(config.growth * config.rebuild) if config.rebuild else config.basis
+        size = config.basis - min(coming, config.basis // ROOM)
+        return self._learn_anew(self.reservoir.sample(), size, config.evidence_rows)._replace(done=f"rebuild: {why}")
 
     def _learn_anew(self, sample: Sample, size: int, evidence_rows: int) -> Step:
         """New scaling, hyper-parameters and basis of `size` points, and the sample learned with them."""

@@ -2,8 +2,9 @@
 
 r_t(x) = r⁰_t(x) + c_tᵀ(g_t(x) − m_t) + d_t, where r⁰ is the departure from the season (the change where there is no
 season) of `_target`, and g holds the target's present value and, with a season, its value one season before the step
-ahead and the present departure from the season. c_t is a ridge regression of y_t − r⁰_t on weighted rows: level, change
-and season are all within its reach, column by column, so that one step ahead can be a change and two days ahead a season.
+ahead and the present departure from the season. c_t is a ridge regression of y_t − r⁰_t on weighted rows: level,
+change and season are all within its reach, column by column, so that one step ahead can be a change and two days ahead
+a season.
 """
 
 from __future__ import annotations

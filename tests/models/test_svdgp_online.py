@@ -1,0 +1,113 @@
+"""The closed form on streams: rebuilds, replacement, references, masked truths, fits in several epochs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+
+from streamgp.base import Inputs, Shape, Step
+from streamgp.models import svdgp
+from streamgp.models._svdgp_online import OnlineSvdgp
+from streamgp.testing.models import SHAPES, example_windows
+
+REGRESSION = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u", "k"), future=("u", "k"))
+
+
+def surface(rows: int, seed: int = 0) -> tuple[Inputs, torch.Tensor]:
+    u = torch.rand(rows, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 6 - 3
+    y = 100 + 10 * torch.sin(u[:, 0]) * torch.cos(u[:, 1])
+    return Inputs(torch.zeros(rows, 0, 3, dtype=torch.float64), u[:, None]), y[:, None]
+
+
+def run(model: OnlineSvdgp, x: Inputs, y: torch.Tensor, batch: int = 50) -> list[Step]:
+    parts = [slice(start, start + batch) for start in range(0, len(y), batch)]
+    return [model.update(x.rows(part), y[part]) for part in parts]
+
+
+def error(model: OnlineSvdgp, x: Inputs, y: torch.Tensor) -> float:
+    return float((model.predict(x).mean - y).square().mean().sqrt())
+
+
+def built(shape: Shape, **options: object) -> OnlineSvdgp:
+    torch.set_num_threads(1)
+    model = svdgp.build(svdgp.Config.model_validate(options), shape)
+    assert isinstance(model, OnlineSvdgp)
+    return model
+
+
+def test_a_sorted_stream_is_learned_as_well_as_a_shuffled_one() -> None:
+    (x, y), (held, truth) = surface(1500), surface(400, seed=1)
+    errors = []
+    for order in (torch.arange(1500), torch.argsort(x.future[:, 0, 0])):
+        model = built(REGRESSION, basis=150, rebuild=400, reservoir=800)
+        steps = run(model, x.rows(order), y[order])
+        assert all(step.healthy for step in steps)
+        errors.append(error(model, held, truth))
+    assert errors[0] < 0.5 and errors[1] < 1.3 * errors[0] + 0.1  # the spread is 5
+
+
+def test_rebuilds_come_early_and_then_at_their_interval() -> None:
+    model = built(REGRESSION, basis=40, rebuild=300, reservoir=200, evidence_rows=30)
+    done = [step.done for step in run(model, *surface(1500))]
+    at = [50 * (number + 1) for number, what in enumerate(done) if what.startswith("rebuild")]
+    assert at[0] == 50 and at[1] <= 150 and max(b - a for a, b in pairwise(at)) == 300
+
+
+def test_without_rebuilds_a_full_basis_gives_way_to_where_the_stream_has_gone() -> None:
+    model = built(REGRESSION, basis=40, rebuild=0, growth=0.5, linear=False)
+    x, y = surface(600)
+    near = x.future[:, 0, 0] < 0
+    run(model, x.rows(near), y[near])
+    far, truth = x.rows(~near), y[~near]
+    before = error(model, far, truth)
+    steps = run(model, far, truth)
+    assert any("replaced" in step.done for step in steps) and max(step.basis for step in steps) <= 40
+    assert error(model, far, truth) < 0.3 * before
+    assert (model.posterior.points[:, 0] > 0).float().mean() > 0.3
+
+
+def test_the_learned_reference_serves_level_change_and_season() -> None:
+    shape = SHAPES[1]
+    x, y = example_windows(shape, 600)
+    losses = {}
+    for target in ("auto", "level", "change", "season"):
+        model = built(shape, target=target, basis=100)
+        run(model, x.rows(slice(0, 500)), y[:500], batch=100)
+        losses[target] = error(model, x.rows(slice(500, 600)), y[500:])
+    assert losses["auto"] <= 1.1 * min(losses.values())
+
+
+def test_a_rebuild_keeps_masked_truths_out() -> None:
+    shape = SHAPES[1]
+    x, y = example_windows(shape, 400)
+    holes = y.clone()
+    holes[::2, 0] = torch.nan
+    whole, masked = (built(shape, basis=60, reservoir=300) for _ in range(2))
+    run(whole, x, y)
+    steps = run(masked, x, holes)
+    assert all(step.healthy for step in steps)
+    assert error(masked, x, y) < 1.3 * error(whole, x, y)
+
+
+def test_more_epochs_give_the_mean_more_functions_and_less_error() -> None:
+    (x, y), (held, truth) = surface(1200), surface(300, seed=1)
+    model = built(REGRESSION, basis=25, mean_basis=100, linear=False, evidence_rows=50)
+    errors, sizes = [], []
+    for step in model.fit(x, y, epochs=10):
+        errors.append(error(model, held, truth))
+        sizes.append(step.basis)
+    assert sizes == [25, 50, 100] and errors[2] < 0.7 * errors[0]
+    assert model.update(held, truth).basis <= 25  # a stream goes on with its own size
+
+
+def test_a_stream_of_single_rows_and_of_equal_rows_is_survived() -> None:
+    model = built(REGRESSION, basis=20, reservoir=64, evidence_rows=20)
+    x, y = surface(40)
+    assert all(step.healthy for step in run(model, x, y, batch=1))
+    same = x.rows(torch.zeros(60, dtype=torch.int64))
+    steps = run(model, same, y[:1].expand(60, 1), batch=20)
+    assert all(step.healthy for step in steps)
+    constant = built(REGRESSION, basis=20)
+    assert all(step.healthy for step in run(constant, same, torch.full((60, 1), 3.0, dtype=torch.float64), batch=20))
+    assert error(constant, same, torch.full((60, 1), 3.0)) < 1e-3
