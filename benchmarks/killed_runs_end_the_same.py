@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,19 @@ def words(home: Path, name: str) -> list[str]:
     return [*STREAMGP, "train", *OPTIONS.split(), *own]
 
 
-def run(line: list[str]) -> tuple[dict[str, Any], float]:
-    """What a command printed, and its seconds."""
-    began = time.perf_counter()
-    done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(line)}\nended with {done.returncode}\n{done.stderr}")
-    return json.loads(done.stdout), time.perf_counter() - began
+def run(line: list[str], ready: Callable[[], bool] = lambda: True) -> tuple[dict[str, Any], float, float]:
+    """What a command printed, its seconds, and those until `ready`."""
+    began, first = time.perf_counter(), None
+    with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as told:
+        with subprocess.Popen(line, env=ENVIRONMENT, stdout=printed, stderr=told) as process:
+            while process.poll() is None:
+                time.sleep(0.02)
+                first = time.perf_counter() - began if first is None and ready() else first
+        seconds = time.perf_counter() - began
+        printed.seek(0), told.seek(0)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(line)}\nended with {process.returncode}\n{told.read()}")
+        return json.load(printed), seconds, first or seconds
 
 
 def killed(line: list[str], seconds: float) -> bool:
@@ -55,6 +62,11 @@ def killed(line: list[str], seconds: float) -> bool:
     if process.returncode not in (0, -9):
         raise SystemExit(f"a restarted run ended with {process.returncode}: {' '.join(line)}")
     return process.returncode == -9
+
+
+def moment(draw: random.Random, seconds: float, ready: float) -> float:
+    """One in five during start-up and warm-up, the others in what comes then; a sixth of it, as 20 kills must fit."""
+    return draw.uniform(0.0, ready) if draw.random() < 0.2 else ready + draw.uniform(0.0, (seconds - ready) / 6)
 
 
 def rows_of(checkpoint: Path) -> int:
@@ -109,12 +121,12 @@ def main() -> None:
         home = Path(folder)
         run([*STREAMGP, "ingest", str(DATA), "--table", str(home / "demand"), "--time", "timestamp",
              "--timezone", "+10:00", "--every", "30m", "--json"])  # fmt: skip
-        whole, seconds = run(words(home, "whole"))
-        print(f"uninterrupted: {whole['rows']} rows in {seconds:.1f} s, rmse {whole['rmse']:.6f}", flush=True)
+        whole, seconds, ready = run(words(home, "whole"), lambda: rows_of(home / "whole") > 0)
+        print(f"uninterrupted: {whole['rows']} rows in {seconds:.1f} s, the first {ready:.1f} s before any checkpoint")
         moments, kills, good = random.Random(asked.seed), 0, True
         while kills < asked.kills:  # a run that gets through is compared, and another one begun
             name, places = f"broken{kills}", []
-            while kills < asked.kills and killed(words(home, name), moments.uniform(0.0, seconds / 4)):
+            while kills < asked.kills and killed(words(home, name), moment(moments, seconds, ready)):
                 kills += 1
                 places.append(rows_of(home / name))
             checks = compare(home, whole, name, run(words(home, name))[0])
