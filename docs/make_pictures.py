@@ -62,7 +62,7 @@ def photograph(address: str, run: str, path: Path) -> None:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_playwright() as play, TemporaryDirectory() as profile:
         context = play.chromium.launch_persistent_context(
-            profile, executable_path=chromium, args=FLAGS, viewport={"width": 1400, "height": 900}
+            profile, executable_path=chromium, args=FLAGS, viewport={"width": 1400, "height": 1060}
         )
         page = context.new_page()
         page.goto(address, wait_until="domcontentloaded")
@@ -74,7 +74,8 @@ def photograph(address: str, run: str, path: Path) -> None:
         page.locator(".js-plotly-plot").nth(3).wait_for()
         assistant = page.get_by_text("MLflow Assistant").locator("xpath=ancestor::*[.//button][1]")
         assistant.locator("button").last.click()  # its panel is closed
-        page.wait_for_timeout(2000)  # the charts grow into its place
+        page.get_by_placeholder("Search metric charts").fill("^(coverage/|rmse|mae|crps)")
+        page.wait_for_timeout(3000)  # the charts grow into the panel's place
         page.screenshot(path=path)
         context.close()
 
