@@ -23,6 +23,7 @@ from streamgp.likelihoods._base import Likelihood
 from streamgp.models._replay import Replay
 from streamgp.models._svdgp_gradient_config import GradientConfig
 from streamgp.models._svdgp_posteriors import Decoupled, Hybrid, Hyper, Posterior, Prepared
+from streamgp.objectives import elbo
 from streamgp.optim.adam import RowAdam, schedule
 
 MOVED = 2.0
@@ -153,6 +154,7 @@ class GradientPosterior(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.iterate = {name: fn(value) for name, value in self.iterate.items()}
+        self.adam.move(dict(self.named_parameters()), fn)
         return self
 
     def ascend(self, x: Tensor, y: Tensor, weights: Tensor) -> float:
@@ -168,7 +170,7 @@ class GradientPosterior(nn.Module):
             fit = self.likelihood.expected_log_prob(y, mean, variance[:, None])
             index = torch.randperm(self.posterior.alpha.size, generator=self.generator)[: self.config.kl_columns]
             kl = self.posterior.kl(hyper, prepared, index.to(x.device))
-            loss = (kl - (weights @ fit).sum()) / total
+            loss = (kl - elbo.scaled(fit, weights)) / total
             value = float(loss.detach())
             if not math.isfinite(value):
                 raise NumericalError("the ELBO is not finite", hint="lower the step size (rate)")
@@ -223,7 +225,7 @@ class GradientPosterior(nn.Module):
             return Step(math.nan, basis, False, "update: rows with NaN or infinite inputs; nothing learned")
         if not int(self.replay.seen):
             self.start(x, y)
-        replayed = min(int(self.replay.count), max(config.batch - x.shape[0], 0))
+        replayed = min(int(self.replay.count), config.batch)
         loss, healthy, done = math.nan, True, "update"
         try:
             if self._renew(x, self.replay.draw(replayed, self.generator)[0]):

@@ -145,14 +145,17 @@ def hybrid_variance(prior: Tensor, half: Tensor, root: Tensor) -> Tensor:
     return prior - half.square().sum(0) + (root.T @ half).square().sum(0)
 
 
-def scaled(terms: Tensor, rows: float) -> Tensor:
-    """(N/|b|) Σ_b: a sum over `rows` rows, estimated from a batch of them; unbiased for a uniformly drawn batch.
+def scaled(terms: Tensor, weights: Tensor) -> Tensor:
+    """Σ_n w_n Σ_t terms_nt: the fit of N rows, estimated from a batch whose rows stand for w_n rows each.
+
+    With w = N/|b| it is (N/|b|) Σ_b, unbiased for a uniformly drawn batch. On a stream, new rows stand for themselves
+    and R replayed ones for N/R each.
 
     Args:
         terms: (|b|, T) expected log likelihoods, 0 where not observed.
-        rows: N, the rows that the posterior is to account for.
+        weights: (|b|,)
 
     Returns:
         ()
     """
-    return terms.sum() * (rows / terms.shape[0])
+    return (weights @ terms).sum()

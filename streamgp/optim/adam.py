@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -77,6 +77,17 @@ class RowAdam:
         self.first[name][rows] = 0.0
         self.second[name][rows] = 0.0
         self.age[name][rows] = 0.0
+
+    def move(self, parameters: Mapping[str, Tensor], fn: Callable[[Tensor], Tensor]) -> None:
+        """Go on with the parameters as they are after a move, to another device for instance, and take the state along.
+
+        Args:
+            parameters: of the same names.
+            fn: what was done to each of them.
+        """
+        self.parameters = dict(parameters)
+        for part in (self.first, self.second, self.age):
+            part.update({name: fn(value) for name, value in part.items()})
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Moments and ages; the parameters themselves belong to their owner."""

@@ -186,3 +186,16 @@ def test_an_elbo_that_is_not_finite_is_a_step_not_taken() -> None:
     assert not step.healthy and "not finite" in step.done
     after = dict(model.named_parameters())
     assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+@BOTH
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_learns_what_the_cpu_learns(parametrisation: str) -> None:
+    here = build(SMALL.model_copy(update={"parametrisation": parametrisation}))
+    there = build(SMALL.model_copy(update={"parametrisation": parametrisation})).to("cuda")
+    x, y = rows(320)
+    for chosen in torch.arange(320).split(64):
+        here.update(x[chosen], y[chosen])
+        assert there.update(x[chosen].cuda(), y[chosen].cuda()).healthy
+    ours, theirs = here.predictive(x).parameters(), there.predictive(x.cuda()).parameters().cpu()
+    torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-7)
