@@ -232,7 +232,7 @@ class GradientPosterior(nn.Module):
                 done = "update: basis points replaced"
             self._grow(x)
             past = min(int(self.replay.seen), config.memory or int(self.replay.seen))
-            for _ in range(config.steps):
+            for _ in range(max(1, round(config.steps * x.shape[0] / 512))):
                 old_x, old_y = self.replay.draw(replayed, self.generator)
                 old = torch.full((old_x.shape[0],), past / max(old_x.shape[0], 1), dtype=x.dtype, device=x.device)
                 weights = torch.cat((torch.ones(x.shape[0], dtype=x.dtype, device=x.device), old))

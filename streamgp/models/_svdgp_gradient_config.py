@@ -20,7 +20,7 @@ class GradientConfig(BaseModel):
     covariance_basis: int = Field(256, ge=1, description="basis functions of the covariance")
     grow: int = Field(128, ge=1, description="rows of a batch that become basis functions, until the basis is full")
     batch: int = Field(512, ge=2, description="rows in a step of batch training; on a stream, replayed beside the new")
-    steps: int = Field(8, ge=1, description="gradient steps an update")
+    steps: int = Field(8, ge=1, description="gradient steps for 512 new rows of a stream; an update takes at least one")
     rate: float = Field(0.1, gt=0, description="initial step size of Adam")
     hyper_rate: float = Field(0.02, gt=0, le=1, description="factor on the step size of hyper-parameters")
     point_rate: float = Field(0.2, ge=0, le=1, description="factor on the step size of basis points")

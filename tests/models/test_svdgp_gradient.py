@@ -16,7 +16,7 @@ from streamgp.likelihoods._base import Likelihood
 from streamgp.models._svdgp_gradient import GradientConfig, GradientPosterior
 
 BOTH = pytest.mark.parametrize("parametrisation", ["decoupled", "hybrid"])
-SMALL = GradientConfig(mean_basis=24, covariance_basis=16, grow=8, batch=64, reservoir=128, kl_columns=8, steps=4)
+SMALL = GradientConfig(mean_basis=24, covariance_basis=16, grow=8, batch=64, reservoir=128, kl_columns=8, steps=64)
 
 
 def build(
@@ -68,7 +68,7 @@ def test_it_learns_from_a_stream_that_is_sorted(parametrisation: str) -> None:
 
 @BOTH
 def test_basis_points_move_to_where_the_stream_went(parametrisation: str) -> None:
-    model = build(SMALL.model_copy(update={"parametrisation": parametrisation, "memory": 256, "steps": 8}))
+    model = build(SMALL.model_copy(update={"parametrisation": parametrisation, "memory": 256, "steps": 128}))
     x, y = rows(512)
     for chosen in torch.arange(512).split(32):
         model.update(x[chosen], y[chosen])
