@@ -149,7 +149,8 @@ class Conjugate(nn.Module):
             y = torch.where(seen, y, self.mean(phi))
             weight = weight * seen.to(FLOAT).mean(1)
         weighted = phi * weight[:, None]
-        self.outer = self.outer * kept
+        if kept != 1.0:
+            self.outer = self.outer * kept
         for start in range(0, phi.shape[1], BLOCK):
             stop = min(start + BLOCK, phi.shape[1])
             self.outer[start:stop, :stop].addmm_(weighted[:, start:stop].T, phi[:, :stop])
