@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import polars as pl
@@ -175,6 +178,33 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for data in (gzip.compress(text), _parquet_bytes(), FRAME.write_ndjson().encode()):
         feed(data)
         assert take(tmp_path / f"t{len(data)}", "-", time="ds")["added"] > 0
+
+
+def test_a_live_pipe_is_taken_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgp.streaming.sources._bytes.PATIENCE", 0.02)
+    reading, writing = os.pipe()
+    told: list[dict[str, Any]] = []
+
+    def rows_come(count: int) -> None:
+        end = time.monotonic() + 30
+        while not (Table.exists(tmp_path / "t") and Table.open(tmp_path / "t").rows >= count):
+            assert time.monotonic() < end, "the rows never came"
+            time.sleep(0.01)
+
+    with open(reading) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        worker = Thread(target=lambda: told.append(take(tmp_path / "t", "-", as_name="feed")), daemon=True)
+        worker.start()
+        os.write(writing, b"ds,y\n2024-01-01,1\n")
+        os.write(writing, b"2024-01-02,2\n2024-01-0")
+        rows_come(2)
+        os.write(writing, b"3,3\n2024-01-04,4\n")
+        rows_come(4)
+        os.write(writing, b"2024-01-05,5")
+        os.close(writing)
+        worker.join(30)
+    assert told[0]["added"] == 5
+    assert rows(tmp_path / "t")["y"].to_list() == [1, 2, 3, 4, 5]
 
 
 def test_directories_and_globs(tmp_path: Path) -> None:

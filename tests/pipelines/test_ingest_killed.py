@@ -44,7 +44,7 @@ class Bomb:
         threading.Timer(self.seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
 
-def write_source(path: Path, count: int = 4000) -> None:
+def write_source(path: Path, count: int = 2500) -> None:
     """Rows of two series with every kind of fault, all over the file."""
     rng = random.Random(1)
     with path.open("w") as file:

@@ -196,6 +196,31 @@ def test_other_programs_read_it(table: Table) -> None:
     assert pl.read_delta(table.path).sort("_seq")["t"].to_list() == list(range(5000))
 
 
+def test_positions_outlive_the_log_that_wrote_them(table: Table) -> None:
+    """Delta folds old commits into checkpoints and removes them: the positions of sources are in the checkpoints."""
+    table.commit(None, {"a.csv#bytes": 2**62})
+    table.log.create_checkpoint()
+    for entry in (Path(table.path) / "_delta_log").glob("*.json"):
+        entry.unlink()
+    again = Table.open(table.path)
+    assert (again.rows, again.mark("a.csv#bytes", 0), again.mark("writer", -1)) == (5000, 2**62, 4)
+    assert times(again, 4990) == list(range(4990, 5000))
+
+
+def test_an_interval_is_declared_later(table: Table) -> None:
+    made = Table.create(table.path + "2", SCHEMA, TableMeta(time="t", clock=False))
+    made.append(batch(0, 5), "writer", 0)
+    made.declare(60)
+    assert (made.meta.every_ns, Table.open(made.path).meta.every_ns, made.rows) == (60, 60, 5)
+
+
+def test_rows_of_another_program_are_an_error(table: Table) -> None:
+    foreign = pa.table({"_seq": pa.array([None], pa.int64()), "t": [1], LOAD: [1.0]})
+    write_deltalake(table.log, foreign, mode="append")
+    with pytest.raises(TableError, match="rows without _seq"):
+        list(table.read())
+
+
 def test_vacuum_leaves_the_quarantine(table: Table) -> None:
     from streamgp.streaming.quarantine import QUARANTINE, Quarantine
 

@@ -100,10 +100,12 @@ class Records:
     def blocks(self, final: bool) -> Iterator[Block]:
         """Blocks of whole records. Without `final`, a last line without newline is left, and `tail` set."""
         while True:
-            self._more(BLOCK - len(self._pending))
+            cut = self._cut(final) if self._paused and self._pending else 0  # a pipe may say nothing more for long
+            if not cut:
+                self._more(BLOCK - len(self._pending))
+                cut = self._cut(final)
             if not self._pending:
                 break
-            cut = self._cut(final)
             if not cut:
                 if not self._ended:
                     self._more(BLOCK)
