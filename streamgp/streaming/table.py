@@ -201,9 +201,14 @@ class Table:
         """The rows of this version from `after` on, in `_seq` order; `_seq` is always among the columns.
 
         Raises:
+            SchemaError: there is no such column.
             TableError: the table is not the one that gave the offset, or rows have gone from it.
         """
         start = self._start(after or {})
+        for name in columns or ():
+            if name not in self.schema.names:
+                known = ", ".join(self.schema.names[1:])
+                raise SchemaError(f"table {self.path} has no column {name!r}", hint=f"there are: {known}")
         names = None if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
         for batch in scan(self._log, self.path, start, self.rows, names, batch_rows):
             yield Chunk(batch, {SEQ: batch.column(SEQ)[-1].as_py() + 1, "table": self.id})

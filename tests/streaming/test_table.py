@@ -177,6 +177,8 @@ def test_rows_that_do_not_fit_are_refused_by_name(table: Table) -> None:
     assert "'load (net) [MWh], a=b' is missing" in refused.value.message
     assert "'z' is not in the table" in refused.value.message
     assert table.rows == 5000
+    with pytest.raises(SchemaError, match="no column 'y'"):
+        next(table.read(columns=["t", "y"]))
 
 
 def test_what_is_no_table(tmp_path: Path) -> None:
