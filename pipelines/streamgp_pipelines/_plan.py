@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamgp.errors import SchemaError, TableError, UsageError
+from streamgp.streaming._zones import canonical
 from streamgp.streaming.sources._cells import FAULT, LINE, TEXT
 from streamgp.streaming.sources._columnar import storable
 from streamgp.streaming.sources._files import FileSource
@@ -46,14 +47,15 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
         UsageError: which column is the time cannot be known.
         DataError: the times cannot be read.
     """
-    meta = _meta(source, config) if table is None else _agreed(config, table)
+    zone = None if config.timezone is None else canonical(config.timezone)
+    meta = _meta(source, config, zone) if table is None else _agreed(config, table, zone)
     for name in (meta.time, meta.series):
         if name is not None and name not in source.names:
             raise SchemaError(f"{source.uri}: there is no column {name!r}", hint=f"it has: {', '.join(source.names)}")
     clock = None
     if meta.time is not None:
         where = f"{source.uri}, column {meta.time!r}"
-        clock = decide(source.sample.column(meta.time), config.time_format, config.timezone or meta.zone, where)
+        clock = decide(source.sample.column(meta.time), config.time_format, zone or meta.zone, where)
         meta = _with_clock(meta, clock) if table is None else meta
     return Plan(meta, _schema(source, meta, clock, table), clock)
 
@@ -74,11 +76,11 @@ def interval(text: str) -> int:
     return round(float(found[1]) * _UNITS[found[2]])
 
 
-def _meta(source: FileSource, config: IngestConfig) -> TableMeta:
+def _meta(source: FileSource, config: IngestConfig, zone: str | None) -> TableMeta:
     time = config.time or _found_time(source, config)
     series = config.series or ("unique_id" if "unique_id" in source.names else None)
     every = interval(config.every) if config.every else None
-    return TableMeta(time=None if time == ROW else time, series=series, zone=config.timezone, every_ns=every)
+    return TableMeta(time=None if time == ROW else time, series=series, zone=zone, every_ns=every)
 
 
 def _found_time(source: FileSource, config: IngestConfig) -> str:
@@ -103,7 +105,7 @@ def _with_clock(meta: TableMeta, clock: Clock) -> TableMeta:
     return TableMeta(meta.time, meta.series, not steps, None if steps else clock.zone, 1 if steps else meta.every_ns)
 
 
-def _agreed(config: IngestConfig, table: Table) -> TableMeta:
+def _agreed(config: IngestConfig, table: Table, zone: str | None) -> TableMeta:
     """The table's own meaning; flags may repeat it, not change it."""
     meta = table.meta
     told = {
@@ -112,10 +114,12 @@ def _agreed(config: IngestConfig, table: Table) -> TableMeta:
         "--every": (config.every and interval(config.every), meta.every_ns),
     }
     if meta.clock and meta.time is not None and table.schema.field(meta.time).type.tz is None:
-        told["--timezone"] = (config.timezone, meta.zone)
+        told["--timezone"] = (zone, meta.zone)
     for flag, (given, own) in told.items():
         if (given is not None and own is not None and given != own) or (given is not None and own is None):
-            raise TableError(f"{flag} {given} contradicts the table, which has {own}", hint="ingest into another table")
+            raise TableError(
+                f"{flag} {given} contradicts the table, which has {own or 'none'}", hint="ingest into another table"
+            )
     return meta
 
 

@@ -45,6 +45,23 @@ def offset_of(zone: str) -> int | None:
     return None
 
 
+def canonical(zone: str) -> str:
+    """A zone as it is kept: a name as it is, an offset as Arrow writes it.
+
+    Raises:
+        UsageError: neither an offset nor a known zone.
+
+    Example:
+        >>> canonical("UTC-3"), canonical("+0530"), canonical("Europe/Berlin")
+        ('-03:00', '+05:30', 'Europe/Berlin')
+    """
+    east = offset_of(zone)
+    if east is None:
+        return zone
+    hours, minutes = divmod(abs(east) // 60_000_000, 60)
+    return f"{'-' if east < 0 else '+'}{hours:02d}:{minutes:02d}"
+
+
 class LocalClock:
     """The clock of one zone as one source shows it, front to back; see DST_RULE.
 

@@ -55,6 +55,14 @@ def test_chunks_do_not_matter(tmp_path: Path) -> None:
     assert told["span"] == [int(steps[0]), int(steps[-1])]
 
 
+@pytest.mark.parametrize("zone", ["UTC-3", "-0300", "-03:00"])
+def test_a_zone_that_is_an_offset(zone: str, tmp_path: Path) -> None:
+    take(tmp_path / "t", write(tmp_path / "a.csv", "ds,y\n2024-01-01 12:00,1\n"), timezone=zone)
+    take(tmp_path / "t", tmp_path / "a.csv", timezone="-3:00")
+    told = describe_table(tmp_path / "t")
+    assert (told["zone"], told["span"]) == ("-03:00", ["2024-01-01T12:00:00-03:00"] * 2)
+
+
 def test_without_a_clock_or_rows(tmp_path: Path) -> None:
     take(tmp_path / "t", write(tmp_path / "a.csv", "a,b\n1,2\n3,\n"), time="row")
     told = describe_table(tmp_path / "t")
