@@ -26,8 +26,8 @@ CRASHES = {
     "after the model was fitted": Crash("streamgp.models.linear", "Linear.fit", 1, after=True),
     "in the middle of a micro-batch": Crash("streamgp.models.linear", "Linear.update", 5),
     "after an update, before a checkpoint": Crash("streamgp.models.linear", "Linear.update", 8, after=True),
-    "before the forecasts are kept": Crash(PREDICTIONS, "Predictions.write_part", 2),
-    "between the forecasts and their checkpoint": Crash(PREDICTIONS, "Predictions.write_part", 2, after=True),
+    "before the forecasts are kept": Crash(PREDICTIONS, "Predictions.write_part", 4),
+    "between the forecasts and their checkpoint": Crash(PREDICTIONS, "Predictions.write_part", 4, after=True),
     "while tensors are written": Crash(CHECKPOINT, "_store", 3),
     "before a checkpoint has its name": Crash(CHECKPOINT, "_free_name", 2, after=True),
     "before an old checkpoint goes": Crash(CHECKPOINT, "_remove", 1),
@@ -64,7 +64,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("linear"), 450)
+    return World(tmp_path_factory.mktemp("linear"), 600)  # 1200 rows: one point of every curve
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +99,24 @@ def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path
     world.compare(tmp_path / str(round))
 
 
+def test_killed_and_started_again_with_other_pauses(linear: World, tmp_path: Path) -> None:
+    """Forecasts that were kept ahead of their checkpoint are not kept twice."""
+    crash = Crash(PREDICTIONS, "Predictions.write_part", 4, after=True)  # up to row 512; the checkpoint is at 384
+    assert code_of(linear.again(tmp_path, crash)) == -signal.SIGKILL
+    options = linear.options | {"checkpoint_every": 192, "predictions": tmp_path / "predictions.parquet"}
+    train_apart(str(linear.table), str(tmp_path), options, None, str(tmp_path / "summary.json"))
+    linear.compare(tmp_path)
+
+
 def test_interrupted_by_the_user(linear: World, tmp_path: Path) -> None:
     """Ctrl-C while a run follows its table; the next run, which does not follow, completes it."""
-    table = Table.open(make_table(tmp_path / "t", frame_of(450, series=("a", "b"))[:300]).path)
+    table = Table.open(make_table(tmp_path / "t", frame_of(600, series=("a", "b"))[:300]).path)
     home = tmp_path / "c"
     options = linear.options | {"predictions": home / "predictions.parquet"}
     process = start(train_apart, table.path, str(home), options | {"follow": True}, None, None)
     wait_for(lambda: checkpoint.exists(home) and checkpoint.read(home).rows == 256)
-    append(table, frame_of(450, series=("a", "b"))[300:])
-    wait_for(lambda: checkpoint.read(home).rows == 896)
+    append(table, frame_of(600, series=("a", "b"))[300:])
+    wait_for(lambda: checkpoint.read(home).rows == 1152)
     os.kill(process.pid, signal.SIGINT)
     assert code_of(process) == 1  # KeyboardInterrupt, which the command line turns into 130
     train_apart(table.path, str(home), options, None, str(home / "summary.json"))
