@@ -116,13 +116,16 @@ class GradientPosterior(nn.Module):
 
         ρ = 1. Departures: s is 0.1 √d of the median distance in d >= 8 dimensions (at the median itself the Gram matrix
         of thousands of points in few dimensions is so ill-conditioned that gradients crawl; windows of a hundred
-        columns want more), and the noise is a fraction of the targets' variance.
+        columns want more; behind a trained encoder, which stretches its space as it needs, it is the median), and the
+        noise is a fraction of the targets' variance.
         """
         with torch.no_grad():
             latent = self.encoder(x[:1024])
             distance = torch.pdist(latent) if latent.shape[0] > 1 else torch.ones(1, dtype=torch.float64)
-            part = self.config.lengthscale * 0.1 * math.sqrt(max(latent.shape[1], 8))
-            self.log_lengthscale.fill_(math.log(max(part * float(distance.median()), 1e-3)))
+            trained = any(True for _ in self.encoder.parameters())
+            part = 1.0 if trained else 0.1 * math.sqrt(max(latent.shape[1], 8))
+            start = self.config.lengthscale * part * float(distance.median())
+            self.log_lengthscale.fill_(math.log(max(start, 1e-3)))
             seen = ~y.isnan()
             count = seen.sum(0).clamp(min=1)
             filled = torch.where(seen, y, 0.0)

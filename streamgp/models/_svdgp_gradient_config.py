@@ -24,7 +24,7 @@ class GradientConfig(BaseModel):
     rate: float = Field(0.1, gt=0, description="initial step size of Adam")
     hyper_rate: float = Field(0.02, gt=0, le=1, description="factor on the step size of hyper-parameters")
     point_rate: float = Field(0.2, ge=0, le=1, description="factor on the step size of basis points")
-    encoder_rate: float = Field(0.03, gt=0, le=1, description="factor on the step size of the encoder's weights")
+    encoder_rate: float = Field(0.05, gt=0, le=1, description="factor on the step size of the encoder's weights")
     average: float = Field(0.95, ge=0, lt=1, description="decay of the averaged iterates that predict; 0: the last one")
     kl_columns: int = Field(64, ge=1, description="columns of the Gram matrix sampled for the KL")
     start: float = Field(0.5, gt=0, le=1, description="where new diagonals of the covariance root start (decoupled)")
