@@ -34,6 +34,11 @@ REGRESSION: dict[str, Any] = {
 }
 WINDOWS: dict[str, Any] = {"online": False, "warmup": None, "checkpoint_every": None, "test_tail": 0.2}
 SVDGP: dict[str, Any] = {"model": "svdgp", "set": {"basis": "64", "evidence_rows": "100"}}
+GRADIENT: dict[str, Any] = {
+    "model": "svdgp",
+    "epochs": 4,
+    "set": {"inference": "gradient", "gradient.mean_basis": "48", "gradient.covariance_basis": "24"},
+}
 
 
 def cloud(count: int = 500, seed: int = 0) -> pl.DataFrame:
@@ -139,17 +144,18 @@ def test_a_finished_run_repeats_its_summary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_killed_and_started_again(tmp_path: Path, after: bool) -> None:
-    data = cloud()
-    table = make_table(tmp_path / "t", data)
-    run(table, tmp_path / "c", **REGRESSION)
-    crash = Crash("streamgp_pipelines.session", "Session.save", 1, after)
+@pytest.mark.parametrize(("options", "saves"), [({}, 1), (GRADIENT, 2), (GRADIENT, 5)])
+def test_killed_and_started_again(tmp_path: Path, options: dict[str, Any], saves: int, after: bool) -> None:
+    """Between epochs and after the scoring; the epochs that were saved are not learned again."""
+    table, asked = make_table(tmp_path / "t", cloud(300)), REGRESSION | options
+    whole = run(table, tmp_path / "c", **asked)
+    crash = Crash("streamgp_pipelines.session", "Session.save", saves, after)
     for mine, code in ((crash, -signal.SIGKILL), (None, 0)):
-        process = start(train_apart, table.path, str(tmp_path / "d"), REGRESSION, mine, str(tmp_path / "summary"))
+        process = start(train_apart, table.path, str(tmp_path / "d"), asked, mine, str(tmp_path / "summary"))
         assert code_of(process) == code
     assert_same_state(tmp_path / "c", tmp_path / "d")
-    again = run(table, tmp_path / "c", **REGRESSION)
-    assert scores_of(json.loads((tmp_path / "summary").read_text())) == scores_of(json.loads(json.dumps(again)))
+    assert scores_of(json.loads((tmp_path / "summary").read_text())) == scores_of(json.loads(json.dumps(whole)))
+    assert checkpoint.read(tmp_path / "d").rest["clock"]["updates"] == asked.get("epochs", 1)
 
 
 class Stop(Exception):

@@ -19,6 +19,7 @@ from tests.pipelines.killed import Bomb, Crash, code_of, start, train_apart, wai
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of
 
 SVDGP = {"set": {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "64"}}
+GRADIENT = {"set": {"likelihood": "student_t", "gradient.mean_basis": "32", "gradient.covariance_basis": "16"}}
 CHECKPOINT, PREDICTIONS = "streamgp.streaming.checkpoint", "streamgp_pipelines.predictions"
 CRASHES = {
     "before any row": Crash("streamgp_pipelines.online", "OnlineRun.run", 1),
@@ -72,6 +73,11 @@ def svdgp(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("svdgp"), 450, model="svdgp", **SVDGP)
 
 
+@pytest.fixture(scope="module")
+def gradient(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("gradient"), 300, model="svdgp", **GRADIENT)
+
+
 @pytest.mark.parametrize("crash", CRASHES.values(), ids=CRASHES)
 def test_killed_at_a_given_place(linear: World, tmp_path: Path, crash: Crash) -> None:
     assert code_of(linear.again(tmp_path, crash)) == -signal.SIGKILL
@@ -81,7 +87,7 @@ def test_killed_at_a_given_place(linear: World, tmp_path: Path, crash: Crash) ->
     assert not left, f"left behind: {left}"
 
 
-@pytest.mark.parametrize("kind", ["linear", "svdgp"])
+@pytest.mark.parametrize("kind", ["linear", "svdgp", "gradient"])
 def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
     """Ten kills, at moments drawn from half the time that the loop needs; a run that gets through is begun anew."""
     world: World = request.getfixturevalue(kind)
