@@ -101,13 +101,13 @@ def _buffered(stream: BinaryIO) -> io.BufferedReader:
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, stream))
 
 
-def read_some(stream: BinaryIO, size: int, uri: str, before: bytes = b"") -> bytes:
-    """`before`, and up to `size` bytes more; fewer only at the end, or when a pipe has given nothing more for a moment.
+def read_some(stream: BinaryIO, size: int, uri: str) -> bytes:
+    """Up to `size` bytes; fewer only at the end, or when a pipe has given nothing more for a moment.
 
     Raises:
         DataError: the compressed stream is truncated or damaged; what came before it has been given out.
     """
-    parts: list[bytes] = [before] if before else []
+    parts: list[bytes] = []
     missing = size
     pipe = uri == "-" and isinstance(stream, io.BufferedReader) and _is_pipe(stream)
     while missing > 0:

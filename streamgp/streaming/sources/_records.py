@@ -34,6 +34,8 @@ class Stopped(NamedTuple):
 RECORD_LIMIT = 1 << 20
 """A quoted cell longer than this, in bytes, is taken for a stray quote: its first line is a record of its own."""
 
+_CACHED = 1 << 18
+
 BLOCK = 16 << 20
 """Bytes of one block."""
 
@@ -101,22 +103,20 @@ class Records:
         """Blocks of whole records. Without `final`, a last line without newline is left, and `tail` set."""
         while True:
             cut = self._cut(final) if self._paused and self._pending else 0  # a pipe may say nothing more for long
-            if not cut:
-                self._more(BLOCK - len(self._pending))
-                cut = self._cut(final)
-            if not self._pending:
-                break
-            if not cut:
-                if not self._ended:
+            piece = b"" if cut else self._plain_piece(self._read(BLOCK - len(self._pending)))
+            if not piece:
+                cut = cut or self._cut(final)
+                if not cut and not self._ended:
                     self._more(BLOCK)
                     continue
-                self.tail = digest(self._pending)
+                piece, self._pending = self._pending[:cut], self._pending[cut:]
+            if not piece:
                 break
-            piece, self._pending = self._pending[:cut], self._pending[cut:]
             line = self._lines + 1
             self._take(piece)
             yield Block(piece, line, self.position)
-            del piece  # before the next one is read
+        if self._pending:
+            self.tail = digest(self._pending)
         if (inode := self._inode()) >= 0:
             self.stopped = Stopped(self.position, self._digest.copy(), self._last, inode)
 
@@ -154,19 +154,33 @@ class Records:
         self._lines += count(piece, 10)
 
     def _more(self, size: int) -> bool:
+        """Read more into what is pending; False at the end."""
+        data = self._read(size)
+        self._pending = self._pending + data if self._pending else data
+        return not self._ended
+
+    def _plain_piece(self, data: bytes) -> bytes:
+        """What is pending and the whole lines of `data`, copied once; b"" where quotes or one long line need care."""
+        cut = data.rfind(b"\n") + 1
+        if not cut or (self._quote and (b'"' in data or b'"' in self._pending)):
+            self._pending = self._pending + data if self._pending else data
+            return b""
+        piece = b"".join((self._pending, memoryview(data)[:cut]))
+        self._pending = data[cut:]
+        return piece
+
+    def _read(self, size: int) -> bytes:
         if self._ended or size <= 0:
-            return False
-        data = read_some(self._stream, size, self._uri, self._pending)
-        self._ended = len(data) == len(self._pending)
-        self._paused = len(data) < len(self._pending) + size
+            return b""
+        data = read_some(self._stream, size, self._uri)
+        self._ended = not data
+        self._paused = len(data) < size
         if self._decoder is not None:
             try:
-                new = data[len(self._pending) :]
-                data = self._pending + self._decoder.decode(new, self._ended).encode()
+                data = self._decoder.decode(data, self._ended).encode()
             except UnicodeDecodeError as error:
                 raise DataError(f"{self._named}: not UTF-16: {error.reason}", hint="name it with --encoding") from None
-        self._pending = data
-        return not self._ended
+        return data
 
     def _cut(self, final: bool) -> int:
         """Bytes of `pending` that are whole records."""
@@ -186,8 +200,9 @@ class Records:
 
 
 def count(data: bytes, byte: int) -> int:
-    """How often a byte occurs: bytes.count stops at every occurrence and takes three times as long."""
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == byte))
+    """How often a byte occurs, in pieces that stay in the cache; bytes.count, which stops at each, takes far longer."""
+    text = np.frombuffer(data, np.uint8)
+    return sum(int(np.count_nonzero(text[i : i + _CACHED] == byte)) for i in range(0, len(text), _CACHED))
 
 
 def record_ends(data: bytes, separator: bytes | None) -> Ints:
