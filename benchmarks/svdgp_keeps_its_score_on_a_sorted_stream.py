@@ -24,7 +24,11 @@ from streamgp.models import svdgp
 BATCH, RATIO = 512, 1.15
 SIZES = {
     "defaults": (svdgp.Config(), 0.27, 20.0),
-    "basis 2048, evidence_rows 800": (svdgp.Config(basis=2048, evidence_rows=800), 0.20, 40.0),
+    "basis 2048, evidence_rows 800, rebuild 8000": (
+        svdgp.Config(basis=2048, evidence_rows=800, rebuild=8000),
+        0.20,
+        40.0,
+    ),
 }
 
 

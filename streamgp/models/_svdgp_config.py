@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -43,10 +43,10 @@ class Config(BaseModel):
         3072, ge=1, description="basis functions of the mean, when windows are fitted in more than one epoch"
     )
     growth: float = Field(0.0625, gt=0, le=1, description="new basis functions a row learned, until the basis is full")
-    memory: int | Literal["auto", "all"] = Field(
+    memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
         "auto", description="rows after which a row counts 1/e; auto: 4000 with lags, all rows alike without"
     )
-    temper: float | Literal["auto"] = Field(
+    temper: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         "auto",
         description="factor on the noise in updates, as windows that overlap are not independent; auto: √horizon",
     )

@@ -40,7 +40,7 @@ def test_a_sorted_stream_is_learned_as_well_as_a_shuffled_one() -> None:
     (x, y), (held, truth) = surface(1500), surface(400, seed=1)
     errors = []
     for order in (torch.arange(1500), torch.argsort(x.future[:, 0, 0])):
-        model = built(REGRESSION, basis=150, rebuild=400, reservoir=800)
+        model = built(REGRESSION, basis=150, rebuild=400, reservoir=800, evidence_rows=100)
         steps = run(model, x.rows(order), y[order])
         assert all(step.healthy for step in steps)
         errors.append(error(model, held, truth))
@@ -72,7 +72,7 @@ def test_the_learned_reference_serves_level_change_and_season() -> None:
     x, y = example_windows(shape, 600)
     losses = {}
     for target in ("auto", "level", "change", "season"):
-        model = built(shape, target=target, basis=100)
+        model = built(shape, target=target, basis=100, evidence_rows=100)
         run(model, x.rows(slice(0, 500)), y[:500], batch=100)
         losses[target] = error(model, x.rows(slice(500, 600)), y[500:])
     assert losses["auto"] <= 1.1 * min(losses.values())
@@ -83,7 +83,7 @@ def test_a_rebuild_keeps_masked_truths_out() -> None:
     x, y = example_windows(shape, 400)
     holes = y.clone()
     holes[::2, 0] = torch.nan
-    whole, masked = (built(shape, basis=60, reservoir=300) for _ in range(2))
+    whole, masked = (built(shape, basis=60, reservoir=300, evidence_rows=80) for _ in range(2))
     run(whole, x, y)
     steps = run(masked, x, holes)
     assert all(step.healthy for step in steps)
