@@ -12,7 +12,7 @@ from streamgp_cli._options import AsJson, ConfigFile, Debug, flags
 
 def describe(
     context: typer.Context,
-    table: Annotated[Path | None, typer.Option(help="Table that ingest made.", metavar="DIR")] = None,
+    table: Annotated[str | None, typer.Option(help="Table that ingest made.", metavar="DIR")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Checkpoint of a training run.", metavar="DIR")] = None,
     config: ConfigFile = None,
     json: AsJson = False,

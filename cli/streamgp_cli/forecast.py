@@ -20,7 +20,7 @@ def forecast(
     context: typer.Context,
     checkpoint: Annotated[Path | None, option(WHAT, "Checkpoint of a training run.", metavar="DIR")] = None,
     table: Annotated[
-        Path | None,
+        str | None,
         option(WHAT, "Table whose last row to start at; default: the checkpoint's own last row.", metavar="DIR"),
     ] = None,
     horizon: Annotated[int | None, option(WHAT, "Steps ahead; default and largest: the trained horizon.")] = None,

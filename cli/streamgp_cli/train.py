@@ -14,7 +14,7 @@ DATA, MODEL, STREAM, BATCH, OUT = "Data", "Model", "Online", "Batch", "Output"
 
 def train(
     context: typer.Context,
-    table: Annotated[Path | None, option(DATA, "Table that ingest made.", metavar="DIR")] = None,
+    table: Annotated[str | None, option(DATA, "Table that ingest made.", metavar="DIR")] = None,
     target: Annotated[
         list[str] | None, option(DATA, "Columns to forecast, a,b or repeated; default: y.", metavar="COL")
     ] = None,
@@ -139,7 +139,8 @@ def train(
         print_json(planned) if json else print_pairs(planned, "would train (nothing was written):")
         return
     with only_our_output(), Reporter(quiet=json) as progress:
-        tracker = mlflow_tracker(settings.tracking_uri, settings.experiment, f"{settings.model} {settings.table.name}")
+        name = f"{settings.model} {Path(settings.table).name}"
+        tracker = mlflow_tracker(settings.tracking_uri, settings.experiment, name)
         found = run(settings, tracker, progress, draw_run)
     if json:
         print_json(found)

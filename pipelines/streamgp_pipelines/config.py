@@ -72,6 +72,9 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(lines)
 
 
+TableUri = Annotated[str, BeforeValidator(str)]
+"""A directory, or a URL such as s3://bucket/table: no Path, which would lose a slash of the URL."""
+
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(lambda value: _split(value))]
 """Column names or patterns: 'a,b*' or a list."""
 
@@ -108,7 +111,7 @@ class TrainConfig(Settings):
         (('y',), (80.0, 95.0), 1)
     """
 
-    table: Path
+    table: TableUri
     online: bool = False
     target: Names = ()
     inputs: Names = ()
@@ -166,7 +169,7 @@ class ForecastConfig(Settings):
     """`streamgp forecast`."""
 
     checkpoint: Path
-    table: Path | None = None
+    table: TableUri | None = None
     horizon: int | None = Field(None, ge=1)
     level: Levels = (80.0, 90.0, 95.0)
     future: Path | None = None
