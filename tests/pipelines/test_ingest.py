@@ -148,6 +148,16 @@ def test_a_line_that_grows_between_looks_waits_again(tmp_path: Path) -> None:
         take(tmp_path / "t", path)
 
 
+def test_the_same_torn_text_elsewhere_is_not_a_second_look(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-0")
+    take(tmp_path / "t", path)
+    write(path, "ds,y\n2024-01-01,1\n2024-01-02,2\n2024-01-0")
+    summary = take(tmp_path / "t", path)
+    assert (summary["added"], summary["quarantined"], summary["sources"][0]["waiting"]) == (1, {}, True)
+    write(path, "ds,y\n2024-01-01,1\n2024-01-02,2\n2024-01-03,3\n")
+    assert take(tmp_path / "t", path)["added"] == 1
+
+
 def test_final_takes_it_at_once(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,2")
     assert take(tmp_path / "t", path, final=True)["added"] == 2

@@ -116,7 +116,7 @@ class Records:
             self._take(piece)
             yield Block(piece, line, self.position)
         if self._pending:
-            self.tail = digest(self._pending)
+            self.tail = digest(b"%d:" % self._bytes + self._pending)  # the same torn text may come again elsewhere
         if (inode := self._inode()) >= 0:
             self.stopped = Stopped(self.position, self._digest.copy(), self._last, inode)
 
