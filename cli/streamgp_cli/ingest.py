@@ -38,7 +38,12 @@ def ingest(
     ] = None,
     timezone: Annotated[
         str | None,
-        option(TABLE, "Whose clock naive times show: an IANA name or +10:00; default: none.", metavar="ZONE"),
+        option(
+            TABLE,
+            "Whose clock naive times show: an IANA name or +10:00; default: none. A repeated hour is first the earlier "
+            "instant, then the later one; a skipped hour goes to the quarantine.",
+            metavar="ZONE",
+        ),
     ] = None,
     every: Annotated[
         str | None,
@@ -53,7 +58,10 @@ def ingest(
         str | None, option(TEXT, "Such as utf-8 or latin-1; default: found out.", metavar="NAME")
     ] = None,
     null: Annotated[
-        list[str] | None, option(TEXT, "Text that means a missing value, repeated; default: empty.", metavar="TEXT")
+        list[str] | None,
+        option(
+            TEXT, "Text that means a missing value, repeated; default: empty, NA, N/A, NaN, null, None.", metavar="TEXT"
+        ),
     ] = None,
     as_name: Annotated[
         str | None,
