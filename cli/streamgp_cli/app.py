@@ -45,6 +45,8 @@ class Root(TyperGroup):
         """
         from streamgp_cli._errors import INTERRUPTED, interrupted, report
 
+        # Threads of torch that wait by spinning take the cores from each other and from everyone else.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
         try:
