@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,19 @@ import polars as pl
 
 from streamgp.streaming.table import Table
 from streamgp_pipelines.ingest import IngestConfig, ingest
+
+START = datetime(2024, 1, 1)
+FRAME = pl.DataFrame(
+    {
+        "ds": [START + timedelta(minutes=30 * i) for i in range(500)],
+        "y": [i / 7 for i in range(500)],
+        "note": [f'say "{i}", twice' for i in range(500)],
+    }
+)
+
+
+def text_of(frame: pl.DataFrame) -> str:
+    return frame.write_csv(datetime_format="%Y-%m-%d %H:%M:%S")
 
 
 def take(table: Path, *sources: Path | str, **options: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import io
 import os
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -21,21 +21,7 @@ from streamgp.streaming import _delta
 from streamgp.streaming.sources import _records
 from streamgp.streaming.table import Table
 from streamgp_pipelines.ingest import IngestConfig, ingest
-from tests.pipelines.ingesting import quarantine, rows, take, write
-
-START = datetime(2024, 1, 1)
-FRAME = pl.DataFrame(
-    {
-        "ds": [START + timedelta(minutes=30 * i) for i in range(500)],
-        "y": [i / 7 for i in range(500)],
-        "note": [f'say "{i}", twice' for i in range(500)],
-    }
-)
-
-
-def text_of(frame: pl.DataFrame) -> str:
-    return frame.write_csv(datetime_format="%Y-%m-%d %H:%M:%S")
-
+from tests.pipelines.ingesting import FRAME, quarantine, rows, take, text_of, write
 
 WRITERS: dict[str, Callable[[Path], object]] = {
     "a.csv": lambda path: path.write_text(text_of(FRAME)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,7 @@ import pytest
 
 from streamgp.errors import UsageError
 from streamgp.streaming.table import Table
-from tests.pipelines.ingesting import quarantine, rows, take, write
-
-START = datetime(2024, 1, 1)
-FRAME = pl.DataFrame(
-    {
-        "ds": [START + timedelta(minutes=30 * i) for i in range(500)],
-        "y": [i / 7 for i in range(500)],
-        "note": [f'say "{i}", twice' for i in range(500)],
-    }
-)
-
-
-def text_of(frame: pl.DataFrame) -> str:
-    return frame.write_csv(datetime_format="%Y-%m-%d %H:%M:%S")
+from tests.pipelines.ingesting import FRAME, START, quarantine, rows, take, write
 
 
 def test_long_format_is_found_by_itself(tmp_path: Path) -> None:
