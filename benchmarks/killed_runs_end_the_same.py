@@ -123,9 +123,10 @@ def main() -> None:
              "--timezone", "+10:00", "--every", "30m", "--json"])  # fmt: skip
         whole, seconds, ready = run(words(home, "whole"), lambda: rows_of(home / "whole") > 0)
         print(f"uninterrupted: {whole['rows']} rows in {seconds:.1f} s, the first {ready:.1f} s before any checkpoint")
-        moments, kills, good = random.Random(asked.seed), 0, True
+        moments, kills, begun, good = random.Random(asked.seed), 0, 0, True
         while kills < asked.kills:  # a run that gets through is compared, and another one begun
-            name, places = f"broken{kills}", []
+            name, places = f"broken{begun}", []
+            begun += 1
             while kills < asked.kills and killed(words(home, name), moment(moments, seconds, ready)):
                 kills += 1
                 places.append(rows_of(home / name))

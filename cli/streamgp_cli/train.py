@@ -66,7 +66,11 @@ def train(
     ] = None,
     warmup: Annotated[
         int | None,
-        option(STREAM, "First rows, fitted in batch and never scored; default: chosen by the season.", metavar="ROWS"),
+        option(
+            STREAM,
+            "First rows, fitted in batch and never scored; default: three seasons of every series.",
+            metavar="ROWS",
+        ),
     ] = None,
     batch: Annotated[int | None, option(STREAM, "Rows in a micro-batch; default: 256.", metavar="ROWS")] = None,
     score_from: Annotated[
@@ -91,7 +95,7 @@ def train(
         Path | None, option(OUT, "Where the state is kept; default: checkpoint.", metavar="DIR")
     ] = None,
     checkpoint_every: Annotated[
-        int | None, option(OUT, "Rows between checkpoints; default: 5000.", metavar="ROWS")
+        int | None, option(OUT, "Rows between checkpoints; default: 10000.", metavar="ROWS")
     ] = None,
     fresh: Annotated[
         bool | None,

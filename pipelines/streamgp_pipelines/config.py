@@ -5,6 +5,7 @@ Precedence: flag > environment `STREAMGP_*` > file > default. A misspelt key is 
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -54,7 +55,7 @@ class Settings(BaseSettings):
         try:
             return reader(**given)
         except ValidationError as error:
-            raise UsageError(_explain(error), hint=f"see: streamgp {_command(cls)} --help") from None
+            raise UsageError(_explain(error, cls), hint=f"see: streamgp {_command(cls)} --help") from None
         except ValueError as error:  # tomllib.TOMLDecodeError
             raise UsageError(f"{file}: {error}", hint="the file must be TOML") from None
 
@@ -63,10 +64,15 @@ def _command(settings: type[Settings]) -> str:
     return settings.__name__.removesuffix("Config").lower()
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, settings: type[Settings]) -> str:
     """One line per wrong value: its name as a flag, and what is wrong with it."""
     lines = []
     for item in error.errors():
+        if item["type"] == "extra_forbidden":
+            unknown = str(item["loc"][0])
+            near = get_close_matches(unknown, settings.model_fields, n=1)
+            lines.append(f"there is no option {unknown!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            continue
         name = "--" + ".".join(str(part) for part in item["loc"]).replace("_", "-") if item["loc"] else ""
         lines.append(f"{name}: {item['msg'].removeprefix('Value error, ')}".removeprefix(": "))
     return "; ".join(lines)
@@ -127,7 +133,7 @@ class TrainConfig(Settings):
     batch: int = Field(256, ge=1)
     level: Levels = (80.0, 90.0, 95.0)
     checkpoint: Path = Path("checkpoint")
-    checkpoint_every: int = Field(5000, ge=1)
+    checkpoint_every: int = Field(10_000, ge=1)
     fresh: bool = False
     follow: bool = False
     score_from: str | None = None

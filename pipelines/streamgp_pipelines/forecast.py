@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from streamgp.base import Due, Inputs
-from streamgp.errors import DataError, UsageError
+from streamgp.errors import DataError, StateError, UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import micro_batches
 from streamgp.streaming.table import Table
@@ -117,9 +117,15 @@ class Forecaster:
             future: values of the known inputs at those steps.
 
         Raises:
+            StateError: the model has not been fitted yet.
             UsageError: the horizon is longer than the trained one, a level is none, or known inputs have no future.
             DataError: no series has a whole window at its newest row.
         """
+        if self.learner.warmup.done_at is None:
+            raise StateError(
+                f"the model is still in its warm-up ({self.learner.rows} rows): it has learned nothing yet",
+                hint="train on more rows, or with a shorter --warmup and --fresh",
+            )
         self.observe()
         shape, windows = self.learner.windows.shape, self.learner.windows
         steps = shape.horizon if horizon is None else horizon

@@ -33,6 +33,7 @@ class Schedule:
     Attributes:
         batch: B, rows in a micro-batch.
         warmup: rows that are fitted in batch before the first forecast is issued.
+        each: whether `warmup` counts rows of one series, and is to be had for every series seen so far.
         score_from: forecasts issued at this row of the stream or later are scored; None means all that are issued.
         score_time: the same as a time, ns since the epoch.
     """
@@ -41,6 +42,7 @@ class Schedule:
     warmup: int
     score_from: int | None = None
     score_time: int | None = None
+    each: bool = False
 
 
 class WarmUp:
@@ -153,6 +155,11 @@ class Learner:
         found.append(ahead.counted(ahead._pair(*ahead.windows.flush())))
         return ahead, found
 
+    @property
+    def warmup_rows(self) -> int:
+        """Rows of warm-up, for the series seen so far."""
+        return self.schedule.warmup * (max(len(self.windows.names), 1) if self.schedule.each else 1)
+
     def counted(self, due: Due) -> Due:
         """The pairs whose forecast was issued by a warmed-up model and after scoring starts."""
         if self.warmup.done_at is None:
@@ -194,7 +201,7 @@ class Learner:
             with self.clock.measure("update"):
                 return self.model.update(due.x.to(self.device), due.target.to(self.device))
         self.warmup.add(due.x, due.target)
-        if self.rows < self.schedule.warmup:
+        if self.rows < self.warmup_rows:
             return None
         kept = self.warmup.windows()
         steps: list[Step] = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
@@ -135,6 +136,11 @@ def open_session(config: TrainConfig) -> Session:
     source = Columns(table, columns_read(spec), config.batch)
     naming = Naming(config.model, config.level, table.meta.time is not None and table.meta.clock, shown_in(spec.zone))
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
+    if spec.series is not None and spec.time is not None and one_after_another(table, spec.time):
+        session.warnings.append(
+            "the series of this table follow one another, and are learned in that order: "
+            "ingest the source into a new table with --sort to interleave them by time"
+        )
     if saved is not None:
         tail = Tail()
         saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})
@@ -144,6 +150,22 @@ def open_session(config: TrainConfig) -> Session:
         session.fitted = bool(saved.manifest["fitted"])
         check_table(saved, table)
     return session
+
+
+def one_after_another(table: Table, time: str) -> bool:
+    """Whether the clock of the table starts over, as it does where series are stacked: a few times, and far back.
+
+    One pass over the time column. Rows that come a little late, or a clock that goes back and forth, are no restarts.
+    """
+    restarts = 0
+    seen: tuple[int, int, int] | None = None  # first, newest, last
+    for rows, _ in table.read({}, (time,)):
+        ticks = rows.column(time).cast(pa.int64()).to_numpy()
+        first, newest, last = seen or (int(ticks[0]),) * 3
+        newest = max(newest, int(ticks.max()))
+        restarts += int((np.diff(ticks, prepend=last) < -(newest - first) // 2).sum())
+        seen = first, newest, int(ticks[-1])
+    return 0 < restarts < table.rows / 20
 
 
 def check_table(saved: checkpoint.Saved, table: Table) -> None:
@@ -193,11 +215,11 @@ def make_schedule(config: TrainConfig, spec: WindowSpec, meta: TableMeta) -> Sch
             rows = int(config.score_from)
         else:
             time = _instant(config.score_from, meta, spec.zone)
-    return Schedule(config.batch, warmup, rows, time)
+    return Schedule(config.batch, warmup, rows, time, each=config.warmup is None)
 
 
 def default_warmup(spec: WindowSpec) -> int:
-    """Rows of warm-up: three seasons and one window, or, without a season, 500 rows and one window."""
+    """Rows of warm-up a series: three seasons and one window, or, without a season, 500 rows and one window."""
     window = spec.lags + spec.horizon
     return (3 * spec.season if spec.season > 1 else 500) + window
 

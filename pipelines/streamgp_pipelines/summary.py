@@ -27,7 +27,9 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     if not scores["scored"]:
         warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")
     if learner.windows.late:
-        warnings.append(f"{learner.windows.late} rows came late (before the newest row of their series): not learned")
+        warnings.append(
+            f"{learner.windows.late} rows were not learned: late, or in the same step of --every as an earlier row"
+        )
     return {
         "run_id": run_id,
         "model": session.config.model,
@@ -45,13 +47,16 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
 
 
 def _why_unscored(session: Session, learner: Learner) -> str:
-    warmup = session.learner.schedule.warmup
+    warmup = learner.warmup_rows
     if learner.only is not None:
         held = int(learner.only.rows.sum())
         return f"no window before the {held} rows held out is whole" if held else "no rows were held out"
     if learner.rows <= warmup:
-        return f"the table has {learner.rows} rows, and {warmup} are warm-up"
-    return "no window was whole after the warm-up, or scoring starts behind the last row"
+        return f"the table has {learner.rows} rows, and {warmup} are warm-up; shorten it with --warmup and --fresh"
+    return (
+        "no window was whole after the warm-up, or scoring starts after the last row; if streamgp describe shows gaps, "
+        "try --gaps mask, or a table without --every"
+    )
 
 
 def lap_metrics(lap: dict[str, Json], step: Step | None) -> dict[str, float]:

@@ -48,7 +48,7 @@ def known_ahead(
         at, behind, channel = (int(index) for index in missing[0])
         raise DataError(
             f"the future of series {names.all[at]!r} lacks {spec.known[channel]!r} {behind + 1} steps ahead",
-            hint=f"--future must hold the {spec.horizon} steps behind the newest row",
+            hint=f"--future must hold the {spec.horizon} steps that come after the newest row seen",
         )
     return out, named
 

@@ -82,7 +82,7 @@ def test_time_budget(given: Any, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"lagz": 3}, "--lagz: Extra inputs are not permitted"),
+        ({"lagz": 3}, "there is no option 'lagz'; did you mean 'lags'?"),
         ({"table": None}, "--table: Field required"),
         ({"lags": -1}, "--lags: Input should be greater than or equal to 0"),
         ({"lags": "many"}, "--lags: Input should be a valid integer"),
@@ -128,7 +128,7 @@ def test_files_that_will_not_do(tmp_path: Path) -> None:
         read(path)
     assert "TOML" in caught.value.hint
     path.write_text("lag = 3\n")
-    with pytest.raises(UsageError, match="--lag: Extra inputs"):
+    with pytest.raises(UsageError, match="there is no option 'lag'"):
         read(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=r"run\.toml"):

@@ -14,7 +14,7 @@ import torch
 from polars.testing import assert_frame_equal
 
 from streamgp.base import Progress
-from streamgp.errors import ServiceError, TableError
+from streamgp.errors import ServiceError, StateError, TableError
 from streamgp.streaming.table import Table
 from streamgp_pipelines import fit_stream, load, online
 from streamgp_pipelines.session import open_session
@@ -123,7 +123,7 @@ def test_late_rows_are_counted_and_not_learned(tmp_path: Path) -> None:
     rows = pl.concat([data[:300], data[250:270], data[300:]])
     found = run(make_table(tmp_path / "t", rows), tmp_path / "c", predictions=tmp_path / "p.parquet")
     assert found["late"] == 20 and found["rows"] == 520
-    assert any("20 rows came late" in warning for warning in found["warnings"])
+    assert any("20 rows were not learned: late" in warning for warning in found["warnings"])
     pairs = pl.read_parquet(tmp_path / "p.parquet")
     assert pairs.unique(["ds", "cutoff"]).height == pairs.height == found["scored"]
 
@@ -148,7 +148,9 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(200)[:0])
     found = run(table, tmp_path / "c", predictions=tmp_path / "p.parquet")
     assert found["rows"] == found["scored"] == 0 and found["rmse"] is None
-    assert found["warnings"] == ["nothing was scored: the table has 0 rows, and 200 are warm-up"]
+    assert found["warnings"] == [
+        "nothing was scored: the table has 0 rows, and 200 are warm-up; shorten it with --warmup and --fresh"
+    ]
     assert pl.read_parquet(tmp_path / "p.parquet").is_empty()
     append(table, frame_of(500))
     whole = run(make_table(tmp_path / "u", frame_of(500)), tmp_path / "d")
@@ -287,3 +289,25 @@ def test_another_seed_is_another_svdgp(tmp_path: Path) -> None:
         run(table, tmp_path / name, seed=seed, **options)
     states = [tensors_of(tmp_path / name)["model/posterior.points"] for name in ("a", "b", "c")]
     assert torch.equal(states[0], states[1]) and not torch.equal(states[0], states[2])
+
+
+def test_series_that_follow_one_another_are_told(tmp_path: Path) -> None:
+    mixed = frame_of(600, ("a", "b", "c"))
+    stacked = mixed.sort("unique_id", maintain_order=True)
+    for name, data, told in (("stacked", stacked, True), ("mixed", mixed, False)):
+        found = run(make_table(tmp_path / name, data), tmp_path / f"of {name}", max_rows=500)
+        assert any("follow one another" in line for line in found["warnings"]) == told
+
+
+def test_the_default_warm_up_is_that_of_every_series(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(600, ("a", "b", "c")))
+    run(table, tmp_path / "c", warmup=None, season=24, lags=6, horizon=3, batch=64)
+    done_at = load(tmp_path / "c").learner.warmup.done_at
+    one = 3 * 24 + 6 + 3
+    assert done_at is not None and 3 * one <= done_at < 3 * one + 64
+
+
+def test_a_model_in_its_warm_up_does_not_forecast(tmp_path: Path) -> None:
+    run(make_table(tmp_path / "t", frame_of(300)), tmp_path / "c", warmup=1000)
+    with pytest.raises(StateError, match="still in its warm-up"):
+        load(tmp_path / "c").forecast()
