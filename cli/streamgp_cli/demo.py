@@ -34,7 +34,7 @@ def demo(
     \b
     Examples:
       streamgp demo
-      streamgp demo --directory /tmp/demo
+      streamgp demo --directory my-demo
     """
     from streamgp_cli._output import only_our_output, print_json
     from streamgp_cli._progress import Reporter
