@@ -10,7 +10,7 @@ T = O · H output columns. Column o·H + (h − 1) of a (N, T) tensor is target 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
@@ -247,6 +247,22 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         """The inverse of `state`, on a model built from the same Config and Shape."""
+
+
+@runtime_checkable
+class Simulates(Protocol):
+    """A model that can be run on its own output: it draws whole functions, not one value at a time.
+
+    Feeding back independent marginal draws understates how far paths spread, because what is not known of the
+    function is the same at every step of a path.
+    """
+
+    def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
+        """Draw P functions from the posterior.
+
+        The callable takes P · S windows, path by path (window p·S + s belongs to path p), as often as it is asked, and
+        returns (P · S, T) observations in raw units: each path's own function, and fresh noise.
+        """
 
 
 class Progress(NamedTuple):

@@ -1,21 +1,72 @@
-"""What an encoder is."""
+"""What an encoder is: φ_W, a map of windows to a latent space, in front of a kernel or of a linear head."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+
+
+class Layout(NamedTuple):
+    """How a window lies in a flattened row: L·D past values, oldest lag first, then H·F future values.
+
+    Attributes:
+        lags: L.
+        past: D, channels of the past.
+        horizon: H.
+        future: F, channels of the future.
+
+    Example:
+        >>> Layout(lags=3, past=2, horizon=2, future=1).width
+        8
+    """
+
+    lags: int
+    past: int
+    horizon: int = 1
+    future: int = 0
+
+    @property
+    def width(self) -> int:
+        """L·D + H·F."""
+        return self.lags * self.past + self.horizon * self.future
+
+    def split(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, width) -> the past (N, L, D), the future (N, H·F)."""
+        cut = self.lags * self.past
+        return z[:, :cut].unflatten(1, (self.lags, self.past)), z[:, cut:]
+
+
+class Dropout(NamedTuple):
+    """Asks an encoder to drop units at its own rates.
+
+    Attributes:
+        generator: what the masks are drawn from; nothing else is random.
+        shared: one mask for all rows (a draw of the network, for Monte Carlo dropout) instead of one a row (training).
+            A mask is drawn once for all lags of a row (Gal & Ghahramani 2016).
+    """
+
+    generator: Generator
+    shared: bool = False
 
 
 class Encoder(nn.Module, ABC):
-    """A deterministic map of rows; float64; no row sees another.
+    """A map of standardised windows to latents; float64; no row sees another.
+
+    An encoder's module has a frozen pydantic `Config` and `build(config, layout) -> Encoder`. The seed of the Config
+    alone decides the initial weights.
+
+    Laws (the tests assert them for every registered encoder):
+        1. Without `dropout` the map is deterministic, and a row alone gives its row of the batch.
+        2. With rates of 0, `dropout` changes nothing; with `shared`, equal rows get equal latents.
 
     Attributes:
-        width: columns of the latent space.
+        width: d, columns of the latent space.
     """
 
     width: int
 
     @abstractmethod
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, width_in) standardised windows -> (N, width)."""
+    def forward(self, z: Tensor, dropout: Dropout | None = None) -> Tensor:
+        """(N, layout.width) standardised, flattened windows -> (N, d)."""

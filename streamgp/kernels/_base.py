@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from torch import Tensor, nn
+
+from streamgp.errors import UsageError
 
 
 class Kernel(nn.Module, ABC):
@@ -16,6 +19,7 @@ class Kernel(nn.Module, ABC):
         1. `kernel(x, x)` is symmetric and positive semi-definite.
         2. `kernel.diagonal(x)` is its diagonal.
         3. Everything is differentiable in x, z and the hyper-parameters.
+        4. Where `grid_terms` answers, its sum of Kronecker products of Toeplitz matrices is the kernel on the grid.
 
     Attributes:
         dims: columns of an input.
@@ -30,3 +34,21 @@ class Kernel(nn.Module, ABC):
     @abstractmethod
     def diagonal(self, x: Tensor) -> Tensor:
         """(N, dims) -> (N,): k(x_n, x_n)."""
+
+    def grid_terms(self, axes: Sequence[Tensor]) -> list[list[Tensor]]:
+        """The kernel on a regular grid: K_UU = Σ_p T_p1 ⊗ … ⊗ T_pd, T symmetric Toeplitz (Wilson & Nickisch 2015).
+
+        Args:
+            axes: one (m_d,) a dimension, ascending, evenly spaced.
+
+        Returns:
+            the terms p, each a list of the first columns (m_d,) of its d Toeplitz factors, differentiable in the
+            hyper-parameters; scales are in the first factor. Row order: the last dimension runs fastest.
+
+        Raises:
+            UsageError: the kernel is not stationary, or does not factorise over the dimensions.
+        """
+        raise UsageError(
+            f"{type(self).__name__} has no Toeplitz structure on a grid of {len(axes)} dimensions",
+            hint="use solver=exact, or a stationary kernel that is a product over dimensions",
+        )
