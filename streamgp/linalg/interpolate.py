@@ -1,0 +1,202 @@
+"""Local cubic interpolation from a regular grid: the sparse W of structured kernel interpolation.
+
+Cubic convolution (Keys 1981, "Cubic convolution interpolation for digital image processing", eq. 15, a = −½): a
+value between two grid points is a weighted sum of the four nearest points of each dimension, 4^d in all. With
+u in [0, 1] the place between the second and the third of them
+
+    w = ½ [ −u³ + 2u² − u,  3u³ − 5u² + 2,  −3u³ + 4u² + u,  u³ − u² ]
+
+It is C¹ in the place, exact for quadratic functions, third order in the spacing, and the weights sum to 1. Two steps
+from the grid's edge no point is missing, so that Keys' boundary conditions are not needed.
+
+Shapes: N rows, d dimensions, m = Π m_d grid points, K = 4^d; grid points are in row order, the last dimension fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from streamgp.base import FLOAT
+from streamgp.errors import UsageError
+
+LEAST = 6
+"""Points of a dimension: two beyond each side, and one cell between."""
+_ENTRIES = 1 << 22
+"""Products of weights that `gram` makes at a time: 32 MB."""
+
+
+class Grid(NamedTuple):
+    """A regular grid.
+
+    Attributes:
+        axes: one (m_d,) a dimension: float64, ascending, evenly spaced.
+
+    Example:
+        >>> grid = Grid.cover(dims=2, size=9)
+        >>> grid.shape, grid.count, grid.axes[0].tolist()
+        ((9, 9), 81, [-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0])
+    """
+
+    axes: tuple[Tensor, ...]
+
+    @classmethod
+    def cover(cls, dims: int, size: int, low: float = -1.0, high: float = 1.0) -> Self:
+        """`size` points a dimension over [low, high], two of them beyond each end, so that no stencil is cut.
+
+        Raises:
+            UsageError: fewer than 6 points.
+        """
+        if size < LEAST:
+            raise UsageError(
+                f"a grid of {size} points a dimension has no cell between its borders",
+                hint=f"use grid={LEAST} or more",
+            )
+        step = (high - low) / (size - 5)
+        axis = low + step * (torch.arange(size, dtype=FLOAT) - 2)
+        return cls((axis,) * dims)
+
+    @property
+    def dims(self) -> int:
+        """d"""
+        return len(self.axes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(m_1, …, m_d)"""
+        return tuple(len(axis) for axis in self.axes)
+
+    @property
+    def count(self) -> int:
+        """m"""
+        return prod(self.shape)
+
+    @property
+    def steps(self) -> tuple[float, ...]:
+        """The spacing of each dimension, in the units of the latents."""
+        return tuple(float(axis[-1] - axis[0]) / (len(axis) - 1) for axis in self.axes)
+
+    def points(self) -> Tensor:
+        """(m, d), the grid points in row order."""
+        return torch.stack([part.flatten() for part in torch.meshgrid(*self.axes, indexing="ij")], 1)
+
+
+class Stencil(NamedTuple):
+    """N rows of W, each by its 4^d entries.
+
+    Attributes:
+        index: (N, K) int64, columns of W: grid points.
+        weight: (N, K), the entries; negative ones among them. Differentiable in h.
+    """
+
+    index: Tensor
+    weight: Tensor
+
+
+def stencil(grid: Grid, h: Tensor) -> Stencil:
+    """The rows of W for latents h.
+
+    A latent beyond the second point from an edge, one step outside what `Grid.cover` was asked to cover, is taken
+    for the nearest place that is not, and its gradient there is 0.
+
+    Args:
+        h: (N, d) float64.
+
+    Raises:
+        UsageError: h does not have the grid's dimensions.
+
+    Example:
+        >>> grid = Grid.cover(dims=1, size=9)
+        >>> rows = stencil(grid, torch.tensor([[0.5], [0.25]], dtype=torch.float64))
+        >>> rows.index.tolist(), rows.weight.tolist()
+        ([[4, 5, 6, 7], [3, 4, 5, 6]], [[0.0, 1.0, 0.0, 0.0], [-0.0625, 0.5625, 0.5625, -0.0625]])
+    """
+    if h.shape[1] != grid.dims:
+        raise UsageError(
+            f"latents of {h.shape[1]} columns on a grid of {grid.dims} dimensions",
+            hint="build the kernel, the grid and the encoder for the same latent width",
+        )
+    index = torch.zeros(len(h), 1, dtype=torch.int64, device=h.device)
+    weight = torch.ones(len(h), 1, dtype=h.dtype, device=h.device)
+    four = torch.arange(-1, 3, device=h.device)
+    for column, axis, step in zip(h.unbind(1), grid.axes, grid.steps, strict=True):
+        size = len(axis)
+        place = ((column - float(axis[0])) / step).clamp(1, size - 2)  # in steps from the first point
+        left = place.detach().floor().clamp(max=size - 3)
+        index = (index * size)[:, :, None] + (left.to(torch.int64)[:, None] + four)[:, None, :]
+        weight = weight[:, :, None] * _cubic(place - left)[:, None, :]
+        index, weight = index.flatten(1), weight.flatten(1)
+    return Stencil(index, weight)
+
+
+def interpolate(rows: Stencil, values: Tensor) -> Tensor:
+    """W values: grid values (m, R) at the rows, (N, R); differentiable once in h and in the values.
+
+    Example:
+        >>> grid = Grid.cover(dims=1, size=9)
+        >>> rows = stencil(grid, torch.tensor([[0.3]], dtype=torch.float64))
+        >>> round(interpolate(rows, grid.points() ** 2).item(), 12)
+        0.09
+    """
+    out: Tensor = functional.embedding_bag(rows.index, values, mode="sum", per_sample_weights=rows.weight)
+    return out
+
+
+def spread(rows: Stencil, y: Tensor, count: int) -> Tensor:
+    """Wᵀ y: (N, T) row values -> (m, T) sums at the m = `count` grid points, in the order of the rows.
+
+    Example:
+        >>> grid = Grid.cover(dims=1, size=9)
+        >>> rows = stencil(grid, torch.tensor([[0.5], [0.5]], dtype=torch.float64))
+        >>> spread(rows, torch.tensor([[1.0], [2.0]], dtype=torch.float64), grid.count)[5].item()
+        3.0
+    """
+    parts = (rows.weight[:, :, None] * y[:, None, :]).flatten(0, 1)
+    return torch.zeros(count, y.shape[1], dtype=y.dtype, device=y.device).index_add_(0, rows.index.flatten(), parts)
+
+
+def gram(rows: Stencil, count: int, out: Tensor | None = None) -> Tensor:
+    """Wᵀ W, (m, m) dense with m = `count`, in O(N 16^d); added to `out` in place where one is given.
+
+    Sums run in the order of the rows, whatever the chunks, so that rows added in pieces give the same bits.
+
+    Example:
+        >>> grid = Grid.cover(dims=1, size=9)
+        >>> rows = stencil(grid, torch.tensor([[0.5], [0.5]], dtype=torch.float64))
+        >>> gram(rows, grid.count)[5, 5].item()
+        2.0
+    """
+    index, weight = rows.index, rows.weight.detach()
+    if out is None:
+        out = torch.zeros(count, count, dtype=weight.dtype, device=weight.device)
+    flat, chunk = out.view(-1), max(1, _ENTRIES // index.shape[1] ** 2)
+    for start in range(0, len(index), chunk):
+        at, value = index[start : start + chunk], weight[start : start + chunk]
+        pairs = (at[:, :, None] * count + at[:, None, :]).flatten()
+        flat.index_add_(0, pairs, (value[:, :, None] * value[:, None, :]).flatten())
+    return out
+
+
+def kronecker(factors: Sequence[Tensor]) -> Tensor:
+    """T_1 ⊗ … ⊗ T_d of (m_d, n_d) matrices, (Π m_d, Π n_d): grid matrices in this module's row order.
+
+    Example:
+        >>> kronecker([torch.eye(2), torch.tensor([[1.0, 2.0]])]).tolist()
+        [[1.0, 2.0, 0.0, 0.0], [0.0, 0.0, 1.0, 2.0]]
+    """
+    out = factors[0]
+    for factor in factors[1:]:
+        out = torch.kron(out, factor)
+    return out
+
+
+def _cubic(u: Tensor) -> Tensor:
+    """(N,) places in [0, 1] -> (N, 4) weights."""
+    square, cube = u.square(), u**3
+    rows = (2 * square - cube - u, 3 * cube - 5 * square + 2, 4 * square - 3 * cube + u, cube - square)
+    return 0.5 * torch.stack(rows, 1)
