@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from streamgp.kernels._base import Kernel
+from streamgp.kernels._stationary import Stationary
 
 
 class Config(BaseModel):
@@ -41,7 +41,7 @@ def correlation(x: Tensor, z: Tensor) -> Tensor:
     return torch.exp(left @ right.T)
 
 
-class SquaredExponential(Kernel):
+class SquaredExponential(Stationary):
     """k(x, z) = ρ² Π_d exp(−(x_d − z_d)²/(2 s_d²)) (Cheng & Boots 2017, appendix C.1).
 
     Attributes:
@@ -54,32 +54,11 @@ class SquaredExponential(Kernel):
         0.5986122886681098
     """
 
-    def __init__(self, config: Config, dims: int) -> None:
-        super().__init__()
-        self.dims = dims
-        start = torch.full((dims,), config.lengthscale, dtype=torch.float64)
-        self.log_lengthscale = nn.Parameter(start.log())
-        self.log_outputscale = nn.Parameter(torch.tensor(config.outputscale, dtype=torch.float64).log())
-
-    @property
-    def lengthscale(self) -> Tensor:
-        """(D,) s."""
-        return self.log_lengthscale.exp()
-
-    @property
-    def outputscale(self) -> Tensor:
-        """() ρ²."""
-        return self.log_outputscale.exp()
-
-    def forward(self, x: Tensor, z: Tensor) -> Tensor:
-        """(N, D), (M, D) -> (N, M)"""
-        return self.outputscale * correlation(x / self.lengthscale, z / self.lengthscale)
-
-    def diagonal(self, x: Tensor) -> Tensor:
-        """(N, D) -> (N,): ρ² everywhere."""
-        return self.outputscale.expand(x.shape[0])
+    def correlation(self, x: Tensor, z: Tensor) -> Tensor:
+        """(N, D), (M, D) -> (N, M), with one matrix product."""
+        return correlation(x / self.lengthscale, z / self.lengthscale)
 
 
 def build(config: Config, dims: int) -> SquaredExponential:
     """The kernel for inputs of `dims` columns."""
-    return SquaredExponential(config, dims)
+    return SquaredExponential(dims, config.lengthscale, config.outputscale)
