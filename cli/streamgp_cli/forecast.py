@@ -12,7 +12,7 @@ from streamgp_cli._options import AsJson, ConfigFile, Debug, flags, option
 if TYPE_CHECKING:
     from streamgp_pipelines.forecast import Forecast
 
-WHAT, OUT = "Forecast", "Output"
+WHAT, FREE, OUT = "Forecast", "Simulation", "Output"
 _ROWS = 48
 
 
@@ -23,15 +23,42 @@ def forecast(
         str | None,
         option(WHAT, "Table whose last row to start at; default: the checkpoint's own last row.", metavar="DIR"),
     ] = None,
-    horizon: Annotated[int | None, option(WHAT, "Steps ahead; default and largest: the trained horizon.")] = None,
+    horizon: Annotated[
+        int | None, option(WHAT, "Steps ahead; default, and largest without a simulation: the trained horizon.")
+    ] = None,
     level: Annotated[
         list[str] | None, option(WHAT, "Bands in percent, 80,95 or repeated; default: 80,90,95.", metavar="PERCENT")
     ] = None,
     future: Annotated[
         Path | None,
-        option(WHAT, "Future values of the known inputs: a table of them, CSV or Parquet.", metavar="FILE"),
+        option(
+            WHAT,
+            "Future values of the known inputs, in a simulation of all inputs, at each step ahead: CSV or Parquet.",
+            metavar="FILE",
+        ),
     ] = None,
     device: Annotated[str | None, option(WHAT, "Where to compute; default: auto.", metavar="auto|cpu|cuda")] = None,
+    paths: Annotated[
+        int | None,
+        option(
+            FREE,
+            "Run a model of one step on its own output along this many sample paths; the trained horizon "
+            "is no limit then. Bands are quantiles of the paths, not calibrated.",
+            metavar="COUNT",
+        ),
+    ] = None,
+    plug_in: Annotated[
+        bool | None,
+        option(
+            FREE,
+            "Feed back means along one path instead; bands are those of one step, and so too narrow; default: no.",
+            names="--plug-in/--no-plug-in",
+        ),
+    ] = None,
+    seed: Annotated[int | None, option(FREE, "Of every draw; default: 0.")] = None,
+    samples: Annotated[
+        Path | None, option(FREE, "Write every path: .parquet, .csv or .json.", metavar="FILE.parquet")
+    ] = None,
     output: Annotated[Path | None, option(OUT, "Write the forecast: .parquet, .csv or .json.", metavar="FILE")] = None,
     plot: Annotated[Path | None, option(OUT, "Draw history, forecast and bands.", metavar="FILE.png")] = None,
     config: ConfigFile = None,
@@ -40,7 +67,8 @@ def forecast(
 ) -> None:
     """Forecast the next steps, with calibrated bands.
 
-    It starts at the last row of the table, or at the checkpoint's own last row.
+    It starts at the last row of the table, or at the checkpoint's own last row. With --paths or --plug-in, a model
+    trained with --horizon 1 is run on its own output, as far ahead as --horizon says.
 
     \b
     Examples:
@@ -49,6 +77,7 @@ def forecast(
           --horizon 24 --level 80,95 --output forecast.parquet
       streamgp forecast --checkpoint checkpoint --table demand \\
           --future weather.csv --json
+      streamgp forecast --checkpoint one-step --horizon 200 --paths 200
     """
     from streamgp_cli._output import only_our_output, print_json
     from streamgp_pipelines.config import ForecastConfig
@@ -68,7 +97,7 @@ def forecast(
                 levels=result.levels,
                 unit=result.unit,
             )
-    written = {"output": settings.output, "plot": settings.plot}
+    written = {"output": settings.output, "samples": settings.samples, "plot": settings.plot}
     if json:
         print_json({"model": result.model, "levels": result.levels, **written, "forecast": result.frame.to_dicts()})
         return

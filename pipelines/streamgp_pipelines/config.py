@@ -145,7 +145,7 @@ class TrainConfig(Settings):
     seed: int = Field(0, ge=0)
     test_column: str | None = None
     test_tail: float | None = Field(None, gt=0, lt=1)
-    epochs: int = Field(1, ge=1)
+    epochs: int | None = Field(None, ge=1)
     time_budget: float | None = Field(None, gt=0)
 
     @field_validator("time_budget", mode="before")
@@ -172,16 +172,33 @@ class TrainConfig(Settings):
 
 
 class ForecastConfig(Settings):
-    """`streamgp forecast`."""
+    """`streamgp forecast`; a simulation where `paths` or `plug_in` is given."""
 
     checkpoint: Path
     table: TableUri | None = None
     horizon: int | None = Field(None, ge=1)
     level: Levels = (80.0, 90.0, 95.0)
     future: Path | None = None
+    paths: int | None = Field(None, ge=2)
+    plug_in: bool = False
+    seed: int = Field(0, ge=0)
+    samples: Path | None = None
     output: Path | None = None
     plot: Path | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    @property
+    def simulates(self) -> bool:
+        """Whether the model is to be run on its own output."""
+        return self.paths is not None or self.plug_in
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.paths is not None and self.plug_in:
+            raise ValueError("give --paths or --plug-in, not both: plug-in has one path")
+        if self.samples is not None and not self.simulates:
+            raise ValueError("--samples belongs to a simulation: give --paths too")
+        return self
 
 
 _BATCH_ONLY = ("test_column", "test_tail", "time_budget", "epochs")

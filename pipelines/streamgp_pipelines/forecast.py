@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import micro_batches
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
+from streamgp_pipelines import simulate
+from streamgp_pipelines._results import Forecast, Simulation, in_order, write
 from streamgp_pipelines.assembly import build_model
 from streamgp_pipelines.config import ForecastConfig
-from streamgp_pipelines.files import replaced
 from streamgp_pipelines.frames import Naming
 from streamgp_pipelines.future import read_future
 from streamgp_pipelines.learner import Learner, Schedule
@@ -27,30 +28,16 @@ from streamgp_pipelines.predictions import frame
 from streamgp_pipelines.session import Columns, Tail, check_table, columns_read, find_device
 from streamgp_pipelines.zones import shown_in
 
+__all__ = ["Forecast", "Forecaster", "Simulation", "forecast", "load", "write"]
+
 HISTORY_STEPS = 500
 """Newest rows of each series that come with a forecast, for its picture; fewer where fewer are kept."""
 
+PATHS = 200
+"""Sample paths of a simulation that does not say how many."""
+
 OBSERVED_ROWS = 4096
 """Rows read at a time behind the checkpoint: nothing depends on it."""
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What comes next.
-
-    Attributes:
-        frame: unique_id, ds, cutoff, [target,] and the forecast columns, one row a step ahead.
-        history: unique_id, ds, [target,] y: the newest rows seen.
-        model: its name, which prefixes the columns.
-        levels: widths of the bands in percent.
-        unit: of the first target, "" where it is not known.
-    """
-
-    frame: pl.DataFrame
-    history: pl.DataFrame
-    model: str
-    levels: tuple[float, ...]
-    unit: str
 
 
 class Forecaster:
@@ -121,18 +108,15 @@ class Forecaster:
             UsageError: the horizon is longer than the trained one, a level is none, or known inputs have no future.
             DataError: no series has a whole window at its newest row.
         """
-        if self.learner.warmup.done_at is None:
-            raise StateError(
-                f"the model is still in its warm-up ({self.learner.rows} rows): it has learned nothing yet",
-                hint="train on more rows, or with a shorter --warmup and --fresh",
-            )
-        self.observe()
+        self._ready()
         shape, windows = self.learner.windows.shape, self.learner.windows
         steps = shape.horizon if horizon is None else horizon
         if steps > shape.horizon:
+            alone = shape.horizon == 1 and shape.lags > 0
+            instead = "simulate with --paths 200" if alone else f"forecast at most {shape.horizon}"
             raise UsageError(
                 f"--horizon {steps} is beyond the {shape.horizon} steps that this checkpoint was trained for",
-                hint=f"forecast at most {shape.horizon}, or train again with --horizon {steps}",
+                hint=f"{instead}, or train again with --horizon {steps}",
             )
         asks = windows.ask_last(future)
         if not len(asks.origin):
@@ -140,13 +124,58 @@ class Forecaster:
                 "no series has a whole window at its newest row",
                 hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
             )
-        wanted = self.trained if levels is None else tuple(sorted(set(levels)))
-        if not wanted or not all(0 < level < 100 for level in wanted):
-            raise UsageError("levels are percentages between 0 and 100", hint="such as 80 and 95")
+        wanted = self.trained if levels is None else in_order(levels)
         naming = self.naming(wanted)
         found = frame(self._as_pairs(asks, wanted), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
         return Forecast(kept, self._history(naming), naming.model, wanted, self.unit)
+
+    def simulate(
+        self,
+        horizon: int,
+        paths: int = PATHS,
+        future: pa.Table | None = None,
+        seed: int = 0,
+        plug_in: bool = False,
+        levels: Sequence[float] | None = None,
+    ) -> Simulation:
+        """Steps 1 to `horizon` behind the newest row of every series, by running the model on its own output.
+
+        The model must have been trained for one step. The bands are not calibrated; see `simulate.path_columns`.
+
+        Args:
+            horizon: K, steps ahead.
+            paths: P sample paths a series.
+            future: values of every input, known or not, at each of those steps.
+            seed: of every draw.
+            plug_in: feed back means along one path instead; the band is that of one step, and so too narrow.
+            levels: bands in percent; the trained ones when left out.
+
+        Raises:
+            StateError: the model has not been fitted yet.
+            UsageError: the model was trained for several steps, has no lags or draws no functions; a level is none, or
+                there are too few paths for it; inputs have no future.
+            DataError: no series has a whole window at its newest row, or the future or a season lacks a value.
+            NumericalError: the paths grew beyond all bounds.
+        """
+        self._ready()
+        windows, model = self.learner.windows, self.learner.model
+        naming = self.naming(None if levels is None else in_order(levels))
+        if plug_in:
+            run = simulate.plug_in(model, windows, horizon, future, naming)
+        else:
+            run = simulate.sample_paths(model, windows, horizon, paths, seed, future, naming)
+        found = simulate.frame_of_run(run, windows.names, self.spec.targets, naming)
+        return Simulation(found, self._history(naming), naming.model, naming.levels, self.unit, run.y)
+
+    def _ready(self) -> None:
+        """See that the model is fitted, and move on to the checkpoint's newest row."""
+        if self.learner.warmup.done_at is None:
+            raise StateError(
+                f"the model is still in its warm-up ({self.learner.rows} rows): it has learned nothing yet",
+                hint="train on more rows, or with a shorter --warmup and --fresh",
+            )
+        self.observe()
 
     def _as_pairs(self, asks: Asks, levels: tuple[float, ...]) -> Due:
         """N questions as N · T rows, window by window and column by column."""
@@ -197,36 +226,27 @@ def load(directory: str | Path, device: str = "cpu") -> Forecaster:
 
 
 def forecast(config: ForecastConfig) -> Forecast:
-    """`streamgp forecast`: read the checkpoint, move on to the table's newest row, forecast, write.
+    """`streamgp forecast`: read the checkpoint, move on to the table's newest row, forecast or simulate, write.
 
     Raises:
-        UsageError, DataError, CheckpointError, TableError: as `Forecaster.forecast` and `load`.
+        UsageError, DataError, CheckpointError, TableError: as `Forecaster.forecast`, `Forecaster.simulate` and `load`.
     """
     forecaster = load(config.checkpoint, config.device)
     if config.table is not None:
         forecaster.observe(Table.open(config.table))
     future = None
     if config.future is not None:
-        future = read_future(config.future, forecaster.spec, forecaster.clock)
+        columns = forecaster.spec.inputs if config.simulates else None
+        future = read_future(config.future, forecaster.spec, forecaster.clock, columns)
     levels = config.level if "level" in config.model_fields_set else None
-    found = forecaster.forecast(config.horizon, levels, future)
+    if not config.simulates:
+        found = forecaster.forecast(config.horizon, levels, future)
+    else:
+        steps = forecaster.spec.horizon if config.horizon is None else config.horizon
+        paths = PATHS if config.paths is None else config.paths
+        found = forecaster.simulate(steps, paths, future, config.seed, config.plug_in, levels)
+        if config.samples is not None:
+            write(found.paths(), config.samples)
     if config.output is not None:
         write(found.frame, config.output)
     return found
-
-
-def write(data: pl.DataFrame, path: Path) -> None:
-    """Write a forecast atomically as its suffix says.
-
-    Raises:
-        UsageError: the suffix is none of .parquet, .csv, .json.
-    """
-    with replaced(path) as temporary:
-        if path.suffix == ".parquet":
-            data.write_parquet(temporary)
-        elif path.suffix == ".csv":
-            data.write_csv(temporary)
-        elif path.suffix == ".json":
-            data.write_json(temporary)
-        else:
-            raise UsageError(f"{path}: a forecast is written as .parquet, .csv or .json", hint="change the suffix")

@@ -1,4 +1,4 @@
-"""The file of `--future`: values of the known inputs at the steps to be forecast."""
+"""The file of `--future`: values of the inputs at the steps to be forecast or simulated."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.zones import clock_of
 
 
-def read_future(path: Path, spec: WindowSpec, clock: bool) -> pa.Table:
+def read_future(path: Path, spec: WindowSpec, clock: bool, columns: tuple[str, ...] | None = None) -> pa.Table:
     """Read CSV, Parquet or JSON Lines with the table's own column names; a text clock is ISO 8601.
 
     Args:
         path: of the file.
         spec: which columns are wanted. Times without an offset are in its zone.
         clock: whether the time column holds instants; otherwise it holds steps.
+        columns: the inputs wanted; the known inputs when left out.
 
     Raises:
         UsageError: there is no such file, or its suffix is unknown.
@@ -31,7 +32,8 @@ def read_future(path: Path, spec: WindowSpec, clock: bool) -> pa.Table:
         data = _read(path, spec)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"--future {path} cannot be read: {error}", hint="is it whole?") from None
-    wanted = [name for name in (spec.time, spec.series, *(spec.known or spec.inputs)) if name is not None]
+    columns = spec.known or spec.inputs if columns is None else columns
+    wanted = [name for name in (spec.time, spec.series, *columns) if name is not None]
     missing = [name for name in wanted if name not in data.columns]
     if missing:
         raise DataError(f"--future {path} lacks the column {missing[0]!r}", hint=f"it must have: {', '.join(wanted)}")

@@ -9,17 +9,20 @@ With u = (1, window − centre), ỹ = y − r(x) − centre, and row weights λ
 the conjugate normal-inverse-gamma posterior of w | s² ~ N(0, s² (κD)⁻¹), s² ~ IG(a₀, b₀) (Bishop 2006, exercise
 3.12; Murphy 2012, section 7.6.3). D holds the running variance of each feature, so that the ridge κ is a number
 of rows whatever the units; b₀ = (a₀ − 1) times the running variance of ỹ.
+
+A function of the posterior is one draw of the weights, w = M + s L⁻ᵀz with A = LLᵀ, z ~ N(0, I): `Linear.functions`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
+from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
@@ -103,6 +106,37 @@ class Linear(Model):
         return self._distribution(
             reference + self.target_centre + u @ self.weights, noise * (1 + leverage), noise * leverage, 2 * shape
         )
+
+    def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
+        """One weight vector w ~ N(M, s² A⁻¹) a path and column, and noise of variance s² a step (base.Simulates).
+
+        s² is the posterior mean b/(a − 1) with predictive=gaussian and one draw of IG(a, b) a path with student_t, so
+        that one step ahead an observation has the distribution of `predict`. Before any data the weights are 0.
+        """
+        device, shape, size = self.noise.device, _A0 + self.count.cpu() / 2, (paths, *self.weights.shape)
+        z = torch.randn(size, generator=generator, dtype=FLOAT, device=generator.device).to(device)  # (P, W + 1, T)
+        if self.config.predictive == "gaussian":
+            square = (self.noise.cpu() / (shape - 1)).expand(paths, -1)
+        else:  # torch draws no gamma from a generator
+            seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+            gamma = np.random.default_rng(seed).gamma(shape.numpy(), size=(paths, self.shape.columns))
+            square = self.noise.cpu() / torch.from_numpy(gamma)
+        scale = square.sqrt().to(device)  # (P, T)
+        known, weights = bool(self.rows), self.weights
+        if known:
+            weights = weights + scale[:, None] * torch.linalg.solve_triangular(self.factor.T, z, upper=True)
+
+        def draw(x: Inputs) -> Tensor:
+            reference: Tensor = self.reference(x)  # (P · S, T)
+            noise = torch.randn(reference.shape, generator=generator, dtype=FLOAT, device=generator.device).to(device)
+            if not known:
+                return reference + random_walk_variance(x, self.shape).sqrt() * noise
+            u = self._features(x).unflatten(0, (paths, -1))  # (P, S, W + 1)
+            own: Tensor = (u @ weights).flatten(0, 1)
+            own += self.target_centre + scale.repeat_interleave(u.shape[1], 0) * noise
+            return reference + own
+
+        return draw
 
     def update(self, x: Inputs, y: Tensor) -> Step:
         """Learn N windows. A row with some of its T truths missing is completed by the model's own mean.

@@ -30,19 +30,7 @@ def known_ahead(
         SchemaError: a column is missing.
         DataError: a series is unknown, or a step or value is missing.
     """
-    code, when, values = _read(spec, future, names, spec.known)
-    if spec.every_ns is not None:
-        ahead = (when - first[code] + spec.every_ns // 2) // spec.every_ns - step[code]
-    else:
-        later = np.flatnonzero(when > ds[code]) if spec.time is not None else np.arange(len(code))
-        order = later[np.lexsort((when[later], code[later]))]
-        code, values = code[order], values[order]
-        ahead = 1 + np.arange(len(code)) - np.searchsorted(code, code)
-    near = (ahead >= 1) & (ahead <= spec.horizon)
-    out = np.full((len(step), spec.horizon, len(spec.known)), np.nan)
-    out[code[near], ahead[near] - 1] = values[near]
-    named = np.zeros(len(step), bool)
-    named[code] = True
+    out, named = values_ahead(spec, future, names, (step, ds, first), spec.known, spec.horizon)
     missing = np.argwhere(named[:, None, None] & np.isnan(out))
     if len(missing):
         at, behind, channel = (int(index) for index in missing[0])
@@ -50,6 +38,46 @@ def known_ahead(
             f"the future of series {names.all[at]!r} lacks {spec.known[channel]!r} {behind + 1} steps ahead",
             hint=f"--future must hold the {spec.horizon} steps that come after the newest row seen",
         )
+    return out, named
+
+
+def values_ahead(
+    spec: WindowSpec,
+    future: pa.Table,
+    names: Names,
+    newest: tuple[Ints, Ints, Ints],
+    columns: tuple[str, ...],
+    steps: int,
+) -> tuple[Floats, Bools]:
+    """The values of some columns at the K steps behind each series' newest row.
+
+    Args:
+        spec, future, names: as in `known_ahead`.
+        newest: (S,) each: newest step, its time, and the first time of each series.
+        columns: C of them.
+        steps: K.
+
+    Returns:
+        (S, K, C) values, NaN where there is none, and (S,) which series `future` names.
+
+    Raises:
+        SchemaError: a column is missing.
+        DataError: a series is unknown.
+    """
+    step, ds, first = newest
+    code, when, values = _read(spec, future, names, columns)
+    if spec.every_ns is not None:
+        ahead = (when - first[code] + spec.every_ns // 2) // spec.every_ns - step[code]
+    else:
+        later = np.flatnonzero(when > ds[code]) if spec.time is not None else np.arange(len(code))
+        order = later[np.lexsort((when[later], code[later]))]
+        code, values = code[order], values[order]
+        ahead = 1 + np.arange(len(code)) - np.searchsorted(code, code)
+    near = (ahead >= 1) & (ahead <= steps)
+    out = np.full((len(step), steps, len(columns)), np.nan)
+    out[code[near], ahead[near] - 1] = values[near]
+    named = np.zeros(len(step), bool)
+    named[code] = True
     return out, named
 
 

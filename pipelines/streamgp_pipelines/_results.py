@@ -1,0 +1,79 @@
+"""What a forecast or a simulation gives back, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from torch import Tensor
+
+from streamgp.errors import UsageError
+from streamgp_pipelines.files import replaced
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What comes next.
+
+    Attributes:
+        frame: unique_id, ds, cutoff, [target,] and the forecast columns, one row a step ahead.
+        history: unique_id, ds, [target,] y: the newest rows seen.
+        model: its name, which prefixes the columns.
+        levels: widths of the bands in percent.
+        unit: of the first target, "" where it is not known.
+    """
+
+    frame: pl.DataFrame
+    history: pl.DataFrame
+    model: str
+    levels: tuple[float, ...]
+    unit: str
+
+
+@dataclass(frozen=True)
+class Simulation(Forecast):
+    """What comes next, by free simulation.
+
+    Attributes:
+        samples: (P, S, K, O) the paths; series, targets and steps in the order of the frame. One path of means by
+            plug-in.
+    """
+
+    samples: Tensor
+
+    def paths(self) -> pl.DataFrame:
+        """Every value of every path: unique_id, ds, [target,] path (from 0) and y."""
+        keys = self.frame.select(name for name in ("unique_id", "ds", "target") if name in self.frame.columns)
+        y = pl.Series("y", self.samples.permute(0, 1, 3, 2).flatten().numpy())
+        path = (pl.int_range(pl.len(), dtype=pl.Int64) // keys.height).alias("path")
+        return pl.concat([keys] * len(self.samples)).with_columns(path, y)
+
+
+def in_order(levels: Sequence[float]) -> tuple[float, ...]:
+    """Levels as bands are made of them: narrow to wide, each once.
+
+    Raises:
+        UsageError: there is none, or one is no percentage.
+    """
+    if not levels or not all(0 < level < 100 for level in levels):
+        raise UsageError("levels are percentages between 0 and 100", hint="such as 80 and 95")
+    return tuple(sorted(set(levels)))
+
+
+def write(data: pl.DataFrame, path: Path) -> None:
+    """Write a forecast atomically as its suffix says.
+
+    Raises:
+        UsageError: the suffix is none of .parquet, .csv, .json.
+    """
+    with replaced(path) as temporary:
+        if path.suffix == ".parquet":
+            data.write_parquet(temporary)
+        elif path.suffix == ".csv":
+            data.write_csv(temporary)
+        elif path.suffix == ".json":
+            data.write_json(temporary)
+        else:
+            raise UsageError(f"{path}: a forecast is written as .parquet, .csv or .json", hint="change the suffix")
