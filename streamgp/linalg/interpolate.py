@@ -15,8 +15,9 @@ Shapes: N rows, d dimensions, m = Π m_d grid points, K = 4^d; grid points are i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -31,7 +32,8 @@ _ENTRIES = 1 << 22
 """Products of weights that `gram` makes at a time: 32 MB."""
 
 
-class Grid(NamedTuple):
+@dataclass(frozen=True)
+class Grid:
     """A regular grid.
 
     Attributes:
@@ -86,7 +88,8 @@ class Grid(NamedTuple):
         return torch.stack([part.flatten() for part in torch.meshgrid(*self.axes, indexing="ij")], 1)
 
 
-class Stencil(NamedTuple):
+@dataclass(frozen=True)
+class Stencil:
     """N rows of W, each by its 4^d entries.
 
     Attributes:

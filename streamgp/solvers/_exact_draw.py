@@ -59,11 +59,10 @@ class ExactDraw:
         if self._points is None:
             lower = _root(corner, scale)
             self._points, self._v, self._lower, self._noise = h, v, lower, fresh
-            return mean + (lower @ fresh[..., None])[..., 0].transpose(1, 2)
+            return mean + _times(lower, fresh)
         cross = whiten(self._lower, self._covariance(self._points, h, self._v, v))  # (P, T, M, S)
         lower = _root(corner - cross.mT @ cross, scale)
-        known = (cross.mT @ self._noise[..., None])[..., 0]
-        value = mean + (known + (lower @ fresh[..., None])[..., 0]).transpose(1, 2)
+        value = mean + _times(cross.mT, self._noise) + _times(lower, fresh)
         above = torch.cat([self._lower, torch.zeros_like(cross)], -1)
         self._lower = torch.cat([above, torch.cat([cross.mT, lower], -1)], -2)
         self._points, self._v = torch.cat([self._points, h], 1), torch.cat([self._v, v], -1)
@@ -72,8 +71,14 @@ class ExactDraw:
 
     def _covariance(self, x: Tensor, z: Tensor, v: Tensor, w: Tensor) -> Tensor:
         """(P, M, d), (P, S, d) and their V -> (P, T, M, S), each path with itself."""
-        prior: Tensor = torch.func.vmap(self._kernel)(x, z)
-        return prior[:, None] - v.mT @ w
+        prior: Tensor = torch.func.vmap(self._kernel)(x, z)[:, None]
+        return prior - v.mT @ w
+
+
+def _times(matrix: Tensor, vector: Tensor) -> Tensor:
+    """(P, T, S, M), (P, T, M) -> (P, S, T)"""
+    out: Tensor = torch.einsum("ptsm,ptm->pst", matrix, vector)
+    return out
 
 
 def _root(matrix: Tensor, scale: Tensor) -> Tensor:
@@ -84,6 +89,7 @@ def _root(matrix: Tensor, scale: Tensor) -> Tensor:
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     relative = FIRST
     while True:
+        lower: Tensor
         lower, failed = torch.linalg.cholesky_ex(matrix + relative * scale * eye)
         if not bool(failed.any()):
             return lower

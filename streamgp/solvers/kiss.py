@@ -1,0 +1,270 @@
+"""The additive KISS head: a Gaussian process on a grid, from sums over rows alone.
+
+K ≈ W K_UU Wᵀ, W the local cubic interpolation from a fixed grid (Wilson & Nickisch 2015; MSGP in Al-Shedivat et al.
+2017, section 4.2), and K_UU ≈ BBᵀ, B (m, r) its truncated Kronecker eigenbasis. That is Bayesian linear regression on the features
+φ = Bᵀw with u ~ N(0, I_r), whose sufficient statistics are sums: S = WᵀW, WᵀY, yᵀy and n (as in WISKI, Stanton et
+al. 2021). With A_t = σ_t² I + BᵀSB and c_t = BᵀWᵀy_t
+
+    NLML_t = ½ [ (y_tᵀy_t − c_tᵀA_t⁻¹c_t)/σ_t² + log|A_t| + (n − r) log σ_t² + n log 2π ]
+    q(u_t) = N(A_t⁻¹c_t, σ_t² A_t⁻¹):  mean w_*ᵀBA_t⁻¹c_t,  latent variance σ_t² w_*ᵀBA_t⁻¹Bᵀw_*
+
+A row of weight w counts w times in every sum: forgetting scales them and leaves the prior alone. One eigendecomposition
+BᵀSB = QEQᵀ serves all T noises. The gradient in θ needs no derivative of an eigendecomposition (which is NaN where
+eigenvalues repeat): ∂NLML = ½ Σ_t ⟨P_t − q_tq_tᵀ, ∂K_UU⟩, P_t = (S − SBA_t⁻¹BᵀS)/σ_t²,
+q_t = (Wᵀy_t − SBA_t⁻¹c_t)/σ_t². P and q are those of the truncated model, ∂K_UU is not truncated: the gradient is exact but for the change of what is cut off,
+which the guard below keeps small.
+
+The guard: truncation lowers the prior variance of a row by at most λ_{r+1}‖w‖², and ‖w‖² <= 1 for cubic convolution;
+r is raised beyond `rank` until λ_{r+1} <= 0.01 min_t σ_t². Interpolation itself leaves the prior variance slightly
+below k(h, h) between grid points.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Generator, Tensor
+
+from streamgp.base import FLOAT, Json
+from streamgp.errors import UsageError
+from streamgp.kernels._base import Kernel
+from streamgp.linalg.interpolate import LEAST, Grid, Stencil, gram, interpolate, spread, stencil
+from streamgp.solvers import _base
+from streamgp.solvers._eigenbasis import contract, eigenbasis, fold
+from streamgp.solvers._surrogate import attach
+
+SIZES = {1: 128, 2: 32, 3: 16}
+"""Grid points a dimension, by dimensions, where none are asked for."""
+_LOST = 0.01
+"""Part of the least noise variance that the truncation may take from the prior variance."""
+_CHUNK = 8192
+"""Rows whose r features are made at a time."""
+
+
+class Config(BaseModel):
+    """The additive KISS solver: latents in [−1, 1]^d, d <= 3; its memory does not grow with the rows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    noise: float = Field(0.1, gt=0, description="initial noise variance of every column, in squared standardised units")
+    floor: float = Field(1e-4, gt=0, description="least noise variance, in squared standardised units")
+    grid: int | None = Field(
+        None,
+        ge=LEAST,
+        description="grid points a dimension, two beyond each end; none: 128, 32 or 16 in 1, 2 or 3-D",
+    )
+    rank: int = Field(
+        300, ge=1, description="eigenpairs of the grid's covariance to keep; more are kept where too much would be lost"
+    )
+
+
+class Data(_base.Data):
+    """Sums over rows: m² + m T + T + 1 numbers, however many rows.
+
+    Attributes:
+        grid: of the solver.
+        gram: (m, m) S = WᵀW.
+        cross: (m, T) WᵀY.
+        square: (T,) yᵀy.
+        count: n.
+    """
+
+    def __init__(self, grid: Grid, columns: int) -> None:
+        self.grid, self.count = grid, 0.0
+        self.gram = torch.zeros(grid.count, grid.count, dtype=FLOAT)
+        self.cross = torch.zeros(grid.count, columns, dtype=FLOAT)
+        self.square = torch.zeros(columns, dtype=FLOAT)
+
+    def add(self, h: Tensor, y: Tensor) -> None:
+        """O(N (16^d + 4^d T)), whatever was learned before."""
+        rows = stencil(self.grid, h.detach())
+        gram(rows, self.grid.count, out=self.gram)
+        self.cross += spread(rows, y, self.grid.count)
+        self.square += y.square().sum(0)
+        self.count += len(y)
+
+    def forget(self, kept: float) -> None:
+        """Scale every sum, O(m²)."""
+        for total in (self.gram, self.cross, self.square):
+            total *= kept
+        self.count *= kept
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return {"gram": self.gram, "cross": self.cross, "square": self.square}, {"count": self.count}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.gram, self.cross, self.square = (tensors[name].clone() for name in ("gram", "cross", "square"))
+        count = rest["count"]
+        assert isinstance(count, float | int)
+        self.count = float(count)
+
+
+class Posterior(_base.Posterior):
+    """q(u) in the eigenbasis of BᵀSB; see `_base.Posterior`.
+
+    The mean costs O(4^d T) a row, the variance O((4^d + T) r), whatever the data.
+    """
+
+    def __init__(self, grid: Grid, system: _System, noise: Tensor) -> None:
+        self.noise = noise
+        self._grid, self._basis = grid, system.basis  # (m, r) BQ
+        spectrum = system.spectrum[:, None] + noise  # (r, T) eigenvalues of A_t
+        self._centre = system.cross / spectrum  # (r, T) Qᵀ E[u_t]
+        self._spread = noise / spectrum  # (r, T) variances of Qᵀu_t
+        self._mean = system.basis @ self._centre  # (m, T) on the grid
+
+    def mean(self, h: Tensor) -> Tensor:
+        """The grid's mean, interpolated."""
+        return interpolate(stencil(self._grid, h), self._mean)
+
+    def variance(self, h: Tensor) -> Tensor:
+        """Σ_j (Qᵀφ)_j² σ_t²/(σ_t² + e_j); rows go in chunks of bounded memory."""
+        return torch.cat([self._features(part).square() @ self._spread for part in h.split(_CHUNK)])
+
+    def divergence(self) -> Tensor:
+        """KL(q(u_t) ‖ N(0, I_r)) = ½ [‖E u‖² + tr Σ − r − log|Σ|], the same as over the function."""
+        terms: Tensor = self._centre.square() + self._spread - 1 - self._spread.log()
+        return 0.5 * terms.sum(0)
+
+    def draw(self, paths: int, generator: Generator) -> _base.Draw:
+        """One u ~ q(u) a path and column, as values on the grid: P m T numbers. A value costs O(4^d T)."""
+        rank, columns = self._spread.shape
+        fresh = torch.randn(paths, rank, columns, generator=generator, dtype=FLOAT).to(self._spread.device)
+        values = self._basis @ (self._centre + self._spread.sqrt() * fresh)  # (P, m, T)
+        return _Functions(self._grid, values)
+
+    def _features(self, h: Tensor) -> Tensor:
+        """(N, d) -> (N, r) Qᵀφ."""
+        return interpolate(stencil(self._grid, h), self._basis)
+
+
+class _Functions:
+    """P functions by their values (P, m, T) on the grid."""
+
+    def __init__(self, grid: Grid, values: Tensor) -> None:
+        self._grid, self._values = grid, values
+
+    @torch.no_grad()
+    def __call__(self, h: Tensor) -> Tensor:
+        """(P, S, d) -> (P, S, T)"""
+        paths, size, width = h.shape
+        rows = stencil(self._grid, h.reshape(paths * size, width))
+        own = torch.arange(paths, device=h.device).repeat_interleave(size) * self._grid.count
+        shifted = Stencil(rows.index + own[:, None], rows.weight)
+        return interpolate(shifted, self._values.flatten(0, 1)).unflatten(0, (paths, size))
+
+
+class Kiss(_base.Solver):
+    """See the module; `build` makes one.
+
+    `nlml` with its gradient costs O(m² r + r³ + T m r), `condition` as much; neither depends on the rows.
+
+    Attributes:
+        grid: what the latents are interpolated from.
+
+    Example:
+        >>> from streamgp.kernels import squared_exponential
+        >>> solver = build(Config(), squared_exponential.build(squared_exponential.Config(), 2), columns=1)
+        >>> data, h = solver.data(), torch.rand(500, 2, dtype=FLOAT, generator=torch.Generator().manual_seed(0))
+        >>> data.add(h, h.sum(1, keepdim=True).sin())
+        >>> posterior = solver.condition(data)
+        >>> error = posterior.mean(h[:5])[:, 0] - h[:5].sum(1).sin()
+        >>> bool(error.abs().max() < 0.05), solver.grid.shape
+        (True, (32, 32))
+    """
+
+    bounded = True
+
+    def __init__(self, config: Config, kernel: Kernel, columns: int) -> None:
+        super().__init__(kernel, columns, config.noise, config.floor)
+        if kernel.dims not in SIZES:
+            raise UsageError(
+                f"solver kiss has grids of 1 to 3 dimensions, not {kernel.dims}",
+                hint="lower the latent width to 2 or 3, or use solver=exact",
+            )
+        self.rank, self.grid = config.rank, Grid.cover(kernel.dims, config.grid or SIZES[kernel.dims])
+        with torch.no_grad():
+            kernel.grid_terms(self.grid.axes)  # a kernel without grid structure says so here
+
+    def data(self) -> Data:
+        return Data(self.grid, self.log_noise.shape[0])
+
+    def nlml(self, data: _base.Data) -> Tensor:
+        """() The closed form of the module; its gradient is once differentiable only."""
+        rows = _sums(data)
+        terms = self.kernel.grid_terms(self._axes(rows))
+        with torch.no_grad():
+            system, noise = self._system(rows, terms), self.noise.detach()
+        value = _nlml(system, rows, self.noise)
+        if not torch.is_grad_enabled() or not any(column.requires_grad for term in terms for column in term):
+            return value
+        with torch.no_grad():
+            folded = fold(_grid_gradient(system, rows, noise), self.grid.shape)
+        sensitivity = contract(folded, terms)
+        return attach(value, sensitivity, torch.ones_like(sensitivity))
+
+    def condition(self, data: _base.Data) -> Posterior:
+        rows = _sums(data)
+        with torch.no_grad():
+            system = self._system(rows, self.kernel.grid_terms(self._axes(rows)))
+            return Posterior(rows.grid, system, self.noise.clone())
+
+    def _axes(self, data: Data) -> list[Tensor]:
+        """The grid, where the data is."""
+        return [axis.to(data.gram.device) for axis in self.grid.axes]
+
+    def _system(self, data: Data, terms: list[list[Tensor]]) -> _System:
+        """BᵀSB = QEQᵀ and all that is rotated by Q."""
+        detached = [[column.detach() for column in term] for term in terms]
+        basis = eigenbasis(detached, self.rank, _LOST * float(self.noise.min()))
+        product = data.gram @ basis  # (m, r) SB
+        spectrum, rotation = torch.linalg.eigh(basis.T @ product)
+        rotated = basis @ rotation
+        return _System(rotated, product @ rotation, spectrum.clamp(min=0.0), rotated.T @ data.cross)
+
+
+def build(config: Config, kernel: Kernel, columns: int) -> Kiss:
+    """The solver of `columns` Gaussian processes that share `kernel`.
+
+    Raises:
+        UsageError: more than three dimensions, or a kernel that is no sum of products of stationary ones.
+    """
+    return Kiss(config, kernel, columns)
+
+
+class _System(NamedTuple):
+    """(m, r) BQ, (m, r) SBQ, (r,) e, (r, T) Qᵀc."""
+
+    basis: Tensor
+    product: Tensor
+    spectrum: Tensor
+    cross: Tensor
+
+
+def _nlml(system: _System, data: Data, noise: Tensor) -> Tensor:
+    """() summed over columns; differentiable in `noise`."""
+    spectrum = system.spectrum[:, None] + noise  # (r, T)
+    fit = (data.square - (system.cross.square() / spectrum).sum(0)) / noise
+    rank = len(system.spectrum)
+    return (
+        0.5
+        * (fit + spectrum.log().sum(0) + (data.count - rank) * noise.log() + data.count * math.log(2 * math.pi)).sum()
+    )
+
+
+def _grid_gradient(system: _System, data: Data, noise: Tensor) -> Tensor:
+    """(m, m) ½ Σ_t (P_t − q_tq_tᵀ), the derivative of the NLML in K_UU."""
+    spectrum = system.spectrum[:, None] + noise  # (r, T)
+    shrink = (1 / (noise * spectrum)).sum(1)  # (r,)
+    q = (data.cross - system.product @ (system.cross / spectrum)) / noise  # (m, T)
+    left = torch.cat([system.product * shrink, q], 1)
+    return 0.5 * (data.gram * (1 / noise).sum() - left @ torch.cat([system.product, q], 1).T)
+
+
+def _sums(data: _base.Data) -> Data:
+    """What this solver's `data` made."""
+    assert isinstance(data, Data), "data of another solver"
+    return data
