@@ -1,0 +1,79 @@
+"""Bound E: a sum over rows that lies above the negative log marginal likelihood of a deep kernel, and touches it.
+
+With θ, σ² and the posterior at latents H₀ held, for any latents H of the same rows and T columns,
+
+    NLML(H) ≤ E(H) = Σ_i e_i(h_i) + Σ_t [ (N/2) log 2πσ_t² + KL₀_t ]
+    e_i(h) = Σ_t [ (y_it − m_t(h))² + v_t(h) ] / (2σ_t²)
+
+m and v are the posterior mean and latent variance, KL₀ the divergence of that posterior from the prior over the
+function. It is minus the evidence lower bound of a sparse variational GP (Titsias 2009; Hensman et al. 2013) whose
+inducing inputs are H₀ and whose q is the optimal one at H₀: hence E = NLML and ∇E = ∇NLML at H = H₀. Σ_i e_i has
+unbiased mini-batches, so that an encoder can take large steps on it without a kernel solve; Al-Shedivat et al. (2017)
+linearise NLML instead. Only the encoder may: E's gradients in θ and σ² with the posterior held are not those of NLML.
+
+N rows, T columns, d latent width.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from streamgp.solvers._base import Posterior
+
+
+def rows(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
+    """e_i, the part of E that the encoder can change; differentiable in h.
+
+    Args:
+        posterior: frozen, at the stale latents.
+        h: (N, d)
+        y: (N, T)
+
+    Returns:
+        (N,) in nats.
+
+    Example:
+        >>> import torch
+        >>> from types import SimpleNamespace
+        >>> noise = torch.tensor([0.5, 2.0]).double()
+        >>> flat = SimpleNamespace(noise=noise, mean=lambda h: h.expand(-1, 2), variance=lambda h: 0 * h + noise)
+        >>> rows(flat, torch.tensor([[1.0]]).double(), torch.tensor([[2.0, 3.0]]).double())  # (1 + ½)/1 + (4 + 2)/4
+        tensor([3.], dtype=torch.float64)
+    """
+    spread = (y - posterior.mean(h)).square() + posterior.variance(h)
+    return (spread / (2 * posterior.noise)).sum(1)
+
+
+def constant(posterior: Posterior, n: int) -> Tensor:
+    """Σ_t [ (N/2) log 2πσ_t² + KL₀_t ], what does not depend on the latents.
+
+    Args:
+        posterior: given N rows.
+        n: N.
+
+    Returns:
+        () in nats.
+
+    Raises:
+        UsageError: the solver approximates its posterior, and so has no exact divergence.
+    """
+    return (0.5 * n * (2 * math.pi * posterior.noise).log() + posterior.divergence()).sum()
+
+
+def value(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
+    """The whole of E, comparable with the NLML of the same rows.
+
+    Args:
+        posterior: frozen, given the same N rows at their stale latents.
+        h: (N, d)
+        y: (N, T)
+
+    Returns:
+        () in nats.
+
+    Raises:
+        UsageError: see `constant`.
+    """
+    return rows(posterior, h, y).sum() + constant(posterior, len(y))

@@ -1,0 +1,234 @@
+"""Semi-stochastic training of a deep kernel k_θ(φ_W(x), φ_W(x')): full steps on θ and σ², mini-batches on W.
+
+    repeat                                                  (Al-Shedivat et al. 2017, algorithms 1 and 2)
+        H = φ_W(X) for all rows, without graph
+        a few full steps on θ and σ², on NLML at fixed H
+        what mini-batches need of the kernel, once          row gradients, pair gradients, or the posterior
+        τ mini-batches: Adam on W with that stale kernel    τ = 1 is algorithm 1, τ = all of an epoch algorithm 2
+
+The mini-batches' loss is one of `_alternating_estimates`; our default is the majoriser (`objectives.majoriser`), which
+bounds NLML from above wherever W goes, where the paper's own estimates hold for small steps only.
+
+Departures: θ steps at a refresh, not at every mini-batch with a stale K (for τ = 1 that is the same); an epoch begins
+with a refresh, so that τ is at most the mini-batches of an epoch, and only Adam's moments lie between epochs.
+All losses are per row, NLML/N: rates and clipping do not depend on N.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field, model_validator
+from torch import Generator, Tensor
+
+from streamgp.base import Json
+from streamgp.encoders._base import Dropout, Encoder
+from streamgp.objectives.evidence import CHUNK
+from streamgp.optim._alternating_estimates import check, estimate, joint
+from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
+from streamgp.solvers._base import Data, Posterior, Solver
+
+
+class AlternatingConfig(DescentConfig):
+    """How a deep kernel is trained."""
+
+    scheme: Literal["majoriser", "rows", "submatrix", "full"] = Field(
+        "majoriser",
+        description="what the encoder steps on: majoriser (mini-batches of a bound on the NLML), rows (stale row "
+        "gradients), submatrix (stale pair gradients inside a mini-batch; exact solver only), full (joint steps on "
+        "encoder and kernel with all rows)",
+    )
+    delay: int | None = Field(
+        None,
+        ge=1,
+        description="mini-batches between two refreshes of the kernel; none: those of an epoch; not for full",
+    )
+    encoder_rate: float = Field(1e-2, ge=0, description="Adam's step size for the encoder, before the schedule")
+    kernel_rate: float = Field(3e-2, ge=0, description="Adam's step size for log hyper-parameters, before the schedule")
+    kernel_steps: int = Field(4, ge=0, description="steps on hyper-parameters and noise a refresh; not for full")
+    full_steps: int = Field(1, ge=1, description="joint steps an epoch; for full only")
+
+    @model_validator(mode="after")
+    def _pairs_need_rows(self) -> AlternatingConfig:
+        if self.scheme == "submatrix" and self.batch < 3:
+            raise ValueError("batch must be at least 3 for scheme=submatrix: it looks at pairs within a mini-batch")
+        return self
+
+
+class Refreshed(NamedTuple):
+    """The kernel at latents of the present weights.
+
+    Attributes:
+        data: all rows, in what the solver keeps of them.
+        posterior: given them.
+        loss: NLML per row, in nats, summed over columns.
+    """
+
+    data: Data
+    posterior: Posterior
+    loss: float
+
+
+class Alternating:
+    """Trains an encoder and a solver in place. Stateful: goes on bit for bit from `state` between epochs.
+
+    The encoder's and the solver's parameters, and the generator, belong to their owner and are not in the state. Memory
+    beyond z: latents (N, d), what the solver keeps, one mini-batch or 4096 rows with graph; submatrix: (N, N).
+
+    Args:
+        encoder: φ_W; without parameters only θ and σ² are trained, kernel_steps an epoch. Within [−1, 1]^d where
+            solver.bounded.
+        solver: k_θ and σ².
+        config: see there.
+        epochs: that a cosine schedule spans; 0: it does not fall.
+
+    Attributes:
+        epochs: done so far; the schedules' clock.
+        healthy: whether every step of the last epoch had a finite gradient; the others were left out.
+
+    Raises:
+        UsageError: scheme=submatrix with a solver that has no `pair_gradient`.
+    """
+
+    def __init__(self, encoder: Encoder, solver: Solver, config: AlternatingConfig, epochs: int = 0) -> None:
+        check(config.scheme, solver)
+        self.encoder, self.solver, self.config = encoder, solver, config
+        self.weights = Descent(encoder, config.encoder_rate, config, epochs)
+        self.hyperparameters = Descent(solver, config.kernel_rate, config, epochs)
+        self.epochs = 0
+        self.healthy = True
+
+    def epoch(self, z: Tensor, y: Tensor, generator: Generator) -> float:
+        """One pass over all rows, or `full_steps` joint steps.
+
+        Args:
+            z: (N, width) standardised windows.
+            y: (N, T) standardised targets less their mean function, finite.
+            generator: of the mini-batches and of dropout; nothing else is random.
+
+        Returns:
+            NLML per row in nats, summed over columns, at the latents of the last refresh and before the last step on θ
+            there; NaN without rows. With scheme=full and dropout it is that of the network with units dropped.
+
+        Raises:
+            NotPositiveDefinite: the solver's covariance could not be factorised.
+        """
+        count = self.config.full_steps if self.config.scheme == "full" else batches_of(len(y), self.config.batch)
+        loss = self.steps(z, y, count, generator)
+        self.epochs += 1
+        return loss
+
+    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
+        """`count` mini-batches (joint steps for full), with the refreshes of θ that go with them; not an epoch.
+
+        Mini-batches run through one permutation of the rows after another. With a count of 0, θ has its steps. Without
+        rows nothing happens. Arguments, value and errors are those of `epoch`.
+        """
+        if not len(y):
+            return float("nan")
+        before = self.weights.skipped + self.hyperparameters.skipped
+        if self.config.scheme == "full":
+            loss = self._full(z, y, count, generator)
+        else:
+            loss = self._alternate(z, y, count if self.weights.parameters else 0, generator)
+        self.healthy = before == self.weights.skipped + self.hyperparameters.skipped
+        return loss
+
+    def refresh(self, z: Tensor, y: Tensor) -> Refreshed:
+        """The kernel at the present weights and hyper-parameters, to predict with; changes nothing.
+
+        Args:
+            z: (N, width)
+            y: (N, T), finite.
+
+        Raises:
+            NotPositiveDefinite: the solver's covariance could not be factorised.
+        """
+        data = self._data(self._latents(z), y)
+        with torch.no_grad():
+            loss = float(self.solver.nlml(data)) / max(len(y), 1)
+        return Refreshed(data, self.solver.condition(data), loss)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors: dict[str, Tensor] = {}
+        rest: dict[str, Json] = {"epochs": self.epochs, "healthy": self.healthy}
+        for name, part in self._parts().items():
+            inner, rest[name] = part.state()
+            tensors |= {f"{name}.{key}": value for key, value in inner.items()}
+        return tensors, rest
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.epochs, self.healthy = int(str(rest["epochs"])), bool(rest["healthy"])
+        for name, part in self._parts().items():
+            inner = rest[name]
+            assert isinstance(inner, dict)
+            part.restore({k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(f"{name}.")}, inner)
+
+    def _parts(self) -> dict[str, Descent]:
+        return {"weights": self.weights, "hyperparameters": self.hyperparameters}
+
+    def _alternate(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
+        """A refresh before every τ mini-batches."""
+        assert self.config.scheme != "full"
+        n, whole = len(y), batches_of(len(y), self.config.batch)
+        if not count:
+            return self._kernel_steps(self._data(self._latents(z), y), n, self.epochs)
+        for place, rows in enumerate(minibatches(n, self.config.batch, count, generator)):
+            t = self.epochs + min(place / whole, 1.0)
+            if place % (self.config.delay or whole) == 0:
+                h = self._latents(z)
+                data = self._data(h, y)
+                loss = self._kernel_steps(data, n, t)
+                loss_of = estimate(self.config.scheme, self.solver, data, h, y)
+            some = rows.to(z.device)
+            self.weights.step(loss_of(self.encoder(z[some], Dropout(generator)), some), t)
+        return loss
+
+    def _full(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
+        """Joint gradients in W and θ, W's by the chain rule through the row gradients, a chunk of rows at a time."""
+        loss = float("nan")
+        for place in range(count):
+            t = self.epochs + place / count
+            drawn = generator.get_state()
+            h = self._latents(z, Dropout(generator))
+            nlml, rows = joint(self.solver, self._data(h, y), h, y, wanted=bool(self.weights.parameters))
+            loss = float(nlml.detach()) / len(y)
+            gradients: list[Tensor | None] = []
+            if rows is not None:
+                generator.set_state(drawn)  # the same masks again, now with graph
+                gradients = self._through_encoder(z, rows / len(y), Dropout(generator))
+            self.hyperparameters.step(nlml / len(y), t)
+            self.weights.descend(gradients, t)
+        return loss
+
+    def _through_encoder(self, z: Tensor, gradients: Tensor, dropout: Dropout) -> list[Tensor | None]:
+        """Σ_i ⟨g_i, ∂φ(x_i)/∂W⟩ for every parameter."""
+        weights = list(self.weights.parameters.values())
+        sums: list[Tensor | None] = [None] * len(weights)
+        for some, gradient in zip(z.split(CHUNK), gradients.split(CHUNK), strict=True):
+            parts = torch.autograd.grad(self.encoder(some, dropout), weights, gradient, allow_unused=True)
+            sums = [
+                part if done is None or part is None else done + part for done, part in zip(sums, parts, strict=True)
+            ]
+        return sums
+
+    def _kernel_steps(self, data: Data, n: int, t: float) -> float:
+        """Steps on θ and σ² at fixed latents; NLML per row before the last of them."""
+        if not self.config.kernel_steps:
+            with torch.no_grad():
+                return float(self.solver.nlml(data)) / n
+        for _ in range(self.config.kernel_steps):
+            loss = self.solver.nlml(data) / n
+            self.hyperparameters.step(loss, t)
+        return float(loss.detach())
+
+    def _data(self, h: Tensor, y: Tensor) -> Data:
+        data = self.solver.data()
+        data.add(h, y)
+        return data
+
+    @torch.no_grad()
+    def _latents(self, z: Tensor, dropout: Dropout | None = None) -> Tensor:
+        """(N, width) -> (N, d), a chunk at a time."""
+        return torch.cat([self.encoder(some, dropout) for some in z.split(CHUNK)])

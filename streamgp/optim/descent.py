@@ -1,0 +1,141 @@
+"""Adam on the parameters of one module: scheduled rates, clipping, and steps that are not finite left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Generator, Tensor, nn
+
+from streamgp.base import Json
+from streamgp.optim.adam import RowAdam
+
+
+class DescentConfig(BaseModel):
+    """What every mini-batch descent of this package can be told. Losses are per row, so that rates do not follow N."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    batch: int = Field(128, ge=1, description="rows of a mini-batch, at most; an epoch is cut into even parts")
+    schedule: Literal["constant", "cosine", "power"] = Field(
+        "constant",
+        description="how rates fall with the epochs t done: not at all; half a cosine over all epochs; "
+        "(1 + t)^-(1 + delta)/2",
+    )
+    last: float = Field(0.01, ge=0, le=1, description="part of the rate that is left at the end of a cosine")
+    delta: float = Field(0.1, gt=0, le=1, description="of the power schedule; convergence is proved for 0 < delta <= 1")
+    clip: float | None = Field(
+        10.0, gt=0, description="largest norm of a gradient of the loss per row, over all weights; none never clips"
+    )
+
+
+def rate(config: DescentConfig, initial: float, t: float, epochs: int) -> float:
+    """The step size after t epochs; t may be a fraction.
+
+    A cosine spans `epochs`, stays at its end afterwards, and does not fall at all where `epochs` is 0.
+
+    The power schedule is that of Al-Shedivat et al. (2017, theorems 1 and 2), Θ(t^-(1+δ)/2), with t counted in epochs,
+    a constant factor away from their mini-batches. Theorem 2 divides by the delay τ too: lower `initial` as τ grows.
+
+    Example:
+        >>> rate(DescentConfig(schedule="power", delta=1.0), 0.1, 3.0, epochs=0)
+        0.025
+        >>> round(rate(DescentConfig(schedule="cosine", last=0.0), 0.1, 5.0, epochs=10), 12)
+        0.05
+    """
+    if config.schedule == "cosine" and epochs:
+        fallen = 0.5 * (1.0 + math.cos(math.pi * min(t / epochs, 1.0)))
+        return initial * (config.last + (1.0 - config.last) * fallen)
+    if config.schedule == "power":
+        return float(initial * (1.0 + t) ** (-0.5 * (1.0 + config.delta)))
+    return initial
+
+
+def batches_of(n: int, batch: int) -> int:
+    """Mini-batches of an epoch over n rows: ⌈n/batch⌉, at least one."""
+    return max(math.ceil(n / batch), 1)
+
+
+def minibatches(n: int, batch: int, count: int, generator: Generator) -> Iterator[Tensor]:
+    """`count` mini-batches of n rows, through one permutation after another, each in `batches_of` parts.
+
+    The parts' sizes differ by at most one: every estimate then has about the same variance, and no part has a single
+    row unless batch is 1 or 2.
+
+    Example:
+        >>> parts = list(minibatches(10, 4, count=5, generator=torch.Generator().manual_seed(0)))
+        >>> [len(part) for part in parts], torch.cat(parts[:3]).sort().values.tolist() == list(range(10))
+        ([4, 3, 3, 4, 3], True)
+    """
+    whole = batches_of(n, batch)
+    for done in range(0, count, whole):
+        order = torch.randperm(n, generator=generator, device=generator.device)
+        yield from order.tensor_split(whole)[: count - done]
+
+
+class Descent:
+    """Adam (Kingma & Ba 2015; `RowAdam`) on a module's parameters that ask for a gradient. Stateful.
+
+    Args:
+        module: whose parameters are stepped on in place; it may have none.
+        initial: rate before the schedule.
+        config: schedule and clipping.
+        epochs: that a cosine spans; 0: it does not fall.
+
+    Attributes:
+        parameters: name -> parameter.
+        skipped: steps left out so far, since their gradient was not finite.
+
+    Example:
+        >>> line = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+        >>> _ = nn.init.zeros_(line.weight)
+        >>> descent = Descent(line, 0.1, DescentConfig())
+        >>> descent.step((line.weight - 3).square().sum(), 0.0), round(line.weight.item(), 9)
+        (True, 0.1)
+    """
+
+    def __init__(self, module: nn.Module, initial: float, config: DescentConfig, epochs: int = 0) -> None:
+        self.initial, self.config, self.epochs = initial, config, epochs
+        self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.adam = RowAdam({name: p.detach() for name, p in self.parameters.items()}, {})
+        self.skipped = 0
+
+    def step(self, loss: Tensor, t: float) -> bool:
+        """One step on a loss per row, t epochs after the start.
+
+        Returns:
+            whether the step was taken; not, when a gradient was not finite.
+        """
+        return self.descend(torch.autograd.grad(loss, list(self.parameters.values()), allow_unused=True), t)
+
+    def descend(self, gradients: Sequence[Tensor | None], t: float) -> bool:
+        """`step` with the gradients at hand, in the order of `parameters`; None where a parameter is not used."""
+        known = {name: g for name, g in zip(self.parameters, gradients, strict=True) if g is not None}
+        if not known:
+            return True
+        norm = torch.stack([g.norm() for g in known.values()]).norm()
+        if not bool(torch.isfinite(norm)):
+            self.skipped += 1
+            return False
+        if self.config.clip is not None and float(norm) > self.config.clip:
+            known = {name: g * (self.config.clip / norm) for name, g in known.items()}
+        self._follow()
+        self.adam.step(known, rate(self.config, self.initial, t, self.epochs))
+        return True
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        """Adam's moments, and the count; the parameters belong to their module."""
+        return self.adam.state()[0], {"skipped": self.skipped}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.adam.restore(tensors, {})
+        self.skipped = int(str(rest["skipped"]))
+
+    def _follow(self) -> None:
+        """A module that went to another device has new tensors behind its parameters."""
+        if any(p.data_ptr() != self.adam.parameters[name].data_ptr() for name, p in self.parameters.items()):
+            device = next(iter(self.parameters.values())).device
+            self.adam.move({name: p.detach() for name, p in self.parameters.items()}, lambda held: held.to(device))

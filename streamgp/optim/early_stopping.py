@@ -1,0 +1,112 @@
+"""Early stopping on a validation score, with the validation rows inside the training span."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from streamgp.base import Json
+from streamgp.errors import UsageError
+
+
+def validation_rows(n: int, fraction: float, blocks: int) -> Tensor:
+    """Which of n rows in order of time are held out: a contiguous block in the middle of each of `blocks` equal spans.
+
+    The rows at both ends are trained on: the end is what comes closest to what will be asked.
+
+    Args:
+        n: rows.
+        fraction: of the rows held out, in [0, 1).
+        blocks: contiguous blocks, at least one.
+
+    Returns:
+        (n,) bool, round(n · fraction) of them True.
+
+    Raises:
+        UsageError: a fraction or a number of blocks out of range.
+
+    Example:
+        >>> validation_rows(12, 0.34, 2).int().tolist()
+        [0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0]
+    """
+    if not 0 <= fraction < 1 or blocks < 1:
+        raise UsageError(
+            f"{blocks} validation blocks with {fraction:g} of the rows cannot be cut",
+            hint="use a fraction in [0, 1) and at least one block",
+        )
+    held, mask = round(n * fraction), torch.zeros(n, dtype=torch.bool)
+    for block in range(blocks):
+        start, end = n * block // blocks, n * (block + 1) // blocks
+        size = min(held * (block + 1) // blocks - held * block // blocks, end - start)
+        first = start + (end - start - size) // 2
+        mask[first : first + size] = True
+    return mask
+
+
+class EarlyStopping:
+    """Keeps the best of what modules have been, by a score that should be small, and says when to stop. Stateful.
+
+    Args:
+        patience: scores in a row without a new best, after which to stop.
+
+    Attributes:
+        score: the smallest so far; infinite before the first. One that is not finite is never the best.
+        since: scores since then.
+        best: the modules' parameters and buffers at that score, as "module.tensor"; empty before the first.
+
+    Example:
+        >>> line, stopping = nn.Linear(1, 1), EarlyStopping(patience=2)
+        >>> seen = []
+        >>> for score in (3.0, 1.0, 2.0, 4.0):
+        ...     _ = nn.init.constant_(line.bias, score)
+        ...     seen.append((stopping.add(score, {"line": line}), stopping.finished))
+        >>> stopping.rewind({"line": line})
+        >>> seen, line.bias.item()
+        ([(True, False), (True, False), (False, False), (False, True)], 1.0)
+    """
+
+    def __init__(self, patience: int) -> None:
+        self.patience = patience
+        self.score, self.since = math.inf, 0
+        self.best: dict[str, Tensor] = {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether patience is at its end."""
+        return self.since >= self.patience
+
+    def add(self, score: float, modules: Mapping[str, nn.Module]) -> bool:
+        """Take note of a score of the modules as they are now, NLPD for instance.
+
+        Returns:
+            whether it is the best so far; then the modules' tensors are copied.
+        """
+        if not (math.isfinite(score) and score < self.score):
+            self.since += 1
+            return False
+        self.score, self.since = score, 0
+        self.best = {name: value.detach().clone() for name, value in _tensors(modules).items()}
+        return True
+
+    @torch.no_grad()
+    def rewind(self, modules: Mapping[str, nn.Module]) -> None:
+        """Put the modules back to where the score was best; they stay as they are, where there was none."""
+        if self.best:
+            for name, value in _tensors(modules).items():
+                value.copy_(self.best[name])
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        """The copies, and the counts; the modules as they are now belong to their owner."""
+        return dict(self.best), {"score": self.score if self.best else None, "since": self.since}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        score = rest["score"]
+        self.score, self.since = math.inf if score is None else float(str(score)), int(str(rest["since"]))
+        self.best = {name: value.clone() for name, value in tensors.items()}
+
+
+def _tensors(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    return {f"{name}.{key}": value for name, part in modules.items() for key, value in part.state_dict().items()}

@@ -1,0 +1,145 @@
+"""A plain net: an encoder and a linear head, trained on squared error. The GPs' baseline, and their pretraining."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Generator, Tensor, nn
+
+from streamgp.base import FLOAT, Json
+from streamgp.encoders._base import Dropout, Encoder
+from streamgp.objectives.evidence import CHUNK
+from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
+
+
+class SquaredErrorConfig(DescentConfig):
+    """How a plain net is trained."""
+
+    rate: float = Field(1e-2, ge=0, description="Adam's step size for encoder and head, before the schedule")
+    seed: int = Field(0, ge=0, description="of the head's initial weights")
+
+
+class Head(nn.Linear):
+    """A linear map of latents to T columns in float64, from weights N(0, 1/d) that the seed alone decides.
+
+    Example:
+        >>> Head(3, 2, seed=0)(torch.zeros(5, 3, dtype=FLOAT)).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, width: int, columns: int, seed: int) -> None:
+        super().__init__(width, columns, dtype=FLOAT)
+        with torch.no_grad():
+            self.weight.normal_(0.0, max(width, 1) ** -0.5, generator=torch.Generator().manual_seed(seed))
+            self.bias.zero_()
+
+    @torch.no_grad()
+    def solve(self, h: Tensor, y: Tensor, ridge: float = 1.0) -> None:
+        """Put the head where the ridge regression of y on h is; the intercept is not penalised. O(T N d² + T d³).
+
+        Args:
+            h: (N, d)
+            y: (N, T); NaN is left out. A column without a value gets a head of 0.
+            ridge: κ in (HᵀH + κI)⁻¹Hᵀy, with H and y centred; > 0.
+        """
+        eye = ridge * torch.eye(h.shape[1], dtype=h.dtype, device=h.device)
+        for column in range(y.shape[1]):
+            known = torch.isfinite(y[:, column])
+            some, target = h[known], y[known, column]
+            if not len(target):
+                self.weight[column], self.bias[column] = 0.0, 0.0
+                continue
+            centred = some - some.mean(0)
+            slope = torch.linalg.solve(centred.T @ centred + eye, centred.T @ (target - target.mean()))
+            self.weight[column], self.bias[column] = slope, target.mean() - some.mean(0) @ slope
+
+
+class SquaredError:
+    """Minimises the mean of (y − head(φ_W(x)))² over what was observed, in place. Stateful, bit for bit.
+
+    The parameters of encoder and head, and the generator, belong to their owner and are not in the state.
+
+    Args:
+        encoder: φ_W; it may have no parameters.
+        columns: T.
+        config: see there.
+        epochs: that a cosine schedule spans; 0: it does not fall.
+        head: to go on with; none makes a new one from the Config's seed.
+
+    Attributes:
+        head: the linear map behind the encoder.
+        epochs: done so far; the schedules' clock.
+        healthy: whether every step of the last epoch had a finite gradient; the others were left out.
+
+    Example:
+        >>> from streamgp.encoders import identity
+        >>> from streamgp.encoders._base import Layout
+        >>> z = torch.linspace(-1, 1, 64, dtype=FLOAT)[:, None]
+        >>> encoder = identity.build(identity.Config(), Layout(1, 1))
+        >>> net = SquaredError(encoder, 1, SquaredErrorConfig(rate=0.1, batch=16))
+        >>> losses = [net.epoch(z, 2 * z, torch.Generator().manual_seed(0)) for _ in range(20)]
+        >>> losses[-1] < 0.01 * losses[0]
+        True
+    """
+
+    def __init__(
+        self, encoder: Encoder, columns: int, config: SquaredErrorConfig, epochs: int = 0, head: Head | None = None
+    ) -> None:
+        self.encoder, self.config = encoder, config
+        self.head = Head(encoder.width, columns, config.seed) if head is None else head
+        self.descent = Descent(nn.ModuleDict({"encoder": encoder, "head": self.head}), config.rate, config, epochs)
+        self.epochs = 0
+        self.healthy = True
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """(N, width) -> (N, T), differentiable."""
+        out: Tensor = self.head(self.encoder(z))
+        return out
+
+    def epoch(self, z: Tensor, y: Tensor, generator: Generator) -> float:
+        """One pass over all rows in mini-batches.
+
+        Args:
+            z: (N, width)
+            y: (N, T); NaN is left out.
+            generator: of the mini-batches and of dropout.
+
+        Returns:
+            mean squared error of the observed values, as the mini-batches saw it before their steps; NaN without any.
+        """
+        loss = self.steps(z, y, batches_of(len(y), self.config.batch), generator)
+        self.epochs += 1
+        return loss
+
+    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
+        """`count` mini-batches, one permutation of the rows after another; as `epoch`, but not counted as one."""
+        before, whole = self.descent.skipped, batches_of(len(y), self.config.batch)
+        total, seen = 0.0, 0
+        for place, drawn in enumerate(minibatches(len(y), self.config.batch, count, generator)):
+            rows = drawn.to(z.device)
+            target = y[rows]
+            known = torch.isfinite(target)
+            some = int(known.sum())
+            if not some:
+                continue
+            error = self.head(self.encoder(z[rows], Dropout(generator))) - torch.where(known, target, 0.0)
+            loss = torch.where(known, error, 0.0).square().sum() / some
+            self.descent.step(loss, self.epochs + min(place / whole, 1.0))
+            total, seen = total + float(loss.detach()) * some, seen + some
+        self.healthy = before == self.descent.skipped
+        return total / seen if seen else float("nan")
+
+    @torch.no_grad()
+    def start(self, z: Tensor, y: Tensor, ridge: float = 1.0) -> None:
+        """Put the head where ridge regression on the present latents is; shapes as in `epoch`."""
+        self.head.solve(torch.cat([self.encoder(some) for some in z.split(CHUNK)]), y, ridge)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors, rest = self.descent.state()
+        return tensors, {"epochs": self.epochs, "healthy": self.healthy, "descent": rest}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.epochs, self.healthy = int(str(rest["epochs"])), bool(rest["healthy"])
+        inner = rest["descent"]
+        assert isinstance(inner, dict)
+        self.descent.restore(tensors, inner)
