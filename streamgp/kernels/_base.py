@@ -18,7 +18,7 @@ class Kernel(nn.Module, ABC):
     Laws (streamgp.testing.check_kernel asserts them for every registered kernel):
         1. `kernel(x, x)` is symmetric and positive semi-definite.
         2. `kernel.diagonal(x)` is its diagonal.
-        3. Everything is differentiable in x, z and the hyper-parameters.
+        3. Everything is differentiable in x, z and the hyper-parameters; gradients are finite where rows coincide.
         4. Where `grid_terms` answers, its sum of Kronecker products of Toeplitz matrices is the kernel on the grid.
 
     Attributes:

@@ -41,7 +41,7 @@ class Matern(Stationary):
     The radial kernel has r² = Σ_d (x_d − z_d)²/s_d². It is no product over dimensions, so that it has no Toeplitz
     structure on a grid; the separable one, ρ² Π_d g(√(2ν) |x_d − z_d|/s_d), has, and is another kernel where D > 1.
 
-    Radial distances come from differences up to 16 columns and for ν = ½, and are then exact. Otherwise they come from
+    Radial distances come from differences up to 8 columns and for ν = ½, and are then exact. Otherwise they come from
     a matrix product, which costs 1e-16 ‖x/s‖² of a correlation: k is flat at 0 there.
 
     Attributes:
