@@ -15,6 +15,7 @@ import time
 import torch
 
 from streamgp.encoders import identity
+from streamgp.encoders._base import Layout
 from streamgp.likelihoods import gaussian
 from streamgp.models._svdgp_gradient import GradientConfig, GradientPosterior
 
@@ -29,7 +30,7 @@ def step_seconds(size: int, parametrisation: str, widths: str) -> float:
         parametrisation=parametrisation, widths=widths, mean_basis=size, covariance_basis=128, grow=size + 128
     )
     model = GradientPosterior(
-        config, WIDTH, 1, gaussian.build(gaussian.Config(), 1), identity.build(identity.Config(), WIDTH)
+        config, WIDTH, 1, gaussian.build(gaussian.Config(), 1), identity.build(identity.Config(), Layout(1, WIDTH))
     )
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(size + 128, WIDTH, dtype=torch.float64, generator=generator)

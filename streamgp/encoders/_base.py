@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+import torch
 from torch import Generator, Tensor, nn
 
 
@@ -49,6 +50,24 @@ class Dropout(NamedTuple):
 
     generator: Generator
     shared: bool = False
+
+    def mask(self, z: Tensor, width: int, rate: float) -> Tensor:
+        """(N, width), or (1, width) where shared: 0 with probability `rate`, else 1/(1 − rate), so that the mean is 1.
+
+        Args:
+            z: (N, ...) whose rows, dtype and device the mask is for.
+            width: units.
+            rate: 0 <= rate < 1.
+
+        Example:
+            >>> drop = Dropout(Generator().manual_seed(0))
+            >>> mask = drop.mask(torch.zeros(2000, 3, dtype=torch.float64), width=4, rate=0.2)
+            >>> mask.shape, mask.unique().tolist(), round(float(mask.mean()), 1)
+            (torch.Size([2000, 4]), [0.0, 1.25], 1.0)
+        """
+        rows = 1 if self.shared else z.shape[0]
+        kept = torch.rand(rows, width, generator=self.generator, dtype=z.dtype, device=self.generator.device) >= rate
+        return (kept.to(z.dtype) / (1.0 - rate)).to(z.device)
 
 
 class Encoder(nn.Module, ABC):

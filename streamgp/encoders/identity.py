@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from streamgp.encoders._base import Encoder
+from streamgp.encoders._base import Dropout, Encoder, Layout
 
 
 class Config(BaseModel):
@@ -15,17 +15,22 @@ class Config(BaseModel):
 
 
 class Identity(Encoder):
-    """x -> x."""
+    """z -> z."""
 
-    def __init__(self, width_in: int) -> None:
+    def __init__(self, layout: Layout) -> None:
         super().__init__()
-        self.width = width_in
+        self.width = layout.width
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, width) -> the same tensor."""
-        return x
+    def forward(self, z: Tensor, dropout: Dropout | None = None) -> Tensor:
+        """(N, layout.width) -> the same tensor; there is nothing to drop."""
+        return z
 
 
-def build(config: Config, width_in: int) -> Identity:
-    """The identity on `width_in` columns."""
-    return Identity(width_in)
+def build(config: Config, layout: Layout) -> Identity:
+    """The identity on all columns of a window.
+
+    Example:
+        >>> build(Config(), Layout(lags=3, past=2, horizon=2, future=1)).width
+        8
+    """
+    return Identity(layout)

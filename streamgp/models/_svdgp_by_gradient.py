@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from streamgp import choice
 from streamgp.base import Inputs, Json, Model, Predictive, Shape, Step
-from streamgp.encoders import identity, mlp
+from streamgp.encoders._base import Encoder, Layout
 from streamgp.likelihoods import gaussian, student_t
 from streamgp.likelihoods._base import Likelihood
 from streamgp.models._scaling import Standardiser
@@ -28,6 +29,9 @@ class GradientSvdgp(Model):
     Args:
         config: of the model.
         shape: of the windows.
+
+    Raises:
+        UsageError: the encoder runs over a past, and the windows have none.
     """
 
     def __init__(self, config: Config, shape: Shape) -> None:
@@ -42,8 +46,8 @@ class GradientSvdgp(Model):
             likelihood = gaussian.build(gaussian.Config(), shape.columns)
         else:
             likelihood = student_t.build(student_t.Config(), shape.columns)
-        front = config.encoder
-        encoder = mlp.build(front, width) if isinstance(front, mlp.Config) else identity.build(front, width)
+        layout = Layout(shape.lags, len(shape.past) if shape.lags else 0, shape.horizon, len(shape.future))
+        encoder: Encoder = choice.build("encoders", config.encoder, layout)
         self.posterior = GradientPosterior(config.gradient, width, shape.columns, likelihood, encoder, config.seed)
         self.family = likelihood.family
 

@@ -7,7 +7,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamgp.base import Shape
-from streamgp.encoders import identity, mlp
+from streamgp.choice import OneOf
+from streamgp.encoders import identity
 from streamgp.models._svdgp_gradient_config import GradientConfig
 
 
@@ -31,9 +32,8 @@ class Config(BaseModel):
         "auto", description="closed form, or stochastic gradients; auto: closed form wherever there is one"
     )
     likelihood: Literal["gaussian", "student_t"] = Field("gaussian", description="of a target around the function")
-    encoder: identity.Config | mlp.Config = Field(
-        identity.Config(),
-        description="in front of the kernel: a perceptron once hidden, layers, width or activation is set",
+    encoder: Annotated[BaseModel, OneOf("encoders", unnamed="mlp")] = Field(
+        identity.Config(), description="in front of the kernel; mlp once an option of it is set without a name"
     )
     linear: bool = Field(
         True, description="add a linear part to the kernel; left out where a window has more columns than `basis`"

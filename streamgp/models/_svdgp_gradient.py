@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import Json, Predictive, Step
-from streamgp.encoders._base import Encoder
+from streamgp.encoders._base import Dropout, Encoder
 from streamgp.errors import NumericalError
 from streamgp.features.decoupled_basis import cross
 from streamgp.likelihoods._base import Likelihood
@@ -46,13 +46,14 @@ class GradientPosterior(nn.Module):
         width: columns of a row.
         columns: T target columns.
         likelihood: built for T columns; its `family` is what `predictive` returns.
-        encoder: built for `width` columns; trained along with the rest.
+        encoder: built for `width` columns; trained along with the rest, at its own rates of dropout.
         seed: of replay, basis growth and sampled columns.
 
     Example:
         >>> from streamgp.encoders import identity
+        >>> from streamgp.encoders._base import Layout
         >>> from streamgp.likelihoods import gaussian
-        >>> noise, front = gaussian.build(gaussian.Config(), 1), identity.build(identity.Config(), 1)
+        >>> noise, front = gaussian.build(gaussian.Config(), 1), identity.build(identity.Config(), Layout(1, 1))
         >>> model = GradientPosterior(GradientConfig(mean_basis=8, covariance_basis=8, grow=8), 1, 1, noise, front)
         >>> x = torch.linspace(-2, 2, 64, dtype=torch.float64)[:, None]
         >>> for step in model.fit(x, torch.sin(2 * x), epochs=60):
@@ -106,9 +107,9 @@ class GradientPosterior(nn.Module):
         with torch.no_grad():
             return self.likelihood.predictive(*self.predict(x))
 
-    def _moments(self, x: Tensor, hyper: Hyper) -> tuple[Tensor, Tensor, Prepared]:
+    def _moments(self, x: Tensor, hyper: Hyper, dropout: Dropout | None = None) -> tuple[Tensor, Tensor, Prepared]:
         prepared = self.posterior.prepare(hyper)
-        mean, variance = self.posterior.moments(self.encoder(x), hyper, prepared)
+        mean, variance = self.posterior.moments(self.encoder(x, dropout), hyper, prepared)
         return mean, variance.clamp(min=1e-12), prepared
 
     def start(self, x: Tensor, y: Tensor) -> None:
@@ -169,7 +170,7 @@ class GradientPosterior(nn.Module):
         total = float(weights.sum())
         with self._iterating():
             hyper = self.hyper
-            mean, variance, prepared = self._moments(x, hyper)
+            mean, variance, prepared = self._moments(x, hyper, Dropout(self.generator))
             fit = self.likelihood.expected_log_prob(y, mean, variance[:, None])
             index = torch.randperm(self.posterior.alpha.size, generator=self.generator)[: self.config.kl_columns]
             kl = self.posterior.kl(hyper, prepared, index.to(x.device))

@@ -6,7 +6,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from streamgp.encoders import mlp
+from streamgp.errors import UsageError
 from streamgp.models import svdgp
+from streamgp.registry import names
 from streamgp.testing.models import SHAPES, check_model, example_windows
 
 SMALL = {"basis": 48, "reservoir": 256, "rebuild": 200, "evidence_rows": 60}
@@ -40,10 +43,21 @@ def test_options_that_exclude_each_other_are_refused() -> None:
         svdgp.Config.model_validate({"bases": 3})
 
 
-def test_dotted_settings_choose_the_encoder() -> None:
+def test_any_encoder_may_stand_before_the_kernel() -> None:
     config = svdgp.Config.model_validate({"encoder": {"hidden": "32"}, "memory": "5000"})
-    assert config.by_gradient and config.encoder.model_dump()["hidden"] == 32 and config.memory == 5000
-    assert not svdgp.Config().by_gradient
+    assert config.encoder == mlp.Config(hidden=32) and config.memory == 5000
+    assert not svdgp.Config().by_gradient and not svdgp.Config.model_validate({"encoder": "identity"}).by_gradient
+    for name in set(names("encoders")) - {"identity"}:
+        config = svdgp.Config.model_validate({"encoder": name, "gradient": GRADIENT})
+        assert config.by_gradient
+        for shape in SHAPES[:2]:
+            x, y = example_windows(shape, 40)
+            model = svdgp.build(config, shape)
+            assert model.update(x, y).healthy and model.predict(x).mean.isfinite().all()
+    with pytest.raises(UsageError, match="encoder lstm"):
+        svdgp.build(svdgp.Config.model_validate({"encoder": "lstm"}), SHAPES[2])
+    with pytest.raises(ValidationError, match="inference=gradient"):
+        svdgp.Config.model_validate({"encoder": "gru", "inference": "conjugate"})
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from streamgp.encoders import identity, mlp
-from streamgp.encoders._base import Encoder
+from streamgp.encoders._base import Encoder, Layout
 from streamgp.likelihoods import gaussian, student_t
 from streamgp.likelihoods._base import Likelihood
 from streamgp.models._svdgp_gradient import GradientConfig, GradientPosterior
@@ -24,7 +24,9 @@ def build(
 ) -> GradientPosterior:
     torch.manual_seed(0)  # must not matter
     noise = noise or gaussian.build(gaussian.Config(), columns)
-    return GradientPosterior(config, 2, columns, noise, front or identity.build(identity.Config(), 2), seed=3)
+    return GradientPosterior(
+        config, 2, columns, noise, front or identity.build(identity.Config(), Layout(1, 2)), seed=3
+    )
 
 
 def rows(count: int, seed: int = 0, shift: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -157,7 +159,7 @@ def test_student_t_noise_keeps_outliers_from_the_mean() -> None:
 
 
 def test_an_encoder_is_trained_along() -> None:
-    encoder = mlp.build(mlp.Config(hidden=16, layers=1, width=2), 2)
+    encoder = mlp.build(mlp.Config(hidden=16, layers=1, width=2), Layout(1, 2))
     before = copy.deepcopy(encoder.state_dict())
     model = build(front=encoder)
     x, y = rows(512)
@@ -165,6 +167,18 @@ def test_an_encoder_is_trained_along() -> None:
         pass
     assert all(not torch.equal(before[name], value) for name, value in encoder.state_dict().items())
     assert error(model, *rows(256, seed=1)) < 0.35
+
+
+def test_dropout_is_for_training_alone() -> None:
+    x, y = rows(256)
+    learned = []
+    for rate in (0.0, 0.3):
+        model = build(front=mlp.build(mlp.Config(hidden=8, layers=1, width=2, dropout=rate), Layout(1, 2)))
+        assert torch.equal(model.encoder(x), model.encoder(x))
+        model.update(x, y)
+        learned.append(model.predictive(x).mean)
+        assert torch.equal(learned[-1], model.predictive(x).mean), "forecasts drop nothing"
+    assert not torch.allclose(*learned)
 
 
 def test_trouble_is_told_and_changes_nothing() -> None:
