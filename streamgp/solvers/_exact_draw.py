@@ -55,7 +55,7 @@ class ExactDraw:
         fresh = torch.randn(paths, self._columns, size, generator=self._generator, dtype=h.dtype).to(h.device)
         corner = self._covariance(h, h, v, v)
         scale = self._kernel.diagonal(flat).mean()
-        mean = self._mean(flat).unflatten(0, (paths, size))  # (P, S, T)
+        mean: Tensor = self._mean(flat).unflatten(0, (paths, size))  # (P, S, T)
         if self._points is None:
             lower = _root(corner, scale)
             self._points, self._v, self._lower, self._noise = h, v, lower, fresh

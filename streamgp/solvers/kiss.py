@@ -1,9 +1,9 @@
 """The additive KISS head: a Gaussian process on a grid, from sums over rows alone.
 
 K ≈ W K_UU Wᵀ, W the local cubic interpolation from a fixed grid (Wilson & Nickisch 2015; MSGP in Al-Shedivat et al.
-2017, section 4.2), and K_UU ≈ BBᵀ, B (m, r) its truncated Kronecker eigenbasis. That is Bayesian linear regression on the features
-φ = Bᵀw with u ~ N(0, I_r), whose sufficient statistics are sums: S = WᵀW, WᵀY, yᵀy and n (as in WISKI, Stanton et
-al. 2021). With A_t = σ_t² I + BᵀSB and c_t = BᵀWᵀy_t
+2017, section 4.2), and K_UU ≈ BBᵀ, B (m, r) its truncated Kronecker eigenbasis. That is Bayesian linear regression on
+the features φ = Bᵀw with u ~ N(0, I_r), whose sufficient statistics are sums: S = WᵀW, WᵀY, yᵀy and n (as in WISKI,
+Stanton et al. 2021). With A_t = σ_t² I + BᵀSB and c_t = BᵀWᵀy_t
 
     NLML_t = ½ [ (y_tᵀy_t − c_tᵀA_t⁻¹c_t)/σ_t² + log|A_t| + (n − r) log σ_t² + n log 2π ]
     q(u_t) = N(A_t⁻¹c_t, σ_t² A_t⁻¹):  mean w_*ᵀBA_t⁻¹c_t,  latent variance σ_t² w_*ᵀBA_t⁻¹Bᵀw_*
@@ -11,8 +11,8 @@ al. 2021). With A_t = σ_t² I + BᵀSB and c_t = BᵀWᵀy_t
 A row of weight w counts w times in every sum: forgetting scales them and leaves the prior alone. One eigendecomposition
 BᵀSB = QEQᵀ serves all T noises. The gradient in θ needs no derivative of an eigendecomposition (which is NaN where
 eigenvalues repeat): ∂NLML = ½ Σ_t ⟨P_t − q_tq_tᵀ, ∂K_UU⟩, P_t = (S − SBA_t⁻¹BᵀS)/σ_t²,
-q_t = (Wᵀy_t − SBA_t⁻¹c_t)/σ_t². P and q are those of the truncated model, ∂K_UU is not truncated: the gradient is exact but for the change of what is cut off,
-which the guard below keeps small.
+q_t = (Wᵀy_t − SBA_t⁻¹c_t)/σ_t². P and q are those of the truncated model, ∂K_UU is not truncated: the gradient is
+exact but for the change of what is cut off, which the guard below keeps small.
 
 The guard: truncation lowers the prior variance of a row by at most λ_{r+1}‖w‖², and ‖w‖² <= 1 for cubic convolution;
 r is raised beyond `rank` until λ_{r+1} <= 0.01 min_t σ_t². Interpolation itself leaves the prior variance slightly
@@ -154,7 +154,8 @@ class _Functions:
         rows = stencil(self._grid, h.reshape(paths * size, width))
         own = torch.arange(paths, device=h.device).repeat_interleave(size) * self._grid.count
         shifted = Stencil(rows.index + own[:, None], rows.weight)
-        return interpolate(shifted, self._values.flatten(0, 1)).unflatten(0, (paths, size))
+        out: Tensor = interpolate(shifted, self._values.flatten(0, 1)).unflatten(0, (paths, size))
+        return out
 
 
 class Kiss(_base.Solver):
