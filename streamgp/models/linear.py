@@ -115,26 +115,25 @@ class Linear(Model):
         """
         device, shape, size = self.noise.device, _A0 + self.count.cpu() / 2, (paths, *self.weights.shape)
         z = torch.randn(size, generator=generator, dtype=FLOAT, device=generator.device).to(device)  # (P, W + 1, T)
-        if self.config.predictive == "gaussian":
-            square = (self.noise.cpu() / (shape - 1)).expand(paths, -1)
-        else:  # torch draws no gamma from a generator
+        unit = torch.ones(paths, self.shape.columns, dtype=FLOAT)  # (P, T) s² over its mean
+        if self.config.predictive == "student_t":  # torch draws no gamma from a generator
             seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
             gamma = np.random.default_rng(seed).gamma(shape.numpy(), size=(paths, self.shape.columns))
-            square = self.noise.cpu() / torch.from_numpy(gamma)
-        scale = square.sqrt().to(device)  # (P, T)
-        known, weights = bool(self.rows), self.weights
+            unit = (shape - 1) / torch.from_numpy(gamma)
+        known, weights, root = bool(self.rows), self.weights, unit.sqrt().to(device)
         if known:
-            weights = weights + scale[:, None] * torch.linalg.solve_triangular(self.factor.T, z, upper=True)
+            root *= (self.noise / (shape.to(device) - 1)).sqrt()  # (P, T) s
+            weights = weights + root[:, None] * torch.linalg.solve_triangular(self.factor.T, z, upper=True)
 
         def draw(x: Inputs) -> Tensor:
             reference: Tensor = self.reference(x)  # (P · S, T)
             noise = torch.randn(reference.shape, generator=generator, dtype=FLOAT, device=generator.device).to(device)
+            noise *= root.repeat_interleave(len(reference) // paths, 0)
             if not known:
                 return reference + random_walk_variance(x, self.shape).sqrt() * noise
             u = self._features(x).unflatten(0, (paths, -1))  # (P, S, W + 1)
             own: Tensor = (u @ weights).flatten(0, 1)
-            own += self.target_centre + scale.repeat_interleave(u.shape[1], 0) * noise
-            return reference + own
+            return reference + self.target_centre + own + noise
 
         return draw
 

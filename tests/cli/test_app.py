@@ -17,7 +17,7 @@ from streamgp_cli.app import app
 
 COMMANDS = ("ingest", "describe", "models", "train", "forecast", "ui", "demo")
 HEAVY = ("torch", "mlflow", "polars", "pyarrow", "pandas", "numpy", "pydantic", "pydantic_settings", "ray", "rich")
-LATER = ("--paths", "--model-uri", "--engine", "evaluate", "serve", "html")
+LATER = ("--model-uri", "--engine", "evaluate", "serve", "html")
 
 
 def test_the_root_page_imports_nothing_heavy() -> None:
