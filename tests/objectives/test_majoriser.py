@@ -1,0 +1,75 @@
+"""Bound E lies above the evidence, and touches it where the posterior was taken."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamgp.objectives import majoriser
+from tests.objectives.oracles_deep_kernel import dense_nlml, dense_row_gradients, problem
+
+KERNELS = ("squared_exponential", "matern", "linear", "spectral_mixture")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 12),
+    st.integers(1, 3),
+    st.sampled_from(KERNELS),
+    st.floats(0, 5),
+    st.integers(0, 10**6),
+)
+def test_it_is_an_upper_bound_wherever_the_latents_go(n: int, columns: int, kernel: str, far: float, seed: int) -> None:
+    at = problem(n, columns, kernel, seed)
+    posterior = at.solver.condition(at.data())
+    moved = at.h + far * torch.randn(at.h.shape, dtype=at.h.dtype, generator=torch.Generator().manual_seed(seed + 1))
+    with torch.no_grad():
+        bound = majoriser.value(posterior, moved, at.y)
+        truth = dense_nlml(at.solver.kernel, at.solver.noise, moved, at.y)
+    assert bound >= truth - 1e-9 * (1 + truth.abs())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("columns", [1, 3])
+def test_it_touches_the_evidence_at_the_stale_latents(kernel: str, columns: int) -> None:
+    at = problem(40, columns, kernel)
+    posterior = at.solver.condition(at.data())
+    leaf = at.h.clone().requires_grad_()
+    bound = majoriser.value(posterior, leaf, at.y)
+    (gradient,) = torch.autograd.grad(bound, leaf)
+    truth = dense_nlml(at.solver.kernel, at.solver.noise, at.h, at.y)
+    torch.testing.assert_close(bound.detach(), truth.detach(), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(gradient, dense_row_gradients(at), rtol=1e-9, atol=1e-9)
+
+
+def test_it_is_strict_away_from_there() -> None:
+    at = problem(40, 1)
+    posterior = at.solver.condition(at.data())
+    with torch.no_grad():
+        bound = majoriser.value(posterior, 1.3 * at.h, at.y)
+        truth = dense_nlml(at.solver.kernel, at.solver.noise, 1.3 * at.h, at.y)
+    assert bound > truth + 0.1
+
+
+def test_rows_are_each_their_own() -> None:
+    at = problem(20, 2)
+    posterior = at.solver.condition(at.data())
+    whole = majoriser.rows(posterior, at.h, at.y)
+    part = majoriser.rows(posterior, at.h[3:7], at.y[3:7])
+    torch.testing.assert_close(part, whole[3:7], rtol=1e-11, atol=1e-12)
+
+
+def test_the_noise_needs_the_constant_and_the_encoder_does_not() -> None:
+    """Why only the encoder may step on the sum over rows: its gradient in σ² even has the other sign."""
+    at = problem(30, 1)
+    posterior = at.solver.condition(at.data())
+    noise = at.solver.noise.detach().clone().requires_grad_()
+    posterior.noise = noise
+    rows = majoriser.rows(posterior, at.h, at.y).sum()
+    (alone,) = torch.autograd.grad(rows, noise, retain_graph=True)
+    (whole,) = torch.autograd.grad(rows + majoriser.constant(posterior, len(at.y)), noise)
+    (true,) = torch.autograd.grad(dense_nlml(at.solver.kernel, noise, at.h, at.y), noise)
+    torch.testing.assert_close(whole, true, rtol=1e-9, atol=1e-9)
+    assert alone < 0 < true

@@ -1,0 +1,140 @@
+"""Plain nets: the head against least squares, masks, resuming."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from streamgp.encoders import mlp
+from streamgp.encoders._base import Layout
+from streamgp.optim.squared_error import Head, SquaredError, SquaredErrorConfig
+from tests.optim.toys import LAGS, no_encoder, parameters, rows, same
+
+NAN = float("nan")
+
+
+def net(epochs: int = 0, dropout: float = 0.0, columns: int = 2, **options: Any) -> SquaredError:
+    encoder = mlp.build(mlp.Config(hidden=8, layers=1, width=2, dropout=dropout, seed=3), Layout(LAGS, 1))
+    return SquaredError(encoder, columns, SquaredErrorConfig(**{"batch": 16, **options}), epochs)
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def test_the_seed_alone_decides_the_head() -> None:
+    torch.manual_seed(1)
+    first = Head(5, 3, seed=7)
+    torch.manual_seed(2)
+    assert same(parameters(first), parameters(Head(5, 3, seed=7)))
+    assert not same(parameters(first), parameters(Head(5, 3, seed=8)))
+
+
+def test_the_head_is_ridge_regression() -> None:
+    h, y = rows(50, columns=3)
+    y[:20, 1] = NAN
+    y[:, 2] = NAN
+    head = Head(LAGS, 3, seed=0)
+    head.solve(h, y, ridge=0.7)
+    for column, some in ((0, slice(0, None)), (1, slice(20, None))):
+        x, target = h[some].numpy(), y[some, column].numpy()
+        centred = np.vstack([x - x.mean(0), np.sqrt(0.7) * np.eye(LAGS)])
+        slope = np.linalg.lstsq(centred, np.concatenate([target - target.mean(), np.zeros(LAGS)]), rcond=None)[0]
+        np.testing.assert_allclose(head.weight[column].detach().numpy(), slope, rtol=1e-10)
+        np.testing.assert_allclose(head.bias[column].item(), target.mean() - x.mean(0) @ slope, rtol=1e-10)
+    assert head.weight[2].abs().max() == 0 and head.bias[2] == 0
+
+
+def test_training_explains_more() -> None:
+    z, y = rows(200, columns=2)
+    trained, generator = net(), seeded()
+    losses = [trained.epoch(z, y, generator) for _ in range(30)]
+    assert losses[-1] < 0.3 * losses[0] and trained.healthy and trained.epochs == 30
+    with torch.no_grad():
+        assert float((trained(z) - y).square().mean()) == pytest.approx(losses[-1], rel=0.3)
+
+
+def test_a_start_by_ridge_is_a_better_one() -> None:
+    z, y = rows(200, columns=2)
+    started, plain = net(), net()
+    started.start(z, y)
+    with torch.no_grad():
+        assert (started(z) - y).square().mean() < (plain(z) - y).square().mean()
+
+
+def test_what_is_missing_teaches_nothing() -> None:
+    z, y = rows(40, columns=2)
+    masked = y.clone()
+    masked[::2, 0] = NAN
+    masked[5] = NAN
+
+    def gradient(made: SquaredError, target: Tensor) -> list[Tensor]:
+        known = torch.isfinite(target)
+        loss = (made(z) - target.nan_to_num()).square()[known].mean()
+        return list(torch.autograd.grad(loss, list(made.descent.parameters.values())))
+
+    made = net(batch=40, clip=None)
+    expected, taken = gradient(made, masked), []
+    made.descent.adam.step = lambda known, rate: taken.extend(known.values())  # type: ignore[method-assign, assignment, misc]
+    loss = made.epoch(z, masked, seeded())
+    for one, other in zip(taken, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-13)
+    known = torch.isfinite(masked)
+    with torch.no_grad():
+        assert loss == pytest.approx(float((made(z) - masked)[known].square().mean()), rel=1e-12)
+
+
+def test_without_any_value_nothing_moves() -> None:
+    z, y = rows(20, columns=2)
+    made = net()
+    before = parameters(made.encoder, made.head)
+    assert np.isnan(made.epoch(z, torch.full_like(y, NAN), seeded()))
+    assert np.isnan(made.epoch(z[:0], y[:0], seeded()))
+    assert same(before, parameters(made.encoder, made.head))
+
+
+def test_without_an_encoder_it_is_linear_regression() -> None:
+    z, y = rows(64)
+    made, generator = SquaredError(no_encoder(), 1, SquaredErrorConfig(rate=0.05, batch=64)), seeded()
+    for _ in range(400):
+        made.epoch(z, y, generator)
+    twin = Head(LAGS, 1, seed=0)
+    twin.solve(z, y, ridge=1e-9)
+    torch.testing.assert_close(made.head.weight, twin.weight, rtol=0, atol=1e-3)
+
+
+def test_restored_half_way_it_goes_on_bit_for_bit() -> None:
+    z, y = rows(40, columns=2)
+    whole, fresh, generator = net(4, 0.2, schedule="cosine"), net(4, 0.2, schedule="cosine"), seeded()
+    whole.epoch(z, y, generator)
+    tensors, rest = whole.state()
+    fresh.encoder.load_state_dict(whole.encoder.state_dict())
+    fresh.head.load_state_dict(whole.head.state_dict())
+    fresh.restore({name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(rest)))
+    twin = torch.Generator()
+    twin.set_state(generator.get_state())
+    assert whole.epoch(z, y, generator) == fresh.epoch(z, y, twin)
+    assert same(parameters(whole.encoder, whole.head), parameters(fresh.encoder, fresh.head))
+
+
+def test_a_second_training_goes_on_with_the_same_head() -> None:
+    z, y = rows(40, columns=2)
+    first = net()
+    second = SquaredError(first.encoder, 2, SquaredErrorConfig(rate=1e-4, batch=16), head=first.head)
+    before = parameters(first.head)
+    second.steps(z, y, 5, seeded())
+    assert second.head is first.head and not same(before, parameters(first.head)) and second.epochs == 0
+
+
+def test_a_diverged_net_is_told() -> None:
+    z, y = rows(40, columns=2)
+    made = net()
+    with torch.no_grad():
+        made.head.bias.fill_(float("inf"))
+    made.epoch(z, y, seeded())
+    assert not made.healthy
