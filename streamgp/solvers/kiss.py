@@ -133,8 +133,9 @@ class Posterior(_base.Posterior):
         """One u ~ q(u) a path and column, as values on the grid: P m T numbers. A value costs O(4^d T)."""
         rank, columns = self._spread.shape
         fresh = torch.randn(paths, rank, columns, generator=generator, dtype=FLOAT).to(self._spread.device)
-        values = self._basis @ (self._centre + self._spread.sqrt() * fresh)  # (P, m, T)
-        return _Functions(self._grid, values)
+        own = (self._centre + self._spread.sqrt() * fresh).transpose(0, 1)  # (r, P, T)
+        values = (self._basis @ own.flatten(1)).view(-1, columns)  # (m P, T), one product
+        return _Functions(self._grid, values, paths)
 
     def _features(self, h: Tensor) -> Tensor:
         """(N, d) -> (N, r) Qᵀφ."""
@@ -142,19 +143,19 @@ class Posterior(_base.Posterior):
 
 
 class _Functions:
-    """P functions by their values (P, m, T) on the grid."""
+    """P functions by their values on the grid, (m P, T): the P of a grid point stand together."""
 
-    def __init__(self, grid: Grid, values: Tensor) -> None:
-        self._grid, self._values = grid, values
+    def __init__(self, grid: Grid, values: Tensor, paths: int) -> None:
+        self._grid, self._values, self._paths = grid, values, paths
 
     @torch.no_grad()
     def __call__(self, h: Tensor) -> Tensor:
         """(P, S, d) -> (P, S, T)"""
         paths, size, width = h.shape
         rows = stencil(self._grid, h.reshape(paths * size, width))
-        own = torch.arange(paths, device=h.device).repeat_interleave(size) * self._grid.count
-        shifted = Stencil(rows.index + own[:, None], rows.weight)
-        out: Tensor = interpolate(shifted, self._values.flatten(0, 1)).unflatten(0, (paths, size))
+        path = torch.arange(paths, device=h.device).repeat_interleave(size)
+        own = Stencil(rows.index * self._paths + path[:, None], rows.weight)
+        out: Tensor = interpolate(own, self._values).unflatten(0, (paths, size))
         return out
 
 

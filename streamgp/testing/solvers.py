@@ -201,7 +201,7 @@ def _check_frozen(solver: Solver, h: Tensor, y: Tensor, at: Tensor) -> None:
     data.forget(0.5)
     with torch.no_grad():
         for parameter in solver.parameters():
-            parameter += 0.3
+            parameter.add_(0.3)
     after = [posterior.mean(at), posterior.variance(at), posterior.noise]
     assert all(map(same_bits, before, after)), "a posterior changes with the data or the hyper-parameters"
 
