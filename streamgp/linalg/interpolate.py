@@ -166,7 +166,11 @@ def spread(rows: Stencil, y: Tensor, count: int) -> Tensor:
 def gram(rows: Stencil, count: int, out: Tensor | None = None) -> Tensor:
     """Wᵀ W, (m, m) dense with m = `count`, in O(N 16^d); added to `out` in place where one is given.
 
-    Sums run in the order of the rows, whatever the chunks, so that rows added in pieces give the same bits.
+    Rows are summed by the cell that they are in, in their order, and the cells then laid over each other: most of
+    the work is on contiguous memory. Rows added in pieces differ from rows at once by rounding.
+
+    Args:
+        rows: from `stencil`, as it gave them.
 
     Example:
         >>> grid = Grid.cover(dims=1, size=9)
@@ -177,11 +181,16 @@ def gram(rows: Stencil, count: int, out: Tensor | None = None) -> Tensor:
     index, weight = rows.index, rows.weight.detach()
     if out is None:
         out = torch.zeros(count, count, dtype=weight.dtype, device=weight.device)
-    flat, chunk = out.view(-1), max(1, _ENTRIES // index.shape[1] ** 2)
+    size = index.shape[1]
+    cell, own = index[:, 0].unique(return_inverse=True)  # a cell is known by the first point of its stencil
+    sums = torch.zeros(len(cell), size * size, dtype=weight.dtype, device=weight.device)
+    chunk = max(1, _ENTRIES // size**2)
     for start in range(0, len(index), chunk):
-        at, value = index[start : start + chunk], weight[start : start + chunk]
-        pairs = (at[:, :, None] * count + at[:, None, :]).flatten()
-        flat.index_add_(0, pairs, (value[:, :, None] * value[:, None, :]).flatten())
+        value = weight[start : start + chunk]
+        sums.index_add_(0, own[start : start + chunk], (value[:, :, None] * value[:, None, :]).flatten(1))
+    at = cell[:, None] + (index[:1] - index[:1, :1])  # (cells, K), as every stencil has the same shape
+    pairs = (at[:, :, None] * count + at[:, None, :]).flatten()
+    out.view(-1).index_add_(0, pairs, sums.flatten())
     return out
 
 
