@@ -8,12 +8,13 @@ that is `--set kernel=matern` or `--set kernel.name=matern --set kernel.nu=1.5`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from streamgp import registry
 from streamgp.errors import UsageError
@@ -49,12 +50,16 @@ class OneOf:
         )
 
     def _read(self, value: Any) -> BaseModel:
-        if isinstance(value, BaseModel):
+        """An error in an option of the part keeps its place: pydantic adds the inner path to the field's own."""
+        if isinstance(value, BaseModel) and type(value).__module__ in self._modules():
             return value
         try:
             return read(self.kind, value, self.unnamed)
         except UsageError as error:
-            raise ValueError(f"{error.message}; {error.hint}") from None
+            raise PydanticCustomError("part", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
+
+    def _modules(self) -> list[str]:
+        return [f"streamgp.{self.kind}.{name}" for name in registry.names(self.kind)]
 
 
 def read(kind: str, value: Any, unnamed: str = "") -> BaseModel:
@@ -68,9 +73,16 @@ def read(kind: str, value: Any, unnamed: str = "") -> BaseModel:
         >>> read("encoders", {"name": "mlp", "hidden": 8}).hidden
         8
     """
-    options = {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else None
-    if options is None or not (name := options.pop("name", unnamed)):
-        raise UsageError(f"{value!r} names none of the {kind}", hint=f"there are: {', '.join(registry.names(kind))}")
+    known = f"there are: {', '.join(registry.names(kind))}"
+    if isinstance(value, Mapping):
+        options = dict(value)
+        name = options.pop("name", unnamed)
+        if not name:
+            raise UsageError(f"options of {kind} without a name", hint=f"add a name; {known}")
+    elif isinstance(value, str):
+        options, name = {}, value
+    else:
+        raise UsageError(f"{value!r} names none of the {kind}", hint=known)
     config: type[BaseModel] = registry.load(kind, str(name)).Config
     return config.model_validate(options)
 
@@ -94,3 +106,82 @@ def build(kind: str, config: BaseModel, *arguments: Any) -> Any:
         'SquaredExponential'
     """
     return registry.load(kind, part_name(config)).build(config, *arguments)
+
+
+def one_of(field: FieldInfo) -> OneOf | None:
+    """The mark of a field that takes any part of a kind."""
+    return next((mark for mark in field.metadata if isinstance(mark, OneOf)), None)
+
+
+def inside(field: FieldInfo) -> dict[str, type[BaseModel]]:
+    """The Configs that may stand in a field: those of the parts to choose from by name, or that of its type as ""."""
+    if mark := one_of(field):
+        return mark.configs()
+    types = (field.annotation, *get_args(field.annotation))
+    return dict([("", one) for one in types if isinstance(one, type) and issubclass(one, BaseModel)][:1])
+
+
+class Option(NamedTuple):
+    """Something that can be set of a model.
+
+    Attributes:
+        name: dotted.
+        field: where it stands.
+        default: its value where it is not set.
+        part: to choose, that it is an option of; "" where there is nothing to choose.
+    """
+
+    name: str
+    field: FieldInfo
+    default: Any
+    part: str = ""
+
+
+def options(config: type[BaseModel]) -> Iterator[Option]:
+    """Everything that can be set, depth first; a choice of parts, then the options of each part.
+
+    A kind that is met inside itself (a sum of kernels) is named there, and not listed again.
+
+    Example:
+        >>> from streamgp.models import svdgp
+        >>> found = [(option.name, option.part, option.default) for option in options(svdgp.Config)]
+        >>> [one for one in found if one[0] == "encoder.layers"][1:3]
+        [('encoder.layers', 'lstm', 1), ('encoder.layers', 'mlp', 2)]
+    """
+    return _options(config, None, "", "", ())
+
+
+def _options(
+    config: type[BaseModel], standing: BaseModel | None, prefix: str, part: str, within: Sequence[str]
+) -> Iterator[Option]:
+    for key, field in config.model_fields.items():
+        default = getattr(standing, key) if standing is not None else default_of(field)
+        mark, configs = one_of(field), inside(field)
+        if mark or not configs:
+            yield Option(f"{prefix}{key}", field, default, part)
+        if mark and mark.kind in within:
+            continue
+        for name, inner in configs.items():
+            here = default if type(default) is inner else None
+            yield from _options(inner, here, f"{prefix}{key}.", name or part, (*within, mark.kind) if mark else within)
+
+
+def default_of(field: FieldInfo) -> Any:
+    """What stands in a field that is not set; None where it has to be."""
+    return None if field.is_required() else field.get_default(call_default_factory=True)
+
+
+def at(config: type[BaseModel], path: Sequence[str]) -> list[FieldInfo]:
+    """The fields that a dotted name may mean, one for each part that has it.
+
+    Example:
+        >>> from streamgp.models import svdgp
+        >>> names = ("encoder", "encoder.hidden", "encoder.activation", "encoder.hiden")
+        >>> [len(at(svdgp.Config, name.split("."))) for name in names]
+        [1, 4, 1, 0]
+    """
+    configs, fields = [config], list[FieldInfo]()
+    for key in path:
+        fields = [one.model_fields[key] for one in configs if key in one.model_fields]
+        configs = [inner for field in fields for inner in inside(field).values()]
+    return fields

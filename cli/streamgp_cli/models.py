@@ -67,33 +67,32 @@ def _first_sentence(docstring: str | None) -> str:
     return " ".join(inspect.cleandoc(docstring or "").split("\n\n")[0].split()).removesuffix(".")
 
 
-def _options(config: type[BaseModel], prefix: str = "", of: str = "") -> list[dict[str, Any]]:
-    """The fields of a Config; those of the configurations inside it follow under dotted names.
+def _options(config: type[BaseModel]) -> list[dict[str, Any]]:
+    """The fields of a Config; those of the parts inside it follow under dotted names.
 
-    Where one of several configurations can stand inside, the meaning of each option begins with the part it is of.
+    Where one of several parts can stand inside, the meaning of each option begins with the part it is of.
     """
+    from pydantic import BaseModel
+
+    from streamgp import choice
+
     found: list[dict[str, Any]] = []
-    for key, field in config.model_fields.items():
-        inside = _configs(field.annotation)
-        for part in inside:
-            found += _options(part, f"{prefix}{key}.", of if len(inside) == 1 else part.__module__.rpartition(".")[2])
-        if inside:
-            continue
-        default = None if field.is_required() else field.get_default(call_default_factory=True)
-        meaning = f"{of}: {field.description}" if of else field.description or ""
-        kind = _type_name(field.annotation) + "".join(f" {limit}" for limit in _limits(field.metadata))
-        found.append({"option": f"{prefix}{key}", "type": kind, "default": default, "meaning": meaning})
+    for name, field, default, part in choice.options(config):
+        mark = choice.one_of(field)
+        said = _one_of(mark.kind) if mark else _type_name(field.annotation)
+        kind = said + "".join(f" {limit}" for limit in _limits(field.metadata))
+        meaning = f"{part}: {field.description}" if part else field.description or ""
+        parts = default if isinstance(default, tuple) else (default,)
+        names = [choice.part_name(one) if isinstance(one, BaseModel) else one for one in parts]
+        shown = names if isinstance(default, tuple) else names[0]
+        found.append({"option": name, "type": kind, "default": shown, "meaning": meaning})
     return found
 
 
-def _configs(annotation: Any) -> list[type[BaseModel]]:
-    """The configurations that may stand in a field of this type: one, several of a union, or none."""
-    from typing import get_args
+def _one_of(kind: str) -> str:
+    from streamgp import registry
 
-    from pydantic import BaseModel
-
-    parts = (annotation, *get_args(annotation))
-    return [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+    return f"one of {', '.join(registry.names(kind))}"
 
 
 def _type_name(annotation: Any) -> str:
@@ -101,9 +100,12 @@ def _type_name(annotation: Any) -> str:
     import types
     from typing import Literal, Union, get_args, get_origin
 
+    from streamgp.choice import OneOf
+
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _type_name(arguments[0])
+        marks = [mark for mark in arguments[1:] if isinstance(mark, OneOf)]
+        return marks[0].kind if marks else _type_name(arguments[0])
     if origin is Literal:
         return "one of " + ", ".join(str(value) for value in arguments)
     if origin is types.UnionType or origin is Union:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from streamgp import registry
+from streamgp import choice, registry
 from streamgp.base import Model, Shape
 from streamgp.errors import UsageError
 
@@ -23,7 +24,7 @@ def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: tor
         options: dotted option -> value; text is read as JSON where it is JSON, else taken as it is.
         shape: what it is built for.
         device: where its tensors live.
-        seed: of every random choice it makes, unless an option says otherwise.
+        seed: of every random choice that it and its parts make, unless an option says otherwise.
 
     Raises:
         UsageError: the name, an option or a value is unknown; the hint names the nearest.
@@ -35,9 +36,7 @@ def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: tor
         'Persistence'
     """
     module = registry.load("models", name)
-    settings = model_settings(name, options)
-    if "seed" in type(settings).model_fields and "seed" not in settings.model_fields_set:
-        settings = settings.model_copy(update={"seed": seed})
+    settings = seeded(model_settings(name, options), seed)
     torch.manual_seed(seed)
     model: Model = module.build(settings, shape)
     return model.to(device)
@@ -46,19 +45,37 @@ def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: tor
 def model_settings(name: str, options: Mapping[str, Any]) -> BaseModel:
     """The model's Config with these options set.
 
+    Where the default of a field is a part with options of its own, those that are not set again stay.
+
     Raises:
         UsageError: as `build_model`.
+
+    Example:
+        >>> model_settings("svdgp", {"encoder": "mlp", "encoder.hidden": "8"}).encoder.hidden
+        8
     """
     config: type[BaseModel] = registry.load("models", name).Config
-    nested: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for dotted, value in flatten(options).items():
-        _place(nested, dotted.split("."), _parse(value), dotted)
+        _place(given, dotted.split("."), _parse(value), dotted, config)
     try:
-        return config.model_validate(nested)
+        return config.model_validate(_onto_defaults(config, given))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if not str(part).endswith("Config"))  # of a choice of two
-        raise UsageError(f"--set {where}: {first['msg']}", hint=_nearest(config, where, name)) from None
+        raise _refused(error.errors()[0], config, name, given) from None
+
+
+def seeded(config: BaseModel, seed: int) -> BaseModel:
+    """A Config in which every `seed` that was not set, its own or that of a part inside, is this one."""
+    changed: dict[str, Any] = {}
+    for key in type(config).model_fields:
+        value = getattr(config, key)
+        if key == "seed" and key not in config.model_fields_set:
+            changed[key] = seed
+        elif isinstance(value, BaseModel):
+            changed[key] = seeded(value, seed)
+        elif isinstance(value, tuple):
+            changed[key] = tuple(seeded(part, seed) if isinstance(part, BaseModel) else part for part in value)
+    return config.model_copy(update=changed)
 
 
 def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -77,20 +94,19 @@ def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def option_names(config: type[BaseModel], prefix: str = "") -> list[str]:
-    """Every dotted option of a Config, those of the configurations that can stand inside it included, each once."""
-    names: dict[str, None] = {}
-    for key, field in config.model_fields.items():
-        inside = [part for part in (field.annotation, *get_args(field.annotation)) if _is_config(part)]
-        for part in inside:
-            names |= dict.fromkeys(option_names(part, f"{prefix}{key}."))
-        if not inside:
-            names[f"{prefix}{key}"] = None
-    return list(names)
+def as_text(value: Any) -> str:
+    """An option as it could be given on the command line, where it is read as it was.
+
+    Example:
+        >>> as_text("mlp"), as_text(0.5), as_text(["linear", "matern"])
+        ('mlp', '0.5', '["linear", "matern"]')
+    """
+    return json.dumps(value) if isinstance(value, list) else str(value)
 
 
-def _is_config(part: Any) -> bool:
-    return isinstance(part, type) and issubclass(part, BaseModel)
+def option_names(config: type[BaseModel]) -> list[str]:
+    """Every dotted option of a Config, those of the parts that can stand inside it included, each once."""
+    return list(dict.fromkeys(option.name for option in choice.options(config)))
 
 
 def _parse(value: Any) -> Any:
@@ -102,19 +118,75 @@ def _parse(value: Any) -> Any:
         return value
 
 
-def _place(nested: dict[str, Any], path: list[str], value: Any, dotted: str) -> None:
-    """Put `value` at the path, making tables on the way."""
-    here = nested
-    for part in path[:-1]:
-        here = here.setdefault(part, {})
-        if not isinstance(here, dict):
-            raise UsageError(f"--set {dotted}: {part!r} is already set to a value", hint="set one or the other")
-    here[path[-1]] = value
+def _place(given: dict[str, Any], path: list[str], value: Any, dotted: str, config: type[BaseModel]) -> None:
+    """Put `value` at the path, making tables on the way; a part's name and its options make one table.
+
+    Raises:
+        UsageError: the place is taken.
+    """
+    here = given
+    for depth, key in enumerate(path[:-1], 1):
+        inner = here.setdefault(key, {})
+        if isinstance(inner, str) and _is_choice(config, path[:depth]):
+            inner = here[key] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise UsageError(f"--set {dotted}: {key!r} is already set to a value", hint="set one or the other")
+        here = inner
+    key = path[-1]
+    if isinstance(value, str) and isinstance(here.get(key), dict) and _is_choice(config, path):
+        here, key = here[key], "name"
+    if isinstance(value, dict) and isinstance(here.get(key), dict):
+        value = value | here[key]
+    elif here.get(key, value) != value:
+        raise UsageError(f"--set {dotted}: {path[-1]!r} is already set to {here[key]!r}", hint="set one or the other")
+    here[key] = value
 
 
-def _nearest(config: type[BaseModel], where: str, name: str) -> str:
-    known = option_names(config)
+def _is_choice(config: type[BaseModel], path: list[str]) -> bool:
+    return any(choice.one_of(field) for field in choice.at(config, path))
+
+
+def _onto_defaults(config: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as given, with the options of a field's default beside them where they are of the same part."""
+    merged = dict(given)
+    for key, field in config.model_fields.items():
+        if key not in given:
+            continue
+        default, mark, value = choice.default_of(field), choice.one_of(field), given[key]
+        if mark and isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, Mapping) or not isinstance(default, BaseModel):
+            continue
+        usual = choice.part_name(default)
+        name = value.get("name", mark.unnamed or usual) if mark else ""
+        if name in ("", usual):
+            value = default.model_dump(exclude_unset=True) | _onto_defaults(type(default), value)
+        merged[key] = {**value, "name": name} if mark else value
+    return merged
+
+
+def _refused(error: ErrorDetails, config: type[BaseModel], name: str, given: Any) -> UsageError:
+    """What pydantic says of an option, at the option's dotted name."""
+    path: list[str] = []
+    for part in error["loc"]:  # what does not lead into the options is pydantic's name for one type of several
+        if isinstance(given, list) and isinstance(part, int):
+            given = given[part]
+        elif isinstance(given, Mapping) and part in given:
+            given = given[part]
+        else:
+            continue
+        path.append(str(part))
+    where = ".".join(path)
+    message = error["msg"].removeprefix("Value error, ")
+    unknown = error["type"] == "extra_forbidden"
+    return UsageError(f"--set {where}: {message}" if where else message, hint=_hint(config, where, name, unknown))
+
+
+def _hint(config: type[BaseModel], where: str, name: str, unknown: bool) -> str:
+    options = list(choice.options(config))
+    see = f"see: streamgp models {name}"
+    if parts := [option.part for option in options if unknown and option.name == where]:
+        return f"{where!r} is an option of {', '.join(parts)}; {see}"
+    known = [option.name for option in options]
     near = get_close_matches(where, known, n=1)
-    if where in known or not near:
-        return f"see: streamgp models {name}"
-    return f"did you mean {near[0]!r}? see: streamgp models {name}"
+    return see if where in known or not near else f"did you mean {near[0]!r}? {see}"

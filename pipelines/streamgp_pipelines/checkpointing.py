@@ -18,7 +18,7 @@ from streamgp.errors import StateError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec
-from streamgp_pipelines.assembly import flatten
+from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learner import Learner
 
@@ -38,7 +38,7 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int) -> dict[str,
         "season": spec.season,
         "gaps": spec.gaps,
         "model": config.model,
-        "set": {key: str(value) for key, value in sorted(flatten(config.set).items())},
+        "set": {key: as_text(value) for key, value in sorted(flatten(config.set).items())},
         "seed": config.seed,
         "batch": config.batch,
         "level": list(config.level),
@@ -58,7 +58,7 @@ def manifest(
         "streamgp": streamgp.__version__,
         "fingerprint": options,
         "model": config.model,
-        "set": {key: str(value) for key, value in flatten(config.set).items()},
+        "set": {key: as_text(value) for key, value in flatten(config.set).items()},
         "seed": config.seed,
         "levels": list(learner.levels),
         "spec": {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(spec).items()},

@@ -78,7 +78,7 @@ class Recurrent(Encoder):
         if not layout.lags * layout.past:
             raise UsageError(
                 f"encoder {name} runs over the past, and these windows have none",
-                hint="give --lags, and channels to look back on, or use encoder=mlp",
+                hint="give --lags, and columns to look back on, or a perceptron (encoder mlp; model narx or gp_narx)",
             )
         self.width, self.layout = config.width, layout
         self.hidden, self.rate, self.recurrent_rate = config.hidden, config.dropout, config.recurrent_dropout

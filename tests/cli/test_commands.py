@@ -75,6 +75,19 @@ def test_models_lists_models_and_options(world: World) -> None:
     assert page.exit_code == 0 and "basis" in page.stdout and "1,024" in page.stdout
 
 
+def test_models_lists_the_parts_to_choose_from_and_their_options() -> None:
+    listed = document(run("models", "svdgp", "--json"))["options"]
+    (choice,) = [option for option in listed if option["option"] == "encoder"]
+    assert choice["type"] == "one of gru, identity, lstm, mlp, rnn" and choice["default"] == "identity"
+    hidden = {option["meaning"].partition(":")[0]: option for option in listed if option["option"] == "encoder.hidden"}
+    assert set(hidden) == {"gru", "lstm", "mlp", "rnn"} and hidden["mlp"]["default"] == 64
+    listed = document(run("models", "gp_narx", "--json"))["options"]
+    found = {(option["option"], option["meaning"].partition(":")[0]): option for option in listed}
+    assert found["kernel.lengthscale", "squared_exponential"]["default"] == 0.5, "as in the model, not as in the part"
+    assert found["kernel.parts", "sum"]["type"] == "tuple of kernels, ..."
+    assert found["kernel.parts", "sum"]["default"] == ["squared_exponential", "locally_periodic"]
+
+
 def test_a_dry_run_writes_nothing(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["train", *LINE, "--table", world.table, "--dry-run"]

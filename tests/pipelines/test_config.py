@@ -9,9 +9,12 @@ import pytest
 import torch
 
 from streamgp.base import Shape
+from streamgp.encoders import lstm, mlp
 from streamgp.errors import UsageError
-from streamgp.models import linear, svdgp
-from streamgp_pipelines.assembly import build_model, flatten, model_settings, option_names
+from streamgp.kernels import matern, squared_exponential
+from streamgp.kernels import sum as kernel_sum
+from streamgp.models import gp_narx, linear, svdgp
+from streamgp_pipelines.assembly import build_model, flatten, model_settings, option_names, seeded
 from streamgp_pipelines.config import ForecastConfig, TrainConfig
 
 
@@ -154,6 +157,42 @@ def test_options_are_text_json_or_tables() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "encoder"),
+    [
+        ({"encoder": "lstm"}, lstm.Config()),
+        ({"encoder.name": "lstm", "encoder.hidden": "16"}, lstm.Config(hidden=16)),
+        ({"encoder.hidden": "8"}, mlp.Config(hidden=8)),
+        ({"encoder": "lstm", "encoder.hidden": "8"}, lstm.Config(hidden=8)),
+        ({"encoder.hidden": "8", "encoder": "lstm"}, lstm.Config(hidden=8)),
+        ({"encoder": "lstm", "encoder.name": "lstm"}, lstm.Config()),
+        ({"encoder": '{"name": "lstm", "hidden": 8}', "encoder.width": "3"}, lstm.Config(hidden=8, width=3)),
+        ({"encoder.width": "3", "encoder": {"name": "lstm", "hidden": 8}}, lstm.Config(hidden=8, width=3)),
+        ({"encoder.width": "3", "encoder": '{"name": "lstm", "hidden": 8}'}, lstm.Config(hidden=8, width=3)),
+    ],
+)
+def test_a_part_is_chosen_by_name_by_options_or_both(options: dict[str, Any], encoder: Any) -> None:
+    assert model_settings("svdgp", options) == svdgp.Config(encoder=encoder)
+
+
+@pytest.mark.parametrize(
+    ("options", "kernel"),
+    [
+        ({}, squared_exponential.Config(lengthscale=0.5)),
+        ({"kernel.outputscale": "2"}, squared_exponential.Config(lengthscale=0.5, outputscale=2.0)),
+        ({"kernel": "squared_exponential"}, squared_exponential.Config(lengthscale=0.5)),
+        ({"kernel": "squared_exponential", "kernel.lengthscale": "2"}, squared_exponential.Config(lengthscale=2.0)),
+        ({"kernel": "matern", "kernel.nu": "0.5"}, matern.Config(nu=0.5)),
+        (
+            {"kernel": "sum", "kernel.parts": '["linear", {"name": "matern", "nu": 0.5}]'},
+            kernel_sum.Config.model_validate({"parts": ["linear", matern.Config(nu=0.5)]}),
+        ),
+    ],
+)
+def test_options_without_a_name_are_beside_the_default_s_own(options: dict[str, Any], kernel: Any) -> None:
+    assert model_settings("gp_narx", options) == gp_narx.Config(kernel=kernel)
+
+
+@pytest.mark.parametrize(
     ("name", "options", "message", "hint"),
     [
         ("linaer", {}, "model 'linaer' is unknown", "did you mean 'linear'"),
@@ -163,7 +202,25 @@ def test_options_are_text_json_or_tables() -> None:
         ("linear", {"ridge": "-1"}, "--set ridge: ", "streamgp models linear"),
         ("linear", {"ridge.a": "1"}, "--set ridge", "streamgp models linear"),
         ("svdgp", {"encoder.hiden": "8"}, "--set encoder.hiden: ", "did you mean 'encoder.hidden'"),
-        ("svdgp", {"encoder": "mlp", "encoder.hidden": "8"}, "'encoder' is already set", "one or the other"),
+        ("svdgp", {"encoder": "mpl"}, "--set encoder: encoder 'mpl' is unknown; did you mean 'mlp'", "models svdgp"),
+        ("svdgp", {"encoder": "7"}, "--set encoder: 7 names none of the encoders; there are: gru", "models svdgp"),
+        ("svdgp", {"encoder": "mlp", "encoder.hidden": "-8"}, "--set encoder.hidden: Input should be gr", "svdgp"),
+        ("svdgp", {"encoder": "mlp", "encoder.hiden": "8"}, "--set encoder.hiden: ", "did you mean 'encoder.hidden'"),
+        ("svdgp", {"encoder": "gru", "encoder.activation": "relu"}, "--set encoder.activation: ", "option of mlp"),
+        ("svdgp", {"encoder": "mlp", "encoder.name": "gru"}, "'name' is already set to 'mlp'", "one or the other"),
+        ("svdgp", {"encoder.name": "gru", "encoder": "mlp"}, "'encoder' is already set to 'gru'", "one or the other"),
+        ("svdgp", {"gradient": "5", "gradient.rate": "1"}, "'gradient' is already set", "one or the other"),
+        ("svdgp", {"gradient.rate": "1", "gradient": "5"}, "'gradient' is already set", "one or the other"),
+        ("svdgp", {"memory": "0"}, "--set memory: Input should be greater than 0", "streamgp models svdgp"),
+        ("svdgp", {"likelihood": "student_t", "inference": "conjugate"}, "^inference=conjugate needs", "models svdgp"),
+        ("gp_narx", {"kernel.nu": "1.5"}, "--set kernel.nu: ", "'kernel.nu' is an option of matern"),
+        ("gp_narx", {"kernel": "matern", "kernel.nu": "7"}, "--set kernel.nu: nu is 0.5", "gp_n"),
+        (
+            "gp_narx",
+            {"kernel": "sum", "kernel.parts": '["linear", {"name": "matern", "nu": 7}]'},
+            r"--set kernel\.parts\.1\.nu: nu is 0.5",
+            "streamgp models gp_narx",
+        ),
     ],
 )
 def test_options_that_will_not_do(name: str, options: dict[str, Any], message: str, hint: str) -> None:
@@ -175,5 +232,23 @@ def test_options_that_will_not_do(name: str, options: dict[str, Any], message: s
 def test_every_option_of_a_model_is_named() -> None:
     names = option_names(svdgp.Config)
     assert {"basis", "likelihood", "seed"} <= set(names) and len(names) == len(set(names))
-    assert "encoder.hidden" in names
+    assert {"encoder", "encoder.hidden", "encoder.activation", "encoder.recurrent_dropout"} <= set(names)
     assert any(name.startswith("gradient.") for name in names) and "gradient" not in names
+    assert {"kernel", "kernel.nu", "kernel.parts", "solver", "solver.rank"} <= set(option_names(gp_narx.Config))
+
+
+def test_the_seed_of_a_run_reaches_every_part_that_has_none_of_its_own() -> None:
+    config = seeded(model_settings("svdgp", {"encoder": "lstm"}), 7)
+    assert config == svdgp.Config(seed=7, encoder=lstm.Config(seed=7))
+    config = seeded(model_settings("svdgp", {"encoder": "lstm", "encoder.seed": "3", "seed": "0"}), 7)
+    assert config == svdgp.Config(encoder=lstm.Config(seed=3))
+    parts = kernel_sum.Config.model_validate({"parts": ["linear", "spectral_mixture"]})
+    assert seeded(gp_narx.Config(kernel=parts), 7).model_dump()["kernel"]["parts"][1]["seed"] == 7
+
+
+def test_another_seed_is_another_network() -> None:
+    weights = []
+    for seed in (0, 0, 1):
+        model = build_model("svdgp", {"encoder": "rnn"}, SHAPE, torch.device("cpu"), seed)
+        weights.append(model.posterior.encoder.projection.weight)
+    assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])

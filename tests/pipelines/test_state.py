@@ -83,6 +83,19 @@ def test_other_options_are_named_with_both_values(copied: World, option: dict[st
     assert "--fresh" in caught.value.hint and caught.value.exit_code == 4
 
 
+def test_a_part_that_was_chosen_by_name_belongs_to_the_run(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(300))
+    small = {"gradient.mean_basis": 8, "gradient.covariance_basis": 8, "gradient.steps": 1}
+    given = small | {"encoder": "rnn", "encoder.hidden": 4}
+    first = run(table, tmp_path / "c", model="svdgp", set=given)
+    again = run(table, tmp_path / "c", model="svdgp", set=given)
+    assert scores_of(again) == scores_of(first)
+    model: Any = load(tmp_path / "c").learner.model
+    assert type(model.posterior.encoder).__name__ == "Rnn" and model.posterior.encoder.hidden == 4
+    with pytest.raises(CheckpointError, match=r'"encoder": "rnn".* now .*"encoder": "gru"'):
+        run(table, tmp_path / "c", model="svdgp", set=given | {"encoder": "gru"})
+
+
 def test_what_does_not_shape_state_may_change(copied: World) -> None:
     found = run(
         copied.table, copied.home / "c", max_rows=450, checkpoint_every=64, predictions=copied.home / "q.parquet"
