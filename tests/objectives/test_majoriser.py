@@ -6,8 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from streamgp.objectives import majoriser
+from streamgp.kernels import squared_exponential
+from streamgp.objectives import evidence, majoriser
+from streamgp.solvers import kiss
 from tests.objectives.oracles_deep_kernel import dense_nlml, dense_row_gradients, problem
 
 KERNELS = ("squared_exponential", "matern", "linear", "spectral_mixture")
@@ -73,3 +76,30 @@ def test_the_noise_needs_the_constant_and_the_encoder_does_not() -> None:
     (true,) = torch.autograd.grad(dense_nlml(at.solver.kernel, noise, at.h, at.y), noise)
     torch.testing.assert_close(whole, true, rtol=1e-9, atol=1e-9)
     assert alone < 0 < true
+
+
+def test_it_bounds_and_touches_the_evidence_of_the_grid_model_too() -> None:
+    """`kiss` is exact for its own truncated kernel: directional derivatives by differences of its own NLML."""
+    generator = torch.Generator().manual_seed(0)
+    h = torch.empty(60, 2, dtype=torch.float64).uniform_(-0.9, 0.9, generator=generator)
+    y = torch.sin(4 * h) + 0.2 * torch.randn(60, 2, dtype=torch.float64, generator=generator)
+    kernel = squared_exponential.build(squared_exponential.Config(lengthscale=0.5), 2)
+    solver = kiss.build(kiss.Config(noise=0.05), kernel, 2)
+
+    @torch.no_grad()
+    def nlml(at: Tensor) -> Tensor:
+        data = solver.data()
+        data.add(at, y)
+        return solver.nlml(data)
+
+    data = solver.data()
+    data.add(h, y)
+    posterior = solver.condition(data)
+    torch.testing.assert_close(majoriser.value(posterior, h, y).detach(), nlml(h), rtol=1e-8, atol=1e-8)
+    slope = evidence.row_gradients(posterior, h, y)
+    for _ in range(3):
+        along = torch.randn(h.shape, dtype=h.dtype, generator=generator)
+        difference = (nlml(h + 1e-5 * along) - nlml(h - 1e-5 * along)) / 2e-5
+        torch.testing.assert_close((slope * along).sum(), difference, rtol=1e-5, atol=1e-5)
+        moved = (h + 0.1 * along).clamp(-1, 1)
+        assert majoriser.value(posterior, moved, y).detach() > nlml(moved)
