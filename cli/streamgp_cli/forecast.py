@@ -43,7 +43,7 @@ def forecast(
         option(
             FREE,
             "Run a model of one step on its own output along this many sample paths; the trained horizon "
-            "is no limit then. Bands are quantiles of the paths, not calibrated.",
+            "is no limit then. Bands are quantiles of the paths, not calibrated, and there is no -std-latent.",
             metavar="COUNT",
         ),
     ] = None,
