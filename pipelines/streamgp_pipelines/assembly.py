@@ -169,13 +169,10 @@ def _refused(error: ErrorDetails, config: type[BaseModel], name: str, given: Any
     """What pydantic says of an option, at the option's dotted name."""
     path: list[str] = []
     for part in error["loc"]:  # what does not lead into the options is pydantic's name for one type of several
-        if isinstance(given, list) and isinstance(part, int):
-            given = given[part]
-        elif isinstance(given, Mapping) and part in given:
-            given = given[part]
-        else:
-            continue
-        path.append(str(part))
+        table = given if isinstance(given, Mapping) else dict(enumerate(given)) if isinstance(given, list) else {}
+        if part in table:
+            path.append(str(part))
+            given = table[part]
     where = ".".join(path)
     message = error["msg"].removeprefix("Value error, ")
     unknown = error["type"] == "extra_forbidden"

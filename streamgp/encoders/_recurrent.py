@@ -115,7 +115,7 @@ class Recurrent(Encoder):
                 sequence = self.unrolled(layer, sequence, dropout.mask(z, self.hidden, self.recurrent_rate))
             else:
                 if sequence.is_cuda:
-                    layer.flatten_parameters()  # cuDNN warns of weights that an optimiser has put apart
+                    _join(layer)
                 sequence = layer(sequence)[0]  # (N, L, hidden)
         last = torch.cat((sequence[:, -1], future), 1)
         if dropout is not None and self.rate:
@@ -156,3 +156,9 @@ class Recurrent(Encoder):
 
     def _stack(self) -> list[nn.RNNBase]:
         return [layer for layer in self.layers if isinstance(layer, nn.RNNBase)]
+
+
+def _join(layer: nn.RNNBase) -> None:
+    """Put weights that a copy or an optimiser has set apart into one block of memory, which cuDNN wants."""
+    if len({weight.untyped_storage().data_ptr() for weight in layer.parameters()}) > 1:
+        layer.flatten_parameters()
