@@ -64,8 +64,8 @@ class Data(_base.Data):
 
     def add(self, h: Tensor, y: Tensor) -> None:
         """Keep N rows; O(N) and the copying of those kept."""
-        self.h, self.y = torch.cat([self.h, h.detach()]), torch.cat([self.y, y])
-        self.weight = torch.cat([self.weight, torch.ones(len(h), dtype=FLOAT, device=h.device)])
+        self.h, self.y = torch.cat([self.h.to(h.device), h.detach()]), torch.cat([self.y.to(y.device), y])
+        self.weight = torch.cat([self.weight.to(h.device), torch.ones(len(h), dtype=FLOAT, device=h.device)])
 
     def forget(self, kept: float) -> None:
         """Scale the weights."""

@@ -80,6 +80,7 @@ class Data(_base.Data):
 
     def add(self, h: Tensor, y: Tensor) -> None:
         """O(N (16^d + 4^d T)), whatever was learned before."""
+        self.gram, self.cross, self.square = (part.to(h.device) for part in (self.gram, self.cross, self.square))
         rows = stencil(self.grid, h.detach())
         gram(rows, self.grid.count, out=self.gram)
         self.cross += spread(rows, y, self.grid.count)
@@ -221,7 +222,7 @@ class Kiss(_base.Solver):
     def _system(self, data: Data, terms: list[list[Tensor]]) -> _System:
         """BᵀSB = QEQᵀ and all that is rotated by Q."""
         detached = [[column.detach() for column in term] for term in terms]
-        basis = eigenbasis(detached, self.rank, _LOST * float(self.noise.min()))
+        basis = eigenbasis(detached, self.rank, _LOST * float(self.noise.detach().min()))
         product = data.gram @ basis  # (m, r) SB
         spectrum, rotation = torch.linalg.eigh(basis.T @ product)
         rotated = basis @ rotation
