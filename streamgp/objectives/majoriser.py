@@ -9,8 +9,8 @@ m and v are the posterior mean and latent variance, KL₀ the divergence of that
 function. It is minus the evidence lower bound of a sparse variational GP (Titsias 2009; Hensman et al. 2013) whose
 inducing inputs are H₀ and whose q is the optimal one at H₀: hence E = NLML and ∇E = ∇NLML at H = H₀. Σ_i e_i has
 unbiased mini-batches, so that an encoder can take large steps on it without a kernel solve; Al-Shedivat et al. (2017)
-linearise NLML instead. Only the encoder may step on Σ_i e_i: in θ and σ² the constant counts too, and an e_i alone would
-raise σ² for ever.
+linearise NLML instead. Only the encoder may step on Σ_i e_i: in θ and σ² the constant counts too, without which σ²
+would grow for ever.
 
 N rows, T columns, d latent width.
 """

@@ -122,8 +122,8 @@ class Alternating:
     def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
         """`count` mini-batches (joint steps for full), with the refreshes of θ that go with them; not an epoch.
 
-        Mini-batches run through one permutation of the rows after another. With a count of 0 only θ has its steps (full:
-        nothing has). Arguments, value and errors are those of `epoch`.
+        Mini-batches run through one permutation of the rows after another. With a count of 0 only θ has its steps
+        (full: nothing has). Arguments, value and errors are those of `epoch`.
         """
         if not len(y):
             return float("nan")
