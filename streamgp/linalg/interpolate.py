@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from streamgp.base import FLOAT
-from streamgp.errors import UsageError
+from streamgp.errors import NumericalError, UsageError
 
 LEAST = 6
 """Points of a dimension: two beyond each side, and one cell between."""
@@ -112,6 +112,7 @@ def stencil(grid: Grid, h: Tensor) -> Stencil:
 
     Raises:
         UsageError: h does not have the grid's dimensions.
+        NumericalError: a latent is not finite.
 
     Example:
         >>> grid = Grid.cover(dims=1, size=9)
@@ -124,6 +125,8 @@ def stencil(grid: Grid, h: Tensor) -> Stencil:
             f"latents of {h.shape[1]} columns on a grid of {grid.dims} dimensions",
             hint="build the kernel, the grid and the encoder for the same latent width",
         )
+    if not bool(torch.isfinite(h).all()):
+        raise NumericalError("latents hold NaN or infinity", hint="look for infinite inputs, or lower the step size")
     index = torch.zeros(len(h), 1, dtype=torch.int64, device=h.device)
     weight = torch.ones(len(h), 1, dtype=h.dtype, device=h.device)
     four = torch.arange(-1, 3, device=h.device)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from streamgp.errors import UsageError
+from streamgp.errors import NumericalError, UsageError
 from streamgp.linalg.interpolate import Grid, gram, interpolate, kronecker, spread, stencil
 from tests.solvers.oracles import keys_matrix
 
@@ -116,3 +116,5 @@ def test_impossible_grids_are_told() -> None:
         Grid.cover(1, 5)
     with pytest.raises(UsageError, match="3 columns on a grid of 2"):
         stencil(Grid.cover(2, 8), latents(1, 3))
+    with pytest.raises(NumericalError, match="NaN"):
+        stencil(Grid.cover(1, 8), torch.full((1, 1), torch.nan, dtype=torch.float64))

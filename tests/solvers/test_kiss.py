@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from streamgp.errors import UsageError
+from streamgp.errors import NotPositiveDefinite, UsageError
 from streamgp.kernels import linear, matern, spectral_mixture, squared_exponential
 from streamgp.kernels._base import Kernel
 from streamgp.linalg import toeplitz
@@ -202,3 +202,8 @@ def test_what_it_cannot_do_is_told() -> None:
         kiss.build(kiss.Config(), se(4), 1)
     with pytest.raises(UsageError):
         kiss.build(kiss.Config(), linear.build(linear.Config(), 2), 1)
+    lost = solver(se(2), 1, grid=8)
+    with torch.no_grad():
+        next(lost.kernel.parameters()).fill_(torch.nan)
+    with pytest.raises(NotPositiveDefinite, match="NaN"):
+        lost.nlml(lost.data())
