@@ -55,7 +55,8 @@ def multiply(column: Tensor, right: Tensor) -> Tensor:
     embedded = torch.cat((column, column.new_zeros(1), column[1:].flip(0)))  # (2m,) symmetric, so its spectrum is real
     spectrum = torch.fft.rfft(embedded).real[:, None]
     product = torch.fft.irfft(torch.fft.rfft(right, n=2 * size, dim=-2) * spectrum, n=2 * size, dim=-2)
-    return product.narrow(-2, 0, size)
+    out: Tensor = product.narrow(-2, 0, size)
+    return out
 
 
 class KroneckerSum:
@@ -138,7 +139,8 @@ def circulant_eigenvalues(column: Tensor) -> Tensor:
     size = len(column)
     share = torch.arange(size, dtype=column.dtype, device=column.device) / size
     mirrored = torch.cat((column[:1], column[1:].flip(0)))  # t_{m−i}; the first is not used
-    return torch.fft.fft((1 - share) * column + share * mirrored).real
+    eigenvalues: Tensor = torch.fft.fft((1 - share) * column + share * mirrored).real
+    return eigenvalues
 
 
 def scaled_log_determinant(terms: Sequence[Sequence[Tensor]], count: int, noise: Tensor) -> Tensor:

@@ -5,7 +5,8 @@
 The first bracket is a vector (Wilson, Dann & Nickisch 2015, section 5.1); the second is taken to rank r from a Lanczos
 run, A⁻¹ ≈ Q (QᵀAQ)⁻¹ Qᵀ (Pleiss et al. 2018, "Constant-time predictive distributions", section 4), so that a row costs
 O(4^d (T + r)) whatever N. Q comes from K̃ alone and serves all noises: A_t is K̃ shifted. The approximation never takes
-away too much, v ≥ the model's own variance, and it is exact where r reaches the rank of K̃.
+away too much: v is at least the model's own variance. It is exact where r reaches the rank of K̃, which is low for a
+smooth kernel. For a rough one (a Matérn kernel with ν = ½ in 2-D, say) no low rank will do, and v is far too large.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from streamgp.linalg.interpolate import Grid, Stencil, interpolate, stencil
 from streamgp.linalg.krylov import lanczos, rademacher
 from streamgp.linalg.toeplitz import KroneckerSum
 from streamgp.solvers._base import Draw, Posterior
-from streamgp.solvers._kiss_cg_system import System, grid_variance
+from streamgp.solvers._kiss_cg_system import BLOCK, System, grid_variance
+
+_LOST = 1e-6
+"""Variance of a row that the cache may miss, on average over the rows, in units of the least σ²."""
 
 
 class GridPosterior(Posterior):
@@ -36,7 +40,12 @@ class GridPosterior(Posterior):
         if system is not None:
             self._mean = covariance.multiply(system.sparse.spread(system.alpha))
             start = rademacher(len(system.y), 1, torch.Generator().manual_seed(system.settings.seed)).to(noise)
-            found = lanczos(system.product, start, rank)
+            total = float(system.sparse.scale.square() @ grid_variance(system.sparse.stencil, covariance))  # tr K̃
+            limit = _LOST * float(noise.min()) * len(system.y)
+            # K̃ is positive semi-definite, so that what its trace lacks in QᵀK̃Q is the variance outside of Q
+            found = lanczos(
+                system.product, start, rank, enough=lambda so_far: total - float(so_far.diagonal.sum()) <= limit
+            )
             values, vectors = torch.linalg.eigh(found.matrices()[0])
             self._explained = covariance.multiply(system.sparse.spread(found.basis[0].T @ vectors)).contiguous()
             self._ritz = values.clamp(min=0.0)
@@ -47,7 +56,8 @@ class GridPosterior(Posterior):
     def variance(self, h: Tensor) -> Tensor:
         rows = stencil(self._grid, h)
         explained = interpolate(rows, self._explained).square() @ (1 / (self._ritz[:, None] + self.noise))  # (N, T)
-        return (grid_variance(rows, self._covariance)[:, None] - explained).clamp(min=0.0)
+        out: Tensor = (grid_variance(rows, self._covariance)[:, None] - explained).clamp(min=0.0)
+        return out
 
     def divergence(self) -> Tensor:
         """KL₀ for the model K = W K_UU Wᵀ. αᵀK₀α is exact to the tolerance; the trace and the log-determinant rest on
@@ -69,16 +79,22 @@ class GridPosterior(Posterior):
         columns = len(self.noise)
         values = self._covariance.sample(paths * columns, generator).to(self.noise)  # (m, P·T)
         if self._system is not None:
-            system, which = self._system, torch.arange(columns).repeat(paths)
-            epsilon = torch.randn(len(system.y), paths * columns, generator=generator, dtype=values.dtype).to(values)
-            gap = system.sparse.gather(values) + self.noise.sqrt()[which] * epsilon - system.y.repeat(1, paths)
-            values = values - self._covariance.multiply(system.sparse.spread(system.solve(gap, which)))
+            which = torch.arange(columns).repeat(paths)
+            parts = zip(values.split(BLOCK, 1), which.split(BLOCK), strict=True)
+            values = torch.cat([self._conditioned(self._system, *part, generator) for part in parts], 1)
         table = values.unflatten(1, (paths, columns)).movedim(1, 0).flatten(0, 1)  # (P·m, T)
 
         def functions(h: Tensor) -> Tensor:
             rows = stencil(self._grid, h.flatten(0, 1))
             path = torch.arange(paths, device=h.device).repeat_interleave(h.shape[1])
             own = Stencil(rows.index + self._grid.count * path[:, None], rows.weight)
-            return interpolate(own, table).unflatten(0, h.shape[:2])
+            out: Tensor = interpolate(own, table).unflatten(0, h.shape[:2])
+            return out
 
         return functions
+
+    def _conditioned(self, system: System, prior: Tensor, column: Tensor, generator: Generator) -> Tensor:
+        """(m, k) draws from the prior -> (m, k) draws from the posteriors of the columns t named in (k,)."""
+        epsilon = torch.randn(len(system.y), len(column), generator=generator, dtype=prior.dtype).to(prior)
+        gap = system.sparse.gather(prior) + self.noise.sqrt()[column] * epsilon - system.y[:, column]
+        return prior - self._covariance.multiply(system.sparse.spread(system.solve(gap, column)))

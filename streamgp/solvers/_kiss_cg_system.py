@@ -21,15 +21,14 @@ from torch import Tensor
 from streamgp.errors import NumericalError
 from streamgp.linalg.interpolate import Stencil
 from streamgp.linalg.krylov import (
-    LowRank,
     conjugate_gradients,
-    pivoted_cholesky,
     rademacher,
     stochastic_log_determinant,
 )
+from streamgp.linalg.preconditioner import LowRank, pivoted_cholesky
 from streamgp.linalg.toeplitz import KroneckerSum
 
-_BLOCK = 64
+BLOCK = 64
 """Right-hand sides solved for at a time: a bound on memory of about 8 · 64 · N numbers."""
 _NEGLIGIBLE = 1e-8
 """Remaining variance of a row, in units of σ², at which the preconditioner is complete."""
@@ -177,7 +176,7 @@ class System:
             NumericalError: the most iterations did not suffice.
         """
         parts = [
-            self._solve(some, which) for some, which in zip(right.split(_BLOCK, 1), column.split(_BLOCK), strict=True)
+            self._solve(some, which) for some, which in zip(right.split(BLOCK, 1), column.split(BLOCK), strict=True)
         ]
         return torch.cat(parts, 1)
 

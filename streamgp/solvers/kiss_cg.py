@@ -47,11 +47,11 @@ class Config(BaseModel):
     noise: float = Field(0.1, gt=0, description="initial σ², in squared standardised units")
     floor: float = Field(1e-4, ge=0, description="least σ², in squared standardised units")
     tolerance: float = Field(1e-8, gt=0, lt=1, description="residual of a solve, relative to its right-hand side")
-    iterations: int = Field(1000, ge=1, description="most iterations of a solve; more are an error")
-    preconditioner: int = Field(100, ge=1, description="rank of the pivoted Cholesky preconditioner, at most")
+    iterations: int = Field(2000, ge=1, description="most iterations of a solve; more are an error")
+    preconditioner: int = Field(200, ge=1, description="rank of the pivoted Cholesky preconditioner, at most")
     probes: int = Field(8, ge=1, description="random vectors for the log-determinant and the gradient")
-    steps: int = Field(20, ge=1, description="Lanczos iterations a probe")
-    variance_rank: int = Field(200, ge=1, description="rank of the variance cache, at most")
+    steps: int = Field(20, ge=1, description="Lanczos iterations a probe, at most")
+    variance_rank: int = Field(300, ge=1, description="rank of the variance cache, at most")
     seed: int = Field(0, ge=0, description="of the probes; they stay the same for the solver's life")
 
 

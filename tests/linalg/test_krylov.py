@@ -7,13 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgp.linalg.krylov import (
-    LowRank,
     conjugate_gradients,
     lanczos,
-    pivoted_cholesky,
     rademacher,
     stochastic_log_determinant,
 )
+from streamgp.linalg.preconditioner import LowRank, pivoted_cholesky
 
 
 def spd(size: int, seed: int, least: float = 0.1) -> torch.Tensor:

@@ -1,0 +1,99 @@
+"""A preconditioner of K + σ²I from a few columns of K: pivoted Cholesky and Woodbury's identity.
+
+Gardner, Pleiss, Bindel, Weinberger & Wilson (2018), section 4.1. A departure: P is kept by its eigenvectors, which
+gives P^½ and P^−½ as well as P⁻¹ at the price of one QR factorisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class LowRank(NamedTuple):
+    """P = U diag(λ) Uᵀ + σ²I with orthonormal U, and what is made of it at O(N r) a column.
+
+    Attributes:
+        vectors: (N, r), U.
+        values: (r,), λ ≥ 0.
+        shift: (), or (k,) one a column that it will be applied to: σ² > 0.
+
+    Example:
+        >>> p = LowRank.of(torch.tensor([[2.0], [0.0]]).double(), torch.tensor(1.0).double())
+        >>> p.solve(torch.ones(2, 1).double()).T, p.log_determinant().exp().round(decimals=9)  # P = diag(5, 1)
+        (tensor([[0.2000, 1.0000]], dtype=torch.float64), tensor(5., dtype=torch.float64))
+    """
+
+    vectors: Tensor
+    values: Tensor
+    shift: Tensor
+
+    @classmethod
+    def of(cls, factor: Tensor, shift: Tensor) -> LowRank:
+        """P = LLᵀ + σ²I from L (N, r)."""
+        q, r = torch.linalg.qr(factor)
+        left, singular, _ = torch.linalg.svd(r)
+        return cls(q @ left, singular.square(), shift)
+
+    def solve(self, v: Tensor) -> Tensor:
+        """(N, k) -> (N, k): P⁻¹v, which is Woodbury's identity."""
+        return self._apply(v, -1.0)
+
+    def root(self, v: Tensor) -> Tensor:
+        """(N, k) -> (N, k): P^½ v."""
+        return self._apply(v, 0.5)
+
+    def inverse_root(self, v: Tensor) -> Tensor:
+        """(N, k) -> (N, k): P^−½ v."""
+        return self._apply(v, -0.5)
+
+    def log_determinant(self) -> Tensor:
+        """() or (k,): log|P|."""
+        rows, rank = self.vectors.shape
+        shifted = self.values[:, None] + self.shift.reshape(1, -1)  # (r, k)
+        return (shifted.log().sum(0) + (rows - rank) * self.shift.reshape(-1).log()).reshape(self.shift.shape)
+
+    def _apply(self, v: Tensor, power: float) -> Tensor:
+        """P^power v = σ^(2 power) v + U [(λ + σ²)^power − σ^(2 power)] Uᵀ v."""
+        rest = self.shift.reshape(1, -1) ** power  # (1, k or 1)
+        scale = (self.values[:, None] + self.shift.reshape(1, -1)) ** power - rest  # (r, k or 1)
+        return rest * v + self.vectors @ (scale * (self.vectors.T @ v))
+
+
+@torch.no_grad()
+def pivoted_cholesky(column: Callable[[int], Tensor], diagonal: Tensor, rank: int, *, tolerance: float = 0.0) -> Tensor:
+    """L (N, r), r ≤ rank, with LLᵀ near a positive semi-definite K, from r of its columns.
+
+    Pivoted Cholesky (Harbrecht, Peters & Schneider 2012, algorithm 1): each step takes the row whose remaining
+    variance is the largest. K − LLᵀ stays positive semi-definite, and its trace falls exponentially where the
+    eigenvalues fall fast enough; that makes LLᵀ + σ²I a good preconditioner of K + σ²I (Gardner et al. 2018, section
+    4.1).
+
+    Args:
+        column: row number -> (N,), a column of K.
+        diagonal: (N,), of K.
+        rank: the most columns.
+        tolerance: stop when no remaining variance exceeds it, in the units of K.
+
+    Example:
+        >>> k = torch.tensor([[4.0, 2.0], [2.0, 1.0]]).double()  # rank 1
+        >>> pivoted_cholesky(lambda i: k[i], k.diagonal(), 2).T
+        tensor([[2., 1.]], dtype=torch.float64)
+    """
+    rank = min(rank, len(diagonal))
+    rest, limit = diagonal.clone(), max(tolerance, 1e-14 * float(diagonal.max())) if len(diagonal) else 0.0
+    factor = diagonal.new_zeros(len(diagonal), rank)
+    for step in range(rank):
+        pivot = int(rest.argmax())
+        left = float(rest[pivot])
+        if left <= limit:
+            return factor[:, :step].contiguous()
+        known = factor[:, :step]
+        fresh = (column(pivot) - known @ known[pivot]) / left**0.5
+        factor[:, step] = fresh
+        rest = (rest - fresh.square()).clamp(min=0.0)
+        rest[pivot] = 0.0
+    return factor
