@@ -225,6 +225,9 @@ class Model(nn.Module, ABC):
     family: type[Predictive]
     """The one class of distribution that `predict` returns."""
 
+    epochs: int = 1
+    """Passes over its windows that `fit` asks for, from scratch."""
+
     @abstractmethod
     def predict(self, x: Inputs) -> Predictive:
         """The distribution of the T columns for N windows."""

@@ -63,8 +63,13 @@ class BatchRun:
         config, clock = self.session.config, self.session.learner.clock
         if self.session.fitted or self._spent():
             return 0
-        unlimited = config.time_budget is not None and "epochs" not in config.model_fields_set
-        return sys.maxsize if unlimited else max(config.epochs - clock.updates, 0)
+        unlimited = config.time_budget is not None and config.epochs is None
+        return sys.maxsize if unlimited else max(self._epochs - clock.updates, 0)
+
+    @property
+    def _epochs(self) -> int:
+        """Those of `--epochs`, or as many as the model asks for."""
+        return self.session.config.epochs or self.session.learner.model.epochs
 
     def _spent(self) -> bool:
         budget = self.session.config.time_budget
@@ -105,7 +110,7 @@ class BatchRun:
             self.tracker.metrics({"loss": step.loss, "basis": float(step.basis)}, step=clock.updates * len(y))
             self.tracker.flush()
             session.save(rows=self.rows)
-            total = None if epochs > session.config.epochs else session.config.epochs
+            total = None if epochs > self._epochs else self._epochs
             self.progress(Progress("train", clock.updates, total, f"loss {step.loss:.4g}"))
             epochs -= 1
             if self._spent():

@@ -207,7 +207,8 @@ class Learner:
         steps: list[Step] = []
         if kept is not None:
             with self.clock.measure("update"):
-                steps = list(self.model.fit(kept[0].to(self.device), kept[1].to(self.device), epochs=1))
+                x, y = kept[0].to(self.device), kept[1].to(self.device)
+                steps = list(self.model.fit(x, y, self.model.epochs))
         self.warmup.finish(self.rows)
         return steps[-1] if steps else None
 

@@ -1,0 +1,287 @@
+"""What every model behind an encoder has in common: the frame, training in epochs, and learning from a stream.
+
+Training holds out a few blocks of rows inside the training span, and presents, after every epoch, the weights that had
+the best validation NLPD so far. On a stream the newest windows are kept; every few hundred rows, and at once when the
+scores say that the model has gone stale, the encoder takes some steps on them. Memory and time a row stay what they
+are.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from pydantic import BaseModel
+from torch import Tensor, nn
+
+from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
+from streamgp.models._deep_config import DeepConfig
+from streamgp.models._deep_frame import Frame
+from streamgp.models._deep_staleness import Staleness
+from streamgp.models._deep_window import RecentWindows
+from streamgp.models._naive import random_walk_variance
+from streamgp.models._state import Parts, gather, scatter
+from streamgp.optim.early_stopping import EarlyStopping, validation_rows
+from streamgp.predictives.gaussian import Gaussian
+
+CHUNK = 4096
+"""Rows that `predict` holds the encoder's activations of."""
+FEWEST = 20
+"""Validation rows under which none are held out: so few say little, and the training rows miss them."""
+
+
+class Moments(NamedTuple):
+    """Standardised: mean (N, T), latent variance (N, T), noise (N, T) or (T,)."""
+
+    mean: Tensor
+    latent: Tensor
+    noise: Tensor
+
+
+class DeepModel(Model):
+    """A frame, an encoder and a head. Subclasses say how the head learns and predicts.
+
+    Attributes:
+        epochs: passes over the windows that `fit` wants from scratch.
+    """
+
+    family = Gaussian
+
+    def __init__(self, config: DeepConfig, shape: Shape) -> None:
+        super().__init__()
+        self.config, self.shape = config, shape
+        self.epochs = config.epochs
+        self.frame = Frame(shape, config.mode, config.target, config.mean, config.decay)
+        self.recent = RecentWindows(config.online.window, shape)
+        self.staleness = Staleness(config.online.stale)
+        self.early = EarlyStopping(config.patience)
+        self.generator = torch.Generator().manual_seed(config.seed)
+        self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
+        self.factor: Tensor  # (T,) on the variance, from the validation rows
+        self.iterate: dict[str, Tensor] = {}
+        """Where training stands; the modules hold the best weights found so far."""
+        self.trained = 0  # epochs
+        self.fitted_on = 0  # rows that the frame and the weights were fitted on
+        self.renewed = 0  # rows seen at the last refresh
+
+    # What a subclass provides. z: (N, W) standardised windows, r: (N, T) finite standardised residuals.
+
+    @abstractmethod
+    def _learners(self) -> Mapping[str, nn.Module]:
+        """The modules that training moves."""
+
+    @abstractmethod
+    def _head(self) -> Parts:
+        """Everything else of the head that a checkpoint holds."""
+
+    @abstractmethod
+    def _start(self, z: Tensor, r: Tensor) -> None:
+        """Before the first epoch."""
+
+    @abstractmethod
+    def _train(self, z: Tensor, r: Tensor) -> float:
+        """One epoch; the loss a row."""
+
+    @abstractmethod
+    def _serve(self, z: Tensor, r: Tensor) -> None:
+        """Make the head that predicts from these rows, with the weights as they are."""
+
+    @abstractmethod
+    def _served(self) -> Callable[[], None]:
+        """Holds on to the head as it is; calling the result puts it back."""
+
+    @abstractmethod
+    def _absorb(self, z: Tensor, r: Tensor) -> None:
+        """Learn new rows of the stream, without a step on the encoder."""
+
+    @abstractmethod
+    def _renew(self, z: Tensor, r: Tensor, stale: bool) -> None:
+        """Steps on the encoder and the hyper-parameters on the newest rows, and a new head from them."""
+
+    def _scored(self, errors: Tensor) -> None:
+        """Errors (N, T) of forecasts of new rows, NaN where not observed, before these rows are learned."""
+
+    @abstractmethod
+    def _moments(self, z: Tensor) -> Moments:
+        """What the head predicts."""
+
+    @property
+    @abstractmethod
+    def basis(self) -> int:
+        """Basis functions in use."""
+
+    def predict(self, x: Inputs) -> Gaussian:
+        """N(b(x) + s m(z), s² (v(z) + σ²)); before any data a random walk around the reference."""
+        if not self.frame.fitted:
+            mean = self.frame.reference(x)
+            return Gaussian(mean, torch.zeros_like(mean), random_walk_variance(x, self.shape))
+        z = self.frame.inputs(x)
+        mean, latent, noise = self._standardised(z)
+        scale = self.frame.scale
+        variance = scale.square() * self.factor
+        return Gaussian(mean * scale + self.frame.baseline(x, z), latent * variance, noise * variance)
+
+    def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        """Train; goes on where an earlier call stopped. Rows with a missing truth are left out."""
+        whole = torch.isfinite(y).all(1)
+        x, y = x.rows(whole), y[whole]
+        if epochs < 1 or not len(y):
+            return
+        first = not self.trained
+        if first:
+            self.frame.fit(x, y)
+            self.recent.push(x, y)
+        z = self.frame.inputs(x)
+        r = self.frame.residual(x, z, y)
+        if first:
+            self._start(z, r)
+        held = validation_rows(len(z), self.config.validation, self.config.blocks)
+        if int(held.sum()) < FEWEST:
+            held = torch.zeros_like(held)
+        self.fitted_on = self.renewed = int(self.recent.seen)
+        for _ in range(epochs):
+            if self.early.finished:
+                return
+            self._load(self.iterate)
+            loss = self._train(z[~held], r[~held])
+            self.trained += 1
+            better = self._judge(z, r, held)
+            self.iterate = self._weights()
+            if better:
+                self._serve(z, r)
+            else:
+                self.early.rewind(self._learners())
+            yield self._step(loss, "epoch")
+
+    def update(self, x: Inputs, y: Tensor) -> Step:
+        seen = torch.isfinite(y).any(1)
+        x, y = x.rows(seen), y[seen]
+        if not len(y):
+            return self._step(float("nan"), "nothing observed")
+        self.recent.push(x, y)
+        if not self.frame.fitted:
+            return self._fit_anew("first windows")
+        z = self.frame.inputs(x)
+        r = self.frame.residual(x, z, y)
+        mean, latent, noise = self._standardised(z)
+        variance = (latent + noise) * self.factor
+        squares = (r - mean).square() / variance
+        loss = 0.5 * torch.nanmean(squares + torch.log(2 * torch.pi * variance.expand_as(r))).item()
+        self.staleness.add(squares)
+        self._scored(r - mean)
+        if self._growing:
+            return self._fit_anew(f"{int(self.recent.seen)} rows")._replace(loss=loss)
+        since = int(self.recent.seen) - self.renewed
+        online = self.config.online
+        stale = self.staleness.stale and since >= min(online.refresh or online.window, online.patience)
+        if stale or (online.refresh and since >= online.refresh):
+            self._renew(*self._newest(), stale)
+            self.renewed = int(self.recent.seen)
+            if stale:
+                self.staleness.calm()
+            return self._step(loss, "refresh: stale" if stale else f"refresh: {since} rows")
+        self._absorb(z, torch.where(torch.isfinite(r), r, mean))
+        return self._step(loss, "update")
+
+    @property
+    def _growing(self) -> bool:
+        """Whether a stream that began with few rows has doubled since the fit; a full window grows no more."""
+        seen = int(self.recent.seen)
+        return seen >= 2 * self.fitted_on and self.fitted_on < self.recent.capacity
+
+    def _fit_anew(self, why: str) -> Step:
+        """New units and new training on the newest rows, from the weights at hand."""
+        x, y = self.recent.rows()
+        seen = int(self.recent.seen)
+        self.trained, self.iterate = 0, {}
+        self.early = EarlyStopping(self.config.patience)
+        self.recent.seen -= len(y)  # fit pushes them again
+        steps = list(self.fit(x, y, self.config.online.epochs))
+        self.recent.seen.fill_(seen)
+        self.fitted_on = self.renewed = seen
+        loss = steps[-1].loss if steps else float("nan")
+        return self._step(loss, f"fit: {why}")
+
+    def _newest(self) -> tuple[Tensor, Tensor]:
+        """(R, W), (R, T): the kept windows; a missing truth as predicted, so that it teaches nothing."""
+        x, y = self.recent.rows()
+        z = self.frame.inputs(x)
+        r = self.frame.residual(x, z, y)
+        if not bool(torch.isfinite(r).all()):
+            r = torch.where(torch.isfinite(r), r, self._standardised(z).mean)
+        return z, r
+
+    def _standardised(self, z: Tensor) -> Moments:
+        """`_moments` in chunks: activations of 4096 rows at a time."""
+        with torch.no_grad():
+            if len(z) <= CHUNK:
+                return self._moments(z)
+            parts = [self._moments(part) for part in z.split(CHUNK)]
+        mean, latent = (torch.cat([part[i] for part in parts]) for i in (0, 1))
+        return Moments(mean, latent, parts[0].noise)
+
+    def _judge(self, z: Tensor, r: Tensor, held: Tensor) -> bool:
+        """Whether these weights are the best so far, by NLPD on the held-out rows; without any, the newest are."""
+        if not bool(held.any()):
+            return True
+        put_back = self._served()
+        self._serve(z[~held], r[~held])
+        mean, latent, noise = self._standardised(z[held])
+        put_back()
+        squares = (r[held] - mean).square() / (latent + noise)
+        spread = self._rescaled(squares.mean(0))
+        variance = (latent + noise) * spread
+        nlpd = 0.5 * (squares / spread + torch.log(2 * torch.pi * variance)).mean().item()
+        better = self.early.add(nlpd, self._learners())
+        if better:
+            self.factor.copy_(spread)
+        return better
+
+    @abstractmethod
+    def _rescaled(self, squares: Tensor) -> Tensor:
+        """(T,) factor on the variance from the validation rows' mean standardised squared error (T,)."""
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {
+            f"{name}.{key}": value.detach().clone()
+            for name, module in self._learners().items()
+            for key, value in module.state_dict().items()
+        }
+
+    def _load(self, weights: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, module in self._learners().items():
+                for key, value in module.state_dict().items():
+                    if f"{name}.{key}" in weights:
+                        value.copy_(weights[f"{name}.{key}"])
+
+    def _step(self, loss: float, done: str) -> Step:
+        healthy = all(bool(torch.isfinite(p).all()) for module in self._learners().values() for p in module.parameters())
+        return Step(loss, self.basis, healthy, done)
+
+    def _parts(self) -> Parts:
+        names = ("frame", "recent", "staleness", "early", "factor")
+        return {**{name: getattr(self, name) for name in names}, **self._learners(), **self._head()}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors, rest = gather(self._parts())
+        tensors |= {f"iterate.{key}": value for key, value in self.iterate.items()}
+        tensors["generator"] = self.generator.get_state()
+        rest |= {"trained": self.trained, "fitted_on": self.fitted_on, "renewed": self.renewed}
+        return tensors, rest
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        scatter(self._parts(), tensors, rest)
+        self.iterate = {key[8:]: value.clone() for key, value in tensors.items() if key.startswith("iterate.")}
+        self.generator.set_state(tensors["generator"].cpu())
+        for name in ("trained", "fitted_on", "renewed"):
+            setattr(self, name, int(str(rest[name])))
+
+
+def sized(encoder: BaseModel, width: int | None) -> BaseModel:
+    """An encoder's Config with this width of the latent space, unless it names one; None: as wide as its hidden layer."""
+    if "width" in encoder.model_fields_set or "width" not in type(encoder).model_fields:
+        return encoder
+    return encoder.model_copy(update={"width": width or encoder.model_dump()["hidden"]})

@@ -1,0 +1,111 @@
+"""What can be set of the models behind an encoder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from streamgp.choice import OneOf
+from streamgp.kernels import squared_exponential
+from streamgp.optim.alternating import AlternatingConfig
+from streamgp.optim.squared_error import SquaredErrorConfig
+from streamgp.solvers import kiss
+
+
+class OnlineConfig(BaseModel):
+    """Learning from a stream, after the warm-up."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    window: int = Field(6000, ge=2, description="newest rows kept, that the encoder is refreshed on")
+    refresh: int = Field(168, ge=0, description="rows from one refresh of the encoder to the next; 0: only when stale")
+    steps: int = Field(4, ge=0, description="encoder steps of a refresh, one mini-batch each")
+    kernel_steps: int = Field(1, ge=0, description="steps on the kernel and the noise at a refresh")
+    rate: float = Field(1e-4, gt=0, description="learning rate of the encoder at a refresh")
+    memory: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="rows after which a row of the statistics counts 1/e between refreshes; none never forgets"
+    )
+    stale: float = Field(
+        2.0, gt=1, description="the model is stale when its standardised squared error is this many times the usual"
+    )
+    patience: int = Field(64, ge=1, description="rows at least between two refreshes of a stale model")
+    stale_steps: int = Field(64, ge=0, description="encoder steps of a refresh when the model is stale")
+    epochs: int = Field(10, ge=1, description="epochs of a fit while the stream is young, whenever its rows have doubled")
+
+
+class DeepConfig(BaseModel):
+    """Options that the nets and the GPs behind an encoder share."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: Literal["autoregression", "regression"] = Field(
+        "autoregression", description="regression: the targets' own past is hidden, the inputs alone explain them"
+    )
+    target: Literal["auto", "level", "change", "season"] = Field(
+        "auto",
+        description="what is learned of a target: its level, its change from the present value, or its departure from "
+        "the season; auto: season where there is one, else change where there are lags, else level",
+    )
+    mean: Literal["zero", "persistence", "linear"] = Field(
+        "linear", description="mean function: none, the present value (target=level), or a ridge regression"
+    )
+    decay: float = Field(
+        0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
+    )
+    epochs: int = Field(30, ge=1, description="epochs of a fit from scratch, such as a warm-up")
+    validation: float = Field(0.1, ge=0, lt=1, description="part of the training rows that selects the best epoch")
+    blocks: int = Field(5, ge=1, description="blocks of neighbouring rows that the validation rows form")
+    patience: int = Field(10, ge=1, description="epochs without a better validation NLPD after which training stops")
+    online: OnlineConfig = Field(OnlineConfig(), description="learning from a stream")
+    seed: int = Field(0, ge=0, description="of mini-batches, dropout and initial weights")
+
+
+class DeepNetConfig(DeepConfig):
+    """Options of the plain nets."""
+
+    training: SquaredErrorConfig = Field(SquaredErrorConfig(), description="training on squared error")
+
+    @property
+    def refreshing(self) -> SquaredErrorConfig:
+        """Training at a refresh."""
+        return self.training.model_copy(update={"schedule": "constant", "rate": self.online.rate})
+
+
+class DeepGpConfig(DeepConfig):
+    """Options of the GPs behind an encoder."""
+
+    kernel: Annotated[BaseModel, OneOf("kernels")] = Field(
+        squared_exponential.Config(lengthscale=0.5), description="covariance of the latents"
+    )
+    solver: Annotated[BaseModel, OneOf("solvers")] = Field(
+        kiss.Config(), description="how the marginal likelihood is computed"
+    )
+    training: AlternatingConfig = Field(AlternatingConfig(), description="semi-stochastic training")
+    pretrain: int | Literal["auto"] = Field(
+        "auto", description="epochs of the encoder on squared error before; auto: 5 above 1000 rows, else 0"
+    )
+    pretrain_rate: float = Field(1e-2, gt=0, description="learning rate of pre-training")
+    rescale: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="power of the validation rows' mean squared standardised error, where above 1, that widens the "
+        "variance; 0: never",
+    )
+    draws: int = Field(
+        0, ge=0, description="networks drawn by dropout that a forecast averages over; 0: none (Monte Carlo dropout)"
+    )
+
+    @property
+    def refreshing(self) -> AlternatingConfig:
+        """Training at a refresh."""
+        online = self.online
+        changed = {"schedule": "constant", "encoder_rate": online.rate, "kernel_steps": online.kernel_steps}
+        return self.training.model_copy(update=changed)
+
+    @property
+    def pretraining(self) -> SquaredErrorConfig:
+        """Training on squared error."""
+        training = self.training
+        return SquaredErrorConfig(batch=training.batch, clip=training.clip, rate=self.pretrain_rate, seed=self.seed)

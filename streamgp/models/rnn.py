@@ -1,0 +1,25 @@
+"""Plain net: an Elman network over the lags with a linear head, trained on squared error; the yardstick of gp_rnn."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from streamgp.base import Shape
+from streamgp.encoders import rnn
+from streamgp.models._deep_config import DeepNetConfig
+from streamgp.models._deep_net import DeepNet
+
+
+class Config(DeepNetConfig):
+    """What can be set."""
+
+    encoder: rnn.Config = Field(rnn.Config(), description="an Elman network over the lags")
+
+
+def build(config: Config, shape: Shape) -> DeepNet:
+    """The model, before any data.
+
+    Raises:
+        UsageError: the shape does not go with the mode or the encoder.
+    """
+    return DeepNet(config, shape, config.encoder)

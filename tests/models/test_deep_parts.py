@@ -1,0 +1,123 @@
+"""What stands around an encoder: the frame, the newest windows, staleness, the state of parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.errors import UsageError
+from streamgp.models._deep_frame import RIDGE, Frame
+from streamgp.models._deep_staleness import Staleness
+from streamgp.models._deep_window import RecentWindows
+from streamgp.models._state import gather, scatter
+from streamgp.testing.models import SHAPES, example_windows
+from streamgp.testing.stateful import same_bits
+
+TWO = SHAPES[1]  # two targets, a season, an input and a known input
+
+
+def test_the_mean_is_a_ridge_regression_on_standardised_windows() -> None:
+    x, y = example_windows(TWO, 300)
+    frame = Frame(TWO, "autoregression", "level", "linear")
+    frame.fit(x, y)
+    flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1).numpy()
+    z = frame.inputs(x)
+    assert z.shape[1] == flat.shape[1] == frame.layout.width
+    centred, target = z - z.mean(0), y - y.mean(0)
+    slope = torch.linalg.solve(centred.T @ centred + RIDGE * torch.eye(z.shape[1], dtype=FLOAT), centred.T @ target)
+    left = y - z @ slope
+    torch.testing.assert_close(frame.baseline(x, z), z @ slope + left.mean(0), rtol=1e-9, atol=1e-9)
+    r = frame.residual(x, z, y)
+    torch.testing.assert_close(r.mean(0), torch.zeros(6, dtype=FLOAT), atol=1e-9, rtol=0)
+    torch.testing.assert_close(r.square().mean(0), torch.ones(6, dtype=FLOAT))
+
+
+def test_regression_sees_inputs_alone() -> None:
+    frame = Frame(TWO, "regression", "auto", "linear")
+    x, y = example_windows(TWO, 100)
+    frame.fit(x, y)
+    assert frame.layout == (4, 2, 3, 1)  # u and k of four lags, k of three steps
+    other = Inputs(x.past.clone(), x.future.clone())
+    other.past[..., [0, 1, 4, 5]] += 7.0  # both targets and their seasons
+    other.future[..., :2] -= 3.0
+    assert torch.equal(frame.inputs(x), frame.inputs(other))
+    assert torch.equal(frame.baseline(x, frame.inputs(x)), frame.baseline(other, frame.inputs(other)))
+    past, future = frame.layout.split(frame.inputs(x))
+    torch.testing.assert_close(past, frame.scaling.past.transform(x.past)[..., [2, 3]])
+    torch.testing.assert_close(future, frame.scaling.future.transform(x.future)[..., [2]].flatten(1))
+
+
+def test_persistence_and_change_are_the_same_residual() -> None:
+    x, y = example_windows(SHAPES[0], 50)
+    frames = [
+        Frame(SHAPES[0], "autoregression", "level", "persistence"),
+        Frame(SHAPES[0], "autoregression", "change", "zero"),
+    ]
+    for frame in frames:
+        frame.fit(x, y)
+    one, other = (frame.residual(x, frame.inputs(x), y) for frame in frames)
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mode", "target", "mean"),
+    [
+        (SHAPES[0], "regression", "auto", "linear"),  # no inputs
+        (TWO, "regression", "change", "linear"),
+        (TWO, "regression", "auto", "persistence"),
+        (TWO, "autoregression", "season", "persistence"),
+        (SHAPES[2], "autoregression", "level", "persistence"),  # no lags
+    ],
+)
+def test_what_does_not_go_together_is_refused(shape: Shape, mode: str, target: str, mean: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Frame(shape, mode, target, mean)  # type: ignore[arg-type]
+    assert refused.value.hint
+
+
+@given(sizes=st.lists(st.integers(0, 9), max_size=8), capacity=st.integers(1, 12))
+def test_the_newest_windows_in_their_order(sizes: list[int], capacity: int) -> None:
+    recent = RecentWindows(capacity, SHAPES[0])
+    every = torch.arange(float(sum(sizes)), dtype=FLOAT)
+    for part in every.split(sizes) if sizes else ():
+        past = part[:, None, None].expand(-1, 3, 1)
+        recent.push(Inputs(past, past[:, :1, :0]), part[:, None])
+    x, y = recent.rows()
+    wanted = every[max(len(every) - capacity, 0) :]
+    assert torch.equal(y[:, 0], wanted) and torch.equal(x.past[:, 2, 0], wanted)
+    assert int(recent.seen) == len(every) and recent.capacity == capacity
+
+
+def test_staleness_is_a_ratio_of_two_means() -> None:
+    generator = torch.Generator().manual_seed(0)
+    squares = torch.randn(4000, 2, generator=generator, dtype=FLOAT).square()
+    squares[3900:] *= 4
+    staleness = Staleness(2.0, short=100, long=1000)
+    told = []
+    for batch in squares.split(20):
+        staleness.add(batch)
+        told.append(staleness.stale)
+    rows = torch.arange(4000).flip(0) // 20 * 20
+    means = [(torch.exp(-rows / m) * squares.mean(1)).sum() / torch.exp(-rows / m).sum() for m in (100.0, 1000.0)]
+    near, far = (staleness.sums[:, 1] / staleness.sums[:, 0]).tolist()
+    assert near == pytest.approx(means[0].item()) and far == pytest.approx(means[1].item())
+    assert not any(told[50:195]) and told[-1]
+    staleness.calm()
+    assert not staleness.stale
+    staleness.add(torch.full((5, 2), torch.nan))
+    assert not staleness.stale
+
+
+def test_state_of_parts_round_trips() -> None:
+    def parts() -> dict[str, nn.Module | torch.Tensor | Staleness]:
+        return {"net": nn.Linear(2, 2), "noise": torch.rand(3), "staleness": Staleness(2.0)}
+
+    one, other = parts(), parts()
+    one["staleness"].add(torch.ones(4, 1))  # type: ignore[union-attr, operator]
+    scatter(other, *gather(one))
+    first, second = gather(one)[0], gather(other)[0]
+    assert first.keys() == second.keys() and all(same_bits(first[name], second[name]) for name in first)
