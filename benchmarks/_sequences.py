@@ -72,7 +72,7 @@ def task(data: pl.DataFrame | pa.Table, spec: WindowSpec) -> Task:
 def fitted(name: str, options: Mapping[str, Any], train: Task, seed: int) -> Model:
     """The named model, fitted on the windows of `train` with as many epochs as it asks for."""
     model = build_model(name, options, train.shape, CPU, seed)
-    for _ in model.fit(train.x, train.y, model.epochs):
+    for _ in model.fit(train.x, train.y, model.epochs_for(len(train.y))):
         pass
     return model
 
@@ -84,7 +84,13 @@ def scores(issued: Predictive, y: Tensor, scale: float, level: float = 0.9) -> d
     rmse = float((issued.mean - y).square().mean().sqrt())
     nlpd = float(-issued.log_prob(y).mean())
     inside = float(((low <= y) & (y <= high)).double().mean())
-    return {"rmse": rmse, "nrmse": rmse / scale, "nlpd": nlpd, "nlpd_scaled": nlpd - math.log(scale), "coverage": inside}
+    return {
+        "rmse": rmse,
+        "nrmse": rmse / scale,
+        "nlpd": nlpd,
+        "nlpd_scaled": nlpd - math.log(scale),
+        "coverage": inside,
+    }
 
 
 def summed_up(runs: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float]]:

@@ -225,9 +225,6 @@ class Model(nn.Module, ABC):
     family: type[Predictive]
     """The one class of distribution that `predict` returns."""
 
-    epochs: int = 1
-    """Passes over its windows that `fit` asks for, from scratch."""
-
     @abstractmethod
     def predict(self, x: Inputs) -> Predictive:
         """The distribution of the T columns for N windows."""
@@ -242,6 +239,10 @@ class Model(nn.Module, ABC):
 
         The warm-up of a stream is `fit` on its first windows; `update` continues from there.
         """
+
+    def epochs_for(self, rows: int) -> int:
+        """Epochs that `fit` wants from scratch on this many windows."""
+        return 1
 
     @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:

@@ -53,23 +53,18 @@ class BatchRun:
         """The learner with its scores, and the last scored forecasts beside their truths."""
         self.session.learner.begin()
         self.session.offset = {}  # while it is fitted, the windows have seen no row
-        left = self._epochs_left()
-        if left:
-            self._fit(*self._collect(), left)
+        if not (self.session.fitted or self._spent()):
+            x, y = self._collect()
+            wanted = self._epochs(len(y))
+            self._fit(x, y, wanted)
         return self._score()
 
-    def _epochs_left(self) -> int:
-        """Epochs that `--epochs` and `--time-budget` still allow, over all restarts."""
-        config, clock = self.session.config, self.session.learner.clock
-        if self.session.fitted or self._spent():
-            return 0
-        unlimited = config.time_budget is not None and config.epochs is None
-        return sys.maxsize if unlimited else max(self._epochs - clock.updates, 0)
-
-    @property
-    def _epochs(self) -> int:
-        """Those of `--epochs`, or as many as the model asks for."""
-        return self.session.config.epochs or self.session.learner.model.epochs
+    def _epochs(self, windows: int) -> int:
+        """Epochs in all, restarts included: those of `--epochs`, or as many as the model asks for."""
+        config = self.session.config
+        if config.epochs is None and config.time_budget is not None:
+            return sys.maxsize
+        return config.epochs or self.session.learner.model.epochs_for(windows)
 
     def _spent(self) -> bool:
         budget = self.session.config.time_budget
@@ -100,17 +95,20 @@ class BatchRun:
             )
         return found
 
-    def _fit(self, x: Inputs, y: torch.Tensor, epochs: int) -> None:
+    def _fit(self, x: Inputs, y: torch.Tensor, wanted: int) -> None:
         """Each epoch is followed by its metrics and a checkpoint; a model may need fewer epochs than it is given."""
         session, learner = self.session, self.session.learner
         clock = learner.clock
+        epochs = max(wanted - clock.updates, 0)
+        if not epochs:
+            return
         mark = time.perf_counter()
         for step in learner.model.fit(x.to(learner.device), y.to(learner.device), epochs):
             clock.took("update", time.perf_counter() - mark)
             self.tracker.metrics({"loss": step.loss, "basis": float(step.basis)}, step=clock.updates * len(y))
             self.tracker.flush()
             session.save(rows=self.rows)
-            total = None if epochs > self._epochs else self._epochs
+            total = None if wanted == sys.maxsize else wanted
             self.progress(Progress("train", clock.updates, total, f"loss {step.loss:.4g}"))
             epochs -= 1
             if self._spent():

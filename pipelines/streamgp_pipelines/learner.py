@@ -208,7 +208,7 @@ class Learner:
         if kept is not None:
             with self.clock.measure("update"):
                 x, y = kept[0].to(self.device), kept[1].to(self.device)
-                steps = list(self.model.fit(x, y, self.model.epochs))
+                steps = list(self.model.fit(x, y, self.model.epochs_for(len(y))))
         self.warmup.finish(self.rows)
         return steps[-1] if steps else None
 

@@ -86,6 +86,11 @@ class Encoder(nn.Module, ABC):
 
     width: int
 
+    @property
+    def output(self) -> nn.Linear | None:
+        """The linear map that the latents come out of; None where there is none to adjust."""
+        return None
+
     @abstractmethod
     def forward(self, z: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(N, layout.width) standardised, flattened windows -> (N, d)."""

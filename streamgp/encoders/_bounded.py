@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from streamgp.encoders._base import Dropout, Encoder
@@ -29,6 +30,19 @@ class Bounded(Encoder):
         super().__init__()
         self.inner = inner
         self.width = inner.width
+
+    @torch.no_grad()
+    def settle(self, z: Tensor, spread: float) -> None:
+        """Adjust the inner encoder's output so that, before the tanh, latents of z (N, width) have mean 0 and this spread.
+
+        An encoder without a linear output stays as it is.
+        """
+        if (output := self.inner.output) is None:
+            return
+        latent = self.inner(z)
+        factor = spread / latent.std(0).clamp(min=1e-6)
+        output.weight *= factor[:, None]
+        output.bias.copy_((output.bias - latent.mean(0)) * factor)
 
     def forward(self, z: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(N, layout.width) -> (N, d), every entry in [−1, 1]: tanh rounds to ±1 from about 19 on."""

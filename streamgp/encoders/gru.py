@@ -23,7 +23,7 @@ class Gru(Recurrent):
     """
 
     layer = nn.GRU
-    gain = 2.0
+    run = staticmethod(torch.gru)
 
     @staticmethod
     def step(driven: Tensor, fed_back: Tensor, state: State) -> State:

@@ -25,7 +25,7 @@ class Lstm(Recurrent):
     """
 
     layer = nn.LSTM
-    gain = 3.0
+    run = staticmethod(torch.lstm)
     carried = 2
 
     def _start(self, generator: Generator) -> None:

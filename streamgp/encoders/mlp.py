@@ -54,6 +54,10 @@ class Mlp(Encoder):
                 layer.weight.normal_(0.0, max(layer.in_features, 1) ** -0.5, generator=generator)
                 layer.bias.zero_()
 
+    @property
+    def output(self) -> nn.Linear:
+        return self._layers()[-1]
+
     def forward(self, z: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(N, layout.width) -> (N, width)."""
         if dropout is None or not self.rate:

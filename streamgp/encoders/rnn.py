@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from streamgp.encoders._base import Layout
@@ -19,7 +20,7 @@ class Rnn(Recurrent):
     """
 
     layer = nn.RNN
-    gain = 1.5
+    run = staticmethod(torch.rnn_tanh)
 
     @staticmethod
     def step(driven: Tensor, fed_back: Tensor, state: State) -> State:

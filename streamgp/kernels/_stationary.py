@@ -53,9 +53,11 @@ class Stationary(Kernel):
         log_lengthscale: (D,) log s.
         log_outputscale: () log ρ².
         separable: whether c is a product over dimensions, so that it has Toeplitz structure on a grid.
+        spatial: whether lengthscales are in units of the input.
     """
 
     separable: bool = True
+    spatial: bool = True
 
     def __init__(self, dims: int, lengthscale: float, outputscale: float) -> None:
         super().__init__()

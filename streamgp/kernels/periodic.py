@@ -64,6 +64,8 @@ class Periodic(Stationary):
         [[0.0, -2.0, 0.0]]
     """
 
+    spatial = False
+
     def __init__(self, config: Config, dims: int) -> None:
         super().__init__(dims, config.lengthscale, config.outputscale)
         self.log_period = logs(config.period, dims)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -41,19 +42,17 @@ class Moments(NamedTuple):
 
 
 class DeepModel(Model):
-    """A frame, an encoder and a head. Subclasses say how the head learns and predicts.
-
-    Attributes:
-        epochs: passes over the windows that `fit` wants from scratch.
-    """
+    """A frame, an encoder and a head. Subclasses say how the head learns and predicts."""
 
     family = Gaussian
 
     def __init__(self, config: DeepConfig, shape: Shape) -> None:
         super().__init__()
         self.config, self.shape = config, shape
-        self.epochs = config.epochs
-        self.frame = Frame(shape, config.mode, config.target, config.mean, config.decay)
+        mean = config.mean
+        if mean == "auto":
+            mean = "linear" if config.mode == "autoregression" and shape.lags else "zero"
+        self.frame = Frame(shape, config.mode, config.target, mean, config.decay)
         self.recent = RecentWindows(config.online.window, shape)
         self.staleness = Staleness(config.online.stale)
         self.early = EarlyStopping(config.patience)
@@ -97,8 +96,9 @@ class DeepModel(Model):
         """Learn new rows of the stream, without a step on the encoder."""
 
     @abstractmethod
-    def _renew(self, z: Tensor, r: Tensor, stale: bool) -> None:
-        """Steps on the encoder and the hyper-parameters on the newest rows, and a new head from them."""
+    def _renew(self, z: Tensor, r: Tensor, count: int, recent: int) -> None:
+        """`count` steps on the encoder, and some on the hyper-parameters, on the kept rows, of which the last `recent`
+        are new; and a new head from them."""
 
     def _scored(self, errors: Tensor) -> None:
         """Errors (N, T) of forecasts of new rows, NaN where not observed, before these rows are learned."""
@@ -177,7 +177,7 @@ class DeepModel(Model):
         online = self.config.online
         stale = self.staleness.stale and since >= min(online.refresh or online.window, online.patience)
         if stale or (online.refresh and since >= online.refresh):
-            self._renew(*self._newest(), stale)
+            self._renew(*self._newest(), online.stale_steps if stale else online.steps, since)
             self.renewed = int(self.recent.seen)
             if stale:
                 self.staleness.calm()
@@ -258,7 +258,9 @@ class DeepModel(Model):
                         value.copy_(weights[f"{name}.{key}"])
 
     def _step(self, loss: float, done: str) -> Step:
-        healthy = all(bool(torch.isfinite(p).all()) for module in self._learners().values() for p in module.parameters())
+        healthy = all(
+            bool(torch.isfinite(p).all()) for module in self._learners().values() for p in module.parameters()
+        )
         return Step(loss, self.basis, healthy, done)
 
     def _parts(self) -> Parts:
@@ -285,3 +287,13 @@ def sized(encoder: BaseModel, width: int | None) -> BaseModel:
     if "width" in encoder.model_fields_set or "width" not in type(encoder).model_fields:
         return encoder
     return encoder.model_copy(update={"width": width or encoder.model_dump()["hidden"]})
+
+
+@contextmanager
+def training(encoder: nn.Module) -> Iterator[None]:
+    """Inside, the encoder is in training mode: its arithmetic may be cheaper."""
+    encoder.train()
+    try:
+        yield
+    finally:
+        encoder.eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,6 +13,10 @@ from streamgp.optim.alternating import AlternatingConfig
 from streamgp.optim.squared_error import SquaredErrorConfig
 from streamgp.solvers import kiss
 
+STEPS = 1500
+"""Mini-batches after which an encoder of the default size has learned most of what it learns."""
+FEWEST_EPOCHS, MOST_EPOCHS = 8, 60
+
 
 class OnlineConfig(BaseModel):
     """Learning from a stream, after the warm-up."""
@@ -19,19 +24,25 @@ class OnlineConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     window: int = Field(6000, ge=2, description="newest rows kept, that the encoder is refreshed on")
-    refresh: int = Field(168, ge=0, description="rows from one refresh of the encoder to the next; 0: only when stale")
-    steps: int = Field(4, ge=0, description="encoder steps of a refresh, one mini-batch each")
+    refresh: int = Field(
+        168, ge=0, description="rows from one refresh of encoder and kernel to the next; 0: only when stale"
+    )
+    steps: int = Field(
+        16, ge=0, description="encoder steps of a refresh, one mini-batch each; half of its rows are new since the last"
+    )
     kernel_steps: int = Field(1, ge=0, description="steps on the kernel and the noise at a refresh")
-    rate: float = Field(1e-4, gt=0, description="learning rate of the encoder at a refresh")
+    rate: float = Field(5e-4, gt=0, description="learning rate of the encoder at a refresh")
     memory: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="rows after which a row of the statistics counts 1/e between refreshes; none never forgets"
+        8000, description="rows after which a row of the statistics counts 1/e between refreshes; none never forgets"
     )
     stale: float = Field(
         2.0, gt=1, description="the model is stale when its standardised squared error is this many times the usual"
     )
     patience: int = Field(64, ge=1, description="rows at least between two refreshes of a stale model")
     stale_steps: int = Field(64, ge=0, description="encoder steps of a refresh when the model is stale")
-    epochs: int = Field(10, ge=1, description="epochs of a fit while the stream is young, whenever its rows have doubled")
+    epochs: int = Field(
+        10, ge=1, description="epochs of a fit while the stream is young, whenever its rows have doubled"
+    )
 
 
 class DeepConfig(BaseModel):
@@ -47,24 +58,35 @@ class DeepConfig(BaseModel):
         description="what is learned of a target: its level, its change from the present value, or its departure from "
         "the season; auto: season where there is one, else change where there are lags, else level",
     )
-    mean: Literal["zero", "persistence", "linear"] = Field(
-        "linear", description="mean function: none, the present value (target=level), or a ridge regression"
+    mean: Literal["auto", "zero", "persistence", "linear"] = Field(
+        "auto",
+        description="mean function: none, the present value (target=level), or a ridge regression; auto: linear in "
+        "autoregression, zero in regression",
     )
     decay: float = Field(
         0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
     )
-    epochs: int = Field(30, ge=1, description="epochs of a fit from scratch, such as a warm-up")
-    validation: float = Field(0.1, ge=0, lt=1, description="part of the training rows that selects the best epoch")
+    epochs: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="epochs of a fit from scratch, such as a warm-up; auto: 1500 mini-batches, in 8 to 60 epochs",
+    )
+    validation: float = Field(0.15, ge=0, lt=1, description="part of the training rows that selects the best epoch")
     blocks: int = Field(5, ge=1, description="blocks of neighbouring rows that the validation rows form")
     patience: int = Field(10, ge=1, description="epochs without a better validation NLPD after which training stops")
     online: OnlineConfig = Field(OnlineConfig(), description="learning from a stream")
     seed: int = Field(0, ge=0, description="of mini-batches, dropout and initial weights")
 
+    def epochs_for(self, rows: int, batch: int) -> int:
+        """Epochs of a fit from scratch on so many rows."""
+        if self.epochs != "auto":
+            return self.epochs
+        return min(max(math.ceil(STEPS * batch / max(rows, 1)), FEWEST_EPOCHS), MOST_EPOCHS)
+
 
 class DeepNetConfig(DeepConfig):
     """Options of the plain nets."""
 
-    training: SquaredErrorConfig = Field(SquaredErrorConfig(), description="training on squared error")
+    training: SquaredErrorConfig = Field(SquaredErrorConfig(batch=64), description="training on squared error")
 
     @property
     def refreshing(self) -> SquaredErrorConfig:
@@ -81,13 +103,13 @@ class DeepGpConfig(DeepConfig):
     solver: Annotated[BaseModel, OneOf("solvers")] = Field(
         kiss.Config(), description="how the marginal likelihood is computed"
     )
-    training: AlternatingConfig = Field(AlternatingConfig(), description="semi-stochastic training")
+    training: AlternatingConfig = Field(AlternatingConfig(batch=64), description="semi-stochastic training")
     pretrain: int | Literal["auto"] = Field(
         "auto", description="epochs of the encoder on squared error before; auto: 5 above 1000 rows, else 0"
     )
     pretrain_rate: float = Field(1e-2, gt=0, description="learning rate of pre-training")
     rescale: float = Field(
-        0.5,
+        1.0,
         ge=0,
         le=1,
         description="power of the validation rows' mean squared standardised error, where above 1, that widens the "

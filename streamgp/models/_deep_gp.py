@@ -18,7 +18,7 @@ from streamgp import choice
 from streamgp.base import Inputs, Json, Shape
 from streamgp.encoders._base import Dropout, Encoder
 from streamgp.encoders._bounded import Bounded
-from streamgp.models._deep import CHUNK, DeepModel, Moments, sized
+from streamgp.models._deep import CHUNK, DeepModel, Moments, sized, training
 from streamgp.models._deep_config import DeepGpConfig
 from streamgp.models._state import Parts
 from streamgp.optim.alternating import Alternating
@@ -27,6 +27,8 @@ from streamgp.solvers._base import Data, Posterior, Solver
 
 GRID_WIDTH = 2
 """Columns of the latent space unless the encoder's options say otherwise: a grid in more than three is too large."""
+SETTLED, SPREAD = 2048, 0.35
+"""Rows on which the latents of a grid are settled, and their spread before the tanh: within it they are nearly linear."""
 MANY = 1000
 """Rows above which pre-training pays; on fewer, pre-trained nets grow over-confident."""
 
@@ -48,13 +50,16 @@ class DeepGp(DeepModel):
     def __init__(self, config: DeepGpConfig, shape: Shape, encoder: BaseModel) -> None:
         super().__init__(config, shape)
         inner: Encoder = choice.build("encoders", sized(encoder, GRID_WIDTH), self.frame.layout)
-        kernel = choice.build("kernels", config.kernel, inner.width)
+        kernel = choice.build("kernels", gridded(config), inner.width)
         self.solver: Solver = choice.build("solvers", config.solver, kernel, shape.columns)
         self.encoder: Encoder = Bounded(inner) if self.solver.bounded else inner
-        self.alternating = Alternating(self.encoder, self.solver, config.training, config.epochs)
+        self.alternating = Alternating(self.encoder, self.solver, config.training)
         self.online = Alternating(self.encoder, self.solver, config.refreshing)
         self.data: Data = self.solver.data()
         self.posterior: Posterior = self.solver.condition(self.data)
+
+    def epochs_for(self, rows: int) -> int:
+        return self.config.epochs_for(rows, self.config.training.batch)
 
     @property
     def basis(self) -> int:
@@ -87,15 +92,22 @@ class DeepGp(DeepModel):
         return {"data": self.data, "alternating": self.alternating, "online": self.online}
 
     def _start(self, z: Tensor, r: Tensor) -> None:
+        """Pre-training where it pays; then latents and noise are put to where the kernel's training starts well."""
         wanted = self.config.pretrain
         epochs = wanted if wanted != "auto" else 5 if len(z) > MANY else 0
         if epochs:
             first = SquaredError(self.encoder, r.shape[1], self.config.pretraining)
-            for _ in range(epochs):
-                first.epoch(z, r, self.generator)
+            with training(self.encoder):
+                for _ in range(epochs):
+                    loss = first.epoch(z, r, self.generator)
+            with torch.no_grad():
+                self.solver.log_noise.fill_(math.log(max(loss, 2 * self.solver.floor) - self.solver.floor))
+        if isinstance(self.encoder, Bounded):
+            self.encoder.settle(z[:: len(z) // SETTLED + 1], SPREAD)
 
     def _train(self, z: Tensor, r: Tensor) -> float:
-        return self.alternating.epoch(z, r, self.generator)
+        with training(self.encoder):
+            return self.alternating.epoch(z, r, self.generator)
 
     def _serve(self, z: Tensor, r: Tensor) -> None:
         self.data = self.solver.data()
@@ -122,9 +134,9 @@ class DeepGp(DeepModel):
         self._add(z, r)
         self.posterior = self.solver.condition(self.data)
 
-    def _renew(self, z: Tensor, r: Tensor, stale: bool) -> None:
-        online = self.config.online
-        self.online.steps(z, r, online.stale_steps if stale else online.steps, self.generator)
+    def _renew(self, z: Tensor, r: Tensor, count: int, recent: int) -> None:
+        with training(self.encoder):
+            self.online.steps(z, r, count, self.generator, recent)
         self._serve(z, r)
 
     def _add(self, z: Tensor, r: Tensor) -> None:
@@ -144,3 +156,15 @@ class DeepGp(DeepModel):
             mean = mean + one / draws
             square = square + (one.square() + self.posterior.variance(h)) / draws
         return Moments(mean, (square - mean.square()).clamp(min=0.0), noise)
+
+
+def gridded(config: DeepGpConfig) -> BaseModel:
+    """The kernel's Config; in front of a grid, the product over dimensions of a kernel that offers both forms."""
+    fields = type(config.kernel).model_fields
+    if (
+        choice.part_name(config.solver) == "exact"
+        or "separable" not in fields
+        or "separable" in config.kernel.model_fields_set
+    ):
+        return config.kernel
+    return config.kernel.model_copy(update={"separable": True})

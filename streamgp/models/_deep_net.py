@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from streamgp import choice
 from streamgp.base import FLOAT, Shape
 from streamgp.encoders._base import Encoder
-from streamgp.models._deep import CHUNK, DeepModel, Moments, sized
+from streamgp.models._deep import CHUNK, DeepModel, Moments, sized, training
 from streamgp.models._deep_config import DeepNetConfig
 from streamgp.models._state import Parts
 from streamgp.optim.squared_error import SquaredError
@@ -42,11 +42,14 @@ class DeepNet(DeepModel):
         super().__init__(config, shape)
         self.encoder: Encoder = choice.build("encoders", sized(encoder, None), self.frame.layout)
         training = config.training.model_copy(update={"seed": config.seed})
-        self.trainer = SquaredError(self.encoder, shape.columns, training, config.epochs)
+        self.trainer = SquaredError(self.encoder, shape.columns, training)
         self.head = self.trainer.head
         self.online = SquaredError(self.encoder, shape.columns, config.refreshing, head=self.head)
         self.register_buffer("noise", torch.ones(shape.columns, dtype=FLOAT))
         self.noise: Tensor  # (T,) standardised
+
+    def epochs_for(self, rows: int) -> int:
+        return self.config.epochs_for(rows, self.config.training.batch)
 
     @property
     def basis(self) -> int:
@@ -62,11 +65,14 @@ class DeepNet(DeepModel):
         """The head starts where it was built."""
 
     def _train(self, z: Tensor, r: Tensor) -> float:
-        return self.trainer.epoch(z, r, self.generator)
+        with training(self.encoder):
+            return self.trainer.epoch(z, r, self.generator)
 
     def _serve(self, z: Tensor, r: Tensor) -> None:
         with torch.no_grad():
-            squares = [(part - self.trainer(some)).square() for some, part in zip(z.split(CHUNK), r.split(CHUNK), strict=True)]
+            squares = [
+                (part - self.trainer(some)).square() for some, part in zip(z.split(CHUNK), r.split(CHUNK), strict=True)
+            ]
         self.noise.copy_(torch.cat(squares).mean(0).clamp(min=1e-12))
 
     def _served(self) -> Callable[[], None]:
@@ -83,9 +89,9 @@ class DeepNet(DeepModel):
     def _absorb(self, z: Tensor, r: Tensor) -> None:
         """Only the variance learns between refreshes."""
 
-    def _renew(self, z: Tensor, r: Tensor, stale: bool) -> None:
-        online = self.config.online
-        self.online.steps(z, r, online.stale_steps if stale else online.steps, self.generator)
+    def _renew(self, z: Tensor, r: Tensor, count: int, recent: int) -> None:
+        with training(self.encoder):
+            self.online.steps(z, r, count, self.generator, recent)
 
     def _scored(self, errors: Tensor) -> None:
         seen = torch.isfinite(errors)

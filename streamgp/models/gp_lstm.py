@@ -17,7 +17,9 @@ from streamgp.models._deep_gp import DeepGp
 class Config(DeepGpConfig):
     """What can be set."""
 
-    encoder: lstm.Config = Field(lstm.Config(), description="long short-term memory over the lags, in front of the kernel")
+    encoder: lstm.Config = Field(
+        lstm.Config(), description="long short-term memory over the lags, in front of the kernel"
+    )
 
 
 def build(config: Config, shape: Shape) -> DeepGp:

@@ -17,7 +17,9 @@ from streamgp.models._deep_gp import DeepGp
 class Config(DeepGpConfig):
     """What can be set."""
 
-    encoder: mlp.Config = Field(mlp.Config(), description="a perceptron over the flattened lags (NARX), in front of the kernel")
+    encoder: mlp.Config = Field(
+        mlp.Config(), description="a perceptron over the flattened lags (NARX), in front of the kernel"
+    )
 
 
 def build(config: Config, shape: Shape) -> DeepGp:

@@ -26,7 +26,7 @@ from streamgp.base import Json
 from streamgp.encoders._base import Dropout, Encoder
 from streamgp.objectives.evidence import CHUNK
 from streamgp.optim._alternating_estimates import check, estimate, joint
-from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
+from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches, recent_batches
 from streamgp.solvers._base import Data, Posterior, Solver
 
 
@@ -119,11 +119,12 @@ class Alternating:
         self.epochs += 1
         return loss
 
-    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
+    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int = 0) -> float:
         """`count` mini-batches (joint steps for full), with the refreshes of θ that go with them; not an epoch.
 
-        Mini-batches run through one permutation of the rows after another. With a count of 0 only θ has its steps
-        (full: nothing has). Arguments, value and errors are those of `epoch`.
+        Mini-batches run through one permutation of the rows after another, or, with `recent`, draw half of their rows
+        from the last so many. With a count of 0 only θ has its steps (full: nothing has). Arguments, value and errors
+        are those of `epoch`.
         """
         if not len(y):
             return float("nan")
@@ -131,7 +132,7 @@ class Alternating:
         if self.config.scheme == "full":
             loss = self._full(z, y, count, generator)
         else:
-            loss = self._alternate(z, y, count if self.weights.parameters else 0, generator)
+            loss = self._alternate(z, y, count if self.weights.parameters else 0, generator, recent)
         self.healthy = before == self.weights.skipped + self.hyperparameters.skipped
         return loss
 
@@ -168,13 +169,17 @@ class Alternating:
     def _parts(self) -> dict[str, Descent]:
         return {"weights": self.weights, "hyperparameters": self.hyperparameters}
 
-    def _alternate(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
+    def _alternate(self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int) -> float:
         """A refresh before every τ mini-batches."""
         assert self.config.scheme != "full"
         n, whole = len(y), batches_of(len(y), self.config.batch)
         if not count:
             return self._kernel_steps(self._data(self._latents(z), y), n, self.epochs)
-        for place, rows in enumerate(minibatches(n, self.config.batch, count, generator)):
+        batch = self.config.batch
+        drawn = (
+            recent_batches(n, recent, batch, count, generator) if recent else minibatches(n, batch, count, generator)
+        )
+        for place, rows in enumerate(drawn):
             t = self.epochs + min(place / whole, 1.0)
             if place % (self.config.delay or whole) == 0:
                 h = self._latents(z)
@@ -199,6 +204,7 @@ class Alternating:
                 generator.set_state(drawn)  # the same masks again, now with graph
                 gradients = self._through_encoder(z, rows / len(y), Dropout(generator))
             self.hyperparameters.step(nlml / len(y), t)
+            self.solver.project()
             self.weights.descend(gradients, t)
         return loss
 
@@ -221,6 +227,7 @@ class Alternating:
         for _ in range(self.config.kernel_steps):
             loss = self.solver.nlml(data) / n
             self.hyperparameters.step(loss, t)
+            self.solver.project()
         return float(loss.detach())
 
     def _data(self, h: Tensor, y: Tensor) -> Data:

@@ -41,7 +41,7 @@ def validation_rows(n: int, fraction: float, blocks: int) -> Tensor:
     for block in range(blocks):
         start, end = n * block // blocks, n * (block + 1) // blocks
         size = min(held * (block + 1) // blocks - held * block // blocks, end - start)
-        first = start + (end - start - size) // 2
+        first = end - size if blocks == 1 else start + (end - start - size) // 2
         mask[first : first + size] = True
     return mask
 

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from streamgp.base import FLOAT, Json
 from streamgp.encoders._base import Dropout, Encoder
 from streamgp.objectives.evidence import CHUNK
-from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
+from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches, recent_batches
 
 
 class SquaredErrorConfig(DescentConfig):
@@ -111,12 +111,18 @@ class SquaredError:
         self.epochs += 1
         return loss
 
-    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
-        """`count` mini-batches, one permutation of the rows after another; as `epoch`, but not counted as one."""
+    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int = 0) -> float:
+        """`count` mini-batches, one permutation of the rows after another; as `epoch`, but not counted as one.
+
+        With `recent` half of the rows of a mini-batch are drawn from the last so many.
+        """
         before, whole = self.descent.skipped, batches_of(len(y), self.config.batch)
         total, seen = 0.0, 0
-        for place, drawn in enumerate(minibatches(len(y), self.config.batch, count, generator)):
-            rows = drawn.to(z.device)
+        n, batch = len(y), self.config.batch
+        drawn = (
+            recent_batches(n, recent, batch, count, generator) if recent else minibatches(n, batch, count, generator)
+        )
+        for place, rows in enumerate(part.to(z.device) for part in drawn):
             target = y[rows]
             known = torch.isfinite(target)
             some = int(known.sum())

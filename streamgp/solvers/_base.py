@@ -111,6 +111,9 @@ class Solver(nn.Module, ABC):
         """(T,) σ_t² = floor + exp(log_noise)."""
         return self.floor + self.log_noise.exp()
 
+    def project(self) -> None:
+        """Move hyper-parameters, after a step on them, back to where the solver is accurate."""
+
     @abstractmethod
     def data(self) -> Data:
         """No rows yet."""

@@ -31,6 +31,7 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Json
 from streamgp.errors import UsageError
 from streamgp.kernels._base import Kernel
+from streamgp.kernels._stationary import Stationary
 from streamgp.linalg.interpolate import LEAST, Grid, Stencil, gram, interpolate, spread, stencil
 from streamgp.solvers import _base
 from streamgp.solvers._eigenbasis import contract, eigenbasis, fold
@@ -38,6 +39,8 @@ from streamgp.solvers._surrogate import attach
 
 SIZES = {1: 128, 2: 32, 3: 16}
 """Grid points a dimension, by dimensions, where none are asked for."""
+CELLS = 5.0
+"""Grid cells that a lengthscale must span: a shorter one is not interpolated to 1e-3."""
 _LOST = 0.01
 """Part of the least noise variance that the truncation may take from the prior variance."""
 _CHUNK = 8192
@@ -191,6 +194,14 @@ class Kiss(_base.Solver):
         self.rank, self.grid = config.rank, Grid.cover(kernel.dims, config.grid or SIZES[kernel.dims])
         with torch.no_grad():
             kernel.grid_terms(self.grid.axes)  # a kernel without grid structure says so here
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Lengthscales at least `CELLS` cells: below, interpolation errs and the rank that is needed explodes."""
+        least = torch.tensor(self.grid.steps, dtype=FLOAT, device=self.log_noise.device).mul(CELLS).log()
+        for part in self.kernel.modules():
+            if isinstance(part, Stationary) and part.spatial:
+                part.log_lengthscale.copy_(torch.maximum(part.log_lengthscale, least))
 
     def data(self) -> Data:
         return Data(self.grid, self.log_noise.shape[0])
