@@ -33,7 +33,7 @@ class Bounded(Encoder):
 
     @torch.no_grad()
     def settle(self, z: Tensor, spread: float) -> None:
-        """Adjust the inner encoder's output so that, before the tanh, latents of z (N, width) have mean 0 and this spread.
+        """Adjust the inner encoder's output: before the tanh, latents of z (N, width) get mean 0 and this spread.
 
         An encoder without a linear output stays as it is.
         """

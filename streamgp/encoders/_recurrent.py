@@ -55,9 +55,9 @@ class RecurrentConfig(BaseModel):
 class Recurrent(Encoder):
     """Recurrent layers with parameters in float64, from weights that the seed alone decides.
 
-    Weights start as U(−1/√hidden, 1/√hidden), the projection's as U(−1/√fan_in, 1/√fan_in), biases at 0. Latents are small
-    at first, a tenth or so: the function in front of the kernel starts almost linear, and a GP on a few hundred rows
-    that starts from rougher latents never unlearns them.
+    Weights start as U(−1/√hidden, 1/√hidden), the projection's as U(−1/√fan_in, 1/√fan_in), biases at 0. Latents are
+    small at first, a tenth or so: the function in front of the kernel starts almost linear, and a GP on a few hundred
+    rows that starts from rougher latents never unlearns them.
 
     In training mode (`nn.Module.train`) the layers run in float32, several times faster on a CPU than in float64, with
     gradients for the float64 parameters. In evaluation mode everything is float64.

@@ -283,7 +283,7 @@ class DeepModel(Model):
 
 
 def sized(encoder: BaseModel, width: int | None) -> BaseModel:
-    """An encoder's Config with this width of the latent space, unless it names one; None: as wide as its hidden layer."""
+    """An encoder's Config with this latent width, unless it names one; None: as wide as its hidden layer."""
     if "width" in encoder.model_fields_set or "width" not in type(encoder).model_fields:
         return encoder
     return encoder.model_copy(update={"width": width or encoder.model_dump()["hidden"]})

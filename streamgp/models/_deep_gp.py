@@ -1,4 +1,4 @@
-"""A GP on the latents of an encoder: k̃(x, x') = k_θ(φ_W(x), φ_W(x')), T columns over one encoder (Al-Shedivat et al. 2017).
+"""GPs on the latents of an encoder: k̃(x, x') = k_θ(φ_W(x), φ_W(x')), one a column (Al-Shedivat et al. 2017).
 
 Training alternates steps on the encoder and on the kernel (`streamgp.optim.alternating`). Between refreshes a stream is
 learned by the solver's own data alone, which for the additive KISS head is exact, at a cost that does not depend on the
@@ -28,7 +28,7 @@ from streamgp.solvers._base import Data, Posterior, Solver
 GRID_WIDTH = 2
 """Columns of the latent space unless the encoder's options say otherwise: a grid in more than three is too large."""
 SETTLED, SPREAD = 2048, 0.35
-"""Rows on which the latents of a grid are settled, and their spread before the tanh: within it they are nearly linear."""
+"""Rows on which a grid's latents are settled, and their spread before the tanh, where that is nearly linear."""
 MANY = 1000
 """Rows above which pre-training pays; on fewer, pre-trained nets grow over-confident."""
 

@@ -1,4 +1,4 @@
-"""The newest windows of a stream, in raw units, at most C of them: what a deep model trains on while the stream runs."""
+"""The newest windows of a stream, in raw units, at most C: what a deep model trains on while the stream runs."""
 
 from __future__ import annotations
 

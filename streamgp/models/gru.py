@@ -1,4 +1,7 @@
-"""Plain net: gated recurrent units over the lags with a linear head, trained on squared error; the yardstick of gp_gru."""
+"""Plain net, gated recurrent units over the lags with a linear head.
+
+Trained on squared error; the yardstick of gp_gru.
+"""
 
 from __future__ import annotations
 

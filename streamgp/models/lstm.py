@@ -1,4 +1,7 @@
-"""Plain net: long short-term memory over the lags with a linear head, trained on squared error; the yardstick of gp_lstm."""
+"""Plain net, long short-term memory over the lags with a linear head.
+
+Trained on squared error; the yardstick of gp_lstm.
+"""
 
 from __future__ import annotations
 

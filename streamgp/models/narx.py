@@ -1,4 +1,7 @@
-"""Plain net: a perceptron over the flattened lags with a linear head, trained on squared error; the yardstick of gp_narx."""
+"""Plain net, a perceptron over the flattened lags with a linear head.
+
+Trained on squared error; the yardstick of gp_narx.
+"""
 
 from __future__ import annotations
 

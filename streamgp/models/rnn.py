@@ -1,4 +1,7 @@
-"""Plain net: an Elman network over the lags with a linear head, trained on squared error; the yardstick of gp_rnn."""
+"""Plain net, an Elman network over the lags with a linear head.
+
+Trained on squared error; the yardstick of gp_rnn.
+"""
 
 from __future__ import annotations
 
