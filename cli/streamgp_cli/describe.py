@@ -41,10 +41,13 @@ def describe(
 
 def _print(found: dict[str, Any]) -> None:
     """Names and values; the columns of a table as a table of their own."""
-    from streamgp_cli._output import print_pairs, print_table
+    from streamgp_cli._output import print_pairs, print_table, spoken
 
     columns, missing = found.pop("schema", []), found.pop("missing", {})
     nested = {name: found.pop(name) for name in [*found] if isinstance(found[name], dict)}
+    if "interval" in nested:  # seconds are a float, steps are whole numbers
+        pace = nested["interval"]
+        nested["interval"] = {name: spoken(one) if isinstance(one, float) else one for name, one in pace.items()}
     print_pairs(found)
     for name, values in nested.items():
         if values:

@@ -68,11 +68,13 @@ def expand(names: tuple[str, ...]) -> list[str]:
 
 
 def _inside(folder: Path) -> list[str]:
+    """The readable files of a directory: what is hidden, and what belongs to a table in it, is passed over."""
     if (folder / "_delta_log").is_dir():
         raise DataError(f"{folder} is a Delta table, not a source", hint="name its Parquet files if you mean them")
     files = sorted(path for path in folder.rglob("*") if path.is_file() and format_of(str(path)) is not None)
     hidden = [path for path in files if any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)]
-    files = [path for path in files if path not in hidden]
+    tables = {log.parent for log in folder.rglob("_delta_log")}
+    files = [path for path in files if path not in hidden and tables.isdisjoint(path.parents)]
     if not files:
         raise DataError(
             f"{folder}: no file in this directory has a known suffix",

@@ -134,9 +134,10 @@ def test_formats_by_suffix() -> None:
 
 
 def test_what_names_stand_for(tmp_path: Path) -> None:
-    for name in ("b.csv", "a.csv", "odd[1].csv", "notes.md", "deep/c.csv", "_tmp/d.csv", ".e.csv"):
+    for name in ("b.csv", "a.csv", "odd[1].csv", "notes.md", "deep/c.csv", "_tmp/d.csv", ".e.csv", "demand/part.parquet"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
+    (tmp_path / "demand" / "_delta_log").mkdir()  # a table beside its sources
     inside = [str(Path(file).relative_to(tmp_path)) for file in expand((str(tmp_path),))]
     assert inside == ["a.csv", "b.csv", "deep/c.csv", "odd[1].csv"]
     assert expand((f"{tmp_path}/odd[1].csv",)) == [f"{tmp_path}/odd[1].csv"]
