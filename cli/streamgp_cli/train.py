@@ -87,7 +87,9 @@ def train(
         str | None, option(BATCH, "Column that is not 0 in the rows to be held out.", metavar="COL")
     ] = None,
     test_tail: Annotated[float | None, option(BATCH, "Share of the rows to hold out at the end, such as 0.2.")] = None,
-    epochs: Annotated[int | None, option(BATCH, "Passes over the table; default: as many as the model asks for.")] = None,
+    epochs: Annotated[
+        int | None, option(BATCH, "Passes over the table; default: as many as the model asks for.")
+    ] = None,
     time_budget: Annotated[
         str | None, option(BATCH, "Stop learning after this time, such as 60s, 5m or 1h.", metavar="TIME")
     ] = None,
