@@ -187,9 +187,12 @@ class DeepModel(Model):
 
     @property
     def _growing(self) -> bool:
-        """Whether a stream that began with few rows has doubled since the fit; a full window grows no more."""
+        """Whether a stream that began with few rows has doubled since the fit.
+
+        A fit on more than half of a full window is the last: there is no twice as many rows to learn from anew.
+        """
         seen = int(self.recent.seen)
-        return seen >= 2 * self.fitted_on and self.fitted_on < self.recent.capacity
+        return seen >= 2 * self.fitted_on and 2 * self.fitted_on <= self.recent.capacity
 
     def _fit_anew(self, why: str) -> Step:
         """New units and new training on the newest rows, from the weights at hand."""
