@@ -10,12 +10,12 @@ import pytest
 from streamgp import errors
 
 PUBLIC = {
-    "streamgp.base": "Chunk Due Inputs Model Predictive Progress Shape Source Stateful Step Tracker",
+    "streamgp.base": "Chunk Due Inputs Model Predictive Progress Shape Simulates Source Stateful Step Tracker",
     "streamgp.errors": "CheckpointError DataError NotPositiveDefinite NumericalError SchemaError ServiceError "
     "StateError StreamgpError TableError UsageError",
     "streamgp.registry": "load names",
-    "streamgp.testing": "CRASH_SCRIPTS SHAPES Crash CrashingSource Lines check_kernel check_model check_source "
-    "check_stateful example_windows reborn same_bits",
+    "streamgp.testing": "CRASH_SCRIPTS SHAPES Crash CrashingSource Lines check_kernel check_model check_solver "
+    "check_source check_stateful example_windows reborn same_bits",
     "streamgp_pipelines": "Forecaster fit_stream load",
 }
 

@@ -10,7 +10,31 @@ from streamgp import registry
 from streamgp.base import Model, Shape
 from streamgp.testing import check_model
 
+ONLINE = {"window": 256, "refresh": 128, "steps": 2, "stale_steps": 2, "epochs": 1}
+NET: dict[str, Any] = {"online": ONLINE, "encoder": {"hidden": 8}}
+GP: dict[str, Any] = {**NET, "solver": {"name": "kiss", "grid": 10}}
+DROPPED = {"hidden": 6, "layers": 2, "dropout": 0.2, "recurrent_dropout": 0.1}
+"""Small enough for some thousand rows in a second: windows, refreshes, nets and grids."""
+
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "gp_gru": [GP],
+    "gp_lstm": [
+        GP,
+        {**NET, "solver": "exact", "mean": "zero", "target": "level"},
+        {**GP, "encoder": DROPPED, "draws": 3},
+        {**GP, "kernel": "matern", "online": {**ONLINE, "refresh": 0, "stale": 1.2, "memory": None}},
+    ],
+    "gp_narx": [
+        {**GP, "encoder": {"hidden": 8, "width": 1}, "training": {"scheme": "rows", "delay": 2}, "pretrain": 2},
+        {**NET, "solver": {"name": "kiss_cg", "grid": 10}},
+        {**GP, "mode": "regression", "rescale": 0.0},
+        {**NET, "solver": "exact", "training": {"scheme": "full"}, "online": {**ONLINE, "refresh": 0}},
+    ],
+    "gp_rnn": [GP, {**GP, "encoder": {"hidden": 8, "precision": "float64"}, "mean": "persistence", "target": "level"}],
+    "gru": [NET],
+    "lstm": [NET, {**NET, "encoder": DROPPED, "mode": "regression"}],
+    "narx": [NET, {**NET, "target": "level", "mean": "zero", "validation": 0.0}],
+    "rnn": [NET],
     "linear": [{}, {"predictive": "student_t", "memory": 500.0}, {"target": "level", "ridge": 10.0}],
     "persistence": [{}, {"memory": 200.0}],
     "svdgp": [{"basis": 32}],  # small, so that its basis is soon as large as it may be
