@@ -1,6 +1,6 @@
 """What every model behind an encoder has in common: the frame, training in epochs, and learning from a stream.
 
-Training holds out a few blocks of rows inside the training span, and presents, after every epoch, the weights that had
+Training holds out some rows of the training span, and presents, after every epoch, the weights that had
 the best validation NLPD so far. On a stream the newest windows are kept; every few hundred rows, and at once when the
 scores say that the model has gone stale, the encoder takes some steps on them. Memory and time a row stay what they
 are.
@@ -24,7 +24,7 @@ from streamgp.models._deep_staleness import Staleness
 from streamgp.models._deep_window import RecentWindows
 from streamgp.models._naive import random_walk_variance
 from streamgp.models._state import Parts, gather, scatter
-from streamgp.optim.early_stopping import EarlyStopping, validation_rows
+from streamgp.optim.early_stopping import EarlyStopping
 from streamgp.predictives.gaussian import Gaussian
 
 CHUNK = 4096
@@ -137,7 +137,7 @@ class DeepModel(Model):
         r = self.frame.residual(x, z, y)
         if first:
             self._start(z, r)
-        held = validation_rows(len(z), self.config.validation, self.config.blocks)
+        held = self.config.held_out(len(z))
         if int(held.sum()) < FEWEST:
             held = torch.zeros_like(held)
         self.fitted_on = self.renewed = int(self.recent.seen)

@@ -6,16 +6,20 @@ import math
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
 from streamgp.choice import OneOf
 from streamgp.kernels import squared_exponential
 from streamgp.optim.alternating import AlternatingConfig
+from streamgp.optim.early_stopping import validation_rows
 from streamgp.optim.squared_error import SquaredErrorConfig
 from streamgp.solvers import kiss
 
 STEPS = 1500
 """Mini-batches after which an encoder of the default size has learned most of what it learns."""
 FEWEST_EPOCHS, MOST_EPOCHS = 8, 60
+LONG = 5000
+"""Rows above which the last tenth alone says enough."""
 
 
 class OnlineConfig(BaseModel):
@@ -70,11 +74,26 @@ class DeepConfig(BaseModel):
         "auto",
         description="epochs of a fit from scratch, such as a warm-up; auto: 1500 mini-batches, in 8 to 60 epochs",
     )
-    validation: float = Field(0.15, ge=0, lt=1, description="part of the training rows that selects the best epoch")
-    blocks: int = Field(5, ge=1, description="blocks of neighbouring rows that the validation rows form")
+    validation: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = Field(
+        "auto",
+        description="part of the training rows that selects the best epoch and scales the variance; auto: 0.15, above "
+        "5000 rows 0.1",
+    )
+    blocks: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="blocks of neighbouring rows that the validation rows form; one: the last rows; auto: 5, above "
+        "5000 rows one, since rows amid others are forecast better than rows to come",
+    )
     patience: int = Field(10, ge=1, description="epochs without a better validation NLPD after which training stops")
     online: OnlineConfig = Field(OnlineConfig(), description="learning from a stream")
     seed: int = Field(0, ge=0, description="of mini-batches, dropout and initial weights")
+
+    def held_out(self, rows: int) -> Tensor:
+        """(rows,) bool: which rows of a fit are for validation."""
+        long = rows > LONG
+        fraction = self.validation if self.validation != "auto" else 0.1 if long else 0.15
+        blocks = self.blocks if self.blocks != "auto" else 1 if long else 5
+        return validation_rows(rows, fraction, blocks)
 
     def epochs_for(self, rows: int, batch: int) -> int:
         """Epochs of a fit from scratch on so many rows."""
