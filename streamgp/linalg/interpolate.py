@@ -28,8 +28,6 @@ from streamgp.errors import NumericalError, UsageError
 
 LEAST = 6
 """Points of a dimension: two beyond each side, and one cell between."""
-_ENTRIES = 1 << 22
-"""Products of weights that `gram` makes at a time: 32 MB."""
 
 
 @dataclass(frozen=True)
@@ -164,37 +162,6 @@ def spread(rows: Stencil, y: Tensor, count: int) -> Tensor:
     """
     parts = (rows.weight[:, :, None] * y[:, None, :]).flatten(0, 1)
     return torch.zeros(count, y.shape[1], dtype=y.dtype, device=y.device).index_add_(0, rows.index.flatten(), parts)
-
-
-def gram(rows: Stencil, count: int, out: Tensor | None = None) -> Tensor:
-    """Wᵀ W, (m, m) dense with m = `count`, in O(N 16^d); added to `out` in place where one is given.
-
-    Rows are summed by the cell that they are in, in their order, and the cells then laid over each other: most of
-    the work is on contiguous memory. Rows added in pieces differ from rows at once by rounding.
-
-    Args:
-        rows: from `stencil`, as it gave them.
-
-    Example:
-        >>> grid = Grid.cover(dims=1, size=9)
-        >>> rows = stencil(grid, torch.tensor([[0.5], [0.5]], dtype=torch.float64))
-        >>> gram(rows, grid.count)[5, 5].item()
-        2.0
-    """
-    index, weight = rows.index, rows.weight.detach()
-    if out is None:
-        out = torch.zeros(count, count, dtype=weight.dtype, device=weight.device)
-    size = index.shape[1]
-    cell, own = index[:, 0].unique(return_inverse=True)  # a cell is known by the first point of its stencil
-    sums = torch.zeros(len(cell), size * size, dtype=weight.dtype, device=weight.device)
-    chunk = max(1, _ENTRIES // size**2)
-    for start in range(0, len(index), chunk):
-        value = weight[start : start + chunk]
-        sums.index_add_(0, own[start : start + chunk], (value[:, :, None] * value[:, None, :]).flatten(1))
-    at = cell[:, None] + (index[:1] - index[:1, :1])  # (cells, K), as every stencil has the same shape
-    pairs = (at[:, :, None] * count + at[:, None, :]).flatten()
-    out.view(-1).index_add_(0, pairs, sums.flatten())
-    return out
 
 
 def kronecker(factors: Sequence[Tensor]) -> Tensor:

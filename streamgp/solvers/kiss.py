@@ -32,7 +32,8 @@ from streamgp.base import FLOAT, Json
 from streamgp.errors import UsageError
 from streamgp.kernels._base import Kernel
 from streamgp.kernels._stationary import Stationary
-from streamgp.linalg.interpolate import LEAST, Grid, Stencil, gram, interpolate, spread, stencil
+from streamgp.linalg import banded
+from streamgp.linalg.interpolate import LEAST, Grid, Stencil, interpolate, spread, stencil
 from streamgp.solvers import _base
 from streamgp.solvers._eigenbasis import contract, eigenbasis, fold
 from streamgp.solvers._surrogate import attach
@@ -65,11 +66,11 @@ class Config(BaseModel):
 
 
 class Data(_base.Data):
-    """Sums over rows: m² + m T + T + 1 numbers, however many rows.
+    """Sums over rows: m (7^d + T) + T + 1 numbers, however many rows.
 
     Attributes:
         grid: of the solver.
-        gram: (m, m) S = WᵀW.
+        gram: (m, 7^d) S = WᵀW by its bands, see `streamgp.linalg.banded`.
         cross: (m, T) WᵀY.
         square: (T,) yᵀy.
         count: n.
@@ -77,7 +78,7 @@ class Data(_base.Data):
 
     def __init__(self, grid: Grid, columns: int) -> None:
         self.grid, self.count = grid, 0.0
-        self.gram = torch.zeros(grid.count, grid.count, dtype=FLOAT)
+        self.gram = banded.empty(grid)
         self.cross = torch.zeros(grid.count, columns, dtype=FLOAT)
         self.square = torch.zeros(columns, dtype=FLOAT)
 
@@ -85,13 +86,13 @@ class Data(_base.Data):
         """O(N (16^d + 4^d T)), whatever was learned before."""
         self.gram, self.cross, self.square = (part.to(h.device) for part in (self.gram, self.cross, self.square))
         rows = stencil(self.grid, h.detach())
-        gram(rows, self.grid.count, out=self.gram)
+        banded.gram(rows, self.grid, out=self.gram)
         self.cross += spread(rows, y, self.grid.count)
         self.square += y.square().sum(0)
         self.count += len(y)
 
     def forget(self, kept: float) -> None:
-        """Scale every sum, O(m²)."""
+        """Scale every sum, O(m)."""
         for total in (self.gram, self.cross, self.square):
             total *= kept
         self.count *= kept
@@ -114,11 +115,16 @@ class Posterior(_base.Posterior):
 
     def __init__(self, grid: Grid, system: _System, noise: Tensor) -> None:
         self.noise = noise
-        self._grid, self._basis = grid, system.basis  # (m, r) BQ
+        self._grid, self._basis = grid, system.basis @ system.rotation  # (m, r) BQ
         spectrum = system.spectrum[:, None] + noise  # (r, T) eigenvalues of A_t
         self._centre = system.cross / spectrum  # (r, T) Qᵀ E[u_t]
         self._spread = noise / spectrum  # (r, T) variances of Qᵀu_t
-        self._mean = system.basis @ self._centre  # (m, T) on the grid
+        self._mean = self._basis @ self._centre  # (m, T) on the grid
+
+    @property
+    def basis(self) -> int:
+        """r"""
+        return len(self._centre)
 
     def mean(self, h: Tensor) -> Tensor:
         """The grid's mean, interpolated."""
@@ -166,7 +172,7 @@ class _Functions:
 class Kiss(_base.Solver):
     """See the module; `build` makes one.
 
-    `nlml` with its gradient costs O(m² r + r³ + T m r), `condition` as much; neither depends on the rows.
+    `nlml` with its gradient costs O(m (7^d + r + T) r + r³), `condition` as much; neither depends on the rows.
 
     Attributes:
         grid: what the latents are interpolated from.
@@ -216,7 +222,7 @@ class Kiss(_base.Solver):
         if not torch.is_grad_enabled() or not any(column.requires_grad for term in terms for column in term):
             return value
         with torch.no_grad():
-            folded = fold(_grid_gradient(system, rows, noise), self.grid.shape)
+            folded = _folded_gradient(system, rows, noise)
         sensitivity = contract(folded, terms)
         return attach(value, sensitivity, torch.ones_like(sensitivity))
 
@@ -231,13 +237,12 @@ class Kiss(_base.Solver):
         return [axis.to(data.gram.device) for axis in self.grid.axes]
 
     def _system(self, data: Data, terms: list[list[Tensor]]) -> _System:
-        """BᵀSB = QEQᵀ and all that is rotated by Q."""
+        """BᵀSB = QEQᵀ and what goes with it."""
         detached = [[column.detach() for column in term] for term in terms]
         basis = eigenbasis(detached, self.rank, _LOST * float(self.noise.detach().min()))
-        product = data.gram @ basis  # (m, r) SB
+        product = banded.multiply(data.gram, self.grid, basis)  # (m, r) SB
         spectrum, rotation = torch.linalg.eigh(basis.T @ product)
-        rotated = basis @ rotation
-        return _System(rotated, product @ rotation, spectrum.clamp(min=0.0), rotated.T @ data.cross)
+        return _System(basis, product, rotation, spectrum.clamp(min=0.0), rotation.T @ (basis.T @ data.cross))
 
 
 def build(config: Config, kernel: Kernel, columns: int) -> Kiss:
@@ -250,10 +255,11 @@ def build(config: Config, kernel: Kernel, columns: int) -> Kiss:
 
 
 class _System(NamedTuple):
-    """(m, r) BQ, (m, r) SBQ, (r,) e, (r, T) Qᵀc."""
+    """(m, r) B, (m, r) SB, (r, r) Q, (r,) e, (r, T) Qᵀc."""
 
     basis: Tensor
     product: Tensor
+    rotation: Tensor
     spectrum: Tensor
     cross: Tensor
 
@@ -269,13 +275,14 @@ def _nlml(system: _System, data: Data, noise: Tensor) -> Tensor:
     )
 
 
-def _grid_gradient(system: _System, data: Data, noise: Tensor) -> Tensor:
-    """(m, m) ½ Σ_t (P_t − q_tq_tᵀ), the derivative of the NLML in K_UU."""
+def _folded_gradient(system: _System, data: Data, noise: Tensor) -> Tensor:
+    """(m_1, …, m_d) `fold` of ½ Σ_t (P_t − q_tq_tᵀ), the derivative of the NLML in K_UU."""
     spectrum = system.spectrum[:, None] + noise  # (r, T)
     shrink = (1 / (noise * spectrum)).sum(1)  # (r,)
-    q = (data.cross - system.product @ (system.cross / spectrum)) / noise  # (m, T)
-    left = torch.cat([system.product * shrink, q], 1)
-    return 0.5 * (data.gram * (1 / noise).sum() - left @ torch.cat([system.product, q], 1).T)
+    product = system.product @ system.rotation  # (m, r) SBQ
+    q = (data.cross - product @ (system.cross / spectrum)) / noise  # (m, T)
+    low = fold(torch.cat([product, q], 1), torch.cat([shrink, torch.ones_like(noise)]), data.grid.shape)
+    return 0.5 * (banded.folded(data.gram, data.grid) * (1 / noise).sum() - low)
 
 
 def _sums(data: _base.Data) -> Data:

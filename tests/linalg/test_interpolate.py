@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from streamgp.errors import NumericalError, UsageError
-from streamgp.linalg.interpolate import Grid, gram, interpolate, kronecker, spread, stencil
+from streamgp.linalg.interpolate import Grid, interpolate, kronecker, spread, stencil
 from tests.solvers.oracles import keys_matrix
 
 
@@ -97,13 +97,6 @@ def test_products_are_the_dense_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     grid, h = Grid.cover(2, 8), latents(50, 2)
     w, y, rows = matrix(grid, h), latents(50, 3, seed=1), stencil(grid, h)
     torch.testing.assert_close(spread(rows, y, grid.count), w.T @ y)
-    whole = gram(rows, grid.count)
-    torch.testing.assert_close(whole, w.T @ w)
-    monkeypatch.setattr("streamgp.linalg.interpolate._ENTRIES", 3000)
-    assert torch.equal(gram(rows, grid.count), whole)  # chunks do not change a bit
-    parts = gram(stencil(grid, h[:20]), grid.count)
-    torch.testing.assert_close(gram(stencil(grid, h[20:]), grid.count, out=parts), whole, rtol=1e-13, atol=1e-13)
-    assert not gram(stencil(grid, h[:0]), grid.count).any()
 
 
 def test_kronecker_is_numpys() -> None:
