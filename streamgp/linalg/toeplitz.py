@@ -105,9 +105,9 @@ class KroneckerSum:
         Raises:
             NotPositiveDefinite: a factor has an eigenvalue below −1e-8 of its largest.
         """
-        total = torch.zeros(self.count, count, dtype=self.terms[0][0].dtype)
+        total = self.terms[0][0].new_zeros(self.count, count)
         for term in self.terms:
-            product = torch.randn(total.shape, generator=generator, dtype=total.dtype)
+            product = torch.randn(total.shape, generator=generator, dtype=total.dtype).to(term[0])
             for dim, column in enumerate(term):
                 folded = product.reshape(math.prod(self.sizes[:dim]), len(column), -1)
                 product = _root(column) @ folded

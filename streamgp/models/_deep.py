@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import NamedTuple
 
 import torch
-from pydantic import BaseModel
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
+from streamgp.errors import NumericalError
 from streamgp.models._deep_config import DeepConfig
 from streamgp.models._deep_frame import Frame
+from streamgp.models._deep_parts import Moments, load, weights
 from streamgp.models._deep_staleness import Staleness
 from streamgp.models._deep_window import RecentWindows
 from streamgp.models._naive import random_walk_variance
@@ -31,14 +30,6 @@ CHUNK = 4096
 """Rows that `predict` holds the encoder's activations of."""
 FEWEST = 20
 """Validation rows under which none are held out: so few say little, and the training rows miss them."""
-
-
-class Moments(NamedTuple):
-    """Standardised: mean (N, T), latent variance (N, T), noise (N, T) or (T,)."""
-
-    mean: Tensor
-    latent: Tensor
-    noise: Tensor
 
 
 class DeepModel(Model):
@@ -60,8 +51,8 @@ class DeepModel(Model):
         self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
         self.factor: Tensor  # (T,) on the variance, from the validation rows
         self.iterate: dict[str, Tensor] = {}
-        """Where training stands; the modules hold the best weights found so far."""
-        self.trained = 0  # epochs
+        """Where training stands, between epochs; the modules hold the best weights found so far."""
+        self.trained = 0  # epochs of the fit that is going on
         self.fitted_on = 0  # rows that the frame and the weights were fitted on
         self.renewed = 0  # rows seen at the last refresh
 
@@ -77,7 +68,11 @@ class DeepModel(Model):
 
     @abstractmethod
     def _start(self, z: Tensor, r: Tensor) -> None:
-        """Before the first epoch."""
+        """Before the first epoch: optimisers without a past, and what else a fit begins with."""
+
+    @abstractmethod
+    def _span(self, epochs: int) -> None:
+        """The epochs, from the first, that a schedule falls over."""
 
     @abstractmethod
     def _train(self, z: Tensor, r: Tensor) -> float:
@@ -109,6 +104,11 @@ class DeepModel(Model):
 
     @property
     @abstractmethod
+    def _steady(self) -> bool:
+        """Whether no step of the last training was left out, since its gradient was not finite."""
+
+    @property
+    @abstractmethod
     def basis(self) -> int:
         """Basis functions in use."""
 
@@ -116,7 +116,8 @@ class DeepModel(Model):
         """N(b(x) + s m(z), s² (v(z) + σ²)); before any data a random walk around the reference."""
         if not self.frame.fitted:
             mean = self.frame.reference(x)
-            return Gaussian(mean, torch.zeros_like(mean), random_walk_variance(x, self.shape))
+            seen = x if self.config.mode == "autoregression" else Inputs(x.past[:, :0], x.future)
+            return Gaussian(mean, torch.zeros_like(mean), random_walk_variance(seen, self.shape))
         z = self.frame.inputs(x)
         mean, latent, noise = self._standardised(z)
         scale = self.frame.scale
@@ -124,32 +125,56 @@ class DeepModel(Model):
         return Gaussian(mean * scale + self.frame.baseline(x, z), latent * variance, noise * variance)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
-        """Train; goes on where an earlier call stopped. Rows with a missing truth are left out."""
+        """Train; goes on where an earlier call stopped, and after `update` begins anew from the weights at hand.
+
+        Rows with a missing truth are left out. An epoch that fails numerically is undone and told; the first raises.
+        """
         whole = torch.isfinite(y).all(1)
         x, y = x.rows(whole), y[whole]
         if epochs < 1 or not len(y):
             return
+        if not self.trained:
+            self.recent.push(x, y)
+        yield from self._epochs(x, y, epochs)
+
+    def _epochs(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        """Up to `epochs` more; what is served after each are the best weights, with the head of all rows."""
         first = not self.trained
         if first:
             self.frame.fit(x, y)
-            self.recent.push(x, y)
+            self.early = EarlyStopping(self.config.patience)
+            self.factor.fill_(1.0)
         z = self.frame.inputs(x)
         r = self.frame.residual(x, z, y)
-        if first:
-            self._start(z, r)
-        held = self.config.held_out(len(z))
+        held = self.config.held_out(len(z)).to(z.device)
         if int(held.sum()) < FEWEST:
             held = torch.zeros_like(held)
+        taught = z[~held], r[~held]
+        if first:
+            self._start(*taught)
+        self._span(self.trained + epochs)
         self.fitted_on = self.renewed = int(self.recent.seen)
         for _ in range(epochs):
             if self.early.finished:
                 return
-            self._load(self.iterate)
-            loss = self._train(z[~held], r[~held])
+            load(self._learners(), self.iterate)
+            put_back = self._served()
+            try:
+                loss = self._train(*taught)
+                better = self._judge(z, r, held)
+            except NumericalError as error:
+                if not self.trained:
+                    raise
+                put_back()
+                load(self._learners(), self.iterate)
+                self.early.since += 1
+                self.early.rewind(self._learners())
+                self.iterate = weights(self._learners())
+                yield self._step(float("nan"), f"epoch: {error.message}")._replace(healthy=False)
+                continue
             self.trained += 1
-            better = self._judge(z, r, held)
-            self.iterate = self._weights()
-            if better:
+            self.iterate = weights(self._learners())
+            if better or not self.early.best:
                 self._serve(z, r)
             else:
                 self.early.rewind(self._learners())
@@ -163,6 +188,7 @@ class DeepModel(Model):
         self.recent.push(x, y)
         if not self.frame.fitted:
             return self._fit_anew("first windows")
+        self._end()
         z = self.frame.inputs(x)
         r = self.frame.residual(x, z, y)
         mean, latent, noise = self._standardised(z)
@@ -197,15 +223,17 @@ class DeepModel(Model):
     def _fit_anew(self, why: str) -> Step:
         """New units and new training on the newest rows, from the weights at hand."""
         x, y = self.recent.rows()
-        seen = int(self.recent.seen)
+        whole = torch.isfinite(y).all(1)
+        self._end()
+        steps = list(self._epochs(x.rows(whole), y[whole], self.config.online.epochs)) if bool(whole.any()) else []
+        self._end()
+        self.fitted_on = self.renewed = int(self.recent.seen)
+        return steps[-1]._replace(done=f"fit: {why}") if steps else self._step(float("nan"), "no whole window yet")
+
+    def _end(self) -> None:
+        """Training is over: what only another epoch would need is let go."""
         self.trained, self.iterate = 0, {}
         self.early = EarlyStopping(self.config.patience)
-        self.recent.seen -= len(y)  # fit pushes them again
-        steps = list(self.fit(x, y, self.config.online.epochs))
-        self.recent.seen.fill_(seen)
-        self.fitted_on = self.renewed = seen
-        loss = steps[-1].loss if steps else float("nan")
-        return self._step(loss, f"fit: {why}")
 
     def _newest(self) -> tuple[Tensor, Tensor]:
         """(R, W), (R, T): the kept windows; a missing truth as predicted, so that it teaches nothing."""
@@ -246,25 +274,10 @@ class DeepModel(Model):
     def _rescaled(self, squares: Tensor) -> Tensor:
         """(T,) factor on the variance from the validation rows' mean standardised squared error (T,)."""
 
-    def _weights(self) -> dict[str, Tensor]:
-        return {
-            f"{name}.{key}": value.detach().clone()
-            for name, module in self._learners().items()
-            for key, value in module.state_dict().items()
-        }
-
-    def _load(self, weights: Mapping[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, module in self._learners().items():
-                for key, value in module.state_dict().items():
-                    if f"{name}.{key}" in weights:
-                        value.copy_(weights[f"{name}.{key}"])
-
     def _step(self, loss: float, done: str) -> Step:
-        healthy = all(
-            bool(torch.isfinite(p).all()) for module in self._learners().values() for p in module.parameters()
-        )
-        return Step(loss, self.basis, healthy, done)
+        """A gradient that was not finite, or parameters that are not, are unhealthy."""
+        finite = (torch.isfinite(p).all() for module in self._learners().values() for p in module.parameters())
+        return Step(loss, self.basis, self._steady and all(map(bool, finite)), done)
 
     def _parts(self) -> Parts:
         names = ("frame", "recent", "staleness", "early", "factor")
@@ -283,20 +296,3 @@ class DeepModel(Model):
         self.generator.set_state(tensors["generator"].cpu())
         for name in ("trained", "fitted_on", "renewed"):
             setattr(self, name, int(str(rest[name])))
-
-
-def sized(encoder: BaseModel, width: int | None) -> BaseModel:
-    """An encoder's Config with this latent width, unless it names one; None: as wide as its hidden layer."""
-    if "width" in encoder.model_fields_set or "width" not in type(encoder).model_fields:
-        return encoder
-    return encoder.model_copy(update={"width": width or encoder.model_dump()["hidden"]})
-
-
-@contextmanager
-def training(encoder: nn.Module) -> Iterator[None]:
-    """Inside, the encoder is in training mode: its arithmetic may be cheaper."""
-    encoder.train()
-    try:
-        yield
-    finally:
-        encoder.eval()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Self
 
 import torch
 from pydantic import BaseModel
@@ -18,8 +19,9 @@ from streamgp import choice
 from streamgp.base import Inputs, Json, Shape
 from streamgp.encoders._base import Dropout, Encoder
 from streamgp.encoders._bounded import Bounded
-from streamgp.models._deep import CHUNK, DeepModel, Moments, sized, training
+from streamgp.models._deep import CHUNK, DeepModel
 from streamgp.models._deep_config import DeepGpConfig
+from streamgp.models._deep_parts import Moments, sized, training
 from streamgp.models._state import Parts
 from streamgp.optim.alternating import Alternating
 from streamgp.optim.squared_error import SquaredError
@@ -53,8 +55,7 @@ class DeepGp(DeepModel):
         kernel = choice.build("kernels", gridded(config), inner.width)
         self.solver: Solver = choice.build("solvers", config.solver, kernel, shape.columns)
         self.encoder: Encoder = Bounded(inner) if self.solver.bounded else inner
-        self.alternating = Alternating(self.encoder, self.solver, config.training)
-        self.online = Alternating(self.encoder, self.solver, config.refreshing)
+        self._optimisers()
         self.data: Data = self.solver.data()
         self.posterior: Posterior = self.solver.condition(self.data)
 
@@ -63,19 +64,18 @@ class DeepGp(DeepModel):
 
     @property
     def basis(self) -> int:
-        return round(self.data.count)
+        return self.posterior.basis
 
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
         """See `streamgp.base.Simulates`: one function a path and column from the posterior, and noise at every step."""
-        draw = self.posterior.draw(paths, generator)
+        posterior, draw = self.posterior, self.posterior.draw(paths, generator)
 
         def observe(x: Inputs) -> Tensor:
             z = self.frame.inputs(x)
             with torch.no_grad():
-                h = self.encoder(z)
-                mean = self.posterior.mean(h)
-                drawn = draw(h.unflatten(0, (paths, -1))).flatten(0, 1)
-            noise = torch.randn(drawn.shape, generator=generator, dtype=drawn.dtype) * self.posterior.noise.sqrt()
+                mean = self._mean(z, posterior)
+                drawn = draw(self._latents_of_paths(z, paths)).flatten(0, 1)
+            noise = torch.randn(drawn.shape, generator=generator, dtype=drawn.dtype).to(drawn) * posterior.noise.sqrt()
             spread = (drawn - mean + noise) * self.factor.sqrt()
             return self.frame.baseline(x, z) + self.frame.scale * (mean + spread)
 
@@ -83,7 +83,44 @@ class DeepGp(DeepModel):
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         super().restore(tensors, rest)
+        self._move()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._move()
+        return self
+
+    def _move(self) -> None:
+        """Data and posterior to where the solver is: they are no modules, which PyTorch would move."""
+        tensors, rest = self.data.state()
+        device = self.solver.log_noise.device
+        self.data.restore({name: tensor.to(device) for name, tensor in tensors.items()}, rest)
         self.posterior = self.solver.condition(self.data)
+
+    def _optimisers(self) -> None:
+        """Without a past."""
+        self.alternating = Alternating(self.encoder, self.solver, self.config.training)
+        self.online = Alternating(self.encoder, self.solver, self.config.refreshing)
+
+    def _networks(self) -> list[Dropout | None]:
+        """What the encoder is asked with: as it is, or as one network after another, the same at every call."""
+        generator = torch.Generator().manual_seed(self.config.seed)
+        return [Dropout(generator, shared=True)] * self.config.draws or [None]
+
+    def _mean(self, z: Tensor, posterior: Posterior) -> Tensor:
+        """(N, T) over all networks."""
+        means = torch.stack([posterior.mean(self.encoder(z, network)) for network in self._networks()])
+        return means.mean(0)
+
+    def _latents_of_paths(self, z: Tensor, paths: int) -> Tensor:
+        """(P · S, W) -> (P, S, d); each path sees through one network, whenever it asks."""
+        networks = self._networks()
+        each = z.unflatten(0, (paths, -1))
+        h: Tensor = each.new_zeros(*each.shape[:2], self.solver.kernel.dims)
+        for number, network in enumerate(networks[:paths]):
+            own = each[number :: len(networks)]
+            h[number :: len(networks)] = self.encoder(own.flatten(0, 1), network).unflatten(0, own.shape[:2])
+        return h
 
     def _learners(self) -> Mapping[str, nn.Module]:
         return {"encoder": self.encoder, "solver": self.solver}
@@ -93,6 +130,7 @@ class DeepGp(DeepModel):
 
     def _start(self, z: Tensor, r: Tensor) -> None:
         """Pre-training where it pays; then latents and noise are put to where the kernel's training starts well."""
+        self._optimisers()
         wanted = self.config.pretrain
         epochs = wanted if wanted != "auto" else 5 if len(z) > MANY else 0
         if epochs:
@@ -104,6 +142,13 @@ class DeepGp(DeepModel):
                 self.solver.log_noise.fill_(math.log(max(loss, 2 * self.solver.floor) - self.solver.floor))
         if isinstance(self.encoder, Bounded):
             self.encoder.settle(z[:: len(z) // SETTLED + 1], SPREAD)
+
+    def _span(self, epochs: int) -> None:
+        self.alternating.weights.epochs = self.alternating.hyperparameters.epochs = epochs
+
+    @property
+    def _steady(self) -> bool:
+        return self.alternating.healthy and self.online.healthy
 
     def _train(self, z: Tensor, r: Tensor) -> float:
         with training(self.encoder):
@@ -132,7 +177,10 @@ class DeepGp(DeepModel):
         if memory is not None:
             self.data.forget(math.exp(-len(z) / memory))
         self._add(z, r)
-        self.posterior = self.solver.condition(self.data)
+        if self.data.rows > 2 * self.recent.capacity:  # a solver that keeps rows, and no refresh is due
+            self._serve(*self._newest())
+        else:
+            self.posterior = self.solver.condition(self.data)
 
     def _renew(self, z: Tensor, r: Tensor, count: int, recent: int) -> None:
         with training(self.encoder):
@@ -144,18 +192,14 @@ class DeepGp(DeepModel):
             self.data.add(self.encoder(z), r)
 
     def _moments(self, z: Tensor) -> Moments:
-        draws, noise = self.config.draws, self.posterior.noise
-        if not draws:
-            h = self.encoder(z)
-            return Moments(self.posterior.mean(h), self.posterior.variance(h), noise)
-        generator = torch.Generator().manual_seed(self.config.seed)  # the same networks at every call
-        mean, square = torch.zeros_like(z[:, :1]), torch.zeros_like(z[:, :1])
-        for _ in range(draws):
-            h = self.encoder(z, Dropout(generator, shared=True))
-            one = self.posterior.mean(h)
-            mean = mean + one / draws
-            square = square + (one.square() + self.posterior.variance(h)) / draws
-        return Moments(mean, (square - mean.square()).clamp(min=0.0), noise)
+        """Of the mixture of networks, where there are several."""
+        noise, mean, variance = self.posterior.noise, self.posterior.mean, self.posterior.variance
+        latents = [self.encoder(z, network) for network in self._networks()]
+        if len(latents) == 1:
+            return Moments(mean(latents[0]), variance(latents[0]), noise)
+        means = torch.stack([mean(h) for h in latents])
+        within = torch.stack([variance(h) for h in latents]).mean(0)
+        return Moments(means.mean(0), within + means.var(0, correction=0), noise)
 
 
 def gridded(config: DeepGpConfig) -> BaseModel:

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from streamgp import choice
 from streamgp.base import FLOAT, Shape
 from streamgp.encoders._base import Encoder
-from streamgp.models._deep import CHUNK, DeepModel, Moments, sized, training
+from streamgp.models._deep import CHUNK, DeepModel
 from streamgp.models._deep_config import DeepNetConfig
+from streamgp.models._deep_parts import Moments, sized, training
 from streamgp.models._state import Parts
-from streamgp.optim.squared_error import SquaredError
+from streamgp.optim.squared_error import Head, SquaredError
 
 MEMORY = 2000.0
 """Rows after which a scored forecast's error counts 1/e in the variance."""
@@ -41,10 +42,8 @@ class DeepNet(DeepModel):
     def __init__(self, config: DeepNetConfig, shape: Shape, encoder: BaseModel) -> None:
         super().__init__(config, shape)
         self.encoder: Encoder = choice.build("encoders", sized(encoder, None), self.frame.layout)
-        training = config.training.model_copy(update={"seed": config.seed})
-        self.trainer = SquaredError(self.encoder, shape.columns, training)
-        self.head = self.trainer.head
-        self.online = SquaredError(self.encoder, shape.columns, config.refreshing, head=self.head)
+        self.head = Head(self.encoder.width, shape.columns, config.seed)
+        self._optimisers()
         self.register_buffer("noise", torch.ones(shape.columns, dtype=FLOAT))
         self.noise: Tensor  # (T,) standardised
 
@@ -55,6 +54,12 @@ class DeepNet(DeepModel):
     def basis(self) -> int:
         return 0
 
+    def _optimisers(self) -> None:
+        """Without a past."""
+        config, columns = self.config, self.shape.columns
+        self.trainer = SquaredError(self.encoder, columns, config.training, head=self.head)
+        self.online = SquaredError(self.encoder, columns, config.refreshing, head=self.head)
+
     def _learners(self) -> Mapping[str, nn.Module]:
         return {"encoder": self.encoder, "head": self.head}
 
@@ -63,6 +68,14 @@ class DeepNet(DeepModel):
 
     def _start(self, z: Tensor, r: Tensor) -> None:
         """The head starts where it was built."""
+        self._optimisers()
+
+    def _span(self, epochs: int) -> None:
+        self.trainer.descent.epochs = epochs
+
+    @property
+    def _steady(self) -> bool:
+        return self.trainer.healthy and self.online.healthy
 
     def _train(self, z: Tensor, r: Tensor) -> float:
         with training(self.encoder):
@@ -84,7 +97,7 @@ class DeepNet(DeepModel):
         return put_back
 
     def _rescaled(self, squares: Tensor) -> Tensor:
-        return squares  # a net has no other variance
+        return squares.clamp(min=1e-12)  # a net has no other variance
 
     def _absorb(self, z: Tensor, r: Tensor) -> None:
         """Only the variance learns between refreshes."""

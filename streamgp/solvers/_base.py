@@ -28,9 +28,14 @@ class Data(ABC):
 
     Attributes:
         count: n, the sum of the rows' weights.
+        rows: kept one by one, so that whoever learns a stream must bound them; 0 where only sums are kept.
     """
 
     count: float
+
+    @property
+    def rows(self) -> int:
+        return 0
 
     @abstractmethod
     def add(self, h: Tensor, y: Tensor) -> None:
@@ -61,9 +66,14 @@ class Posterior(ABC):
 
     Attributes:
         noise: (T,) σ_t².
+        basis: functions that the mean is made of: rows, eigenpairs or grid points.
     """
 
     noise: Tensor
+
+    @property
+    def basis(self) -> int:
+        return 0
 
     @abstractmethod
     def mean(self, h: Tensor) -> Tensor:
@@ -72,6 +82,10 @@ class Posterior(ABC):
     @abstractmethod
     def variance(self, h: Tensor) -> Tensor:
         """(N, d) -> (N, T), of the latent function; ≥ 0."""
+
+    def moments(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """`mean` and `variance`, where a solver can share work between them."""
+        return self.mean(h), self.variance(h)
 
     @abstractmethod
     def divergence(self) -> Tensor:

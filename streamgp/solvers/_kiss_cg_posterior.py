@@ -50,6 +50,11 @@ class GridPosterior(Posterior):
             self._explained = covariance.multiply(system.sparse.spread(found.basis[0].T @ vectors)).contiguous()
             self._ritz = values.clamp(min=0.0)
 
+    @property
+    def basis(self) -> int:
+        """m"""
+        return len(self._mean)
+
     def mean(self, h: Tensor) -> Tensor:
         return interpolate(stencil(self._grid, h), self._mean)
 

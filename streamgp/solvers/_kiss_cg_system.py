@@ -91,7 +91,7 @@ class Sparse:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*Sparse CSR tensor support is in beta")
             self._rows = torch.sparse_csr_tensor(
-                torch.arange(0, rows * entries + 1, entries),
+                torch.arange(0, rows * entries + 1, entries, device=flat.device),
                 flat,
                 stencil.weight.flatten(),
                 (rows, points),

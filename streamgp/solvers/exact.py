@@ -53,9 +53,15 @@ class Data(_base.Data):
         weight: (N,)
     """
 
-    def __init__(self, dims: int, columns: int) -> None:
-        self.h, self.y = torch.zeros(0, dims, dtype=FLOAT), torch.zeros(0, columns, dtype=FLOAT)
-        self.weight = torch.zeros(0, dtype=FLOAT)
+    def __init__(self, dims: int, columns: int, device: torch.device | None = None) -> None:
+        self.h = torch.zeros(0, dims, dtype=FLOAT, device=device)
+        self.y = torch.zeros(0, columns, dtype=FLOAT, device=device)
+        self.weight = torch.zeros(0, dtype=FLOAT, device=device)
+
+    @property
+    def rows(self) -> int:
+        """N"""
+        return len(self.weight)
 
     @property
     def count(self) -> float:  # type: ignore[override]
@@ -103,6 +109,11 @@ class Posterior(_base.Posterior):
             + log_determinant(self._lower)
             - rows * self.noise.log()
         )
+
+    @property
+    def basis(self) -> int:
+        """N"""
+        return len(self._alpha)
 
     def mean(self, h: Tensor) -> Tensor:
         """k(h, H) α."""
@@ -153,7 +164,7 @@ class Exact(_base.Solver):
         super().__init__(kernel, columns, config.noise, config.floor)
 
     def data(self) -> Data:
-        return Data(self.kernel.dims, self.log_noise.shape[0])
+        return Data(self.kernel.dims, self.log_noise.shape[0], self.log_noise.device)
 
     def nlml(self, data: _base.Data) -> Tensor:
         """() by one factorisation a column; the gradient adds one inverse a column and no backward through it."""

@@ -58,13 +58,18 @@ class Config(BaseModel):
 class Rows(Data):
     """The rows themselves: latents, targets, weights; W is made of them when it is asked for."""
 
-    def __init__(self, grid: Grid, columns: int) -> None:
+    def __init__(self, grid: Grid, columns: int, device: torch.device | None = None) -> None:
         self.count = 0.0
-        self.h = torch.zeros(0, grid.dims, dtype=FLOAT)  # (N, d)
-        self.y = torch.zeros(0, columns, dtype=FLOAT)  # (N, T)
-        self.weight = torch.zeros(0, dtype=FLOAT)  # (N,)
+        self.h = torch.zeros(0, grid.dims, dtype=FLOAT, device=device)  # (N, d)
+        self.y = torch.zeros(0, columns, dtype=FLOAT, device=device)  # (N, T)
+        self.weight = torch.zeros(0, dtype=FLOAT, device=device)  # (N,)
         self._grid = grid
         self._sparse: Sparse | None = None
+
+    @property
+    def rows(self) -> int:
+        """N"""
+        return len(self.weight)
 
     def add(self, h: Tensor, y: Tensor) -> None:
         self.h, self.y = torch.cat((self.h.to(h), h)), torch.cat((self.y.to(y), y))
@@ -108,8 +113,13 @@ class KissCG(Solver):
             config.tolerance, config.iterations, config.preconditioner, config.probes, config.steps, config.seed
         )
 
+    @property
+    def _axes(self) -> list[Tensor]:
+        """The grid, where the kernel is."""
+        return [axis.to(self.log_noise.device) for axis in self.grid.axes]
+
     def data(self) -> Rows:
-        return Rows(self.grid, len(self.log_noise))
+        return Rows(self.grid, len(self.log_noise), self.log_noise.device)
 
     def nlml(self, data: Data) -> Tensor:
         """Σ_t ½[ỹᵀα + log|A| − N log σ² + n log 2πσ²], n the sum of the weights; the log-determinant by the probes.
@@ -118,7 +128,7 @@ class KissCG(Solver):
             NumericalError: a solve did not converge.
         """
         assert isinstance(data, Rows)
-        covariance = KroneckerSum(self.kernel.grid_terms(self.grid.axes))
+        covariance = KroneckerSum(self.kernel.grid_terms(self._axes))
         noise = self.noise
         if not len(data.y):
             return 0.0 * noise.sum()
@@ -133,7 +143,7 @@ class KissCG(Solver):
     def condition(self, data: Data) -> GridPosterior:
         assert isinstance(data, Rows)
         with torch.no_grad():
-            covariance = KroneckerSum(self.kernel.grid_terms(self.grid.axes)).detach()
+            covariance = KroneckerSum(self.kernel.grid_terms(self._axes)).detach()
             noise = self.noise.detach().clone()
             system = self._system(data, covariance) if len(data.y) else None
             return GridPosterior(self.grid, covariance, noise, system, self.config.variance_rank)

@@ -1,0 +1,65 @@
+"""Small things that models behind an encoder share: what a head predicts, weights set aside, the latent width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from pydantic import BaseModel
+from torch import Tensor, nn
+
+
+class Moments(NamedTuple):
+    """Standardised: mean (N, T), latent variance (N, T), noise (N, T) or (T,)."""
+
+    mean: Tensor
+    latent: Tensor
+    noise: Tensor
+
+
+def weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Copies of parameters and buffers, as "module.tensor".
+
+    Example:
+        >>> sorted(weights({"head": nn.Linear(2, 1)}))
+        ['head.bias', 'head.weight']
+    """
+    return {
+        f"{name}.{key}": value.detach().clone()
+        for name, module in modules.items()
+        for key, value in module.state_dict().items()
+    }
+
+
+@torch.no_grad()
+def load(modules: Mapping[str, nn.Module], copies: Mapping[str, Tensor]) -> None:
+    """Put the modules back to such copies; without any they stay as they are."""
+    for name, module in modules.items():
+        for key, value in module.state_dict().items():
+            if f"{name}.{key}" in copies:
+                value.copy_(copies[f"{name}.{key}"])
+
+
+def sized(encoder: BaseModel, width: int | None) -> BaseModel:
+    """An encoder's Config with this latent width, unless it names one; None: as wide as its hidden layer.
+
+    Example:
+        >>> from streamgp.encoders import lstm
+        >>> sized(lstm.Config(hidden=8), None).width, sized(lstm.Config(width=3), 2).width
+        (8, 3)
+    """
+    if "width" in encoder.model_fields_set or "width" not in type(encoder).model_fields:
+        return encoder
+    return encoder.model_copy(update={"width": width or encoder.model_dump()["hidden"]})
+
+
+@contextmanager
+def training(encoder: nn.Module) -> Iterator[None]:
+    """Inside, the encoder is in training mode: its arithmetic may be cheaper."""
+    encoder.train()
+    try:
+        yield
+    finally:
+        encoder.eval()
