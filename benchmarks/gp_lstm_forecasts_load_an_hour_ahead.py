@@ -18,8 +18,8 @@ beside ours as an orientation. The linear model (load only) is what the mean fun
 RMSE is over the standard deviation of the target in the training rows; NLPD of the target in that unit; coverage of
 the raw 90 % band. Models with their defaults. One thread.
 
-    python benchmarks/gp_lstm_forecasts_load_an_hour_ahead.py [--tasks load] [--models lstm,gp_lstm] [--seeds 5]
-        [--runs FILE]
+    python benchmarks/gp_lstm_forecasts_load_an_hour_ahead.py [--tasks load] [--models lstm gp_lstm] [--seeds 5]
+        [--runs FILE] [--write docs/results/gp_lstm.md]
 
 With --runs the finished runs are kept in a file, one JSON document a line, and a later call goes on from there. A fit
 takes up to 45 CPU-seconds on load, 30 on wind and car, 15 on drives: everything with one seed 10 minutes, with five 50.
@@ -37,7 +37,7 @@ from typing import Any
 
 import polars as pl
 import torch
-from _sequences import EVERY, FOLDER, Task, cell, fitted, markdown, scores, summed_up, task
+from _sequences import EVERY, FOLDER, Task, cell, fitted, markdown, scores, summed_up, task, write_section
 
 from streamgp.streaming.windows import WindowSpec
 
@@ -150,13 +150,13 @@ def table(found: list[dict[str, Any]], name: str, models: list[str]) -> tuple[st
     return markdown(header, rows), means
 
 
-def main(names: list[str], models: list[str], seeds: int, kept: Path | None) -> int:
+def main(asked: argparse.Namespace) -> int:
     torch.set_num_threads(1)
-    found = runs(names, models, seeds, kept)
-    missed = []
-    for name in names:
-        printed, means = table(found, name, models)
-        print(f"\n{name}\n\n{printed}")
+    found = runs(asked.tasks, asked.models, asked.seeds, asked.runs)
+    missed, texts = [], []
+    for name in asked.tasks:
+        printed, means = table(found, name, asked.models)
+        texts.append(f"### {name}\n\n{printed}")
         if name != "load" or "gp_lstm" not in means:
             continue
         ours = means["gp_lstm"]
@@ -166,15 +166,18 @@ def main(names: list[str], models: list[str], seeds: int, kept: Path | None) -> 
             missed.append(f"NLPD {ours['nlpd_scaled']:.3f} > -0.75")
         if "lstm" in means and ours["nrmse"] >= means["lstm"]["nrmse"]:
             missed.append(f"RMSE {ours['nrmse']:.4f}, the LSTM's {means['lstm']['nrmse']:.4f}")
+    print(text := "\n\n".join(texts))
+    if asked.write:
+        write_section(asked.write, "energy, wind, driving", text)
     print("holds" if not missed else "does not hold: " + "; ".join(missed))
     return 1 if missed else 0
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", default=",".join(TASKS), help="which, by commas")
-    parser.add_argument("--models", default=",".join(("linear", *EVERY)), help="which, by commas")
+    parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=list(TASKS))
+    parser.add_argument("--models", nargs="+", choices=("linear", *EVERY), default=["linear", *EVERY])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--runs", type=Path, help="where finished runs are kept")
-    chosen = parser.parse_args()
-    sys.exit(main(chosen.tasks.split(","), chosen.models.split(","), chosen.seeds, chosen.runs))
+    parser.add_argument("--runs", type=Path, metavar="FILE", help="where finished runs are kept")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the printed tables into this file")
+    sys.exit(main(parser.parse_args()))
