@@ -28,6 +28,8 @@ from streamgp.errors import NumericalError, UsageError
 
 LEAST = 6
 """Points of a dimension: two beyond each side, and one cell between."""
+_KEYS = ((0.0, 1.0, 0.0, 0.0), (-0.5, 0.0, 0.5, 0.0), (1.0, -2.5, 2.0, -0.5), (-0.5, 1.5, -1.5, 0.5))
+"""Coefficients of 1, u, u², u³ in each of the four weights."""
 
 
 @dataclass(frozen=True)
@@ -125,16 +127,15 @@ def stencil(grid: Grid, h: Tensor) -> Stencil:
         )
     if not bool(torch.isfinite(h).all()):
         raise NumericalError("latents hold NaN or infinity", hint="look for infinite inputs, or lower the step size")
-    index = torch.zeros(len(h), 1, dtype=torch.int64, device=h.device)
-    weight = torch.ones(len(h), 1, dtype=h.dtype, device=h.device)
-    four = torch.arange(-1, 3, device=h.device)
-    for column, axis, step in zip(h.unbind(1), grid.axes, grid.steps, strict=True):
-        size = len(axis)
-        place = ((column - float(axis[0])) / step).clamp(1, size - 2)  # in steps from the first point
-        left = place.detach().floor().clamp(max=size - 3)
-        index = (index * size)[:, :, None] + (left.to(torch.int64)[:, None] + four)[:, None, :]
-        weight = weight[:, :, None] * _cubic(place - left)[:, None, :]
-        index, weight = index.flatten(1), weight.flatten(1)
+    first, step, last = _bounds(grid, h)
+    place = torch.clamp((h - first) / step, torch.ones_like(last), last)  # in steps from the first point
+    left = place.detach().floor().minimum(last - 1)
+    weights = _cubic(place - left)  # (N, d, 4)
+    points = left.to(torch.int64)[:, :, None] + torch.arange(-1, 3, device=h.device)  # (N, d, 4)
+    index, weight = points[:, 0], weights[:, 0]
+    for dim, size in enumerate(grid.shape[1:], 1):
+        index = (index[:, :, None] * size + points[:, dim, None, :]).flatten(1)
+        weight = (weight[:, :, None] * weights[:, dim, None, :]).flatten(1)
     return Stencil(index, weight)
 
 
@@ -177,8 +178,15 @@ def kronecker(factors: Sequence[Tensor]) -> Tensor:
     return out
 
 
+def _bounds(grid: Grid, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(d,) the first point, the spacing and the last place of a latent, in steps from the first point."""
+    last = [size - 2.0 for size in grid.shape]
+    first, steps = [float(axis[0]) for axis in grid.axes], grid.steps
+    return h.new_tensor(first), h.new_tensor(steps), h.new_tensor(last)
+
+
 def _cubic(u: Tensor) -> Tensor:
-    """(N,) places in [0, 1] -> (N, 4) weights."""
-    square, cube = u.square(), u**3
-    rows = (2 * square - cube - u, 3 * cube - 5 * square + 2, 4 * square - 3 * cube + u, cube - square)
-    return 0.5 * torch.stack(rows, 1)
+    """(...) places in [0, 1] -> (..., 4) weights."""
+    square = u.square()
+    powers = torch.stack((torch.ones_like(u), u, square, square * u), -1)
+    return powers @ powers.new_tensor(_KEYS)

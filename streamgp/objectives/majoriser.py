@@ -39,11 +39,12 @@ def rows(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
         >>> import torch
         >>> from types import SimpleNamespace
         >>> noise = torch.tensor([0.5, 2.0]).double()
-        >>> flat = SimpleNamespace(noise=noise, mean=lambda h: h.expand(-1, 2), variance=lambda h: 0 * h + noise)
+        >>> flat = SimpleNamespace(noise=noise, moments=lambda h: (h.expand(-1, 2), 0 * h + noise))
         >>> rows(flat, torch.tensor([[1.0]]).double(), torch.tensor([[2.0, 3.0]]).double())  # (1 + ½)/1 + (4 + 2)/4
         tensor([3.], dtype=torch.float64)
     """
-    spread = (y - posterior.mean(h)).square() + posterior.variance(h)
+    mean, variance = posterior.moments(h)
+    spread = (y - mean).square() + variance
     return (spread / (2 * posterior.noise)).sum(1)
 
 

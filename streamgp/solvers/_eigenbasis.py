@@ -12,8 +12,8 @@ from streamgp.errors import NotPositiveDefinite
 from streamgp.linalg import toeplitz
 from streamgp.linalg.interpolate import kronecker
 
-_NOTHING = 1e-7
-"""Part of what may be lost by which no pair is kept: with `lost` = 0.01 σ², the NLML changes by 5e-10 a row at most."""
+_NOTHING = 1e-6
+"""Part of what may be lost by which no pair is kept: with `lost` = 0.001 σ², the NLML changes by 5e-10 a row."""
 _NUMBERS = 1 << 21
 """Complex numbers that `fold` makes at a time, about: 32 MB."""
 
@@ -25,7 +25,7 @@ def eigenbasis(terms: Sequence[Sequence[Tensor]], rank: int, lost: float) -> Ten
     the pairs of all terms together. What is cut off lowers the prior variance of a row w by at most ‖w‖² times the sum
     over terms of the largest eigenvalue cut, and by nothing else; r is raised beyond `rank` until that sum is at most
     `lost`. Where r would reach m with several terms, one dense eigenproblem O(m³) replaces them. Pairs
-    below the rounding of the largest, or below 1e-7 of `lost`, are left out: they change nothing that can be seen.
+    below the rounding of the largest, or below 1e-6 of `lost`, are left out: they change nothing that can be seen.
 
     Args:
         terms: first columns, one (m_d,) a dimension and term, as `Kernel.grid_terms` gives them, without graph.
