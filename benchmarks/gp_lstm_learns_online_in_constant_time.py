@@ -13,8 +13,8 @@ with its micro-batch, at row 6048. RMSE and NLPD are in standard deviations of t
 thread.
 
 The jump (--jump): from row 8001 on the load is 1.3 × itself, in micro-batches of 24 hours so that a refresh can come
-before its schedule; the stream ends four weeks later, and the first two of them are scored apart too. Encoder and kernel are
-refreshed weekly and when stale (the defaults), weekly only, when stale only, or never.
+before its schedule; the stream ends four weeks later, and the first two of them are scored apart too. Encoder and
+kernel are refreshed weekly and when stale (the defaults), weekly only, when stale only, or never.
 
     python benchmarks/gp_lstm_learns_online_in_constant_time.py [--models gp_lstm lstm] [--seeds 3] [--jump]
         [--write docs/results/gp_lstm.md]
