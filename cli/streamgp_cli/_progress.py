@@ -24,7 +24,7 @@ class Reporter:
         self._console = Console(stderr=True)
         self._quiet = quiet
         self._bars: Any = None
-        self._task: Any = None
+        self._tasks: dict[str, Any] = {}
         self._stage = ""
         self._told = 0.0
 
@@ -59,10 +59,10 @@ class Reporter:
             self._tell(progress)
 
     def _draw(self, progress: Progress) -> None:
-        if progress.stage != self._stage:
-            self._stage = progress.stage
-            self._task = self._bars.add_task(progress.stage, total=progress.total, note="")
-        self._bars.update(self._task, completed=progress.done, total=progress.total, note=progress.note)
+        if progress.stage not in self._tasks:
+            self._tasks[progress.stage] = self._bars.add_task(progress.stage, total=progress.total, note="")
+        task = self._tasks[progress.stage]
+        self._bars.update(task, completed=progress.done, total=progress.total, note=progress.note)
 
     def _tell(self, progress: Progress) -> None:
         now = time.monotonic()

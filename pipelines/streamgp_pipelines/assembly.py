@@ -176,6 +176,12 @@ def _refused(error: ErrorDetails, config: type[BaseModel], name: str, given: Any
     where = ".".join(path)
     message = error["msg"].removeprefix("Value error, ")
     unknown = error["type"] == "extra_forbidden"
+    if unknown:
+        message = "there is no such option"
+    elif error["type"] == "model_type":
+        message = f"{given!r} is no value: {where} has options of its own"
+        inner = [option.name for option in choice.options(config) if option.name.startswith(f"{where}.")]
+        return UsageError(f"--set {where}: {message}", hint=f"such as {inner[0]}; see: streamgp models {name}")
     return UsageError(f"--set {where}: {message}" if where else message, hint=_hint(config, where, name, unknown))
 
 
@@ -183,7 +189,8 @@ def _hint(config: type[BaseModel], where: str, name: str, unknown: bool) -> str:
     options = list(choice.options(config))
     see = f"see: streamgp models {name}"
     if parts := [option.part for option in options if unknown and option.name == where]:
-        return f"{where!r} is an option of {', '.join(parts)}; {see}"
+        choose = f"set {where.rpartition('.')[0]} to {' or '.join(parts)}"
+        return f"{where!r} is an option of {', '.join(parts)}: {choose}; {see}"
     known = [option.name for option in options]
     near = get_close_matches(where, known, n=1)
     return see if where in known or not near else f"did you mean {near[0]!r}? {see}"

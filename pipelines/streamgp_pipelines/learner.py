@@ -10,6 +10,7 @@ model.update(due.x, due.target)                   # 4 one update, with windows w
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from streamgp.base import Due, Inputs, Json, Model, Predictive, Stateful, Step
+from streamgp.base import Due, Inputs, Json, Model, Predictive, Progress, Stateful, Step
 from streamgp.forecasting.bands import Bands
 from streamgp.forecasting.scores import Scores
 from streamgp.streaming.ledger import Ledger
@@ -109,6 +110,8 @@ class Learner:
         self.schedule = schedule
         self.only: HeldOut | None = None
         """Which rows of the stream are scored, in batch training; None is all of them."""
+        self.progress: Callable[[Progress], None] = lambda _: None
+        """Is told of each epoch of the warm-up, where there are several."""
         self.warmup = WarmUp()
         self.clock = Clock()
         self.begin()
@@ -208,7 +211,11 @@ class Learner:
         if kept is not None:
             with self.clock.measure("update"):
                 x, y = kept[0].to(self.device), kept[1].to(self.device)
-                steps = list(self.model.fit(x, y, self.model.epochs_for(len(y))))
+                epochs = self.model.epochs_for(len(y))
+                for step in self.model.fit(x, y, epochs):
+                    steps.append(step)
+                    if epochs > 1:
+                        self.progress(Progress("warm-up", len(steps), epochs, f"loss {step.loss:.4g}"))
         self.warmup.finish(self.rows)
         return steps[-1] if steps else None
 

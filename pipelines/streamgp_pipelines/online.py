@@ -40,6 +40,7 @@ class OnlineRun:
     def run(self) -> None:
         """Learn all rows of the table, or with `--follow` all rows that will ever come."""
         session, config = self.session, self.session.config
+        session.learner.progress = self.progress
         self._mark = time.perf_counter()
         while not self._pass() and config.follow:
             if session.learner.rows > session.saved_rows:

@@ -19,6 +19,7 @@ from streamgp import choice
 from streamgp.base import Inputs, Json, Shape
 from streamgp.encoders._base import Dropout, Encoder
 from streamgp.encoders._bounded import Bounded
+from streamgp.errors import UsageError
 from streamgp.models._deep import CHUNK, DeepModel
 from streamgp.models._deep_config import DeepGpConfig
 from streamgp.models._deep_parts import Moments, sized, training
@@ -44,13 +45,19 @@ class DeepGp(DeepModel):
         encoder: the Config of φ_W.
 
     Raises:
-        UsageError: the shape does not go with the mode, the encoder or the solver.
+        UsageError: the shape does not go with the mode, the encoder or the solver, or draws are asked of an encoder
+            without dropout.
     """
 
     config: DeepGpConfig
 
     def __init__(self, config: DeepGpConfig, shape: Shape, encoder: BaseModel) -> None:
         super().__init__(config, shape)
+        if config.draws and not any(getattr(encoder, name, 0.0) for name in ("dropout", "recurrent_dropout")):
+            raise UsageError(
+                "draws averages over networks drawn by dropout, and the encoder has none",
+                hint="set encoder.dropout or encoder.recurrent_dropout, such as 0.1, or leave draws out",
+            )
         inner: Encoder = choice.build("encoders", sized(encoder, GRID_WIDTH), self.frame.layout)
         kernel = choice.build("kernels", gridded(config), inner.width)
         self.solver: Solver = choice.build("solvers", config.solver, kernel, shape.columns)
@@ -159,6 +166,12 @@ class DeepGp(DeepModel):
         for part in range(0, len(z), CHUNK):
             rows = slice(part, part + CHUNK)
             self._add(z[rows], r[rows])
+        self.posterior = self.solver.condition(self.data)
+
+    def _complete(self, z: Tensor, r: Tensor, held: Tensor) -> None:
+        """The held rows join the others."""
+        for some, part in zip(z[held].split(CHUNK), r[held].split(CHUNK), strict=True):
+            self._add(some, part)
         self.posterior = self.solver.condition(self.data)
 
     def _served(self) -> Callable[[], None]:
