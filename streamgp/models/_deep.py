@@ -18,7 +18,7 @@ from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.models._deep_config import DeepConfig
 from streamgp.models._deep_frame import Frame
-from streamgp.models._deep_parts import Moments, load, weights
+from streamgp.models._deep_parts import Moments, in_chunks, load, weights
 from streamgp.models._deep_staleness import Staleness
 from streamgp.models._deep_window import RecentWindows
 from streamgp.models._naive import random_walk_variance
@@ -82,6 +82,10 @@ class DeepModel(Model):
     def _serve(self, z: Tensor, r: Tensor) -> None:
         """Make the head that predicts from these rows, with the weights as they are."""
 
+    def _complete(self, z: Tensor, r: Tensor, held: Tensor) -> None:
+        """`_serve`, where the head at hand is that of all rows but the `held` (N,)."""
+        self._serve(z, r)
+
     @abstractmethod
     def _served(self) -> Callable[[], None]:
         """Holds on to the head as it is; calling the result puts it back."""
@@ -118,6 +122,9 @@ class DeepModel(Model):
             mean = self.frame.reference(x)
             seen = x if self.config.mode == "autoregression" else Inputs(x.past[:, :0], x.future)
             return Gaussian(mean, torch.zeros_like(mean), random_walk_variance(seen, self.shape))
+        if len(x.future) > CHUNK:  # whatever the number of rows, the work takes the memory of one chunk
+            parts = [self.predict(x.rows(slice(at, at + CHUNK))) for at in range(0, len(x.future), CHUNK)]
+            return Gaussian.from_parameters(torch.cat([part.parameters() for part in parts], 1))
         z = self.frame.inputs(x)
         mean, latent, noise = self._standardised(z)
         scale = self.frame.scale
@@ -147,8 +154,7 @@ class DeepModel(Model):
         z = self.frame.inputs(x)
         r = self.frame.residual(x, z, y)
         held = self.config.held_out(len(z)).to(z.device)
-        if int(held.sum()) < FEWEST:
-            held = torch.zeros_like(held)
+        held &= int(held.sum()) >= FEWEST
         taught = z[~held], r[~held]
         if first:
             self._start(*taught)
@@ -174,9 +180,7 @@ class DeepModel(Model):
                 continue
             self.trained += 1
             self.iterate = weights(self._learners())
-            if better or not self.early.best:
-                self._serve(z, r)
-            else:
+            if not better:
                 self.early.rewind(self._learners())
             yield self._step(loss, "epoch")
 
@@ -245,30 +249,27 @@ class DeepModel(Model):
         return z, r
 
     def _standardised(self, z: Tensor) -> Moments:
-        """`_moments` in chunks: activations of 4096 rows at a time."""
-        with torch.no_grad():
-            if len(z) <= CHUNK:
-                return self._moments(z)
-            parts = [self._moments(part) for part in z.split(CHUNK)]
-        mean, latent = (torch.cat([part[i] for part in parts]) for i in (0, 1))
-        return Moments(mean, latent, parts[0].noise)
+        """`_moments`, with the activations of one chunk of rows at a time."""
+        return in_chunks(self._moments, z, CHUNK)
 
     def _judge(self, z: Tensor, r: Tensor, held: Tensor) -> bool:
-        """Whether these weights are the best so far, by NLPD on the held-out rows; without any, the newest are."""
+        """Whether these weights are the best so far, by NLPD on the held-out rows; then all rows are served."""
         if not bool(held.any()):
+            self._serve(z, r)
             return True
         put_back = self._served()
         self._serve(z[~held], r[~held])
         mean, latent, noise = self._standardised(z[held])
-        put_back()
         squares = (r[held] - mean).square() / (latent + noise)
         spread = self._rescaled(squares.mean(0))
         variance = (latent + noise) * spread
         nlpd = 0.5 * (squares / spread + torch.log(2 * torch.pi * variance)).mean().item()
-        better = self.early.add(nlpd, self._learners())
-        if better:
-            self.factor.copy_(spread)
-        return better
+        if not self.early.add(nlpd, self._learners()):
+            put_back() if self.early.best else self._serve(z, r)
+            return False
+        self.factor.copy_(spread)
+        self._complete(z, r, held)
+        return True
 
     @abstractmethod
     def _rescaled(self, squares: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -17,6 +17,20 @@ class Moments(NamedTuple):
     mean: Tensor
     latent: Tensor
     noise: Tensor
+
+
+@torch.no_grad()
+def in_chunks(moments: Callable[[Tensor], Moments], z: Tensor, size: int) -> Moments:
+    """`moments` of z (N, W), so many rows at a time.
+
+    Example:
+        >>> z = torch.ones(5, 1)
+        >>> in_chunks(lambda some: Moments(some, some, torch.ones(1)), z, 2).mean.shape
+        torch.Size([5, 1])
+    """
+    parts = [moments(part) for part in z.split(size)]
+    mean, latent = (torch.cat([part[place] for part in parts]) for place in (0, 1))
+    return Moments(mean, latent, parts[0].noise)
 
 
 def weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:

@@ -10,11 +10,16 @@ from torch import Tensor
 from streamgp.base import FLOAT, Json
 
 
+EARLY = 0.25
+"""Weight of the rows before, in units of `short`, under which nothing is said."""
+
+
 class Staleness:
     """Two exponential means of z² = (y − mean)²/variance of rows scored before they were learned; Stateful.
 
-    The model is stale when the mean over the last `short` rows exceeds `threshold` times that over the last `long`.
-    Both are weighted by their rows, so that neither depends on how rows are cut into batches of one size.
+    The model is stale when the mean over the last `short` rows exceeds `threshold` times that over the rows before: the
+    long run less the short run, whose weights exp(−a/long) − exp(−a/short) at age a leave new rows out, so that a jump
+    does not hide itself. Nothing is said before these weights amount to a quarter of `short`.
 
     Args:
         threshold: ratio from which on the model counts as stale.
@@ -39,8 +44,9 @@ class Staleness:
     @property
     def stale(self) -> bool:
         """Whether the short run is out of proportion."""
-        (near, recent), (far, usual) = self.sums.tolist()
-        return bool(near > 0 and recent / near > self.threshold * usual / far)
+        (near, recent), (far, all_of_it) = self.sums.tolist()
+        before, usual = far - near, all_of_it - recent
+        return bool(before > EARLY * self.memory[0] and recent / near > self.threshold * usual / before)
 
     def add(self, squares: Tensor) -> None:
         """z² of N rows, (N, T); NaN left out."""

@@ -105,11 +105,24 @@ def test_staleness_is_a_ratio_of_two_means() -> None:
     means = [(torch.exp(-rows / m) * squares.mean(1)).sum() / torch.exp(-rows / m).sum() for m in (100.0, 1000.0)]
     near, far = (staleness.sums[:, 1] / staleness.sums[:, 0]).tolist()
     assert near == pytest.approx(means[0].item()) and far == pytest.approx(means[1].item())
-    assert not any(told[50:195]) and told[-1]
+    assert not any(told[:195]) and told[-1]
+    before = torch.exp(-rows / 1000.0) - torch.exp(-rows / 100.0)
+    weight, square = (staleness.sums[1] - staleness.sums[0]).tolist()
+    assert square / weight == pytest.approx(((before * squares.mean(1)).sum() / before.sum()).item())
     staleness.calm()
     assert not staleness.stale
     staleness.add(torch.full((5, 2), torch.nan))
     assert not staleness.stale
+
+
+def test_a_jump_in_a_young_stream_does_not_hide_itself() -> None:
+    """400 rows: the long run's mean would follow the jump almost as fast as the short run's."""
+    staleness = Staleness(2.0)
+    told = []
+    for square in [1.0] * 20 + [9.0] * 5:
+        staleness.add(torch.full((20, 1), square))
+        told.append(staleness.stale)
+    assert not any(told[:20]) and told[-1]
 
 
 def test_state_of_parts_round_trips() -> None:
