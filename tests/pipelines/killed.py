@@ -14,7 +14,8 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-PRELOAD = ["streamgp_pipelines.train", "streamgp.models.linear", "streamgp.models.svdgp", "tests.pipelines.worlds"]
+PRELOAD = ["streamgp_pipelines.train", "tests.pipelines.worlds"]
+PRELOAD += ["streamgp.models.linear", "streamgp.models.svdgp", "streamgp.models.gp_lstm"]
 
 
 @dataclass(frozen=True)
