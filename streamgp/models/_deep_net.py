@@ -88,6 +88,9 @@ class DeepNet(DeepModel):
             ]
         self.noise.copy_(torch.cat(squares).mean(0).clamp(min=1e-12))
 
+    def _complete(self, z: Tensor, r: Tensor, held: Tensor) -> None:
+        """The variance stays what the held rows say of it: `noise` of the others times `factor`."""
+
     def _served(self) -> Callable[[], None]:
         noise = self.noise.clone()
 

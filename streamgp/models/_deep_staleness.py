@@ -9,7 +9,6 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Json
 
-
 EARLY = 0.25
 """Weight of the rows before, in units of `short`, under which nothing is said."""
 

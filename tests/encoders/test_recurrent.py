@@ -15,14 +15,14 @@ from streamgp.encoders._base import Dropout, Layout
 from streamgp.encoders._recurrent import Recurrent
 
 LAYOUT = Layout(lags=6, past=2, horizon=2, future=1)
+MODULES: dict[str, Any] = {"rnn": rnn, "gru": gru, "lstm": lstm}
 NAMES = pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def build(name: str, layout: Layout = LAYOUT, **options: Any) -> Recurrent:
     """With biases that are not 0."""
-    module: Any = {"rnn": rnn, "gru": gru, "lstm": lstm}[name]
-    made: Recurrent = module.build(module.Config(**options), layout)
+    made: Recurrent = MODULES[name].build(MODULES[name].Config(**options), layout)
     generator = Generator().manual_seed(5)
     with torch.no_grad():
         for key, value in made.named_parameters():
@@ -159,14 +159,45 @@ def test_masks_are_kept_units_scaled_up() -> None:
     assert abs(float(Dropout(Generator().manual_seed(0)).mask(mask.expand(5000, 4), 4, 0.2).mean()) - 1) < 0.02
 
 
-def test_initial_weights() -> None:
-    encoder = lstm.build(lstm.Config(hidden=16, layers=2), Layout(4, 400))
-    for layer, fan_in in zip(encoder._stack(), (400, 16), strict=True):
-        assert abs(float(layer.weight_ih_l0.detach().std()) * fan_in**0.5 - 1) < 0.1
-        for block in layer.weight_hh_l0.detach().split(16):
-            torch.testing.assert_close(block @ block.T, torch.eye(16, dtype=torch.float64))
+@NAMES
+def test_initial_weights(name: str) -> None:
+    """Uniform, in bounds of 1/√hidden for what a layer sees and 1/√fan_in for the projection."""
+    encoder = MODULES[name].build(MODULES[name].Config(hidden=64, layers=2, width=8), Layout(4, 100))
+    for key, value in encoder.state_dict().items():
+        if "bias" in key:
+            assert name == "lstm" or value.eq(0).all()
+            continue
+        bound = 64**-0.5  # the projection too: it sees 64 units, and no future
+        assert value.abs().max() <= bound
+        assert float(value.std()) * 3**0.5 / bound == pytest.approx(1, abs=0.1), "of a uniform distribution"
+
+
+def test_the_forget_gate_starts_at_1_and_the_others_at_0() -> None:
+    for layer in lstm.build(lstm.Config(hidden=16, layers=2), LAYOUT)._stack():
         total = (layer.bias_ih_l0 + layer.bias_hh_l0).detach().unflatten(0, (4, 16))
-        assert total[1].eq(1).all() and total[[0, 2, 3]].eq(0).all(), "the forget gate, and only it, starts at 1"
+        assert total[1].eq(1).all() and total[[0, 2, 3]].eq(0).all()
+
+
+@NAMES
+def test_training_computes_in_float32_for_float64_weights(name: str) -> None:
+    encoder, z = build(name, hidden=16, layers=2), windows(64)
+    assert not encoder.training, "float64 for everyone who does not ask for training"
+    latent = encoder(z)
+    wanted = torch.autograd.grad(latent.square().sum(), list(encoder.parameters()))
+    encoder.train()
+    cheap = encoder(z)
+    assert cheap.dtype == torch.float64 and not torch.equal(cheap, latent)
+    torch.testing.assert_close(cheap, latent, rtol=0, atol=1e-5)
+    for ours, theirs in zip(torch.autograd.grad(cheap.square().sum(), list(encoder.parameters())), wanted, strict=True):
+        assert ours.dtype == torch.float64
+        assert float((ours - theirs).norm()) <= 1e-4 * float(theirs.norm())
+
+
+@NAMES
+def test_training_in_float64_where_it_is_asked_for(name: str) -> None:
+    encoder, z = build(name, precision="float64"), windows(8)
+    latent = encoder(z)
+    assert torch.equal(encoder.train()(z), latent)
 
 
 @NAMES
