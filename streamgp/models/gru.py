@@ -24,5 +24,15 @@ def build(config: Config, shape: Shape) -> DeepNet:
 
     Raises:
         UsageError: the shape does not go with the mode or the encoder.
+
+    Example:
+        >>> import torch
+        >>> from streamgp.base import Inputs
+        >>> y = torch.sin(0.3 * torch.arange(304, dtype=torch.float64)) ** 3
+        >>> x = Inputs(y.unfold(0, 4, 1)[:300, :, None], y.new_zeros(300, 1, 0))
+        >>> shape = Shape(targets=("y",), horizon=1, lags=4, past=("y",), future=())
+        >>> model = build(Config(encoder={"hidden": 8}), shape)
+        >>> [step.done for step in model.fit(x, y[4:, None], epochs=2)], model.predict(x).mean.shape
+        (['epoch', 'epoch'], torch.Size([300, 1]))
     """
     return DeepNet(config, shape, config.encoder)

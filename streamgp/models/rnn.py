@@ -24,5 +24,17 @@ def build(config: Config, shape: Shape) -> DeepNet:
 
     Raises:
         UsageError: the shape does not go with the mode or the encoder.
+
+    Example:
+        >>> import torch
+        >>> from streamgp.base import Inputs
+        >>> y = torch.sin(0.3 * torch.arange(304, dtype=torch.float64)) ** 3
+        >>> x = Inputs(y.unfold(0, 4, 1)[:300, :, None], y.new_zeros(300, 1, 0))
+        >>> shape = Shape(targets=("y",), horizon=1, lags=4, past=("y",), future=())
+        >>> model = build(Config(encoder={"hidden": 8}), shape)
+        >>> model.epochs_for(300), model.epochs_for(100_000)
+        (60, 8)
+        >>> model.update(x, y[4:, None]).done  # a stream may begin without a warm-up
+        'fit: first windows'
     """
     return DeepNet(config, shape, config.encoder)
