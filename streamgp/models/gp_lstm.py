@@ -1,7 +1,8 @@
 """GP-LSTM: Gaussian process on the latents of long short-term memory over the lags (Al-Shedivat et al. 2017).
 
 The encoder is trained through the kernel's marginal likelihood, by mini-batches of a bound above it that stays tight
-at every refresh (docs/decisions/0008); kernel, solver and training are options. Departures from the paper: no peepholes in the cell, a forget bias of 1, and a linear mean function.
+at every refresh (docs/decisions/0008); kernel, solver and training are options.
+Departures from the paper: no peepholes in the cell, a forget bias of 1, and a linear mean function.
 """
 
 from __future__ import annotations

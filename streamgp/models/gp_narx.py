@@ -1,7 +1,8 @@
 """GP-NARX: Gaussian process on the latents of a perceptron over the flattened lags (NARX) (Al-Shedivat et al. 2017).
 
 The encoder is trained through the kernel's marginal likelihood, by mini-batches of a bound above it that stays tight
-at every refresh (docs/decisions/0008); kernel, solver and training are options. Departures from the paper: a linear mean function.
+at every refresh (docs/decisions/0008); kernel, solver and training are options.
+Departures from the paper: a linear mean function.
 """
 
 from __future__ import annotations
