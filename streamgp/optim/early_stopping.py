@@ -15,7 +15,8 @@ from streamgp.errors import UsageError
 def validation_rows(n: int, fraction: float, blocks: int) -> Tensor:
     """Which of n rows in order of time are held out: a contiguous block in the middle of each of `blocks` equal spans.
 
-    The rows at both ends are trained on: the end is what comes closest to what will be asked.
+    The rows at both ends are then trained on: the end is what comes closest to what will be asked. One block is the
+    last rows: what is then scored lies ahead of everything trained on, as what will be asked does.
 
     Args:
         n: rows.
@@ -23,7 +24,7 @@ def validation_rows(n: int, fraction: float, blocks: int) -> Tensor:
         blocks: contiguous blocks, at least one.
 
     Returns:
-        (n,) bool, round(n · fraction) of them True.
+        (n,) bool, round(n · fraction) of them True; fewer where a block does not fit into its span.
 
     Raises:
         UsageError: a fraction or a number of blocks out of range.
@@ -31,6 +32,8 @@ def validation_rows(n: int, fraction: float, blocks: int) -> Tensor:
     Example:
         >>> validation_rows(12, 0.34, 2).int().tolist()
         [0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0]
+        >>> validation_rows(12, 0.34, 1).int().tolist()
+        [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
     """
     if not 0 <= fraction < 1 or blocks < 1:
         raise UsageError(

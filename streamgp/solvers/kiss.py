@@ -31,17 +31,15 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Json
 from streamgp.errors import UsageError
 from streamgp.kernels._base import Kernel
-from streamgp.kernels._stationary import Stationary
 from streamgp.linalg import banded
 from streamgp.linalg.interpolate import LEAST, Grid, Stencil, interpolate, spread, stencil
 from streamgp.solvers import _base
 from streamgp.solvers._eigenbasis import contract, eigenbasis, fold
+from streamgp.solvers._lengthscales import widen
 from streamgp.solvers._surrogate import attach
 
 SIZES = {1: 128, 2: 32, 3: 16}
 """Grid points a dimension, by dimensions, where none are asked for."""
-CELLS = 5.0
-"""Grid cells that a lengthscale must span: a shorter one is not interpolated to 1e-3."""
 _LOST = 0.001
 """Part of the least noise variance that the truncation may take from the prior variance."""
 _CHUNK = 8192
@@ -207,13 +205,9 @@ class Kiss(_base.Solver):
         with torch.no_grad():
             kernel.grid_terms(self.grid.axes)  # a kernel without grid structure says so here
 
-    @torch.no_grad()
     def project(self) -> None:
-        """Lengthscales at least `CELLS` cells: below, interpolation errs and the rank that is needed explodes."""
-        least = torch.tensor(self.grid.steps, dtype=FLOAT, device=self.log_noise.device).mul(CELLS).log()
-        for part in self.kernel.modules():
-            if isinstance(part, Stationary) and part.spatial:
-                part.log_lengthscale.copy_(torch.maximum(part.log_lengthscale, least))
+        """Lengthscales at least five cells: below, interpolation errs and the rank that is needed explodes."""
+        widen(self.kernel, self.grid)
 
     def data(self) -> Data:
         return Data(self.grid, self.log_noise.shape[0])

@@ -31,6 +31,7 @@ from streamgp.linalg.toeplitz import KroneckerSum
 from streamgp.solvers._base import Data, Solver
 from streamgp.solvers._kiss_cg_posterior import GridPosterior
 from streamgp.solvers._kiss_cg_system import Settings, Sparse, System, grid_variance
+from streamgp.solvers._lengthscales import widen
 
 _POINTS = {1: 128, 2: 32, 3: 16}
 """Grid points a dimension where the Config names none, by d."""
@@ -112,6 +113,10 @@ class KissCG(Solver):
         self._settings = Settings(
             config.tolerance, config.iterations, config.preconditioner, config.probes, config.steps, config.seed
         )
+
+    def project(self) -> None:
+        """Lengthscales at least five cells, as with `kiss`: below, interpolation errs."""
+        widen(self.kernel, self.grid)
 
     @property
     def _axes(self) -> list[Tensor]:

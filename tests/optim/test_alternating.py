@@ -18,7 +18,7 @@ from streamgp.kernels import squared_exponential
 from streamgp.optim import alternating
 from streamgp.optim._alternating_estimates import Scheme, estimate
 from streamgp.optim.alternating import Alternating, AlternatingConfig
-from streamgp.solvers import _base, kiss
+from streamgp.solvers import _base, exact, kiss
 from tests.objectives.oracles_deep_kernel import dense_nlml
 from tests.optim.toys import LAGS, Toy, no_encoder, rows, same, toy
 
@@ -249,3 +249,48 @@ def test_the_sub_matrix_needs_an_exact_solver_and_pairs() -> None:
         Alternating(at.training.encoder, OnlyPosterior(at.training.solver), AlternatingConfig(scheme="submatrix"))
     with pytest.raises(ValidationError, match="at least 3"):
         AlternatingConfig(scheme="submatrix", batch=2)
+
+
+class Counting(exact.Exact):
+    """Counts how often its hyper-parameters were put back, and at which values."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.seen: list[float] = []
+
+    def project(self) -> None:
+        self.seen.append(float(self.log_noise.detach().sum()))
+        with torch.no_grad():
+            self.kernel.log_lengthscale.fill_(0.25)  # type: ignore[operator, union-attr]
+
+
+@pytest.mark.parametrize(("scheme", "wanted"), [("majoriser", 6), ("rows", 6), ("full", 5)])
+def test_hyperparameters_are_put_back_after_every_step_on_them(scheme: Any, wanted: int) -> None:
+    """Two refreshes of three steps each, or five joint steps."""
+    at = toy(n=64)
+    kernel = squared_exponential.build(squared_exponential.Config(), at.training.encoder.width)
+    solver = Counting(exact.Config(), kernel, 1)
+    delay = None if scheme == "full" else 2
+    config = AlternatingConfig(scheme=scheme, batch=16, delay=delay, kernel_steps=3, full_steps=5)
+    Alternating(at.training.encoder, solver, config).epoch(at.z, at.y, at.generator)
+    assert len(solver.seen) == len(set(solver.seen)) == wanted
+    assert kernel.log_lengthscale.eq(0.25).all()
+
+
+def test_steps_on_recent_rows_are_drawn_from_these_and_are_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = toy(n=64)
+    drawn: list[Tensor] = []
+
+    def watched(scheme: str, solver: _base.Solver, data: Any, h: Tensor, y: Tensor) -> Any:
+        loss_of = estimate("majoriser", solver, data, h, y)
+
+        def loss(latent: Tensor, rows: Tensor) -> Tensor:
+            drawn.append(rows)
+            return loss_of(latent, rows)
+
+        return loss
+
+    monkeypatch.setattr(alternating, "estimate", watched)
+    at.training.steps(at.z, at.y, 6, at.generator, recent=8)
+    assert len(drawn) == 6 and at.training.epochs == 0
+    assert all(bool((rows[:8] >= 56).all()) and len(rows) == 16 for rows in drawn)

@@ -45,6 +45,12 @@ def test_they_lie_inside_the_span() -> None:
     assert not mask[:50].any() and not mask[-50:].any()
 
 
+@pytest.mark.parametrize("n", [0, 1, 37, 1000])
+def test_one_block_is_the_last_rows(n: int) -> None:
+    held = round(0.3 * n)
+    assert validation_rows(n, 0.3, 1).tolist() == [False] * (n - held) + [True] * held
+
+
 @pytest.mark.parametrize(("fraction", "blocks"), [(-0.1, 1), (1.0, 1), (0.1, 0)])
 def test_impossible_cuts_are_told(fraction: float, blocks: int) -> None:
     with pytest.raises(UsageError):

@@ -13,10 +13,12 @@ from torch import Generator, Tensor
 
 from streamgp.errors import NotPositiveDefinite, UsageError
 from streamgp.kernels import linear, matern, spectral_mixture, squared_exponential
+from streamgp.kernels import sum as composed
 from streamgp.kernels._base import Kernel
+from streamgp.kernels._stationary import Stationary
 from streamgp.linalg import toeplitz
 from streamgp.linalg.interpolate import Grid, kronecker
-from streamgp.solvers import _eigenbasis, exact, kiss
+from streamgp.solvers import _eigenbasis, exact, kiss, kiss_cg
 from streamgp.testing.solvers import example_rows
 from tests.solvers.oracles import gaussian_process, keys_matrix
 
@@ -209,3 +211,21 @@ def test_what_it_cannot_do_is_told() -> None:
         next(lost.kernel.parameters()).fill_(torch.nan)
     with pytest.raises(NotPositiveDefinite, match="NaN"):
         lost.nlml(lost.data())
+
+
+PARTS = {"parts": [{"name": "matern", "separable": True}, "periodic"]}
+
+
+def test_lengthscales_are_kept_at_five_cells_where_they_are_in_units_of_the_latents() -> None:
+    """Inside sums too; a periodic kernel's lengthscale is one on the circle and stays."""
+    for room in (kiss, kiss_cg):
+        kernel: Any = composed.build(composed.Config.model_validate(PARTS), 2)
+        built = room.build(room.Config(grid=25), kernel, 1)
+        step = built.grid.steps[0]
+        spatial, circular = (part for part in kernel.modules() if isinstance(part, Stationary))
+        with torch.no_grad():
+            spatial.log_lengthscale.copy_(torch.tensor([step, 9 * step]).log())
+            circular.log_lengthscale.fill_(-5.0)
+        built.project()
+        assert spatial.lengthscale.tolist() == pytest.approx([5 * step, 9 * step])
+        assert circular.log_lengthscale.eq(-5.0).all()
