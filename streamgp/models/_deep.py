@@ -99,8 +99,9 @@ class DeepModel(Model):
         """`count` steps on the encoder, and some on the hyper-parameters, on the kept rows, of which the last `recent`
         are new; and a new head from them."""
 
-    def _scored(self, errors: Tensor) -> None:
-        """Errors (N, T) of forecasts of new rows, NaN where not observed, before these rows are learned."""
+    def _scored(self, errors: Tensor, squares: Tensor) -> None:
+        """Errors (N, T) of forecasts of new rows, and their squares over the forecasts' variance, NaN where not
+        observed, before these rows are learned."""
 
     @abstractmethod
     def _moments(self, z: Tensor) -> Moments:
@@ -200,7 +201,7 @@ class DeepModel(Model):
         squares = (r - mean).square() / variance
         loss = 0.5 * torch.nanmean(squares + torch.log(2 * torch.pi * variance.expand_as(r))).item()
         self.staleness.add(squares)
-        self._scored(r - mean)
+        self._scored(r - mean, squares)
         if self._growing:
             return self._fit_anew(f"{int(self.recent.seen)} rows")._replace(loss=loss)
         since = int(self.recent.seen) - self.renewed

@@ -39,6 +39,11 @@ class OnlineConfig(BaseModel):
     memory: Annotated[float, Field(gt=0)] | None = Field(
         8000, description="rows after which a row of the statistics counts 1/e between refreshes; none never forgets"
     )
+    variance: Annotated[float, Field(gt=0)] | None = Field(
+        2000,
+        description="GPs: rows after which a squared standardised error counts 1/e in the factor on the variance; none "
+        "keeps the factor of the training",
+    )
     stale: float = Field(
         2.0, gt=1, description="the model is stale when its standardised squared error is this many times the usual"
     )

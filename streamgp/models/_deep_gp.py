@@ -32,6 +32,8 @@ GRID_WIDTH = 2
 """Columns of the latent space unless the encoder's options say otherwise: a grid in more than three is too large."""
 SETTLED, SPREAD = 2048, 0.35
 """Rows on which a grid's latents are settled, and their spread before the tanh, where that is nearly linear."""
+LEAST = 1e-6
+"""Smallest factor on the variance that a stream without errors can lead to."""
 MANY = 1000
 """Rows above which pre-training pays; on fewer, pre-trained nets grow over-confident."""
 
@@ -199,6 +201,17 @@ class DeepGp(DeepModel):
         with training(self.encoder):
             self.online.steps(z, r, count, self.generator, recent)
         self._serve(z, r)
+
+    def _scored(self, errors: Tensor, squares: Tensor) -> None:
+        """The factor on the variance follows the running mean of z² without it."""
+        memory = self.config.online.variance
+        if memory is None:
+            return
+        seen = torch.isfinite(squares)
+        rows = seen.sum(0)
+        kept = torch.exp(-rows / memory)
+        mean = torch.where(seen, squares, 0.0).sum(0) / rows.clamp(min=1)
+        self.factor.mul_(kept + (1 - kept) * mean).clamp_(min=LEAST)
 
     def _add(self, z: Tensor, r: Tensor) -> None:
         with torch.no_grad():

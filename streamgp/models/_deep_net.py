@@ -109,7 +109,7 @@ class DeepNet(DeepModel):
         with training(self.encoder):
             self.online.steps(z, r, count, self.generator, recent)
 
-    def _scored(self, errors: Tensor) -> None:
+    def _scored(self, errors: Tensor, squares: Tensor) -> None:
         seen = torch.isfinite(errors)
         rows = seen.sum(0)
         kept = torch.exp(-rows / MEMORY)
