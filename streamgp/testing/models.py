@@ -9,7 +9,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
-from streamgp.testing.stateful import check_stateful, same_bits
+from streamgp.testing.stateful import check_stateful, reborn, same_bits
 
 SHAPES = (
     Shape(targets=("y",), horizon=1, lags=3, past=("y",), future=()),
@@ -197,13 +197,19 @@ def _check_missing(build: Callable[[Shape], Model], shape: Shape, batch: int) ->
 
 
 def _check_fit(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
-    """`fit` takes at most the epochs given, can be left early, and `update` goes on from it."""
+    """`fit` takes at most the epochs given, can be left early, saved and taken up, and `update` goes on from it."""
     x, y = example_windows(shape, 4 * batch)
     model = build(shape)
     steps = list(model.fit(x.rows(slice(0, 3 * batch)), y[: 3 * batch], epochs=2))
     assert 1 <= len(steps) <= 2 and all(step.healthy for step in steps), "fit yields a healthy Step an epoch"
     model.update(x.rows(slice(3 * batch, None)), y[3 * batch :])
     left = build(shape)
-    next(iter(left.fit(x, y, epochs=5)))
+    next(iter(left.fit(x, y, epochs=3)))
+    restored = reborn(left, build(shape))
+    assert _same(left.predict(x), restored.predict(x)), "a model saved between epochs predicts otherwise (law 3)"
+    losses = []
+    for one in (left, restored):
+        losses.append([step.loss for step in one.fit(x, y, epochs=2)])
+    assert losses[0] == losses[1] and _same(left.predict(x), restored.predict(x)), "a fit taken up differs (law 3)"
     for one in (model, left):
         assert torch.isfinite(one.predict(x).parameters()).all(), "numbers after fit are not finite"

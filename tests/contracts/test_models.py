@@ -40,9 +40,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "svdgp": [{"basis": 32}],  # small, so that its basis is soon as large as it may be
 }
 CASES = [(name, options) for name in registry.names("models") for options in VARIANTS.get(name, [{}])]
+IDS = [f"{name}-{place}" for name in registry.names("models") for place in range(len(VARIANTS.get(name, [{}])))]
 
 
-@pytest.mark.parametrize(("name", "options"), CASES, ids=lambda value: str(value))
+@pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
 def test_laws(name: str, options: dict[str, Any]) -> None:
     module = registry.load("models", name)
 

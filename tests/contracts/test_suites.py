@@ -80,6 +80,15 @@ class NegativeLatent(Good):
         return Gaussian(issued.mean, issued.latent_variance - 1e-6, issued.noise)
 
 
+class LosesItsPlace(Good):
+    """Epochs are counted, and the count is not saved."""
+
+    def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        for _ in range(epochs):
+            self.calls += 1
+            yield self.update(x, y)._replace(loss=float(self.calls))
+
+
 class Unlearns(Good):
     def predict(self, x: Inputs) -> Gaussian:
         return super().predict(x).affine(torch.ones(()), self.sums[0, 0])
@@ -97,6 +106,7 @@ class Unlearns(Good):
         (TakesMissingForNothing, "law 5"),
         (WrongFamily, "family"),
         (NegativeLatent, "variance"),
+        (LosesItsPlace, "a fit taken up differs"),
         (Unlearns, "less probable"),
     ],
 )
