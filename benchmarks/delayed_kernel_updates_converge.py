@@ -4,11 +4,12 @@ Figure 4 of Al-Shedivat et al. (2017), from our runs: a GP-LSTM on Actuator (aut
 mean function, no early stopping), the first 90 % of the rows to train. First full batch (a joint step a pass) against
 mini-batches of 64 rows with the kernel renewed once a pass, by our majoriser and by the paper's stale row gradients,
 with 16 and 64 units; then the two over hidden sizes 2 to 32; then the delay between renewals of the kernel against the
-learning rate. A row is a run: RMSE on the test rows and NLML per training row on the way, and the CPU time.
+learning rate. A row is a run: RMSE on the test rows after so many passes, NLML per training row when the kernel was
+last renewed, and the CPU time.
 
 Claimed: with 16 and with 64 units the majoriser's training NLML after the last pass is below full batch's after as many
-passes, and after as much CPU time (full batch goes on for twice as many); with both learning rates
-and every delay the majoriser ends below where it began.
+passes, and after as much CPU time (full batch goes on for twice as many, at the better of two rates); with both
+learning rates and every delay the majoriser ends below where it began.
 
     python benchmarks/delayed_kernel_updates_converge.py [--passes 20] [--write docs/results/gp_lstm.md]
         [--picture docs/pictures/gp_lstm_convergence.png]
@@ -121,9 +122,14 @@ def main(asked: argparse.Namespace) -> int:
         return run(label, data, changed, passes, asked.seed)
 
     schemes = {
-        (scheme, units): one(f"{scheme}, {units} units", training__scheme=scheme, encoder__hidden=units)
+        (scheme, rate, units): one(
+            f"{scheme}, {units} units, rate {rate:g}",
+            training__scheme=scheme,
+            training__encoder_rate=rate,
+            encoder__hidden=units,
+        )
         for units in (16, 64)
-        for scheme in ("full", "majoriser", "rows")
+        for scheme, rate in (("full", 1e-2), ("full", 3e-2), ("majoriser", 1e-2), ("rows", 1e-2))
     }
     hidden = [
         one(f"{scheme}, {units} units", training__scheme=scheme, encoder__hidden=units)
@@ -143,14 +149,14 @@ def main(asked: argparse.Namespace) -> int:
     groups = {"schemes": [*schemes.values()], "hidden sizes": hidden, "delays": [*delays.values()]}
     told = []
     for units in (16, 64):
-        full, ours = schemes["full", units], schemes["majoriser", units]
-        text = f"NLML {ours.nlml[-1]:.3f}, full batch {full.nlml[asked.passes - 1]:.3f}"
+        fulls, ours = [schemes["full", rate, units] for rate in (1e-2, 3e-2)], schemes["majoriser", 1e-2, units]
+        last, spent = ours.nlml[-1], ours.seconds[-1]
+        least = min(full.nlml[asked.passes - 1] for full in fulls)
         told.append(
-            (f"{units} units, after {asked.passes} passes: {text}", ours.nlml[-1] < full.nlml[asked.passes - 1])
+            (f"{units} units, after {asked.passes} passes: NLML {last:.3f}, full batch {least:.3f}", last < least)
         )
-        least = min(full.nlml_after(ours.seconds[-1]), full.nlml[-1])
-        text = f"NLML {ours.nlml[-1]:.3f}, full batch {least:.3f}"
-        told.append((f"{units} units, after {ours.seconds[-1]:.1f} CPU-s: {text}", ours.nlml[-1] < least))
+        least = min(full.nlml_after(spent) for full in fulls)
+        told.append((f"{units} units, after {spent:.1f} CPU-s: NLML {last:.3f}, full batch {least:.3f}", last < least))
     for (scheme, *_), curve in delays.items():
         if scheme == "majoriser":
             held = curve.nlml[-1] < curve.nlml[0]
