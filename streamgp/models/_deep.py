@@ -148,14 +148,14 @@ class DeepModel(Model):
     def _epochs(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Up to `epochs` more; what is served after each are the best weights, with the head of all rows."""
         first = not self.trained
+        held = self.config.held_out(len(y)).to(y.device)
+        held &= int(held.sum()) >= FEWEST
         if first:
-            self.frame.fit(x, y)
+            self.frame.fit(x.rows(~held), y[~held])  # a mean function fitted to them would flatter the held rows
             self.early = EarlyStopping(self.config.patience)
             self.factor.fill_(1.0)
         z = self.frame.inputs(x)
         r = self.frame.residual(x, z, y)
-        held = self.config.held_out(len(z)).to(z.device)
-        held &= int(held.sum()) >= FEWEST
         taught = z[~held], r[~held]
         if first:
             self._start(*taught)

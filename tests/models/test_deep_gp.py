@@ -39,15 +39,17 @@ def squared_exponential(model: DeepGp, a: Array, b: Array) -> Array:
 @pytest.mark.parametrize("mean", ["linear", "zero"])
 def test_forecasts_are_the_frame_and_the_dense_gp_on_the_latents(mean: str) -> None:
     """Two columns, raw units, the validation factor, from NumPy alone."""
-    x, y = windows(PAIR, series(140))
+    x, y = windows(PAIR, series(160))
     model = gp(shape=PAIR, solver="exact", mean=mean, patience=3, training={"encoder_rate": 0.05})
-    train, asked = chunk(x, y, 0, 110), chunk(x, y, 110, 135)[0]
+    train, asked = chunk(x, y, 0, 130), chunk(x, y, 130, 155)[0]
     fitted(model, *train, epochs=12)
     model.factor.copy_(torch.tensor([1.3, 0.8]))  # by itself it is 1 here
 
+    taught = ~model.config.held_out(130).numpy()  # what units and mean function are from; the posterior is of all rows
+
     def flat(w: Inputs) -> Array:
         past, future = w.past.numpy(), w.future.numpy()
-        own, ahead = train[0].past.numpy(), train[0].future.numpy()
+        own, ahead = train[0].past.numpy()[taught], train[0].future.numpy()[taught]
         scaled = [
             (part - all_of_it.mean((0, 1))) / all_of_it.std((0, 1))
             for part, all_of_it in ((past, own), (future, ahead))
@@ -59,10 +61,10 @@ def test_forecasts_are_the_frame_and_the_dense_gp_on_the_latents(mean: str) -> N
     left = train[1].numpy() - present[0]
     slope = np.zeros((z.shape[1], 2))
     if mean == "linear":
-        centred = z - z.mean(0)
-        slope = np.linalg.solve(centred.T @ centred + np.eye(z.shape[1]), centred.T @ (left - left.mean(0)))
+        some, target = z[taught] - z[taught].mean(0), left[taught] - left[taught].mean(0)
+        slope = np.linalg.solve(some.T @ some + np.eye(z.shape[1]), some.T @ target)
     left = left - z @ slope
-    shift, scale = left.mean(0), left.std(0)
+    shift, scale = left[taught].mean(0), left[taught].std(0)
     r = (left - shift) / scale
     with torch.no_grad():
         h, h_asked = (model.encoder(torch.from_numpy(rows)).numpy() for rows in (z, z_asked))
@@ -94,7 +96,7 @@ def test_the_variance_is_widened_by_what_the_validation_rows_say(power: float) -
     model._serve(z[~held], r[~held])
     mean, latent, noise = model._standardised(z[held])
     score = ((r[held] - mean).square() / (latent + noise)).mean(0)
-    assert score > 1.5
+    assert score > 1.2
     torch.testing.assert_close(model.factor, score**power)
 
 
