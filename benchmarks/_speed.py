@@ -147,7 +147,7 @@ class Peer:
         base = self.model.covar_module.base_kernel
         scale = base.base_kernel.lengthscale.detach().double().flatten()
         net = copy.deepcopy(self.model.encoder).double()
-        return Judged(net, scale, float(base.outputscale), float(self.likelihood.noise))
+        return Judged(net, scale, float(base.outputscale.detach()), float(self.likelihood.noise.detach()))
 
 
 @torch.no_grad()

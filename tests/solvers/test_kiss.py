@@ -199,6 +199,9 @@ def test_prediction_in_chunks_is_prediction() -> None:
     whole = posterior.variance(at)
     torch.testing.assert_close(whole[-3:], posterior.variance(at[-3:]), rtol=1e-12, atol=1e-14)
     assert len(whole) == len(at) and (whole > 0).all() and (whole <= 1.3).all()
+    mean, variance = posterior.moments(at)
+    assert torch.equal(variance, whole)
+    torch.testing.assert_close(mean, posterior.mean(at), rtol=1e-12, atol=1e-14)
 
 
 def test_what_it_cannot_do_is_told() -> None:
