@@ -1,7 +1,6 @@
 """The contracts: what a source, a window, a distribution, a model and a tracker are, and nothing else.
 
-Units: everything here is in the units of the user's columns. A model standardises inside, so that a
-checkpoint predicts alone and a rebuild may estimate a new scaling from raw rows.
+Units: those of the user's columns. A model standardises inside, so that a checkpoint predicts alone.
 
 Shapes: N windows, L lags, D past channels, H steps ahead, F future channels, O target columns,
 T = O · H output columns. Column o·H + (h − 1) of a (N, T) tensor is target o, h steps ahead.
@@ -33,10 +32,8 @@ class Chunk(NamedTuple):
 
 
 class Source(Protocol):
-    """Rows that can be read again from any offset that it gave out.
-
-    Law: reading on from the `after` of any chunk yields exactly the rows behind that chunk, in the same order.
-    """
+    """Rows that can be read again from any offset that it gave out: reading on from the `after` of any chunk yields
+    exactly the rows behind that chunk, in the same order."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -72,8 +69,7 @@ class Shape:
     """What a model is built for: the names, and so the widths, of every channel.
 
     Attributes:
-        targets: the O target columns.
-        horizon: H, steps ahead.
+        targets, horizon: the O target columns; H, steps ahead.
         lags: L, rows looked back on; 0 is regression on `future` alone.
         past: names of the D past channels: targets, inputs, then `season(target)` when season > 1.
         future: names of the F future channels: `season(target)` when season > 1, known inputs, `calendar(...)`.
@@ -168,14 +164,12 @@ class Due(NamedTuple):
     Attributes:
         series: (R,) codes of the series.
         position: (R,) place in the stream, counted from 0, of the row at which the forecast was issued.
-        cutoff: (R,) time of that row, ns since the epoch (or the row number where there is no clock).
-        ds: (R,) time of the truth, likewise.
-        column: (R,) output column, 0 to T − 1.
-        y: (R,) the truth.
+        cutoff, ds: (R,) times of that row and of the truth, ns since the epoch (without a clock: numbers of rows).
+        column, y: (R,) output column, 0 to T − 1, and the truth.
         predictive: what was issued, as a distribution of R windows with one column: (R, 1).
         factors: (K, R) the calibration that was issued with it, one row a level.
-        x: the N windows whose last step is due now, oldest first.
-        target: (N, T) their truths; NaN where one never arrived.
+        x, target: the N windows whose last step is due now, oldest first, and their truths (N, T); NaN where one never
+            arrived.
     """
 
     series: Tensor
@@ -201,8 +195,7 @@ class Step(NamedTuple):
     Attributes:
         loss: the objective a row (negative log evidence or negative ELBO), or NaN where there is none.
         basis: basis functions in use.
-        healthy: False when the numbers are not to be trusted; `done` says why.
-        done: what happened: "update", "rebuild: ...", "epoch".
+        healthy, done: what happened ("update", "rebuild: ...", "epoch"), and whether its numbers are to be trusted.
     """
 
     loss: float
@@ -235,10 +228,8 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
-        """Learn a bounded set of windows in batch, a Step an epoch; the consumer may stop between epochs.
-
-        The warm-up of a stream is `fit` on its first windows; `update` continues from there.
-        """
+        """Learn a bounded set of windows in batch, a Step an epoch; the consumer may stop between epochs. The warm-up of a
+        stream is `fit` on its first windows; `update` continues from there."""
 
     def epochs_for(self, rows: int) -> int:
         """Epochs that `fit` wants from scratch on this many windows."""
@@ -255,18 +246,12 @@ class Model(nn.Module, ABC):
 
 @runtime_checkable
 class Simulates(Protocol):
-    """A model that can be run on its own output: it draws whole functions, not one value at a time.
-
-    Feeding back independent marginal draws understates how far paths spread, because what is not known of the
-    function is the same at every step of a path.
-    """
+    """A model that can be run on its own output: it draws whole functions, because what is not known of the function is
+    the same at every step of a path. Independent marginal draws would understate how far paths spread."""
 
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
-        """Draw P functions from the posterior.
-
-        The callable takes P · S windows, path by path (window p·S + s belongs to path p), as often as it is asked, and
-        returns (P · S, T) observations in raw units: each path's own function, and fresh noise.
-        """
+        """Draw P functions from the posterior. The callable takes P · S windows, path by path (window p·S + s belongs to
+        path p), as often as it is asked; it returns (P · S, T) observations in raw units, with fresh noise."""
 
 
 class Progress(NamedTuple):
@@ -274,8 +259,7 @@ class Progress(NamedTuple):
 
     Attributes:
         stage: what is being done: "ingest", "warm-up", "train", "artifacts".
-        done: units done: rows, or epochs in batch training.
-        total: units in all, or None when the end is not known (`--follow`).
+        done, total: units done (rows; epochs of a warm-up and of batch training), and in all; None without an end.
         note: the newest figures in a few words: "rmse 0.21, coverage(95) 0.951".
     """
 
