@@ -8,12 +8,13 @@ in autoregression or 32 in regression, the paper's.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import torch
 from _sequences import FOLDER, Task, fitted, scores, task
 from torch import Tensor
@@ -104,23 +105,22 @@ def free(split: Split, model: Model, seed: int, paths: int = PATHS) -> dict[str,
     return found
 
 
-def _bounded(simulate: Any) -> dict[str, float]:
+def _bounded(simulate: Callable[[], dict[str, float]]) -> dict[str, float]:
     try:
-        scored: dict[str, float] = simulate()
+        return simulate()
     except NumericalError:
         worst = float("inf")
         return {"rmse": worst, "nrmse": worst, "nlpd": worst, "nlpd_scaled": worst, "coverage": 0.0}
-    return scored
 
 
-def _of_plug_in(model: Model, windows: Windows, future: Any, y: Tensor, scale: float) -> dict[str, float]:
+def _of_plug_in(model: Model, windows: Windows, future: pa.Table, y: Tensor, scale: float) -> dict[str, float]:
     issued = plug_in(model, windows, len(y), future, NAMING).issued
     assert issued is not None
     return scores(issued, y, scale)
 
 
 def _of_paths(
-    model: Model, windows: Windows, future: Any, y: Tensor, scale: float, paths: int, seed: int
+    model: Model, windows: Windows, future: pa.Table, y: Tensor, scale: float, paths: int, seed: int
 ) -> dict[str, float]:
     drawn = sample_paths(model, windows, len(y), paths, seed, future, NAMING).y[:, 0]  # (P, K, 1)
     spread = drawn.var(0)

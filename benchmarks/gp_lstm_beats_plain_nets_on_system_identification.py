@@ -15,7 +15,7 @@ Claimed, means over seeds: autoregression of gp_lstm RMSE <= 0.125 on both, cove
     python benchmarks/gp_lstm_beats_plain_nets_on_system_identification.py [--seeds 5] [--models gp_lstm lstm]
         [--set solver=exact] [--train 0.9] [--write docs/results/gp_lstm.md]
 
-About 10 CPU-minutes of one thread with all models and 5 seeds.
+About 7 CPU-minutes of one thread with all models and 5 seeds.
 """
 
 from __future__ import annotations
