@@ -19,10 +19,10 @@ from streamgp import choice
 from streamgp.base import Inputs, Json, Shape
 from streamgp.encoders._base import Dropout, Encoder
 from streamgp.encoders._bounded import Bounded
-from streamgp.errors import UsageError
+from streamgp.errors import NumericalError, UsageError
 from streamgp.models._deep import CHUNK, DeepModel
 from streamgp.models._deep_config import DeepGpConfig
-from streamgp.models._deep_parts import Moments, sized, training
+from streamgp.models._deep_parts import Moments, load, sized, training, weights
 from streamgp.models._state import Parts
 from streamgp.optim.alternating import Alternating
 from streamgp.optim.squared_error import SquaredError
@@ -108,6 +108,7 @@ class DeepGp(DeepModel):
 
     def _optimisers(self) -> None:
         """Without a past."""
+        self.failed = False  # the last refresh
         self.alternating = Alternating(self.encoder, self.solver, self.config.training)
         self.online = Alternating(self.encoder, self.solver, self.config.refreshing)
 
@@ -157,7 +158,7 @@ class DeepGp(DeepModel):
 
     @property
     def _steady(self) -> bool:
-        return self.alternating.healthy and self.online.healthy
+        return self.alternating.healthy and self.online.healthy and not self.failed
 
     def _train(self, z: Tensor, r: Tensor) -> float:
         with training(self.encoder):
@@ -188,6 +189,7 @@ class DeepGp(DeepModel):
         return squares.clamp(min=1.0) ** self.config.rescale
 
     def _absorb(self, z: Tensor, r: Tensor) -> None:
+        self.failed = False
         memory = self.config.online.memory
         if memory is not None:
             self.data.forget(math.exp(-len(z) / memory))
@@ -198,9 +200,17 @@ class DeepGp(DeepModel):
             self.posterior = self.solver.condition(self.data)
 
     def _renew(self, z: Tensor, r: Tensor, count: int, recent: int) -> None:
-        with training(self.encoder):
-            self.online.steps(z, r, count, self.generator, recent)
-        self._serve(z, r)
+        """A refresh that fails numerically is undone; its step is unhealthy."""
+        before, put_back = weights(self._learners()), self._served()
+        self.failed = False
+        try:
+            with training(self.encoder):
+                self.online.steps(z, r, count, self.generator, recent)
+            self._serve(z, r)
+        except NumericalError:
+            load(self._learners(), before)
+            put_back()
+            self.failed = True
 
     def _scored(self, errors: Tensor, squares: Tensor) -> None:
         """The factor on the variance follows the running mean of z² without it."""

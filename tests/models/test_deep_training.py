@@ -239,6 +239,26 @@ def test_a_refresh_moves_the_encoder_and_serves_the_window_at_its_new_latents(so
     torch.testing.assert_close(served(model, window[0]), afresh(model, *window), rtol=1e-7, atol=1e-9)
 
 
+def test_a_refresh_that_fails_numerically_is_undone_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = windows(SYSTEM, series(420))
+    model = fitted(build("gp_narx"), *chunk(x, y, 0, 300), epochs=1)
+    assert isinstance(model, DeepGp)
+    before, mean = weights(model._learners()), model.predict(x).mean
+    own = model.online.steps
+
+    def fail(*arguments: Any) -> float:
+        own(*arguments)
+        raise NotPositiveDefinite("no factor", hint="none")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model.online, "steps", fail)
+        step = model.update(*chunk(x, y, 300, 400))
+    assert step.done == "refresh: 100 rows" and not step.healthy
+    assert all(torch.equal(before[key], value) for key, value in weights(model._learners()).items())
+    assert torch.equal(model.predict(x).mean, mean)
+    assert model.update(*chunk(x, y, 400, 410)).healthy
+
+
 def test_a_young_stream_is_fitted_anew_whenever_its_rows_have_doubled() -> None:
     x, y = windows(SYSTEM, series(700))
     model = build("gp_narx", online={"window": 300, "refresh": 1000, "epochs": 2})
