@@ -228,8 +228,8 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
-        """Learn a bounded set of windows in batch, a Step an epoch; the consumer may stop between epochs. The warm-up of a
-        stream is `fit` on its first windows; `update` continues from there."""
+        """Learn a bounded set of windows in batch, a Step an epoch; the consumer may stop between epochs.
+        The warm-up of a stream is `fit` on its first windows; `update` continues from there."""
 
     def epochs_for(self, rows: int) -> int:
         """Epochs that `fit` wants from scratch on this many windows."""
@@ -250,8 +250,8 @@ class Simulates(Protocol):
     the same at every step of a path. Independent marginal draws would understate how far paths spread."""
 
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
-        """Draw P functions from the posterior. The callable takes P · S windows, path by path (window p·S + s belongs to
-        path p), as often as it is asked; it returns (P · S, T) observations in raw units, with fresh noise."""
+        """Draw P functions from the posterior. The callable takes P · S windows, path by path (window p·S + s
+        belongs to path p), as often as it is asked; it returns (P · S, T) raw observations, with fresh noise."""
 
 
 class Progress(NamedTuple):
