@@ -134,7 +134,8 @@ def test_formats_by_suffix() -> None:
 
 
 def test_what_names_stand_for(tmp_path: Path) -> None:
-    for name in ("b.csv", "a.csv", "odd[1].csv", "notes.md", "deep/c.csv", "_tmp/d.csv", ".e.csv", "demand/part.parquet"):
+    names = ("b.csv", "a.csv", "odd[1].csv", "notes.md", "deep/c.csv", "_tmp/d.csv", ".e.csv", "demand/part.parquet")
+    for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
     (tmp_path / "demand" / "_delta_log").mkdir()  # a table beside its sources
