@@ -4,7 +4,7 @@ Table 2 of Al-Shedivat et al. (2017): Drives and Actuator, by regression (inputs
 and past targets, 10 lags) and free simulation (the autoregressive model on its own output), for plain nets and for
 Gaussian processes on their latents, over several seeds. Beside RMSE, as in the paper, NLPD and the coverage of 90 %
 bands. Every model has its defaults but for two settings: the Gaussian processes have the exact solver, as the paper's
-have below a few thousand rows, and in regression all encoders have 64 units, which 32 lags want. The first 90 % of the
+have below a few thousand rows, and in regression all encoders have 64 units. The first 90 % of the
 rows train, the last 10 % test. The paper's units are not stated and its training and test rows are others, so that its
 figures stand beside ours for their order only.
 
@@ -15,7 +15,7 @@ Claimed, means over seeds: autoregression of gp_lstm RMSE <= 0.125 on both, cove
     python benchmarks/gp_lstm_beats_plain_nets_on_system_identification.py [--seeds 5] [--models gp_lstm lstm]
         [--set solver=exact] [--train 0.9] [--write docs/results/gp_lstm.md]
 
-About 7 CPU-minutes of one thread with all models and 5 seeds.
+About 9 CPU-minutes of one thread with all models and 5 seeds.
 """
 
 from __future__ import annotations
