@@ -22,7 +22,7 @@ the raw 90 % band. Models with their defaults. One thread.
         [--runs FILE] [--write docs/results/gp_lstm.md]
 
 With --runs the finished runs are kept in a file, one JSON document a line, and a later call goes on from there. A fit
-takes up to 45 CPU-seconds on load, 30 on wind and car, 15 on drives: everything with one seed 10 minutes, with five 50.
+takes up to 35 CPU-seconds on load, 25 on wind and car, 11 on drives: everything with one seed 5 minutes, with five 25.
 """
 
 from __future__ import annotations
@@ -142,7 +142,10 @@ def table(found: list[dict[str, Any]], name: str, models: list[str]) -> tuple[st
         summary = summed_up([{key: one[key] for key in keys} for one in own])
         means[model] = {key: value[0] for key, value in summary.items()}
         paper = PAPER[name].get(model)
-        cells = [cell(summary[key], 4 if key == "nrmse" else 3) for key in keys[:3]]
+        digits = (4, 3, 3)
+        cells = [cell(summary[key], n) for key, n in zip(keys, digits, strict=False)]
+        if len(own) == 1:
+            cells = [f"{means[model][key]:.{n}f}" for key, n in zip(keys, digits, strict=False)]
         rows.append(
             [model, str(len(own)), *cells, f"{means[model]['seconds']:.0f}", "" if paper is None else f"{paper:g}"]
         )
