@@ -91,6 +91,25 @@ class Encoder(nn.Module, ABC):
         """The linear map that the latents come out of; None where there is none to adjust."""
         return None
 
+    @torch.no_grad()
+    def settle(self, z: Tensor, spread: float, *, widen: bool = True) -> None:
+        """Adjust the output: latents of z (N, width), before any bound on them, get mean 0 and this spread.
+
+        An encoder without a linear output stays as it is, and so do, without `widen`, latents that spread less.
+        """
+        if (output := self.output) is None:
+            return
+        latent = self._unbounded(z)
+        factor = spread / latent.std(0).clamp(min=1e-6)
+        if not widen:
+            factor = factor.clamp(max=1.0)
+        output.weight *= factor[:, None]
+        output.bias.copy_((output.bias - latent.mean(0)) * factor)
+
+    def _unbounded(self, z: Tensor) -> Tensor:
+        """What comes out of the linear map."""
+        return self(z)  # type: ignore[no-any-return]
+
     @abstractmethod
     def forward(self, z: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(N, layout.width) standardised, flattened windows -> (N, d)."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from streamgp.encoders._base import Dropout, Encoder
 
@@ -31,18 +30,13 @@ class Bounded(Encoder):
         self.inner = inner
         self.width = inner.width
 
-    @torch.no_grad()
-    def settle(self, z: Tensor, spread: float) -> None:
-        """Adjust the inner encoder's output: before the tanh, latents of z (N, width) get mean 0 and this spread.
+    @property
+    def output(self) -> nn.Linear | None:
+        return self.inner.output
 
-        An encoder without a linear output stays as it is.
-        """
-        if (output := self.inner.output) is None:
-            return
-        latent = self.inner(z)
-        factor = spread / latent.std(0).clamp(min=1e-6)
-        output.weight *= factor[:, None]
-        output.bias.copy_((output.bias - latent.mean(0)) * factor)
+    def _unbounded(self, z: Tensor) -> Tensor:
+        latent: Tensor = self.inner(z)
+        return latent
 
     def forward(self, z: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(N, layout.width) -> (N, d), every entry in [−1, 1]: tanh rounds to ±1 from about 19 on."""

@@ -128,7 +128,7 @@ class DeepGpConfig(DeepConfig):
         kiss.Config(), description="how the marginal likelihood is computed"
     )
     training: AlternatingConfig = Field(AlternatingConfig(batch=64), description="semi-stochastic training")
-    pretrain: int | Literal["auto"] = Field(
+    pretrain: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         "auto", description="epochs of the encoder on squared error before; auto: 5 above 1000 rows, else 0"
     )
     pretrain_rate: float = Field(1e-2, gt=0, description="learning rate of pre-training")

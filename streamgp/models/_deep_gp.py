@@ -30,8 +30,9 @@ from streamgp.solvers._base import Data, Posterior, Solver
 
 GRID_WIDTH = 2
 """Columns of the latent space unless the encoder's options say otherwise: a grid in more than three is too large."""
-SETTLED, SPREAD = 2048, 0.35
-"""Rows on which a grid's latents are settled, and their spread before the tanh, where that is nearly linear."""
+SETTLED, SPREAD, SMOOTH = 2048, 0.35, 0.1
+"""Rows on which latents are settled; their spread on a grid, where tanh is still nearly linear; and without one, at
+most: a perceptron's first latents are of order 1, and a GP on few rows that starts from a rough function stays rough."""
 LEAST = 1e-6
 """Smallest factor on the variance that a stream without errors can lead to."""
 MANY = 1000
@@ -150,8 +151,11 @@ class DeepGp(DeepModel):
                     loss = first.epoch(z, r, self.generator)
             with torch.no_grad():
                 self.solver.log_noise.fill_(math.log(max(loss, 2 * self.solver.floor) - self.solver.floor))
-        if isinstance(self.encoder, Bounded):
-            self.encoder.settle(z[:: len(z) // SETTLED + 1], SPREAD)
+        some = z[:: len(z) // SETTLED + 1]
+        if self.solver.bounded:
+            self.encoder.settle(some, SPREAD)
+        elif not epochs:
+            self.encoder.settle(some, SMOOTH, widen=False)
 
     def _span(self, epochs: int) -> None:
         self.alternating.weights.epochs = self.alternating.hyperparameters.epochs = epochs

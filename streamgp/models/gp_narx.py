@@ -12,14 +12,14 @@ from pydantic import Field
 from streamgp.base import Shape
 from streamgp.encoders import mlp
 from streamgp.models._deep_config import DeepGpConfig
-from streamgp.models._deep_gp import DeepGp
+from streamgp.models._deep_gp import GRID_WIDTH, DeepGp
 
 
 class Config(DeepGpConfig):
     """What can be set."""
 
     encoder: mlp.Config = Field(
-        mlp.Config(), description="a perceptron over the flattened lags (NARX), in front of the kernel"
+        mlp.Config(width=GRID_WIDTH), description="a perceptron over the flattened lags (NARX), in front of the kernel"
     )
 
 

@@ -99,16 +99,8 @@ class Posterior(_base.Posterior):
         self._lower = torch.cat([part.lower for part in parts])  # (T, N, N)
         beta = torch.cat([part.beta for part in parts])  # (T, N)
         self._alpha = (beta * self._root).T  # (N, T) C⁻¹y
-        inverse_trace = torch.stack([_inverse_trace(lower) for lower in self._lower])  # (T,) tr B⁻¹
-        rows = len(data.h)
-        fit = beta @ (data.y * self._root[:, None])  # (T, T), of which the diagonal is ỹᵀβ
-        self._divergence = 0.5 * (
-            fit.diagonal()
-            - self.noise * beta.square().sum(1)
-            - (rows - self.noise * inverse_trace)
-            + log_determinant(self._lower)
-            - rows * self.noise.log()
-        )
+        fit = torch.cat([part.fit for part in parts])  # (T,) ỹᵀβ
+        self._quadratic = fit - self.noise * beta.square().sum(1)  # (T,) αᵀK₀α
 
     @property
     def basis(self) -> int:
@@ -126,8 +118,11 @@ class Posterior(_base.Posterior):
         return torch.cat([self._variance(part) for part in h.split(chunk)])
 
     def divergence(self) -> Tensor:
-        """With K₀ = B − σ²I in the weighted rows: αᵀK₀α = ỹᵀβ − σ²βᵀβ, tr(C⁻¹K₀) = N − σ² tr B⁻¹."""
-        return self._divergence
+        """With K₀ = B − σ²I in the weighted rows: αᵀK₀α = ỹᵀβ − σ²βᵀβ, tr(C⁻¹K₀) = N − σ² tr B⁻¹; O(T N³)."""
+        rows = len(self._h)
+        inverse_trace = torch.stack([_inverse_trace(lower) for lower in self._lower])  # (T,) tr B⁻¹
+        spread = log_determinant(self._lower) - rows * self.noise.log() - (rows - self.noise * inverse_trace)
+        return 0.5 * (self._quadratic + spread)
 
     def draw(self, paths: int, generator: Generator) -> ExactDraw:
         """Functions by sequential conditioning: each keeps the points and values that it was asked for.
