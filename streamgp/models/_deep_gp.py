@@ -31,8 +31,8 @@ from streamgp.solvers._base import Data, Posterior, Solver
 GRID_WIDTH = 2
 """Columns of the latent space unless the encoder's options say otherwise: a grid in more than three is too large."""
 SETTLED, SPREAD, SMOOTH = 2048, 0.35, 0.1
-"""Rows on which latents are settled; their spread on a grid, where tanh is still nearly linear; and without one, at
-most: a perceptron's first latents are of order 1, and a GP on few rows that starts from a rough function stays rough."""
+"""Rows on which latents are settled; their spread on a grid, where tanh is still nearly linear; without one, at
+most: a perceptron's first latents are of order 1, and a GP on few rows that starts rough stays rough."""
 LEAST = 1e-6
 """Smallest factor on the variance that a stream without errors can lead to."""
 MANY = 1000
