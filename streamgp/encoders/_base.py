@@ -8,6 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
+FLAT = 1e-6
+"""Spread of a latent below which it is constant."""
+
 
 class Layout(NamedTuple):
     """How a window lies in a flattened row: L·D past values, oldest lag first, then H·F future values.
@@ -95,12 +98,14 @@ class Encoder(nn.Module, ABC):
     def settle(self, z: Tensor, spread: float, *, widen: bool = True) -> None:
         """Adjust the output: latents of z (N, width), before any bound on them, get mean 0 and this spread.
 
-        An encoder without a linear output stays as it is, and so do, without `widen`, latents that spread less.
+        An encoder without a linear output stays as it is, and so do, without `widen`, latents that spread less. Latents
+        that do not spread at all, of one row or of equal ones, keep their scale: nothing says what it should be.
         """
         if (output := self.output) is None:
             return
         latent = self._unbounded(z)
-        factor = spread / latent.std(0).clamp(min=1e-6)
+        found = latent.std(0) if len(z) > 1 else torch.zeros_like(latent[0])
+        factor = torch.where(found > FLAT, spread / found.clamp(min=FLAT), 1.0)
         if not widen:
             factor = factor.clamp(max=1.0)
         output.weight *= factor[:, None]

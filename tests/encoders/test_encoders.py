@@ -137,6 +137,17 @@ def test_settled_latents_have_mean_0_and_the_spread_asked_for(name: str, width: 
     torch.testing.assert_close(encoder(z).detach(), latent.tanh())
 
 
+@pytest.mark.parametrize("rows", [1, 5])
+def test_latents_that_do_not_spread_keep_their_scale(rows: int) -> None:
+    """The first row of a stream, and rows of a sensor that stands still: no division by their spread."""
+    encoder = build("mlp", PAST, width=4)
+    assert encoder.output is not None
+    z, before = torch.ones(rows, PAST.width, dtype=torch.float64), encoder.output.weight.detach().clone()
+    encoder.settle(z, 0.35)
+    torch.testing.assert_close(encoder.output.weight.detach(), before, rtol=0, atol=0)
+    torch.testing.assert_close(encoder(z).detach(), torch.zeros(rows, 4, dtype=torch.float64))
+
+
 def test_the_identity_has_nothing_to_settle() -> None:
     encoder, z = Bounded(build("identity", PAST)), windows(PAST, 20)
     before = encoder(z)

@@ -205,11 +205,20 @@ def test_what_does_not_go_together_is_refused_with_a_hint(name: str, shape: Shap
 
 
 @pytest.mark.parametrize(
-    "options", [{"draws": -1}, {"online": {"stale": 1.0}}, {"encoder": "lstm"}, {"window": 3}], ids=str
+    "options",
+    [{"draws": -1}, {"pretrain": -1}, {"online": {"stale": 1.0}}, {"encoder": "lstm"}, {"window": 3}],
+    ids=str,
 )
 def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         registry.load("models", "gp_narx").Config(**options)
+
+
+def test_a_stream_may_begin_with_a_single_row() -> None:
+    x, y = windows(SYSTEM, series(40))
+    model = gp(online={"window": 300, "epochs": 1})
+    assert all(model.update(*chunk(x, y, row, row + 1)).healthy for row in range(len(y)))
+    assert bool(torch.isfinite(model.predict(x).parameters()).all())
 
 
 @pytest.mark.parametrize("kernel", ["matern", "rational_quadratic", "spectral_mixture", "periodic", "sum"])
