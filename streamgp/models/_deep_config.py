@@ -34,15 +34,11 @@ class OnlineConfig(BaseModel):
     steps: int = Field(
         16, ge=0, description="encoder steps of a refresh, one mini-batch each; half of its rows are new since the last"
     )
-    kernel_steps: int = Field(1, ge=0, description="steps on the kernel and the noise at a refresh")
     rate: float = Field(5e-4, gt=0, description="learning rate of the encoder at a refresh")
-    memory: Annotated[float, Field(gt=0)] | None = Field(
-        8000, description="rows after which a row of the statistics counts 1/e between refreshes; none never forgets"
-    )
     variance: Annotated[float, Field(gt=0)] | None = Field(
         2000,
-        description="GPs: rows after which a squared standardised error counts 1/e in the factor on the variance; none "
-        "keeps the factor of the training",
+        description="rows after which a squared error counts 1/e in the variance, or in a GP's factor on it, and at "
+        "most as much as one of 5 standard deviations; none keeps that of the training",
     )
     stale: float = Field(
         2.0, gt=1, description="the model is stale when its standardised squared error is this many times the usual"
@@ -51,6 +47,15 @@ class OnlineConfig(BaseModel):
     stale_steps: int = Field(64, ge=0, description="encoder steps of a refresh when the model is stale")
     epochs: int = Field(
         10, ge=1, description="epochs of a fit while the stream is young, whenever its rows have doubled"
+    )
+
+
+class OnlineGpConfig(OnlineConfig):
+    """The same, for a GP."""
+
+    kernel_steps: int = Field(1, ge=0, description="steps on the kernel and the noise at a refresh")
+    memory: Annotated[float, Field(gt=0)] | None = Field(
+        8000, description="rows after which a row of the statistics counts 1/e between refreshes; none never forgets"
     )
 
 
@@ -79,7 +84,7 @@ class DeepConfig(BaseModel):
         "auto",
         description="epochs of a fit from scratch, such as a warm-up; auto: 1500 mini-batches, in 8 to 60 epochs",
     )
-    validation: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = Field(
+    validation: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
         "auto",
         description="part of the training rows that selects the best epoch and scales the variance; auto: 0.15, above "
         "5000 rows 0.1",
@@ -121,6 +126,7 @@ class DeepNetConfig(DeepConfig):
 class DeepGpConfig(DeepConfig):
     """Options of the GPs behind an encoder."""
 
+    online: OnlineGpConfig = Field(OnlineGpConfig(), description="learning from a stream")
     kernel: Annotated[BaseModel, OneOf("kernels")] = Field(
         squared_exponential.Config(lengthscale=0.5), description="covariance of the latents"
     )

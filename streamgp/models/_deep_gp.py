@@ -16,13 +16,14 @@ from pydantic import BaseModel
 from torch import Generator, Tensor, nn
 
 from streamgp import choice
-from streamgp.base import Inputs, Json, Shape
+from streamgp.base import FLOAT, Inputs, Json, Shape
 from streamgp.encoders._base import Dropout, Encoder
 from streamgp.encoders._bounded import Bounded
 from streamgp.errors import NumericalError, UsageError
 from streamgp.models._deep import CHUNK, DeepModel
 from streamgp.models._deep_config import DeepGpConfig
-from streamgp.models._deep_parts import Moments, load, sized, training, weights
+from streamgp.models._deep_parts import OUTLIER, Moments, load, sized, training, weights
+from streamgp.models._deep_window import RecentWindows
 from streamgp.models._state import Parts
 from streamgp.optim.alternating import Alternating
 from streamgp.optim.squared_error import SquaredError
@@ -64,6 +65,8 @@ class DeepGp(DeepModel):
         inner: Encoder = choice.build("encoders", sized(encoder, GRID_WIDTH), self.frame.layout)
         kernel = choice.build("kernels", gridded(config), inner.width)
         self.solver: Solver = choice.build("solvers", config.solver, kernel, shape.columns)
+        if self.solver.limit is not None and config.online.window > self.solver.limit // 2:
+            self.recent = RecentWindows(max(self.solver.limit // 2, 2), shape)
         self.encoder: Encoder = Bounded(inner) if self.solver.bounded else inner
         self._optimisers()
         self.data: Data = self.solver.data()
@@ -197,11 +200,11 @@ class DeepGp(DeepModel):
         memory = self.config.online.memory
         if memory is not None:
             self.data.forget(math.exp(-len(z) / memory))
-        self._add(z, r)
-        if self.data.rows > 2 * self.recent.capacity:  # a solver that keeps rows, and no refresh is due
+        if self.data.rows + len(z) > 2 * self.recent.capacity:  # a solver that keeps rows, and no refresh is due
             self._serve(*self._newest())
-        else:
-            self.posterior = self.solver.condition(self.data)
+            return
+        self._add(z, r)
+        self.posterior = self.solver.condition(self.data)
 
     def _renew(self, z: Tensor, r: Tensor, count: int, recent: int) -> None:
         """A refresh that fails numerically is undone; its step is unhealthy."""
@@ -223,8 +226,8 @@ class DeepGp(DeepModel):
             return
         seen = torch.isfinite(squares)
         rows = seen.sum(0)
-        kept = torch.exp(-rows / memory)
-        mean = torch.where(seen, squares, 0.0).sum(0) / rows.clamp(min=1)
+        kept = torch.exp(-rows.to(FLOAT) / memory)
+        mean = torch.where(seen, squares, 0.0).clamp(max=OUTLIER).sum(0) / rows.clamp(min=1)
         self.factor.mul_(kept + (1 - kept) * mean).clamp_(min=LEAST)
 
     def _add(self, z: Tensor, r: Tensor) -> None:

@@ -17,12 +17,9 @@ from streamgp.base import FLOAT, Shape
 from streamgp.encoders._base import Encoder
 from streamgp.models._deep import CHUNK, DeepModel
 from streamgp.models._deep_config import DeepNetConfig
-from streamgp.models._deep_parts import Moments, sized, training
+from streamgp.models._deep_parts import OUTLIER, Moments, sized, training
 from streamgp.models._state import Parts
 from streamgp.optim.squared_error import Head, SquaredError
-
-MEMORY = 2000.0
-"""Rows after which a scored forecast's error counts 1/e in the variance."""
 
 
 class DeepNet(DeepModel):
@@ -110,10 +107,14 @@ class DeepNet(DeepModel):
             self.online.steps(z, r, count, self.generator, recent)
 
     def _scored(self, errors: Tensor, squares: Tensor) -> None:
+        memory = self.config.online.variance
+        if memory is None:
+            return
         seen = torch.isfinite(errors)
         rows = seen.sum(0)
-        kept = torch.exp(-rows / MEMORY)
-        mean = torch.where(seen, errors, 0.0).square().sum(0) / rows.clamp(min=1) / self.factor
+        kept = torch.exp(-rows.to(FLOAT) / memory)
+        most = OUTLIER * self.noise * self.factor
+        mean = torch.where(seen, errors, 0.0).square().minimum(most).sum(0) / rows.clamp(min=1) / self.factor
         self.noise.mul_(kept).add_((1 - kept) * mean)
 
     def _moments(self, z: Tensor) -> Moments:

@@ -10,6 +10,9 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+OUTLIER = 25.0
+"""Squared standardised error that one row counts for at most in a variance: a glitch of the sensor is no news of it."""
+
 
 class Moments(NamedTuple):
     """Standardised: mean (N, T), latent variance (N, T), noise (N, T) or (T,)."""

@@ -16,7 +16,7 @@ from streamgp.models._deep_net import DeepNet
 class Config(DeepNetConfig):
     """What can be set."""
 
-    encoder: gru.Config = Field(gru.Config(), description="gated recurrent units over the lags")
+    encoder: gru.Config = Field(gru.Config(width=32), description="gated recurrent units over the lags")
 
 
 def build(config: Config, shape: Shape) -> DeepNet:

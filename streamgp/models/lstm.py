@@ -16,7 +16,7 @@ from streamgp.models._deep_net import DeepNet
 class Config(DeepNetConfig):
     """What can be set."""
 
-    encoder: lstm.Config = Field(lstm.Config(), description="long short-term memory over the lags")
+    encoder: lstm.Config = Field(lstm.Config(width=32), description="long short-term memory over the lags")
 
 
 def build(config: Config, shape: Shape) -> DeepNet:

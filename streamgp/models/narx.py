@@ -16,7 +16,7 @@ from streamgp.models._deep_net import DeepNet
 class Config(DeepNetConfig):
     """What can be set."""
 
-    encoder: mlp.Config = Field(mlp.Config(), description="a perceptron over the flattened lags")
+    encoder: mlp.Config = Field(mlp.Config(width=64), description="a perceptron over the flattened lags")
 
 
 def build(config: Config, shape: Shape) -> DeepNet:

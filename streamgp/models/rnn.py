@@ -16,7 +16,7 @@ from streamgp.models._deep_net import DeepNet
 class Config(DeepNetConfig):
     """What can be set."""
 
-    encoder: rnn.Config = Field(rnn.Config(), description="an Elman network over the lags")
+    encoder: rnn.Config = Field(rnn.Config(width=32), description="an Elman network over the lags")
 
 
 def build(config: Config, shape: Shape) -> DeepNet:

@@ -110,9 +110,11 @@ class Solver(nn.Module, ABC):
         log_noise: (T,) log σ_t².
         bounded: whether latents must lie in [−1, 1]^d: an encoder's tanh sees to it.
         floor: the least σ², so that the noise cannot collapse.
+        limit: rows that a `Data` can hold at most; None where their number does not matter.
     """
 
     bounded: bool = False
+    limit: int | None = None
 
     def __init__(self, kernel: Kernel, columns: int, noise: float, floor: float) -> None:
         super().__init__()

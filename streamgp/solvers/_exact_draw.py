@@ -20,7 +20,7 @@ class ExactDraw:
     [Cᵀ, R]. The diagonal of Σ carries the jitter of the house (1e-8 of the prior variance, more while the
     factorisation fails), so that a point asked again gives its value up to about 1e-4 prior standard deviations.
 
-    Kept: the points, V (P, T, N, M) and L (P, T, M, M) for N rows of data and M points asked.
+    Kept: the points, Vᵀ (P, T, M, N) and L (P, T, M, M) for N rows of data and M points asked, in up to twice the room.
 
     Args:
         kernel: the prior covariance, frozen.
@@ -43,36 +43,49 @@ class ExactDraw:
         self._kernel, self._mean, self._half, self._columns, self._paths = kernel, mean, half, columns, paths
         seed = int(torch.randint(2**62, (), generator=generator))
         self._generator = torch.Generator().manual_seed(seed)
-        self._points: Tensor | None = None  # (P, M, d)
-        self._v = self._lower = self._noise = torch.empty(0)  # (P, T, N, M), (P, T, M, M), (P, T, M)
+        self._asked = 0  # M; room for more is made by doubling, so that growing costs no more than the sums over M
+        self._points = self._v = self._lower = self._noise = torch.empty(0)  # (P, M, d), (P, T, M, N), (P, T, M, M), …
 
     @torch.no_grad()
     def __call__(self, h: Tensor) -> Tensor:
         """(P, S, d) -> (P, S, T)"""
         paths, size, width = h.shape
         flat = h.reshape(paths * size, width)
-        v = self._half(flat).unflatten(2, (paths, size)).permute(2, 0, 1, 3)  # (P, T, N, S)
+        v = self._half(flat).unflatten(2, (paths, size)).permute(2, 0, 3, 1)  # (P, T, S, N)
         fresh = torch.randn(paths, self._columns, size, generator=self._generator, dtype=h.dtype).to(h.device)
         corner = self._covariance(h, h, v, v)
         scale = self._kernel.diagonal(flat).mean()
         mean: Tensor = self._mean(flat).unflatten(0, (paths, size))  # (P, S, T)
-        if self._points is None:
-            lower = _root(corner, scale)
-            self._points, self._v, self._lower, self._noise = h, v, lower, fresh
-            return mean + _times(lower, fresh)
-        cross = whiten(self._lower, self._covariance(self._points, h, self._v, v))  # (P, T, M, S)
+        before, after = self._asked, self._asked + size
+        self._reserve(after, h, v)
+        past = self._covariance(self._points[:, :before], h, self._v[:, :, :before], v)
+        cross = whiten(self._lower[..., :before, :before], past) if before else past  # (P, T, M, S)
         lower = _root(corner - cross.mT @ cross, scale)
-        value = mean + _times(cross.mT, self._noise) + _times(lower, fresh)
-        above = torch.cat([self._lower, torch.zeros_like(cross)], -1)
-        self._lower = torch.cat([above, torch.cat([cross.mT, lower], -1)], -2)
-        self._points, self._v = torch.cat([self._points, h], 1), torch.cat([self._v, v], -1)
-        self._noise = torch.cat([self._noise, fresh], -1)
+        value = mean + _times(cross.mT, self._noise[..., :before]) + _times(lower, fresh)
+        self._points[:, before:after], self._v[:, :, before:after] = h, v
+        self._lower[..., before:after, :before], self._lower[..., before:after, before:after] = cross.mT, lower
+        self._noise[..., before:after] = fresh
+        self._asked = after
         return value
+
+    def _reserve(self, points: int, h: Tensor, v: Tensor) -> None:
+        """Room for this many points."""
+        room = self._noise.shape[-1]
+        if points <= room:
+            return
+        room, done = max(points, 2 * room), self._asked
+        shape = (self._paths, self._columns)
+        wanted = (h.new_zeros(self._paths, room, h.shape[2]), v.new_zeros(*shape, room, v.shape[3]))
+        square, noise = v.new_zeros(*shape, room, room), v.new_zeros(*shape, room)
+        if done:
+            wanted[0][:, :done], wanted[1][:, :, :done] = self._points[:, :done], self._v[:, :, :done]
+            square[..., :done, :done], noise[..., :done] = self._lower[..., :done, :done], self._noise[..., :done]
+        self._points, self._v, self._lower, self._noise = *wanted, square, noise
 
     def _covariance(self, x: Tensor, z: Tensor, v: Tensor, w: Tensor) -> Tensor:
         """(P, M, d), (P, S, d) and their V -> (P, T, M, S), each path with itself."""
         prior: Tensor = torch.func.vmap(self._kernel)(x, z)[:, None]
-        return prior - v.mT @ w
+        return prior - v @ w.mT
 
 
 def _times(matrix: Tensor, vector: Tensor) -> Tensor:

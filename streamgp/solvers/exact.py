@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Json
+from streamgp.errors import UsageError
 from streamgp.kernels._base import Kernel
 from streamgp.linalg.cholesky import cholesky, log_determinant, solve, whiten
 from streamgp.solvers import _base
@@ -42,6 +43,9 @@ class Config(BaseModel):
 
     noise: float = Field(0.1, gt=0, description="initial noise variance of every column, in squared standardised units")
     floor: float = Field(1e-4, gt=0, description="least noise variance, in squared standardised units")
+    limit: int = Field(
+        5000, ge=1, description="rows at most: memory is their square, time their cube, a column; a stream keeps half"
+    )
 
 
 class Data(_base.Data):
@@ -53,7 +57,8 @@ class Data(_base.Data):
         weight: (N,)
     """
 
-    def __init__(self, dims: int, columns: int, device: torch.device | None = None) -> None:
+    def __init__(self, dims: int, columns: int, limit: int, device: torch.device | None = None) -> None:
+        self.limit = limit
         self.h = torch.zeros(0, dims, dtype=FLOAT, device=device)
         self.y = torch.zeros(0, columns, dtype=FLOAT, device=device)
         self.weight = torch.zeros(0, dtype=FLOAT, device=device)
@@ -69,7 +74,16 @@ class Data(_base.Data):
         return float(self.weight.sum())
 
     def add(self, h: Tensor, y: Tensor) -> None:
-        """Keep N rows; O(N) and the copying of those kept."""
+        """Keep N rows; O(N) and the copying of those kept.
+
+        Raises:
+            UsageError: there are more than `limit` then.
+        """
+        if (rows := self.rows + len(h)) > self.limit:
+            raise UsageError(
+                f"solver exact is asked to factorise {rows:,} rows, and takes {self.limit:,} at most",
+                hint="use solver=kiss, train on fewer rows, or raise solver.limit if memory and patience allow",
+            )
         self.h, self.y = torch.cat([self.h.to(h.device), h.detach()]), torch.cat([self.y.to(y.device), y])
         self.weight = torch.cat([self.weight.to(h.device), torch.ones(len(h), dtype=FLOAT, device=h.device)])
 
@@ -157,9 +171,10 @@ class Exact(_base.Solver):
 
     def __init__(self, config: Config, kernel: Kernel, columns: int) -> None:
         super().__init__(kernel, columns, config.noise, config.floor)
+        self.limit: int = config.limit
 
     def data(self) -> Data:
-        return Data(self.kernel.dims, self.log_noise.shape[0], self.log_noise.device)
+        return Data(self.kernel.dims, self.log_noise.shape[0], self.limit, self.log_noise.device)
 
     def nlml(self, data: _base.Data) -> Tensor:
         """() by one factorisation a column; the gradient adds one inverse a column and no backward through it."""

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from streamgp.base import FLOAT
-from streamgp.models._deep_net import MEMORY, DeepNet
-from streamgp.models._deep_parts import weights
+from streamgp.models._deep_net import DeepNet
+from streamgp.models._deep_parts import OUTLIER, weights
 from tests.models.deep_toys import PAIR, SYSTEM, build, chunk, fitted, series, windows
 
 EVERY = pytest.mark.parametrize("name", ["narx", "rnn", "gru", "lstm"])
@@ -48,10 +48,20 @@ def test_on_a_stream_it_is_the_running_mean_of_errors_made_before_learning(name:
         truth[::4, 1] = torch.nan
         seen = torch.isfinite(truth)
         error = torch.where(seen, model.predict(some).mean - truth, 0.0)
-        kept = torch.exp(-seen.sum(0) / MEMORY)
+        kept = torch.exp(-seen.sum(0).to(FLOAT) / model.config.online.variance)
         wanted = kept * wanted + (1 - kept) * error.square().sum(0) / seen.sum(0)
         model.update(some, truth)
         torch.testing.assert_close(model.predict(some).variance[0], wanted)
+
+
+def test_a_glitch_counts_as_five_standard_deviations() -> None:
+    x, y = windows(SYSTEM, series(320))
+    model = fitted(net("narx"), *chunk(x, y, 0, 300), epochs=2)
+    before = model.noise.clone()
+    some, truth = chunk(x, y, 300, 301)
+    model.update(some, truth + 1e6)
+    kept = torch.exp(torch.tensor(-1 / 2000.0, dtype=FLOAT))
+    torch.testing.assert_close(model.noise, before * (kept + (1 - kept) * OUTLIER))
 
 
 @EVERY

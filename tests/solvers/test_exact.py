@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor
 
 from streamgp import registry
-from streamgp.errors import NotPositiveDefinite
+from streamgp.base import FLOAT
+from streamgp.errors import NotPositiveDefinite, UsageError
 from streamgp.kernels import matern, squared_exponential
 from streamgp.solvers import _exact_draw, exact
 from streamgp.testing.solvers import dense, example_rows
@@ -235,3 +236,12 @@ def test_points_beyond_the_jitter_are_told() -> None:
     indefinite = -torch.eye(2, dtype=torch.float64)[None, None]
     with pytest.raises(NotPositiveDefinite, match="drawn function"):
         _exact_draw._root(indefinite, torch.tensor(1.0))
+
+
+def test_more_rows_than_the_limit_are_refused() -> None:
+    solver = exact.build(exact.Config(limit=3), squared_exponential.build(squared_exponential.Config(), 1), 1)
+    data = solver.data()
+    data.add(torch.zeros(2, 1, dtype=FLOAT), torch.zeros(2, 1, dtype=FLOAT))
+    with pytest.raises(UsageError, match="4 rows, and takes 3 at most") as refused:
+        data.add(torch.zeros(2, 1, dtype=FLOAT), torch.zeros(2, 1, dtype=FLOAT))
+    assert "solver=kiss" in refused.value.hint
