@@ -57,9 +57,6 @@ def constant(posterior: Posterior, n: int) -> Tensor:
 
     Returns:
         () in nats.
-
-    Raises:
-        UsageError: the solver approximates its posterior, and so has no exact divergence.
     """
     return (0.5 * n * (2 * math.pi * posterior.noise).log() + posterior.divergence()).sum()
 
@@ -74,8 +71,5 @@ def value(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
 
     Returns:
         () in nats.
-
-    Raises:
-        UsageError: see `constant`.
     """
     return rows(posterior, h, y).sum() + constant(posterior, len(y))

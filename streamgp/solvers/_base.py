@@ -91,8 +91,7 @@ class Posterior(ABC):
     def divergence(self) -> Tensor:
         """(T,) KL of the posterior from the prior over the function: KL₀ of the majoriser.
 
-        ½ [αᵀK₀α − tr(K_t⁻¹K₀) + log|I + K₀/σ²|], K₀ = k(H, H), α = K_t⁻¹y_t. Not for a solver that only approximates
-        it: that one raises UsageError.
+        ½ [αᵀK₀α − tr(K_t⁻¹K₀) + log|I + K₀/σ²|], K₀ = k(H, H), α = K_t⁻¹y_t. A solver that estimates it says so.
         """
 
     @abstractmethod
