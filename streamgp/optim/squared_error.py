@@ -8,7 +8,6 @@ from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Json
 from streamgp.encoders._base import Dropout, Encoder
-from streamgp.objectives.evidence import CHUNK
 from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches, recent_batches
 
 
@@ -32,26 +31,6 @@ class Head(nn.Linear):
         with torch.no_grad():
             self.weight.normal_(0.0, max(width, 1) ** -0.5, generator=torch.Generator().manual_seed(seed))
             self.bias.zero_()
-
-    @torch.no_grad()
-    def solve(self, h: Tensor, y: Tensor, ridge: float = 1.0) -> None:
-        """Put the head where the ridge regression of y on h is; the intercept is not penalised. O(T N d² + T d³).
-
-        Args:
-            h: (N, d)
-            y: (N, T); NaN is left out. A column without a value gets a head of 0.
-            ridge: κ in (HᵀH + κI)⁻¹Hᵀy, with H and y centred; > 0.
-        """
-        eye = ridge * torch.eye(h.shape[1], dtype=h.dtype, device=h.device)
-        for column in range(y.shape[1]):
-            known = torch.isfinite(y[:, column])
-            some, target = h[known], y[known, column]
-            if not len(target):
-                self.weight[column], self.bias[column] = 0.0, 0.0
-                continue
-            centred = some - some.mean(0)
-            slope = torch.linalg.solve(centred.T @ centred + eye, centred.T @ (target - target.mean()))
-            self.weight[column], self.bias[column] = slope, target.mean() - some.mean(0) @ slope
 
 
 class SquaredError:
@@ -134,11 +113,6 @@ class SquaredError:
             total, seen = total + float(loss.detach()) * some, seen + some
         self.healthy = before == self.descent.skipped
         return total / seen if seen else float("nan")
-
-    @torch.no_grad()
-    def start(self, z: Tensor, y: Tensor, ridge: float = 1.0) -> None:
-        """Put the head where ridge regression on the present latents is; shapes as in `epoch`."""
-        self.head.solve(torch.cat([self.encoder(some) for some in z.split(CHUNK)]), y, ridge)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, rest = self.descent.state()

@@ -35,21 +35,6 @@ def test_the_seed_alone_decides_the_head() -> None:
     assert not same(parameters(first), parameters(Head(5, 3, seed=8)))
 
 
-def test_the_head_is_ridge_regression() -> None:
-    h, y = rows(50, columns=3)
-    y[:20, 1] = NAN
-    y[:, 2] = NAN
-    head = Head(LAGS, 3, seed=0)
-    head.solve(h, y, ridge=0.7)
-    for column, some in ((0, slice(0, None)), (1, slice(20, None))):
-        x, target = h[some].numpy(), y[some, column].numpy()
-        centred = np.vstack([x - x.mean(0), np.sqrt(0.7) * np.eye(LAGS)])
-        slope = np.linalg.lstsq(centred, np.concatenate([target - target.mean(), np.zeros(LAGS)]), rcond=None)[0]
-        np.testing.assert_allclose(head.weight[column].detach().numpy(), slope, rtol=1e-10)
-        np.testing.assert_allclose(head.bias[column].item(), target.mean() - x.mean(0) @ slope, rtol=1e-10)
-    assert head.weight[2].abs().max() == 0 and head.bias[2] == 0
-
-
 def test_training_explains_more() -> None:
     z, y = rows(200, columns=2)
     trained, generator = net(), seeded()
@@ -57,14 +42,6 @@ def test_training_explains_more() -> None:
     assert losses[-1] < 0.3 * losses[0] and trained.healthy and trained.epochs == 30
     with torch.no_grad():
         assert float((trained(z) - y).square().mean()) == pytest.approx(losses[-1], rel=0.3)
-
-
-def test_a_start_by_ridge_is_a_better_one() -> None:
-    z, y = rows(200, columns=2)
-    started, plain = net(), net()
-    started.start(z, y)
-    with torch.no_grad():
-        assert (started(z) - y).square().mean() < (plain(z) - y).square().mean()
 
 
 def test_what_is_missing_teaches_nothing() -> None:
