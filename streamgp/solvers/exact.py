@@ -106,7 +106,7 @@ class Posterior(_base.Posterior):
 
     def __init__(self, kernel: Kernel, noise: Tensor, data: Data) -> None:
         self._kernel = copy.deepcopy(kernel).requires_grad_(False)
-        self.noise = noise.detach().clone()
+        self.noise = self._noise = noise.detach().clone()
         self._h, self._root = data.h, data.weight.sqrt()
         gram = self._kernel(data.h, data.h)
         parts = list(_factorise(gram, data.y, self._root, self.noise))
@@ -135,7 +135,7 @@ class Posterior(_base.Posterior):
         """With K₀ = B − σ²I in the weighted rows: αᵀK₀α = ỹᵀβ − σ²βᵀβ, tr(C⁻¹K₀) = N − σ² tr B⁻¹; O(T N³)."""
         rows = len(self._h)
         inverse_trace = torch.stack([_inverse_trace(lower) for lower in self._lower])  # (T,) tr B⁻¹
-        spread = log_determinant(self._lower) - rows * self.noise.log() - (rows - self.noise * inverse_trace)
+        spread = log_determinant(self._lower) - rows * self._noise.log() - (rows - self._noise * inverse_trace)
         return 0.5 * (self._quadratic + spread)
 
     def draw(self, paths: int, generator: Generator) -> ExactDraw:

@@ -71,7 +71,7 @@ class _Prior(exact.Data):
 
 class _Forgetful(exact.Exact):
     def data(self) -> exact.Data:
-        return _Prior(self.kernel.dims, len(self.log_noise))
+        return _Prior(self.kernel.dims, len(self.log_noise), self.limit)
 
 
 class _Marginal(exact.Posterior):

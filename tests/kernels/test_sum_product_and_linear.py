@@ -85,7 +85,7 @@ def test_a_composition_survives_the_json_of_a_models_settings() -> None:
 
 @pytest.mark.parametrize(
     ("parts", "message"),
-    [([], "at least 1"), (["mattern"], "matern"), ([{"nu": 0.5}], "names none"), (["sum", 3], "3")],
+    [([], "at least 1"), (["mattern"], "matern"), ([{"nu": 0.5}], "without a name"), (["sum", 3], "3")],
 )
 def test_wrong_parts_are_refused(parts: list[object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
