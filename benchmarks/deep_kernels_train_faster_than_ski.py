@@ -16,7 +16,8 @@ Theirs has GPyTorch's default settings, in float32 and float64. Ours is float64,
 
     python benchmarks/deep_kernels_train_faster_than_ski.py [--parts epoch nlml ...] [--write docs/results/gp_lstm.md]
 
-About 12 minutes, most of them GPyTorch's; --write puts the tables into the section "speed" of a file.
+About 20 minutes part by part on a shared machine, most of them GPyTorch's; --write puts the tables into the section
+"speed" of a file.
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ from streamgp.errors import NumericalError, UsageError
 
 LEAST = 6
 """Points of a dimension: two beyond each side, and one cell between."""
+SIZES = {1: 128, 2: 32, 3: 16}
+"""Grid points a dimension, by dimensions, where none are asked for."""
 _KEYS = ((0.0, 1.0, 0.0, 0.0), (-0.5, 0.0, 0.5, 0.0), (1.0, -2.5, 2.0, -0.5), (-0.5, 1.5, -1.5, 0.5))
 """Coefficients of 1, u, u², u³ in each of the four weights."""
 

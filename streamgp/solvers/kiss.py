@@ -32,14 +32,12 @@ from streamgp.base import FLOAT, Json
 from streamgp.errors import UsageError
 from streamgp.kernels._base import Kernel
 from streamgp.linalg import banded
-from streamgp.linalg.interpolate import LEAST, Grid, Stencil, interpolate, spread, stencil
+from streamgp.linalg.interpolate import LEAST, SIZES, Grid, Stencil, interpolate, spread, stencil
 from streamgp.solvers import _base
 from streamgp.solvers._eigenbasis import contract, eigenbasis, fold
 from streamgp.solvers._lengthscales import widen
 from streamgp.solvers._surrogate import attach
 
-SIZES = {1: 128, 2: 32, 3: 16}
-"""Grid points a dimension, by dimensions, where none are asked for."""
 _LOST = 0.001
 """Part of the least noise variance that the truncation may take from the prior variance."""
 _CHUNK = 8192

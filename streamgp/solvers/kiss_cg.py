@@ -26,15 +26,12 @@ from torch import Tensor
 from streamgp.base import FLOAT, Json
 from streamgp.errors import UsageError
 from streamgp.kernels._base import Kernel
-from streamgp.linalg.interpolate import LEAST, Grid, stencil
+from streamgp.linalg.interpolate import LEAST, SIZES, Grid, stencil
 from streamgp.linalg.toeplitz import KroneckerSum
 from streamgp.solvers._base import Data, Solver
 from streamgp.solvers._kiss_cg_posterior import GridPosterior
 from streamgp.solvers._kiss_cg_system import Settings, Sparse, System, grid_variance
 from streamgp.solvers._lengthscales import widen
-
-_POINTS = {1: 128, 2: 32, 3: 16}
-"""Grid points a dimension where the Config names none, by d."""
 
 
 class Config(BaseModel):
@@ -43,7 +40,7 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     grid: int | None = Field(
-        None, ge=LEAST, description="grid points a dimension, border included; none: 128 in 1-D, 32 in 2-D, 16 in 3-D"
+        None, ge=LEAST, description="grid points a dimension, two beyond each end; none: 128, 32 or 16 in 1, 2 or 3-D"
     )
     noise: float = Field(0.1, gt=0, description="initial σ², in squared standardised units")
     floor: float = Field(1e-4, ge=0, description="least σ², in squared standardised units")
@@ -109,7 +106,7 @@ class KissCG(Solver):
     def __init__(self, config: Config, kernel: Kernel, columns: int) -> None:
         super().__init__(kernel, columns, config.noise, config.floor)
         self.config = config
-        self.grid = Grid.cover(kernel.dims, config.grid or _POINTS[kernel.dims])
+        self.grid = Grid.cover(kernel.dims, config.grid or SIZES[kernel.dims])
         self._settings = Settings(
             config.tolerance, config.iterations, config.preconditioner, config.probes, config.steps, config.seed
         )
@@ -193,7 +190,7 @@ def build(config: Config, kernel: Kernel, columns: int) -> KissCG:
         >>> [round(value, 2) for value in solver.condition(data).mean(h[::25])[:, 0].tolist()]
         [-0.83, 0.02]
     """
-    if kernel.dims not in _POINTS:
+    if kernel.dims not in SIZES:
         raise UsageError(
             f"kiss_cg works on a grid of up to 3 dimensions, the kernel has {kernel.dims}",
             hint="lower the latent width, or use solver=exact",
