@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from streamgp.base import Json, Predictive, Step
 from streamgp.encoders._base import Dropout, Encoder
 from streamgp.errors import NumericalError
-from streamgp.features.decoupled_basis import cross
+from streamgp.features._decoupled_basis import cross
 from streamgp.likelihoods._base import Likelihood
 from streamgp.models._replay import Replay
 from streamgp.models._svdgp_gradient_config import GradientConfig

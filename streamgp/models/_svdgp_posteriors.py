@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from streamgp.features.decoupled_basis import Basis, cross, gram
+from streamgp.features._decoupled_basis import Basis, cross, gram
 from streamgp.linalg.cholesky import cholesky, solve, whiten
 from streamgp.models._svdgp_basis import GrowingBasis
 from streamgp.objectives import elbo

@@ -8,7 +8,7 @@ import scipy.integrate
 import torch
 from torch import Tensor
 
-from streamgp.features.decoupled_basis import Basis, cross, gram
+from streamgp.features._decoupled_basis import Basis, cross, gram
 from streamgp.kernels.squared_exponential import Config, build
 
 SCALE = torch.tensor([0.7, 1.5], dtype=torch.float64)

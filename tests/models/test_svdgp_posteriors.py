@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from streamgp.features.decoupled_basis import Basis, gram
+from streamgp.features._decoupled_basis import Basis, gram
 from streamgp.models._svdgp_posteriors import Decoupled, Hybrid, Hyper, Posterior
 from tests.objectives import oracles_elbo as oracle
 

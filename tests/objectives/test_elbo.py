@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from streamgp.features.decoupled_basis import Basis, cross, gram
+from streamgp.features._decoupled_basis import Basis, cross, gram
 from streamgp.likelihoods.gaussian import Config, build
 from streamgp.linalg.cholesky import cholesky, whiten
 from streamgp.objectives import elbo
