@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 import torch
@@ -112,6 +112,9 @@ class Shape:
 class Predictive(Protocol):
     """The distribution of the targets: T independent columns a window, in the targets' units."""
 
+    binary: ClassVar[bool]
+    """Whether outcomes are 0 and 1: the mean is the probability of 1, and no band holds a given share of them."""
+
     @property
     def mean(self) -> Tensor:
         """(N, T)"""
@@ -137,7 +140,8 @@ class Predictive(Protocol):
         """(N, T) -> (N, T), continuous ranked probability score, in the targets' units; NaN where y is NaN."""
 
     def affine(self, scale: Tensor, shift: Tensor) -> Predictive:
-        """The distribution of scale · y + shift; both broadcast against (N, T), scale > 0."""
+        """The distribution of scale · y + shift; both broadcast against (N, T), scale > 0. A binary one has none, and
+        raises TypeError."""
 
     def parameters(self) -> Tensor:
         """(P, N, T) float64: everything the distribution is made of, so that a ledger can keep it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
@@ -17,10 +18,29 @@ class Likelihood(nn.Module, ABC):
     Attributes:
         columns: T.
         family: the class of what `predictive` returns.
+        units: whether targets have units: a model may learn them shifted and scaled, and move the distribution back
+            (`Predictive.affine`). Where they have none they are learned as they are, around `origin`.
     """
 
     columns: int
     family: type[Predictive]
+    units: bool = True
+
+    def check(self, y: Tensor, names: Sequence[str]) -> None:
+        """See that targets are what this likelihood is of; models call it on the targets that they are given to learn.
+
+        Args:
+            y: (N, T), NaN = not observed.
+            names: of the O target columns; column t belongs to names[t · O // T].
+
+        Raises:
+            DataError: a value is none; the message names its target.
+        """
+
+    def origin(self, y: Tensor) -> Tensor:
+        """(T,) the function value that stands for the targets as a whole, so that a model may begin there; 0 where
+        targets have units, as their mean is taken out then. y: (N, T), NaN = not observed."""
+        return y.new_zeros(self.columns)
 
     @abstractmethod
     def start(self, variance: Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Generator, Tensor
@@ -32,6 +32,8 @@ class Gaussian:
     mean: Tensor
     latent_variance: Tensor
     noise: Tensor
+
+    binary: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         broadcast(self, "mean", "latent_variance", "noise")

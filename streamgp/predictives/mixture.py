@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Generator, Tensor
@@ -33,6 +33,8 @@ class Mixture:
     means: Tensor
     variances: Tensor
     latent_variance: Tensor
+
+    binary: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         broadcast(self, "weights", "means", "variances")

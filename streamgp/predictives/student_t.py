@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -85,6 +85,8 @@ class StudentT:
     scale: Tensor
     dof: Tensor
     latent_variance: Tensor
+
+    binary: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         broadcast(self, "location", "scale", "dof", "latent_variance")

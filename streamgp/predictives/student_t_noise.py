@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Generator, Tensor
@@ -70,6 +70,8 @@ class StudentTNoise:
     latent_variance: Tensor
     scale: Tensor
     dof: Tensor
+
+    binary: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         broadcast(self, "mean", "latent_variance", "scale", "dof")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from streamgp.base import Predictive
 from streamgp.predictives.gaussian import Gaussian
+from streamgp.predictives.laplace_noise import LaplaceNoise
 from streamgp.predictives.mixture import Mixture
 from streamgp.predictives.student_t import StudentT, t_cdf, t_log_pdf, t_quantile
 from streamgp.predictives.student_t_noise import StudentTNoise, precisions
@@ -69,23 +71,29 @@ def mixture() -> tuple[Mixture, list[object]]:
 
 
 class NoisyValue:
-    """Dense twin of a Gaussian value under Student-t noise: the convolution, by Gauss–Legendre panels."""
+    """Dense twin of a Gaussian value under noise: the convolution, by Gauss–Legendre panels that end where y = f."""
 
-    def __init__(self, mean: float, latent: float, scale: float, dof: float) -> None:
-        self.m, self.v, self.t = mean, latent, scipy.stats.t(dof, scale=scale)
-        edges = np.linspace(-9, 9, 61)
-        x, w = np.polynomial.legendre.leggauss(20)
-        self.f = ((edges[1:, None] + edges[:-1, None]) / 2 + 0.15 * x).ravel()
-        self.w = np.tile(0.15 * w, 60) * scipy.stats.norm.pdf(self.f)
+    def __init__(self, mean: float, latent: float, noise: Any) -> None:
+        self.m, self.v, self.noise = mean, latent, noise
+        self.rule = np.polynomial.legendre.leggauss(20)
+
+    def expect(self, function: Callable[[Any], Any], x: float) -> float:
+        """E function(x − f)."""
+        kink = np.clip((x - self.m) / self.v**0.5, -9, 9)
+        edges = np.concatenate([np.linspace(-9, kink, 31), np.linspace(kink, 9, 31)[1:]])
+        half = np.diff(edges)[:, None] / 2
+        f = (edges[:-1, None] + half * (1 + self.rule[0])).ravel()
+        weights = (half * self.rule[1]).ravel() * scipy.stats.norm.pdf(f)
+        return float(weights @ function(x - self.m - self.v**0.5 * f))
 
     def pdf(self, x: float) -> float:
-        return float(self.w @ self.t.pdf(x - self.m - self.v**0.5 * self.f))
+        return self.expect(self.noise.pdf, x)
 
     def logpdf(self, x: float) -> float:
         return float(np.log(self.pdf(x)))
 
     def cdf(self, x: float) -> float:
-        return float(self.w @ self.t.cdf(x - self.m - self.v**0.5 * self.f))
+        return self.expect(self.noise.cdf, x)
 
     def ppf(self, p: float) -> float:
         return float(scipy.optimize.brentq(lambda x: self.cdf(x) - p, -1e3, 1e3, xtol=1e-12))
@@ -94,12 +102,19 @@ class NoisyValue:
         return self.m
 
     def var(self) -> float:
-        return float(self.v + self.t.var())
+        return float(self.v + self.noise.var())
 
 
 def noisy() -> tuple[StudentTNoise, list[object]]:
     p = StudentTNoise(column(0.5, -1.0), column(0.3, 2.0), column(0.4, 0.2), column(5.0, 12.0))
-    return p, [NoisyValue(0.5, 0.3, 0.4, 5.0), NoisyValue(-1.0, 2.0, 0.2, 12.0)]
+    t = scipy.stats.t
+    return p, [NoisyValue(0.5, 0.3, t(5.0, scale=0.4)), NoisyValue(-1.0, 2.0, t(12.0, scale=0.2))]
+
+
+def normal_laplace() -> tuple[LaplaceNoise, list[object]]:
+    p = LaplaceNoise(column(0.5, -1.0, 0.1), column(0.3, 2.0, 0.01), column(0.4, 0.2, 1.5))
+    triples = ((0.5, 0.3, 0.4), (-1.0, 2.0, 0.2), (0.1, 0.01, 1.5))
+    return p, [NoisyValue(mean, latent, scipy.stats.laplace(scale=b)) for mean, latent, b in triples]
 
 
 CASES: dict[str, Callable[[], tuple[Predictive, list[object]]]] = {
@@ -107,6 +122,7 @@ CASES: dict[str, Callable[[], tuple[Predictive, list[object]]]] = {
     "student_t": student,
     "mixture": mixture,
     "student_t_noise": noisy,
+    "laplace_noise": normal_laplace,
 }
 PRECISION = {"student_t_noise": 1e-5}  # its mixture is a quadrature
 
