@@ -1,7 +1,8 @@
 """SVDGP by stochastic gradients as a model: units, references and windows around `_svdgp_gradient`.
 
 For likelihoods without a closed form, and for encoders, which move the kernel's inputs with every step. The scaling is
-that of the first rows learned, and stays: what was learned would mean something else under another.
+that of the first rows learned, and stays: what was learned would mean something else under another. Targets without
+units (outcomes of 0 and 1) are learned as they are: no scaling, no reference.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 from streamgp import choice
 from streamgp.base import Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.encoders._base import Encoder, Layout
-from streamgp.likelihoods import gaussian, student_t
+from streamgp.errors import UsageError
 from streamgp.likelihoods._base import Likelihood
 from streamgp.models._scaling import Standardiser
 from streamgp.models._svdgp_config import Config
@@ -31,7 +32,8 @@ class GradientSvdgp(Model):
         shape: of the windows.
 
     Raises:
-        UsageError: the encoder runs over a past, and the windows have none.
+        UsageError: the encoder runs over a past, and the windows have none; targets without units are to be learned
+            as a change or as a departure.
     """
 
     def __init__(self, config: Config, shape: Shape) -> None:
@@ -39,13 +41,15 @@ class GradientSvdgp(Model):
         self.shape = shape
         self.inputs = KernelInputs(shape)
         self.outputs = Standardiser(shape.columns)
-        self.reference = reference(config.target, shape, config.decay)
+        likelihood: Likelihood = choice.build("likelihoods", config.likelihood, shape.columns)
+        if not likelihood.units and config.target not in ("auto", "level"):
+            raise UsageError(
+                f"target={config.target} has no meaning for likelihood={choice.part_name(config.likelihood)}, whose "
+                "targets are no amounts",
+                hint="leave out --set target: what the target was stands in the lags",
+            )
+        self.reference = reference(config.target if likelihood.units else "level", shape, config.decay)
         width = len(self.inputs.groups)
-        likelihood: Likelihood
-        if config.likelihood == "gaussian":
-            likelihood = gaussian.build(gaussian.Config(), shape.columns)
-        else:
-            likelihood = student_t.build(student_t.Config(), shape.columns)
         layout = Layout(shape.lags, len(shape.past) if shape.lags else 0, shape.horizon, len(shape.future))
         encoder: Encoder = choice.build("encoders", config.encoder, layout)
         self.posterior = GradientPosterior(config.gradient, width, shape.columns, likelihood, encoder, config.seed)
@@ -53,6 +57,8 @@ class GradientSvdgp(Model):
 
     def predict(self, x: Inputs) -> Predictive:
         issued = self.posterior.predictive(self.inputs(x))
+        if not self.posterior.likelihood.units:
+            return issued
         return issued.affine(self._scale(x), self.outputs.location.to(x.future.device) + self.reference(x))
 
     def update(self, x: Inputs, y: Tensor) -> Step:
@@ -71,7 +77,16 @@ class GradientSvdgp(Model):
         return self.outputs.scale.to(x.future.device)
 
     def _targets(self, x: Inputs, y: Tensor) -> Tensor:
-        """(N, T) standardised, NaN stays; the first rows decide on the scaling."""
+        """(N, T) standardised where they have units, NaN stays; the first rows decide on the scaling.
+
+        Raises:
+            DataError: the likelihood knows no such value.
+        """
+        self.posterior.likelihood.check(y, self.shape.targets)
+        if not self.posterior.likelihood.units:
+            if not self.inputs.scaling.fitted:
+                self.inputs.scaling.fit(x)
+            return y
         if not self.outputs.fitted:
             if isinstance(self.reference, LearnedReference):
                 self.reference.fit(x, y, y.new_ones(len(y)))

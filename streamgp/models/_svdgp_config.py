@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.encoders import identity
+from streamgp.likelihoods import gaussian
 from streamgp.models._svdgp_gradient_config import GradientConfig
 
 
@@ -31,7 +32,9 @@ class Config(BaseModel):
     inference: Literal["auto", "conjugate", "gradient"] = Field(
         "auto", description="closed form, or stochastic gradients; auto: closed form wherever there is one"
     )
-    likelihood: Literal["gaussian", "student_t"] = Field("gaussian", description="of a target around the function")
+    likelihood: Annotated[BaseModel, OneOf("likelihoods")] = Field(
+        gaussian.Config(), description="of a target around the function; logistic: outcomes of 0 and 1"
+    )
     encoder: Annotated[BaseModel, OneOf("encoders", unnamed="mlp")] = Field(
         identity.Config(), description="in front of the kernel; mlp once an option of it is set without a name"
     )
@@ -62,8 +65,11 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.inference == "conjugate" and (self.likelihood != "gaussian" or self.encoder != identity.Config()):
+        plain = isinstance(self.likelihood, gaussian.Config)
+        if self.inference == "conjugate" and (not plain or self.encoder != identity.Config()):
             raise ValueError("inference=conjugate needs likelihood=gaussian and no encoder; use inference=gradient")
+        if plain and self.likelihood != gaussian.Config() and not self.by_gradient:
+            raise ValueError("the closed form finds the noise itself; likelihood.noise needs inference=gradient")
         return self
 
     @property
@@ -71,7 +77,7 @@ class Config(BaseModel):
         """Whether inference goes by gradients."""
         if self.inference != "auto":
             return self.inference == "gradient"
-        return self.likelihood != "gaussian" or not isinstance(self.encoder, identity.Config)
+        return not isinstance(self.likelihood, gaussian.Config) or not isinstance(self.encoder, identity.Config)
 
     def forgetting(self, shape: Shape) -> float | None:
         """τ in rows, or None where nothing is forgotten."""

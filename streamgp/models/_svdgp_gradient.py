@@ -73,6 +73,9 @@ class GradientPosterior(nn.Module):
         )
         self.log_lengthscale = nn.Parameter(torch.zeros(encoder.width, dtype=torch.float64))
         self.log_rho = nn.Parameter(torch.zeros((), dtype=torch.float64))
+        self.offset: Tensor | None
+        offset = None if likelihood.units else torch.zeros(columns, dtype=torch.float64)
+        self.register_buffer("offset", offset)  # (T,) of the function, where targets were not centred
         self.replay = Replay(config.reservoir, width, columns)
         self.generator = torch.Generator().manual_seed(seed)
         self.taken = 0
@@ -110,6 +113,8 @@ class GradientPosterior(nn.Module):
     def _moments(self, x: Tensor, hyper: Hyper, dropout: Dropout | None = None) -> tuple[Tensor, Tensor, Prepared]:
         prepared = self.posterior.prepare(hyper)
         mean, variance = self.posterior.moments(self.encoder(x, dropout), hyper, prepared)
+        if self.offset is not None:
+            mean = mean + self.offset
         return mean, variance.clamp(min=1e-12), prepared
 
     def start(self, x: Tensor, y: Tensor) -> None:
@@ -132,6 +137,8 @@ class GradientPosterior(nn.Module):
             filled = torch.where(seen, y, 0.0)
             mean = filled.sum(0) / count
             self.likelihood.start((torch.where(seen, y - mean, 0.0).square().sum(0) / count).clamp(min=1e-6))
+            if self.offset is not None:
+                self.offset.copy_(self.likelihood.origin(y))
             for name, p in self.named_parameters():
                 self.iterate[name].copy_(p)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
-from streamgp.errors import UsageError
+from streamgp.errors import DataError, UsageError
 from streamgp.testing.stateful import check_stateful, reborn, same_bits
 
 SHAPES = (
@@ -26,11 +26,12 @@ SHAPES = (
 """One step from its own lags; two targets with a season, inputs and a known input; regression."""
 
 
-def example_windows(shape: Shape, rows: int, seed: int = 0) -> tuple[Inputs, Tensor]:
+def example_windows(shape: Shape, rows: int, seed: int = 0, binary: bool = False) -> tuple[Inputs, Tensor]:
     """Windows of a made-up stream: a wave of the season's (or 12 rows') length, an input's effect, some noise.
 
     Returns:
-        N windows in order of time, and their truths (N, T) in units where the level is 50 and the spread about 10.
+        N windows in order of time, and their truths (N, T) in units where the level is 50 and the spread about 10; or,
+        binary, 1 where that is above its level and 0 elsewhere.
 
     Example:
         >>> x, y = example_windows(SHAPES[1], 100)
@@ -46,7 +47,9 @@ def example_windows(shape: Shape, rows: int, seed: int = 0) -> tuple[Inputs, Ten
     time = torch.arange(count, dtype=FLOAT)[:, None]
     wave = torch.sin(2 * torch.pi * time / (season if season > 1 else 12) + torch.arange(outputs, dtype=FLOAT))
     effect = values[:, outputs:].sum(1, keepdim=True)
-    values[:, :outputs] = 50 + 10 * wave + 2 * effect + 0.5 * values[:, :outputs]
+    values[:, :outputs] = 50 + 10 * wave + 2 * effect + (4.0 if binary else 0.5) * values[:, :outputs]
+    if binary:
+        values[:, :outputs] = (values[:, :outputs] > 50).to(FLOAT)
     now = first + torch.arange(rows)[:, None]  # (N, 1) the origin
     lags, ahead = torch.arange(1 - shape.lags, 1), torch.arange(1, shape.horizon + 1)
     past = [values[now + lags]]
@@ -94,7 +97,14 @@ def check_model(
         _check_state(build, shape, batch)
         _check_missing(build, shape, batch)
         _check_fit(build, shape, batch)
+        if build(shape).family.binary:
+            _check_outcomes(build(shape), shape)
     assert served, "the model refuses every shape"
+
+
+def _example(model: Model, shape: Shape, rows: int) -> tuple[Inputs, Tensor]:
+    """Windows whose truths the model can be told."""
+    return example_windows(shape, rows, binary=model.family.binary)
 
 
 def _same(one: Predictive, other: Predictive) -> bool:
@@ -109,7 +119,7 @@ def _close(one: Predictive, other: Predictive, tolerance: float) -> bool:
 
 def _check_predictive(model: Model, shape: Shape) -> None:
     """What `predict` returns, before any data, is a whole distribution of the right family and shape."""
-    x, y = example_windows(shape, 9)
+    x, y = _example(model, shape, 9)
     wanted = (9, shape.columns)
     issued = model.predict(x)
     assert isinstance(issued, model.family), "predict returns another family than the model declares"
@@ -119,7 +129,11 @@ def _check_predictive(model: Model, shape: Shape) -> None:
     assert (issued.variance > 0).all() and (issued.latent_variance >= 0).all(), "variances must be positive"
     assert (issued.variance >= issued.latent_variance).all(), "the latent variance exceeds the whole"
     low, high = issued.quantile(torch.tensor([0.1, 0.9], dtype=FLOAT))
-    assert low.shape == wanted and (low < issued.mean).all() and (issued.mean < high).all(), "quantiles"
+    if model.family.binary:
+        assert ((issued.mean > 0) & (issued.mean < 1)).all(), "the mean must be the probability of 1"
+        assert low.shape == wanted and (low <= high).all() and ((high == 0) | (high == 1)).all(), "quantiles"
+    else:
+        assert low.shape == wanted and (low < issued.mean).all() and (issued.mean < high).all(), "quantiles"
     holes = torch.where(torch.arange(9)[:, None] == 4, torch.nan, y)
     for name in ("log_prob", "crps"):
         score = getattr(issued, name)(holes)
@@ -133,7 +147,7 @@ def _check_predictive(model: Model, shape: Shape) -> None:
 def _check_pure(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
     """Laws 1 and 2, and that learning makes the truth more probable."""
     model = build(shape)
-    x, y = example_windows(shape, 6 * batch)
+    x, y = _example(model, shape, 6 * batch)
     last = slice(5 * batch, None)
     before = model.predict(x.rows(last)).log_prob(y[last]).mean()
     for start in range(0, 5 * batch, batch):
@@ -158,7 +172,7 @@ def _check_pure(build: Callable[[Shape], Model], shape: Shape, batch: int) -> No
 def _check_bounded(build: Callable[[Shape], Model], shape: Shape, batch: int, full: int) -> None:
     """Law 4: once `full` rows are learned, the state is as large as it ever gets."""
     model = build(shape)
-    x, y = example_windows(shape, 2 * full)
+    x, y = _example(model, shape, 2 * full)
     sizes = []
     for start in range(0, 2 * full - batch + 1, batch):
         model.update(x.rows(slice(start, start + batch)), y[start : start + batch])
@@ -168,7 +182,7 @@ def _check_bounded(build: Callable[[Shape], Model], shape: Shape, batch: int, fu
 
 def _check_state(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
     """Law 3."""
-    x, y = example_windows(shape, 5 * batch)
+    x, y = _example(build(shape), shape, 5 * batch)
 
     def advance(model: Model, step: int) -> Tensor:
         rows = slice(step * batch, (step + 1) * batch)
@@ -180,8 +194,8 @@ def _check_state(build: Callable[[Shape], Model], shape: Shape, batch: int) -> N
 
 def _check_missing(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
     """Law 5, and masked lags."""
-    x, y = example_windows(shape, 3 * batch)
     model = build(shape)
+    x, y = _example(model, shape, 3 * batch)
     model.update(x.rows(slice(0, batch)), y[:batch])
     before = model.predict(x)
     model.update(x.rows(slice(batch, 2 * batch)), torch.full_like(y[batch : 2 * batch], torch.nan))
@@ -196,10 +210,25 @@ def _check_missing(build: Callable[[Shape], Model], shape: Shape, batch: int) ->
     assert torch.isfinite(after.mean).all() and torch.isfinite(after.variance).all(), "missing values leak into numbers"
 
 
+def _check_outcomes(model: Model, shape: Shape) -> None:
+    """A model of outcomes 0 and 1 refuses every other value, by the name of its target, and goes on."""
+    x, y = _example(model, shape, 9)
+    wrong = y.clone()
+    wrong[3, -1] = 0.5
+    for learn in (model.update, lambda x, y: list(model.fit(x, y, epochs=1))):
+        try:
+            learn(x, wrong)
+        except DataError as refusal:
+            assert refusal.hint and shape.targets[-1] in refusal.message, "a refusal must name the target and a remedy"
+        else:
+            raise AssertionError("a target of 0.5 was learned as an outcome")
+    assert model.update(x, y).healthy, "a refusal must leave the model as it was"
+
+
 def _check_fit(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
     """`fit` takes at most the epochs given, can be left early, saved and taken up, and `update` goes on from it."""
-    x, y = example_windows(shape, 4 * batch)
     model = build(shape)
+    x, y = _example(model, shape, 4 * batch)
     steps = list(model.fit(x.rows(slice(0, 3 * batch)), y[: 3 * batch], epochs=2))
     assert 1 <= len(steps) <= 2 and all(step.healthy for step in steps), "fit yields a healthy Step an epoch"
     model.update(x.rows(slice(3 * batch, None)), y[3 * batch :])
