@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from streamgp.errors import UsageError
+
+
+class Frequencies(NamedTuple):
+    """P draws from a spectral density.
+
+    Attributes:
+        rate: (P, dims) ω, radians per unit of the input.
+        weight: (P,) v, in squared units of the output.
+    """
+
+    rate: Tensor
+    weight: Tensor
 
 
 class Kernel(nn.Module, ABC):
@@ -20,12 +33,23 @@ class Kernel(nn.Module, ABC):
         2. `kernel.diagonal(x)` is its diagonal.
         3. Everything is differentiable in x, z and the hyper-parameters; gradients are finite where rows coincide.
         4. Where `grid_terms` answers, its sum of Kronecker products of Toeplitz matrices is the kernel on the grid.
+        5. Where `frequencies` answers, the mean of v cos(ωᵀ(x − z)) is the kernel.
 
     Attributes:
         dims: columns of an input.
     """
 
     dims: int
+
+    @property
+    def normals(self) -> int:
+        """Standard normals that one draw of `frequencies` is made of; 0 where there is no spectral density to draw."""
+        return 0
+
+    @property
+    def strata(self) -> int:
+        """Components of the spectral density that successive places go through in turn."""
+        return 1
 
     @abstractmethod
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
@@ -51,4 +75,23 @@ class Kernel(nn.Module, ABC):
         raise UsageError(
             f"{type(self).__name__} has no Toeplitz structure on a grid of {len(axes)} dimensions",
             hint="use solver=exact, or a stationary kernel that is a product over dimensions",
+        )
+
+    def frequencies(self, normals: Tensor, place: Tensor) -> Frequencies:
+        """Draws from the spectral density (Bochner's theorem; Rahimi & Recht 2007), differentiable reparametrisations.
+
+        k(x, z) = E v cos(ωᵀ(x − z)), over the normals and over any `strata` successive places. Neither the draws nor
+        their number depend on hyper-parameters, so that a frequency moves smoothly with them.
+
+        Args:
+            normals: (P, `normals`) independent standard normals.
+            place: (P,) int64, the number of each draw; a mixture takes its component from it.
+
+        Raises:
+            UsageError: the kernel has no spectral density, or none that standard normals reach.
+        """
+        raise UsageError(
+            f"{type(self).__name__} has no random frequencies",
+            hint="use features=inducing, or a kernel that has: squared_exponential, matern, spectral_mixture, "
+            "or sums and products of these",
         )

@@ -9,6 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 
+from streamgp.kernels._base import Frequencies
 from streamgp.kernels._distance import distance
 from streamgp.kernels._stationary import Stationary
 
@@ -73,6 +74,24 @@ class Matern(Stationary):
         for t in lags:
             decay = decay * self._polynomial(t)
         return decay
+
+    @property
+    def normals(self) -> int:
+        degrees = round(2.0 * self.nu)
+        return self.dims * (1 + degrees) if self.separable else self.dims + degrees
+
+    def frequencies(self, normals: Tensor, place: Tensor) -> Frequencies:
+        """ω = √(2ν/χ²) ε/s, Student-t with 2ν degrees of freedom; see `Kernel.frequencies`.
+
+        The radial kernel's is the multivariate one, with one χ² for all dimensions; the separable kernel's dimensions
+        are independent and have a χ² each. χ² is a sum of 2ν squared normals, which 2ν = 1, 3, 5 allows.
+        """
+        degrees = round(2.0 * self.nu)
+        gaussian, rest = normals[:, : self.dims], normals[:, self.dims :]
+        chi_squared = rest.unflatten(1, (-1, degrees)).square().sum(2)  # (P, 1), or (P, D) where separable
+        return Frequencies(
+            (degrees / chi_squared).sqrt() * gaussian / self.lengthscale, self.outputscale.expand(len(place))
+        )
 
     def _polynomial(self, t: Tensor) -> Tensor:
         """g(t) e^t for ν = 3⁄2 and 5⁄2."""

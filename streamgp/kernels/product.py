@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from functools import reduce
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from streamgp.kernels import periodic, squared_exponential
+from streamgp.kernels._base import Frequencies
 from streamgp.kernels._composite import Composite, Parts
 
 
@@ -66,6 +68,35 @@ class Product(Composite):
             [reduce(torch.mul, columns) for columns in zip(*terms, strict=True)]
             for terms in itertools.product(*(kernel.grid_terms(axes) for kernel in self.kernels))
         ]
+
+    @property
+    def normals(self) -> int:
+        needed = [kernel.normals for kernel in self.kernels]
+        return sum(needed) if all(needed) else 0
+
+    @property
+    def strata(self) -> int:
+        return math.prod(kernel.strata for kernel in self.kernels)
+
+    def frequencies(self, normals: Tensor, place: Tensor) -> Frequencies:
+        """Sums of the parts' frequencies, products of their weights; see `Kernel.frequencies`.
+
+        The parts' strata are the digits of a place, so that every combination has its turn. ω of every part is
+        symmetric about 0 and independent of the others', so that E cos(Σ a_p) = Π E cos a_p.
+
+        Raises:
+            UsageError: a part has none.
+        """
+        for kernel in self.kernels:
+            if not kernel.normals:
+                return kernel.frequencies(normals, place)  # it says why not
+        rate, weight, used = normals.new_zeros(()), normals.new_ones(()), 0
+        for kernel in self.kernels:
+            needed = kernel.normals
+            part = kernel.frequencies(normals[:, used : used + needed], place)
+            rate, weight, used = rate + part.rate, weight * part.weight, used + needed
+            place = place // kernel.strata
+        return Frequencies(rate, weight)
 
 
 def build(config: Config, dims: int) -> Product:

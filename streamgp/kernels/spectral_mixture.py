@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT
-from streamgp.kernels._base import Kernel
+from streamgp.kernels._base import Frequencies, Kernel
 from streamgp.kernels._stationary import logs, toeplitz_columns
 from streamgp.kernels.squared_exponential import correlation
 
@@ -74,6 +74,24 @@ class SpectralMixture(Kernel):
         """One term a component; see `Kernel.grid_terms`."""
         weights = self.log_weight.exp().unbind()
         return [toeplitz_columns(partial(self._component, q), axes, weight) for q, weight in enumerate(weights)]
+
+    @property
+    def normals(self) -> int:
+        return 2 * self.dims
+
+    @property
+    def strata(self) -> int:
+        return len(self.log_weight)
+
+    def frequencies(self, normals: Tensor, place: Tensor) -> Frequencies:
+        """ω_d = 2π(±μ_qd + √v_qd ε_d) with weight Q w_q, component q = place mod Q; see `Kernel.frequencies`.
+
+        The signs, one for every dimension, make Π_d cos(2π τ_d μ_qd) of a cosine of sums.
+        """
+        q = place % self.strata
+        gaussian, signs = normals[:, : self.dims], normals[:, self.dims :].sign()
+        rate = signs * self.log_mean[q].exp() + (0.5 * self.log_variance[q]).exp() * gaussian
+        return Frequencies(2.0 * math.pi * rate, self.strata * self.log_weight[q].exp())
 
     def _component(self, q: int, x: Tensor, z: Tensor) -> Tensor:
         """(N, D), (M, D) -> (N, M): component q without its weight."""

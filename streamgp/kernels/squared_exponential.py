@@ -6,6 +6,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from streamgp.kernels._base import Frequencies
 from streamgp.kernels._stationary import Stationary
 
 
@@ -57,6 +58,14 @@ class SquaredExponential(Stationary):
     def correlation(self, x: Tensor, z: Tensor) -> Tensor:
         """(N, D), (M, D) -> (N, M), with one matrix product."""
         return correlation(x / self.lengthscale, z / self.lengthscale)
+
+    @property
+    def normals(self) -> int:
+        return self.dims
+
+    def frequencies(self, normals: Tensor, place: Tensor) -> Frequencies:
+        """ω = ε/s, Gaussian; see `Kernel.frequencies`."""
+        return Frequencies(normals / self.lengthscale, self.outputscale.expand(len(place)))
 
 
 def build(config: Config, dims: int) -> SquaredExponential:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import reduce
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from streamgp.kernels import locally_periodic, squared_exponential
+from streamgp.kernels._base import Frequencies
 from streamgp.kernels._composite import Composite, Parts
 
 
@@ -58,6 +60,34 @@ class Sum(Composite):
             UsageError: a part has none.
         """
         return [term for kernel in self.kernels for term in kernel.grid_terms(axes)]
+
+    @property
+    def normals(self) -> int:
+        needed = [kernel.normals for kernel in self.kernels]
+        return max(needed) if all(needed) else 0
+
+    @property
+    def strata(self) -> int:
+        return len(self.kernels) * math.lcm(*(kernel.strata for kernel in self.kernels))
+
+    def frequencies(self, normals: Tensor, place: Tensor) -> Frequencies:
+        """Those of part (place mod parts), with the number of parts as a factor; see `Kernel.frequencies`.
+
+        Raises:
+            UsageError: a part has none.
+        """
+        for kernel in self.kernels:
+            if not kernel.normals:
+                return kernel.frequencies(normals, place)  # it says why not
+        count = len(self.kernels)
+        drawn, order = list[Frequencies](), list[Tensor]()
+        for part, kernel in enumerate(self.kernels):
+            own = (place % count == part).nonzero()[:, 0]
+            drawn.append(kernel.frequencies(normals[own, : kernel.normals], place[own] // count))
+            order.append(own)
+        back = torch.cat(order).argsort()
+        rates, weights = zip(*drawn, strict=True)
+        return Frequencies(torch.cat(rates)[back], count * torch.cat(weights)[back])
 
 
 def build(config: Config, dims: int) -> Sum:

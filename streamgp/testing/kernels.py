@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -15,7 +15,8 @@ from streamgp.kernels._base import Kernel
 
 
 def check_kernel(build: Callable[[int], Kernel], dims: Sequence[int] = (1, 3)) -> None:
-    """The laws of `kernels._base.Kernel`: symmetric, positive semi-definite, its diagonal, its gradients, its grid.
+    """The laws of `kernels._base.Kernel`: symmetric, positive semi-definite, its diagonal, its gradients, its grid, its
+    spectral density.
 
     Raises:
         AssertionError: a law is broken; the message names it.
@@ -51,6 +52,7 @@ def check_kernel(build: Callable[[int], Kernel], dims: Sequence[int] = (1, 3)) -
         )
         _check_coincident(kernel, x[:3])
         _check_grid(kernel, width)
+        _check_frequencies(kernel, x[:4], z[:3])
 
 
 def _check_coincident(kernel: Kernel, x: Tensor) -> None:
@@ -63,15 +65,26 @@ def _check_coincident(kernel: Kernel, x: Tensor) -> None:
     )
 
 
-class _OnGrid(nn.Module):
-    """`grid_terms` as a module's forward, so that it can be called with other hyper-parameters."""
+class _Look(nn.Module):
+    """What a kernel says as a module's forward, so that it can be called with other hyper-parameters."""
 
-    def __init__(self, kernel: Kernel, axes: Sequence[Tensor]) -> None:
+    def __init__(self, kernel: Kernel, look: Callable[[Kernel], Iterable[Tensor]]) -> None:
         super().__init__()
-        self.kernel, self.axes = kernel, axes
+        self.kernel, self.look = kernel, look
 
     def forward(self) -> tuple[Tensor, ...]:
-        return tuple(column for term in self.kernel.grid_terms(self.axes) for column in term)
+        return tuple(self.look(self.kernel))
+
+
+def _differentiates(kernel: Kernel, look: Callable[[Kernel], Iterable[Tensor]]) -> bool:
+    """Whether gradients in the hyper-parameters are those of finite differences."""
+    module = _Look(kernel, look)
+    named = {name: value.detach().clone().requires_grad_() for name, value in module.named_parameters()}
+
+    def call(*values: Tensor) -> Any:
+        return torch.func.functional_call(module, dict(zip(named, values, strict=True)), ())
+
+    return torch.autograd.gradcheck(call, tuple(named.values()), raise_exception=False)
 
 
 def _check_grid(kernel: Kernel, width: int) -> None:
@@ -89,14 +102,32 @@ def _check_grid(kernel: Kernel, width: int) -> None:
         assert torch.allclose(dense, gram, rtol=0, atol=1e-12 * gram.abs().max()), (
             "law 4: grid_terms is not the kernel on the grid"
         )
-    grid = _OnGrid(kernel, axes)
-    named = {name: value.detach().clone().requires_grad_() for name, value in grid.named_parameters()}
-
-    def columns(*values: Tensor) -> Any:
-        return torch.func.functional_call(grid, dict(zip(named, values, strict=True)), ())
-
-    assert torch.autograd.gradcheck(columns, tuple(named.values()), raise_exception=False), (
+    assert _differentiates(kernel, lambda one: (column for term in one.grid_terms(axes) for column in term)), (
         "law 4: gradients of grid_terms differ from finite differences"
+    )
+
+
+def _check_frequencies(kernel: Kernel, x: Tensor, z: Tensor) -> None:
+    """Law 5, to the Monte Carlo error of 20,000 strata, and the reparametrisation's gradients."""
+    place = torch.arange(20_000 * kernel.strata)
+    normals = torch.randn(len(place), kernel.normals, dtype=FLOAT, generator=torch.Generator().manual_seed(1))
+    try:
+        rate, weight = kernel.frequencies(normals, place)
+    except UsageError as error:
+        assert error.hint and kernel.normals == 0, "frequencies are refused without a hint, or normals are promised"
+        return
+    with torch.no_grad():
+        assert rate.shape == (len(place), x.shape[1]) and weight.shape == (len(place),), "shapes of frequencies"
+        lag = (x[:, None] - z).flatten(0, 1)  # (12, D)
+        drawn = (weight * (lag @ rate.T).cos()).unflatten(1, (-1, kernel.strata)).mean(2)
+        score = (drawn.mean(1) - kernel(x, z).flatten()) / (drawn.std(1) / drawn.shape[1] ** 0.5)
+        assert float(score.abs().max()) < 5.0, "law 5: v cos(ωᵀ(x − z)) is not the kernel on average"
+        assert torch.allclose(weight[: kernel.strata].mean(), kernel.diagonal(x)[0]), (
+            "law 5: v is not k(x, x) on average"
+        )
+    few = 2 * kernel.strata
+    assert _differentiates(kernel, lambda one: one.frequencies(normals[:few], place[:few])), (
+        "law 5: gradients of frequencies differ from finite differences"
     )
 
 

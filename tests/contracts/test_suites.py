@@ -11,7 +11,7 @@ from torch import Tensor
 
 from streamgp.base import Chunk, Inputs, Json, Offset, Shape, Step
 from streamgp.errors import UsageError
-from streamgp.kernels._base import Kernel
+from streamgp.kernels._base import Frequencies, Kernel
 from streamgp.models._naive import Naive
 from streamgp.models._target import Reference
 from streamgp.predictives.gaussian import Gaussian
@@ -137,6 +137,14 @@ class Lopsided(Kernel):
             return torch.exp(-distance) * self.scale.detach()
         return torch.exp(-distance) * self.scale
 
+    @property
+    def normals(self) -> int:
+        return self.dims
+
+    def frequencies(self, normals: Tensor, place: Tensor) -> Frequencies:
+        width = 2.0 if self.kind == "narrow" else 2.0**0.5
+        return Frequencies(width * normals, (2.0 if self.kind == "heavy" else 1.0) * self.scale.expand(len(place)))
+
     def diagonal(self, x: Tensor) -> Tensor:
         wrong = 0.5 if self.kind == "diagonal" else 1.0
         return wrong * (torch.zeros(len(x)) if self.kind == "indefinite" else self.scale * torch.ones(len(x)).double())
@@ -144,7 +152,14 @@ class Lopsided(Kernel):
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("asymmetric", "symmetric"), ("indefinite", "definite"), ("diagonal", "diagonal"), ("detached", "gradients")],
+    [
+        ("asymmetric", "symmetric"),
+        ("indefinite", "definite"),
+        ("diagonal", "diagonal"),
+        ("detached", "gradients"),
+        ("narrow", "law 5"),
+        ("heavy", "law 5"),
+    ],
 )
 def test_a_broken_kernel_is_found(kind: str, message: str) -> None:
     check_kernel(lambda dims: Lopsided(dims, "right"))
