@@ -1,9 +1,11 @@
-"""The conformance suites: what every model, kernel, solver, source and stateful part must do, as asserting functions.
+"""The conformance suites: what every model, kernel, feature map, solver, source and stateful part must do, as asserting
+functions.
 
 A new part is right when its suite passes; `tests/contracts` runs the suites over every registered name. They need
 neither pytest nor data: they make their own.
 """
 
+from streamgp.testing.features import check_features
 from streamgp.testing.kernels import check_kernel
 from streamgp.testing.models import SHAPES, check_model, example_windows
 from streamgp.testing.solvers import check_solver
@@ -16,6 +18,7 @@ __all__ = [
     "Crash",
     "CrashingSource",
     "Lines",
+    "check_features",
     "check_kernel",
     "check_model",
     "check_solver",
