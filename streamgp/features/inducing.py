@@ -35,7 +35,8 @@ class Config(BaseModel):
 class Inducing(Features):
     """k(x, z_j), on up to `capacity` rows, which `add` appends and `put` replaces.
 
-    Values of φ are computed in the dtype of x, K_ZZ in float64, because it is factorised.
+    Values of φ are computed in the dtype of x, K_ZZ in float64, because it is factorised. In float32 a squared
+    exponential's have an error of about 1e-7 ‖x/s‖².
 
     Attributes:
         points: (capacity, W) float64, the rows z_j in units of the inputs; those from `count` on are not in use.
