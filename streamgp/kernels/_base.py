@@ -34,6 +34,7 @@ class Kernel(nn.Module, ABC):
         3. Everything is differentiable in x, z and the hyper-parameters; gradients are finite where rows coincide.
         4. Where `grid_terms` answers, its sum of Kronecker products of Toeplitz matrices is the kernel on the grid.
         5. Where `frequencies` answers, the mean of v cos(ωᵀ(x − z)) is the kernel.
+        6. Where a stationary kernel's `profile` answers, it is the correlation as a function of the scaled distance.
 
     Attributes:
         dims: columns of an input.

@@ -79,6 +79,23 @@ class Stationary(Kernel):
     def correlation(self, x: Tensor, z: Tensor) -> Tensor:
         """(N, D), (M, D) -> (N, M): c."""
 
+    def profile(self, squares: Tensor) -> tuple[Tensor, Tensor]:
+        """A radial c as a function of s = Σ_d (x_d − z_d)²/s_d²: c(s) and −2 c'(s), without graph.
+
+        The derivative in a lengthscale is ∂c/∂log s_d = −2 c'(s) (x_d − z_d)²/s_d². Where c' has a pole at s = 0
+        (Matérn-½) it is cut off, since it is multiplied by a distance that is 0 there.
+
+        Args:
+            squares: any shape, not negative.
+
+        Raises:
+            UsageError: c is not radial.
+        """
+        raise UsageError(
+            f"{type(self).__name__} is no function of one distance",
+            hint="use squared_exponential, or a matern or rational_quadratic without separable=true",
+        )
+
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """(N, D), (M, D) -> (N, M)"""
         return self.outputscale * self.correlation(x, z)

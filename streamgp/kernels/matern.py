@@ -75,6 +75,19 @@ class Matern(Stationary):
             decay = decay * self._polynomial(t)
         return decay
 
+    @torch.no_grad()
+    def profile(self, squares: Tensor) -> tuple[Tensor, Tensor]:
+        """With t = √(2ν s): e^−t and e^−t/t, (1 + t) e^−t and 3 e^−t, or g(t) and 5⁄3 (1 + t) e^−t; see
+        `Stationary.profile`."""
+        if self.separable and self.dims > 1:
+            return super().profile(squares)
+        t = torch.sqrt(2.0 * self.nu * squares)
+        decay = torch.exp(-t)
+        if self.nu == 0.5:
+            return decay, decay / t.clamp(min=1e-6)
+        slope = 3.0 * decay if self.nu == 1.5 else (5.0 / 3.0) * (1.0 + t) * decay
+        return self._polynomial(t) * decay, slope
+
     @property
     def normals(self) -> int:
         degrees = round(2.0 * self.nu)

@@ -65,6 +65,14 @@ class RationalQuadratic(Stationary):
         logarithms = [torch.log1p(square / (2.0 * self.alpha)) for square in squares]
         return torch.exp(-self.alpha * reduce(torch.add, logarithms))
 
+    @torch.no_grad()
+    def profile(self, squares: Tensor) -> tuple[Tensor, Tensor]:
+        """u^−α and u^−α−1 with u = 1 + s/(2α); see `Stationary.profile`."""
+        if self.separable and self.dims > 1:
+            return super().profile(squares)
+        logarithm = torch.log1p(squares / (2.0 * self.alpha))
+        return torch.exp(-self.alpha * logarithm), torch.exp(-(self.alpha + 1.0) * logarithm)
+
 
 def build(config: Config, dims: int) -> RationalQuadratic:
     """The kernel for inputs of `dims` columns."""

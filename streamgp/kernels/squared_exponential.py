@@ -59,6 +59,12 @@ class SquaredExponential(Stationary):
         """(N, D), (M, D) -> (N, M), with one matrix product."""
         return correlation(x / self.lengthscale, z / self.lengthscale)
 
+    @torch.no_grad()
+    def profile(self, squares: Tensor) -> tuple[Tensor, Tensor]:
+        """e^−s/2, which is −2 c' as well; see `Stationary.profile`."""
+        correlation = torch.exp(-0.5 * squares)
+        return correlation, correlation
+
     @property
     def normals(self) -> int:
         return self.dims

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.kernels._base import Kernel
+from streamgp.kernels._stationary import Stationary
 
 
 def check_kernel(build: Callable[[int], Kernel], dims: Sequence[int] = (1, 3)) -> None:
@@ -53,6 +54,7 @@ def check_kernel(build: Callable[[int], Kernel], dims: Sequence[int] = (1, 3)) -
         _check_coincident(kernel, x[:3])
         _check_grid(kernel, width)
         _check_frequencies(kernel, x[:4], z[:3])
+        _check_profile(kernel, x, z)
 
 
 def _check_coincident(kernel: Kernel, x: Tensor) -> None:
@@ -105,6 +107,23 @@ def _check_grid(kernel: Kernel, width: int) -> None:
     assert _differentiates(kernel, lambda one: (column for term in one.grid_terms(axes) for column in term)), (
         "law 4: gradients of grid_terms differ from finite differences"
     )
+
+
+def _check_profile(kernel: Kernel, x: Tensor, z: Tensor) -> None:
+    """Law 6: c as a function of the scaled distance, and its derivative by a central difference."""
+    if not isinstance(kernel, Stationary):
+        return
+    with torch.no_grad():
+        squares = ((x[:, None] - z) / kernel.lengthscale).square().sum(2)
+        try:
+            correlation, slope = kernel.profile(squares)
+        except UsageError as error:
+            assert error.hint, "profile refuses without a hint"
+            return
+        step = 1e-4 * squares
+        wanted = -(kernel.profile(squares + step)[0] - kernel.profile(squares - step)[0]) / step
+        assert torch.allclose(correlation, kernel.correlation(x, z), rtol=0, atol=1e-12), "law 6: profile is not c"
+        assert torch.allclose(slope, wanted, rtol=1e-5, atol=1e-7), "law 6: the slope of profile is not −2 c'"
 
 
 def _check_frequencies(kernel: Kernel, x: Tensor, z: Tensor) -> None:
