@@ -1,7 +1,7 @@
-"""Hyper-parameters of a grouped SE kernel, by the evidence of thinned rows.
+"""Hyper-parameters of a grouped radial kernel, by the evidence of thinned rows.
 
-k(x, x') = ρ² exp(−½ Σ_g d_g/ℓ_g²), with d_g the mean squared difference of the columns in group g of a standardised
-window: one lengthscale for all lags (or steps ahead) of a channel.
+k(x, x') = ρ² c(Σ_g d_g/ℓ_g²), with d_g the mean squared difference of the columns in group g of a standardised window:
+one lengthscale for all lags (or steps ahead) of a channel. c is a kernel's `profile`, by default e^−s/2.
 
 Minimised is ½ tr(YᵀA⁻¹Y)/T + ½ log|A| + ½ Σ_g (log ℓ_g − 1)²: the evidence of one average column, with a lengthscale
 prior. Rows that overlap in time would let it explain each row by its neighbours and the noise collapse: thin them.
@@ -9,13 +9,17 @@ prior. Rows that overlap in time would let it explain each row by its neighbours
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import cholesky
+
+Profile: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""`Stationary.profile` of a radial kernel: s -> c(s), −2 c'(s)."""
 
 LENGTHSCALE = 1.0
 """Mean of the prior of log ℓ_g; its standard deviation is 1."""
@@ -64,7 +68,13 @@ def distances(x: Tensor, groups: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def objective(packed: Tensor, distance: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def smooth(squares: Tensor) -> tuple[Tensor, Tensor]:
+    """The profile of the squared exponential kernel."""
+    correlation = torch.exp(-0.5 * squares)
+    return correlation, correlation
+
+
+def objective(packed: Tensor, distance: Tensor, y: Tensor, profile: Profile = smooth) -> tuple[Tensor, Tensor]:
     """The penalised negative log evidence and its gradient, in closed form.
 
     ∂/∂A = ½ (A⁻¹ − A⁻¹YYᵀA⁻¹/T) =: Q, and ∂/∂θ = ⟨Q, ∂K/∂θ⟩.
@@ -73,6 +83,7 @@ def objective(packed: Tensor, distance: Tensor, y: Tensor) -> tuple[Tensor, Tens
         packed: (G + 2,) of `Hyper.pack`.
         distance: (G, n, n) of `distances`.
         y: (n, T) standardised.
+        profile: c and −2 c'.
 
     Returns:
         (), (G + 2,)
@@ -80,22 +91,23 @@ def objective(packed: Tensor, distance: Tensor, y: Tensor) -> tuple[Tensor, Tens
     hyper = Hyper.unpack(packed)
     columns = y.shape[1]
     inverse = torch.exp(-2.0 * hyper.lengthscale)
-    smooth = torch.exp(hyper.outputscale - 0.5 * torch.tensordot(inverse, distance, 1))
-    noise = torch.exp(hyper.noise)
-    covariance = smooth.clone()
+    correlation, fall = profile(torch.tensordot(inverse, distance, 1))
+    scale, noise = torch.exp(hyper.outputscale), torch.exp(hyper.noise)
+    covariance = scale * correlation
     covariance.diagonal().add_(noise + JITTER)
     lower = cholesky(covariance, first=0.0).lower
     alpha = torch.cholesky_solve(y, lower)
     off = hyper.lengthscale - LENGTHSCALE
     value = 0.5 * (y * alpha).sum() / columns + lower.diagonal().log().sum() + 0.5 * off.square().sum()
     q = 0.5 * (torch.cholesky_inverse(lower) - alpha @ alpha.T / columns)
-    weighted = q * smooth
-    slope = inverse * torch.tensordot(distance, weighted, 2) + off
-    scalars = torch.stack((weighted.sum(), noise * q.trace()))
+    slope = inverse * torch.tensordot(distance, scale * (q * fall), 2) + off
+    scalars = torch.stack((scale * (q * correlation).sum(), noise * q.trace()))
     return value, torch.cat((slope, scalars))
 
 
-def estimate(x: Tensor, y: Tensor, groups: Tensor, start: Hyper, steps: int, rate: float = 0.1) -> Hyper:
+def estimate(
+    x: Tensor, y: Tensor, groups: Tensor, start: Hyper, steps: int, rate: float = 0.1, profile: Profile = smooth
+) -> Hyper:
     """`steps` steps of Adam from `start`.
 
     Args:
@@ -105,6 +117,7 @@ def estimate(x: Tensor, y: Tensor, groups: Tensor, start: Hyper, steps: int, rat
         start: from where.
         steps: of Adam.
         rate: step size, in units of the logarithms.
+        profile: of the kernel.
 
     Raises:
         NotPositiveDefinite: the rows are not finite.
@@ -114,7 +127,7 @@ def estimate(x: Tensor, y: Tensor, groups: Tensor, start: Hyper, steps: int, rat
     first, second = torch.zeros_like(packed), torch.zeros_like(packed)
     best, lowest = packed.clone(), torch.full((), torch.inf, dtype=FLOAT, device=x.device)
     for step in range(1, steps + 1):
-        value, gradient = objective(packed, distance, y)
+        value, gradient = objective(packed, distance, y, profile)
         if bool(value < lowest):
             best, lowest = packed.clone(), value
         first = 0.9 * first + 0.1 * gradient
