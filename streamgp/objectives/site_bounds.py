@@ -24,7 +24,9 @@ Measured on a toy (40 rows, 24 features, 2 dense columns), nats a row:
 | 1/2 | 0.097, 0.086 | 2.00, 1.86 | 5.13, 4.51 |
 | 1 | 0, 0 | 0, 0 | 0, 0 |
 
-Small for the logistic only; a Laplace site is as curved as its scale is small beside the noise of the draws. For a Gaussian likelihood use the unbiased estimators of `streamgp.objectives.quadruple`.
+Small for the logistic only; a Laplace site is the more curved, the smaller its scale beside the noise of the draws. The
+variance that draws add is about (v‖μ‖²/m̃)(1 − m̃/m), features of variance v/m each: m̃ itself counts, not only m̃/m.
+For a Gaussian likelihood use the unbiased estimators of `streamgp.objectives.quadruple`.
 """
 
 from __future__ import annotations

@@ -153,9 +153,12 @@ def test_dense_columns_have_their_own_running_expectation() -> None:
 
 
 def test_over_all_pairs_of_cells_value_and_kept_gradient_are_exact() -> None:
-    """The mean over all pairs, kept on i ∪ j and scaled by cells over cells touched, for cells of different sizes."""
+    """The mean over all pairs, kept on i ∪ j and scaled by cells over cells touched, for cells of different sizes.
+
+    The support rows' features are those of other hyper-parameters than the data's (F.3): nothing depends on that.
+    """
     t = oracle.toy(diagonal=False)
-    phi, precision = t.phi[:SUPPORT], q.precisions(t.y[:SUPPORT], t.noise, N / SUPPORT)
+    phi, precision = oracle.normal(SUPPORT, M, seed=99), q.precisions(t.y[:SUPPORT], t.noise, N / SUPPORT)
     values, gradients = [], []
     for a, b in itertools.product(range(3), repeat=2):
         draw = Cells(a, b, 3.0)
