@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from streamgp_cli._output import print_pairs, print_table, shown
 
 _SCORES = ("rmse", "mae", "nlpd", "crps", "mase")
+_OUTCOMES = ("log_loss", "brier", "accuracy", "calibration_error", "base_rate")
 
 
 def print_summary(found: dict[str, Any]) -> None:
     """The scores, the bands, the steps ahead, and where everything is."""
-    print_table(["scored", *_SCORES], [[shown(found["scored"]), *(found[name] for name in _SCORES)]])
+    binary = "log_loss" in found
+    scores = _OUTCOMES if binary else _SCORES
+    names = [name.replace("_", " ") for name in scores]
+    print_table(["scored", *names], [[shown(found["scored"]), *(found[name] for name in scores)]])
     levels = found.get("coverage") or {}
-    if found["scored"]:
+    if found["scored"] and binary:
+        keys = ("probability", "frequency", "forecasts")
+        bins = [[shown(one[key]) for key in keys] for one in found["reliability"]]
+        print_table(["probability of 1", "share of ones", "forecasts"], bins)
+        _print_steps(found.get("steps") or [], _OUTCOMES[:4], [])
+    elif found["scored"]:
         columns = ["band", "coverage", "uncalibrated", "width"]
         rows = [
             [f"{level} %", found["coverage"][level], found["raw_coverage"][level], found["width"][level]]
             for level in levels
         ]
         print_table(columns, rows)
-        _print_steps(found.get("steps") or [], list(levels)[-1:])
+        _print_steps(found.get("steps") or [], ("rmse", "mae", "crps"), list(levels)[-1:])
     seconds = found.get("seconds") or {}
     pairs = {
         "rows": found["rows"],
@@ -37,14 +47,15 @@ def print_summary(found: dict[str, Any]) -> None:
         print(f"note: {warning}")
 
 
-def _print_steps(steps: list[dict[str, Any]], levels: list[str]) -> None:
+def _print_steps(steps: list[dict[str, Any]], scores: Sequence[str], levels: list[str]) -> None:
     """Scores at a few steps ahead: the first, the last, and some between."""
     if len(steps) < 2:
         return
     picked = sorted({0, len(steps) // 4 - 1, len(steps) // 2 - 1, 3 * len(steps) // 4 - 1, len(steps) - 1} - {-1})
-    columns = ["step ahead", "rmse", "mae", "crps", *(f"coverage {level} %" for level in levels)]
+    names = [name.replace("_", " ") for name in scores]
+    columns = ["step ahead", *names, *(f"coverage {level} %" for level in levels)]
     rows = [
-        [str(steps[at]["step"]), *(steps[at][name] for name in ("rmse", "mae", "crps"))]
+        [str(steps[at]["step"]), *(steps[at][name] for name in scores)]
         + [(steps[at].get("coverage") or {}).get(level) for level in levels]
         for at in picked
     ]

@@ -118,6 +118,7 @@ def _print(result: Forecast) -> None:
     names = [model, *(f"{model}-{side}-{level:g}" for level in result.levels for side in ("lo", "hi"))]
     ds = pl.col("ds").dt.strftime("%Y-%m-%d %H:%M:%S") if frame.schema["ds"].is_temporal() else pl.col("ds")
     rows = frame.select(*keys, ds, *names).head(_ROWS).rows()
-    print_table([*keys, "ds", "mean", *(name.removeprefix(f"{model}-") for name in names[1:])], rows)
+    middle = "probability of 1" if result.binary else "mean"
+    print_table([*keys, "ds", middle, *(name.removeprefix(f"{model}-") for name in names[1:])], rows)
     if frame.height > _ROWS:
         print(f"... and {frame.height - _ROWS:,} more rows: see them with --output or --json")

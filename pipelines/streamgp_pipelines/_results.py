@@ -23,6 +23,7 @@ class Forecast:
         model: its name, which prefixes the columns.
         levels: widths of the bands in percent.
         unit: of the first target, "" where it is not known.
+        binary: whether it is of outcomes 0 and 1: the column `model` is then the probability of 1; there are no bands.
     """
 
     frame: pl.DataFrame
@@ -30,6 +31,7 @@ class Forecast:
     model: str
     levels: tuple[float, ...]
     unit: str
+    binary: bool
 
 
 @dataclass(frozen=True)

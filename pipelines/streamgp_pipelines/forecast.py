@@ -73,6 +73,11 @@ class Forecaster:
         return Naming(self._about["model"], wanted, self.clock, shown_in(self.spec.zone))
 
     @property
+    def binary(self) -> bool:
+        """Whether outcomes of 0 and 1 are forecast."""
+        return self.learner.model.family.binary
+
+    @property
     def spec(self) -> WindowSpec:
         """What a window looks at."""
         return self.learner.windows.spec
@@ -124,11 +129,10 @@ class Forecaster:
                 "no series has a whole window at its newest row",
                 hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
             )
-        wanted = self.trained if levels is None else in_order(levels)
-        naming = self.naming(wanted)
-        found = frame(self._as_pairs(asks, wanted), windows.names, naming, shape).drop("y")
+        naming = self.naming(self._levels(levels))
+        found = frame(self._as_pairs(asks, naming.levels), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
-        return Forecast(kept, self._history(naming), naming.model, wanted, self.unit)
+        return Forecast(kept, self._history(naming), naming.model, naming.levels, self.unit, self.binary)
 
     def simulate(
         self,
@@ -160,13 +164,28 @@ class Forecaster:
         """
         self._ready()
         windows, model = self.learner.windows, self.learner.model
-        naming = self.naming(None if levels is None else in_order(levels))
+        naming = self.naming(self._levels(levels))
         if plug_in:
             run = simulate.plug_in(model, windows, horizon, future, naming)
         else:
             run = simulate.sample_paths(model, windows, horizon, paths, seed, future, naming)
         found = simulate.frame_of_run(run, windows.names, self.spec.targets, naming)
-        return Simulation(found, self._history(naming), naming.model, naming.levels, self.unit, run.y)
+        return Simulation(found, self._history(naming), naming.model, naming.levels, self.unit, self.binary, run.y)
+
+    def _levels(self, asked: Sequence[float] | None) -> tuple[float, ...]:
+        """Levels as asked for, or the trained ones; there are none where outcomes are forecast.
+
+        Raises:
+            UsageError: a level is none, or there are no bands.
+        """
+        if asked is None:
+            return self.trained
+        if self.binary:
+            raise UsageError(
+                "this checkpoint forecasts the probability of an outcome of 0 or 1, which has no bands",
+                hint="leave out --level; the -std-latent column says how far the probability is known",
+            )
+        return in_order(asked)
 
     def _ready(self) -> None:
         """See that the model is fitted, and move on to the checkpoint's newest row."""

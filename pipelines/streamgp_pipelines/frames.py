@@ -18,7 +18,7 @@ class Naming:
 
     Attributes:
         model: prefix of every forecast column.
-        levels: (K,) widths of the bands in percent.
+        levels: (K,) widths of the bands in percent; none where outcomes of 0 and 1 are forecast.
         clock: whether times are ns since the epoch; otherwise they are steps.
         zone: IANA name of the zone the times are shown in; None for naive times.
     """
@@ -34,6 +34,8 @@ class Naming:
         Example:
             >>> Naming("gp", (80.0,), True, None).columns()
             ['gp', 'gp-lo-80', 'gp-hi-80', 'gp-std', 'gp-std-latent', 'gp-raw-lo-80', 'gp-raw-hi-80']
+            >>> Naming("gp", (), True, None).columns()  # the probability of 1, and what is not known of outcome and it
+            ['gp', 'gp-std', 'gp-std-latent']
         """
         bands = [f"{side}-{percent(level)}" for level in self.levels for side in ("lo", "hi")]
         ends = ["", *(f"-{band}" for band in bands), "-std", "-std-latent", *(f"-raw-{band}" for band in bands)]

@@ -90,7 +90,7 @@ class Learner:
     Args:
         model: on its device; windows travel there once a micro-batch.
         windows: of the run's WindowSpec.
-        levels: (K,) widths of the bands in percent.
+        levels: (K,) widths of the bands in percent; none for a model of outcomes, which has no bands.
         schedule: warm-up and scoring.
         device: where the model lives.
     """
@@ -122,7 +122,7 @@ class Learner:
         shape = self.windows.shape
         self.ledger = Ledger(shape, self.levels, self.model.family)
         self.bands = Bands(shape, self.levels)
-        self.scores = Scores(shape, self.levels)
+        self.scores = Scores(shape, self.levels, self.model.family.binary)
         self.rows = 0
 
     def parts(self) -> dict[str, Stateful]:

@@ -27,7 +27,7 @@ def plan(config: TrainConfig) -> dict[str, Json]:
     ahead = torch.zeros(1, shape.horizon, len(shape.future), dtype=FLOAT, device=learner.device)
     parameters = len(learner.model.predict(Inputs(nothing, ahead)).parameters())
     waiting = shape.horizon + config.batch
-    one = shape.width + (parameters + len(config.level) + 1) * shape.columns
+    one = shape.width + (parameters + len(learner.levels) + 1) * shape.columns
     weights = sum(tensor.numel() * tensor.element_size() for tensor in learner.model.state()[0].values())
     return {
         "table": str(config.table),

@@ -132,9 +132,12 @@ def open_session(config: TrainConfig) -> Session:
         checkpoint.check_fingerprint(saved.manifest["fingerprint"], options)  # type: ignore[arg-type]
         warnings = match_machine(saved, device) + [saved.warning] * bool(saved.warning)
     model = build_model(config.model, config.set, shape, device, config.seed)
-    learner = Learner(model, Windows(spec), config.level, schedule, device)
+    levels = () if model.family.binary else config.level
+    if len(levels) < len(config.level) and "level" in config.model_fields_set:
+        warnings.append("--level was not used: the target is an outcome of 0 or 1, and its probability has no bands")
+    learner = Learner(model, Windows(spec), levels, schedule, device)
     source = Columns(table, columns_read(spec), config.batch)
-    naming = Naming(config.model, config.level, table.meta.time is not None and table.meta.clock, shown_in(spec.zone))
+    naming = Naming(config.model, levels, table.meta.time is not None and table.meta.clock, shown_in(spec.zone))
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     if spec.series is not None and spec.time is not None and one_after_another(table, spec.time):
         session.warnings.append(

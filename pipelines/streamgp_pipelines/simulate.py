@@ -65,7 +65,7 @@ def sample_paths(
         NumericalError: the paths grew beyond all bounds.
     """
     _check(windows, steps)
-    least = max(2, *(math.ceil(200 / (100 - level) - 1 - 1e-9) for level in naming.levels))
+    least = max([2, *(math.ceil(200 / (100 - level) - 1 - 1e-9) for level in naming.levels)])
     if paths < least:
         raise UsageError(
             f"{paths} paths are too few for a band of {max(naming.levels):g} %: its ends would lie beyond them all",

@@ -10,7 +10,7 @@ from streamgp.base import Json, Step
 from streamgp_pipelines.learner import Learner
 from streamgp_pipelines.session import Session
 
-_POINT = ("rmse", "mae", "nlpd", "crps", "mase")
+_POINT = ("rmse", "mae", "nlpd", "crps", "mase", "log_loss", "brier", "accuracy", "calibration_error", "base_rate")
 _BAND = ("coverage", "raw_coverage", "width", "raw_width")
 
 
@@ -84,6 +84,8 @@ def note(lap: dict[str, Any]) -> str:
     """The newest scores in a few words."""
     if not lap["scored"]:
         return "warm-up"
+    if "log_loss" in lap:
+        return f"log loss {lap['log_loss']:.4g}, accuracy {lap['accuracy']:.3f}"
     level, coverage = list(lap["coverage"].items())[-1]
     return f"rmse {lap['rmse']:.4g}, coverage({level}) {coverage:.3f}"
 

@@ -35,7 +35,8 @@ class Bands:
 
     Args:
         shape: what the model is built for.
-        levels: of the bands, in percent, between 0 and 100.
+        levels: of the bands, in percent, between 0 and 100; none where forecasts have no bands, and then nothing is
+            learned.
         window: rows of a series after which a residual counts 1/e in the scale, once four times as many were
             seen. The default is the longest of one season, seven horizons and 200 rows.
         rate: step of θ for one truth, likewise; the default is 1/window.
@@ -82,7 +83,7 @@ class Bands:
 
     def update(self, due: Due) -> None:
         """Learn from truths that have arrived."""
-        if not len(due.y):
+        if not len(due.y) or not len(self.levels):
             return
         where, columns = due.column.numpy(), self.shape.columns
         mean = due.predictive.mean

@@ -5,6 +5,8 @@ nlpd  mean −log p(y)           crps  mean CRPS            both of the raw dist
 mase  mae / mean |y[t] − y[t−S]|, the denominator taken before scoring starts and the same for every step
 coverage, width                of the calibrated band: mean + factor · (quantile − mean), as issued
 raw_coverage, raw_width        of the distribution's own quantiles
+
+Probabilities of outcomes 0 and 1 have those of `outcomes` beside them, and no bands.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import Due, Json, Shape
+from streamgp.forecasting import outcomes
 
 _POINT = ("rows", "square", "absolute", "nlpd", "crps")
 _BAND = ("coverage", "raw_coverage", "width", "raw_width")
@@ -28,6 +31,7 @@ class Scores:
     Args:
         shape: what the model is built for.
         levels: of the bands, in percent.
+        binary: whether the forecasts are of outcomes 0 and 1.
 
     Example:
         >>> from streamgp.base import Inputs
@@ -44,9 +48,9 @@ class Scores:
         (2.0, 0.667, {'95': 0.5}, 2.062)
     """
 
-    def __init__(self, shape: Shape, levels: Sequence[float]) -> None:
-        self.shape, self.levels = shape, tuple(levels)
-        count = len(_POINT) + len(_BAND) * len(self.levels)
+    def __init__(self, shape: Shape, levels: Sequence[float], binary: bool = False) -> None:
+        self.shape, self.levels, self.binary = shape, tuple(levels), binary
+        count = len(_POINT) + len(_BAND) * len(self.levels) + outcomes.ROWS * binary
         self._sums = np.zeros((count, shape.columns))  # (M, T)
         self._before = np.zeros((count, shape.columns))  # (M, T) at the last lap
         self._naive = np.zeros((2, shape.outputs))  # (2, O) sum and count of |y[t] − y[t−S]|
@@ -87,7 +91,9 @@ class Scores:
             grown * (high - low),
             high - low,
         ]
-        values = torch.cat([torch.stack(point), *(part.to(error.dtype) for part in band)])[..., 0].numpy()  # (M, R)
+        parts = [torch.stack(point), *(part.to(error.dtype) for part in band)]
+        parts += [outcomes.values(issued, truth)] * self.binary
+        values = torch.cat(parts)[..., 0].numpy()  # (M, R)
         where = column.numpy()
         self._sums += np.stack([np.bincount(where, row, self.shape.columns) for row in values])
 
@@ -96,9 +102,9 @@ class Scores:
 
         Returns:
             scored, rmse, mae, nlpd, crps, mase, coverage, raw_coverage, width, raw_width (the last four by level),
-            `steps`: the same for every step ahead, and, with several targets, `targets`: the same for each. The
-            overall rmse, mae, … then mix the targets' units; mase is the mean of the targets'. None where
-            nothing was scored.
+            those of `outcomes` where these are what is forecast, `steps`: the same for every step ahead (without
+            the reliability), and, with several targets, `targets`: the same for each. The overall rmse, mae, … then
+            mix the targets' units; mase is the mean of the targets'. None where nothing was scored.
         """
         return self._report(self._sums)
 
@@ -111,10 +117,13 @@ class Scores:
         outputs, horizon = self.shape.outputs, self.shape.horizon
         columns = np.arange(self.shape.columns).reshape(outputs, horizon)
         report = self._figures(sums, columns.reshape(-1))
+        if self.binary:
+            report["reliability"] = self._reliability(sums, columns.reshape(-1))
         report["steps"] = [{"step": h + 1} | self._figures(sums, columns[:, h]) for h in range(horizon)]
         if outputs > 1:
             report["targets"] = {
                 name: self._figures(sums, columns[o])
+                | ({"reliability": self._reliability(sums, columns[o])} if self.binary else {})
                 | {"steps": [{"step": h + 1} | self._figures(sums, columns[o, h : h + 1]) for h in range(horizon)]}
                 for o, name in enumerate(self.shape.targets)
             }
@@ -136,7 +145,12 @@ class Scores:
         for at, name in enumerate(_BAND):
             part = mean[4 + at * len(self.levels) :]
             figures[name] = {f"{level:g}": value for level, value in zip(self.levels, part, strict=False)}
+        if self.binary:
+            figures |= outcomes.figures(total[-outcomes.ROWS :], rows, nlpd, crps)
         return figures
+
+    def _reliability(self, sums: NDArray[np.float64], columns: NDArray[np.int64]) -> Json:
+        return outcomes.reliability(sums[-outcomes.ROWS :, columns].sum(1))
 
     def _mase(self, sums: NDArray[np.float64], columns: NDArray[np.int64]) -> float | None:
         """The mean over the targets of mae / scale; None without lags, or where a scale is zero or unknown."""

@@ -8,7 +8,7 @@ truncated expectations in closed form:
 So the alternating series 1/(1 + t) = Σ (−1)ᵏ tᵏ is summed with the weights of Cohen, Rodriguez Villegas & Zagier
 (Experimental Mathematics 9, 2000, algorithm 1), whose n terms have the relative error 2 · 5.83⁻ⁿ wherever the terms are
 moments of a positive measure, as they are here. Gauss–Hermite quadrature in f, the usual choice, needs σ(f) to be
-smooth on the scale s: 24 nodes lose the sixth digit at s = 5 and the third at s = 50.
+smooth on the scale s: 24 nodes are wrong by 1e-6 at s = 2, by 2e-3 at s = 5 and by 0.02 at s = 10.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+from streamgp.predictives._shared import normal_pdf
 
 TERMS = 14
 NARROW = 1e-12
@@ -111,9 +113,7 @@ class _ExpectedSoftplus(torch.autograd.Function):
         ctx.save_for_backward(mean, variance)
         sd = variance.sqrt().clamp(min=NARROW)
         z = mean / sd
-        total = sd * torch.exp(-0.5 * z.square()) / math.sqrt(2.0 * math.pi) + 0.5 * mean * torch.special.erfc(
-            -z / math.sqrt(2.0)
-        )
+        total: Tensor = sd * normal_pdf(z) + 0.5 * mean * torch.special.erfc(-z / math.sqrt(2.0))
         for k, weight in enumerate(weights()):
             both = torch.exp(_log_power(k + 1, mean, sd)) + torch.exp(_log_power(k + 1, -mean, sd))
             total = total + weight / (k + 1) * both

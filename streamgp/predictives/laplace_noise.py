@@ -112,7 +112,7 @@ class LaplaceNoise:
         shape, like = (paths, *self.mean.shape), self.mean
         latent = torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
         u = torch.rand((2, *shape), generator=generator, dtype=like.dtype, device=like.device)
-        one, other = -torch.log1p(-u)
+        one, other = (-torch.log1p(-u)).unbind(0)
         return self.mean + self.latent_variance.sqrt() * latent + self.scale * (one - other)
 
     def crps(self, y: Tensor) -> Tensor:

@@ -25,8 +25,10 @@ GRADIENT = {"mean_basis": 24, "covariance_basis": 16, "grow": 8, "batch": 64, "s
         svdgp.Config(
             likelihood="student_t", encoder={"hidden": 8}, gradient=GRADIENT | {"parametrisation": "decoupled"}
         ),
+        svdgp.Config(likelihood="laplace", gradient=GRADIENT),
+        svdgp.Config(likelihood="logistic", gradient=GRADIENT),
     ],
-    ids=["closed form", "closed form, forgetting", "gradient", "student-t behind a perceptron"],
+    ids=["closed form", "closed form, forgetting", "gradient", "student-t behind a perceptron", "laplace", "logistic"],
 )
 def test_the_laws_of_a_model_hold(config: svdgp.Config) -> None:
     torch.set_num_threads(1)
@@ -36,6 +38,11 @@ def test_the_laws_of_a_model_hold(config: svdgp.Config) -> None:
 def test_options_that_exclude_each_other_are_refused() -> None:
     with pytest.raises(ValidationError, match="inference=gradient"):
         svdgp.Config(inference="conjugate", likelihood="student_t")
+    with pytest.raises(ValidationError, match=r"likelihood\.noise needs inference=gradient"):
+        svdgp.Config.model_validate({"likelihood": {"name": "gaussian", "noise": 0.3}})
+    svdgp.Config.model_validate({"likelihood": {"name": "gaussian", "noise": 0.3}, "inference": "gradient"})
+    with pytest.raises(UsageError, match="target=change has no meaning for likelihood=logistic"):
+        svdgp.build(svdgp.Config(likelihood="logistic", target="change"), SHAPES[0])
     for name in ("memory", "temper"):
         with pytest.raises(ValidationError, match="greater than 0"):
             svdgp.Config.model_validate({name: 0})
@@ -74,3 +81,29 @@ def test_the_gpu_computes_what_the_cpu_does(options: dict[str, object]) -> None:
             assert model.update(x.rows(part).to(torch.device(device)), y[part].to(device)).healthy
         issued.append(model.predict(x.rows(slice(300, 400)).to(torch.device(device))).parameters().cpu())
     torch.testing.assert_close(issued[1], issued[0], rtol=1e-3, atol=1e-3)
+
+
+def test_outcomes_begin_at_their_share_of_ones_and_become_probabilities() -> None:
+    """P(y = 1) = σ(2u − 3): seldom 1, and the first batch alone already says how seldom."""
+    torch.set_num_threads(1)
+    gradient = {"mean_basis": 128, "covariance_basis": 64, "grow": 32, "batch": 256, "steps": 16, "lengthscale": 5.0}
+    config = svdgp.Config(likelihood="logistic", gradient=gradient)
+    shape = SHAPES[2]
+    model = svdgp.build(config, shape)
+    generator = torch.Generator().manual_seed(0)
+    x, _ = example_windows(shape, 4096)
+    chance = torch.sigmoid(2 * x.future[:, 0, :1] - 3)
+    y = (torch.rand(chance.shape, generator=generator) < chance).double()
+    for start in range(0, 3072, 256):
+        rows = slice(start, start + 256)
+        assert model.update(x.rows(rows), y[rows]).healthy
+        if not start:
+            assert model.predict(x.rows(rows)).mean.mean().item() == pytest.approx(y[rows].mean().item(), abs=0.05)
+    held = slice(3072, None)
+    issued = model.predict(x.rows(held))
+    truth = torch.where(y[held] == 1, chance[held], 1 - chance[held]).log()
+    loss, best = -issued.log_prob(y[held]).mean(), -truth.mean()
+    share = y[:3072].mean()
+    guess = -(y[held] * share.log() + (1 - y[held]) * (1 - share).log()).mean()
+    assert best < loss < best + 0.1 * (guess - best)  # of what is to be gained over the share of ones, nine tenths
+    assert (issued.mean - chance[held]).abs().mean() < 0.03

@@ -76,13 +76,11 @@ def signature(forecaster: Forecaster) -> ModelSignature:
     gives |= {"target": "string"} if shape.outputs > 1 else {}
     gives |= dict.fromkeys(forecaster.naming().columns(), "double")
     levels: Any = list(forecaster.trained)
+    asked = [ParamSpec("horizon", "long", shape.horizon)]
+    if levels:
+        asked.append(ParamSpec("levels", "double", levels, shape=(-1,)))
     return ModelSignature(
         inputs=Schema([ColSpec(kind, name, required=False) for name, kind in takes.items()]),
         outputs=Schema([ColSpec(kind, name) for name, kind in gives.items()]),
-        params=ParamSchema(
-            [
-                ParamSpec("horizon", "long", shape.horizon),
-                ParamSpec("levels", "double", levels, shape=(-1,)),
-            ]
-        ),
+        params=ParamSchema(asked),
     )

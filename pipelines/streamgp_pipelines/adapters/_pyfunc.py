@@ -35,7 +35,7 @@ class StreamgpModel(PythonModel):
                 move the windows and nothing is learned from them. Rows without a target are the future values of the
                 known inputs. May be empty: the forecast then starts at the checkpoint's own newest row. Naive times of
                 a table that has a zone are UTC.
-            params: `horizon` (steps ahead) and `levels` (bands in percent).
+            params: `horizon` (steps ahead) and `levels` (bands in percent; not of outcomes, which have none).
 
         Returns:
             pandas frame: unique_id, ds, cutoff, [target,] and the forecast columns.

@@ -124,6 +124,51 @@ def plot_steps(steps: Mapping[str, Sequence[float]], path: Path, *, title: str, 
     return _save(figure, path)
 
 
+def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, float]]], path: Path) -> Path:
+    """Draw how often outcomes came true over how probable they were said to be, one line a name, with 95 % intervals.
+
+    Args:
+        bins: name -> the bins of `streamgp.forecasting.outcomes.reliability`: probability, frequency, forecasts.
+        path: file to write.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> bins = [{"probability": 0.1, "frequency": 0.2, "forecasts": 40}]
+        >>> plot_reliability({"rain": bins}, Path(mkdtemp()) / "reliability.png").exists()
+        True
+    """
+    figure = _figure(5.6, 5.2)
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [0, 1], color="#9aa0a8", lw=0.9, ls="--", label="calibrated")
+    for index, (name, found) in enumerate(bins.items()):
+        said, happened = [part["probability"] for part in found], [part["frequency"] for part in found]
+        ends = [_wilson(part["frequency"], part["forecasts"]) for part in found]
+        reach = [[y - low for y, (low, _) in zip(happened, ends, strict=True)]]
+        reach.append([high - y for y, (_, high) in zip(happened, ends, strict=True)])
+        colour = _COLOURS[index % len(_COLOURS)]
+        axes.errorbar(said, happened, reach, color=colour, lw=1.5, marker="o", ms=4, elinewidth=0.9, label=name)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("probability of 1 as forecast")
+    axes.set_ylabel("share of ones")
+    axes.set_title("Reliability", loc="left", fontsize=11)
+    _tidy(axes)
+    axes.legend(fontsize=8, frameon=False)
+    return _save(figure, path)
+
+
+def _wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval for a probability (JASA 22, 1927), which holds the share itself.
+
+    Example:
+        >>> [round(end, 3) for end in _wilson(0.0, 10)]
+        [0.0, 0.278]
+    """
+    middle, weight = (share + z * z / (2 * count)) / (1 + z * z / count), z / (1 + z * z / count)
+    half = weight * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
+
+
 def _draw_forecast(axes: Axes, part: pl.DataFrame, past: pl.DataFrame, model: str, levels: Sequence[float]) -> None:
     """History, bands from the widest to the narrowest, and the mean, joined to the last value seen."""
     axes.plot(past["ds"].to_list(), past["y"].to_list(), color=_INK, lw=1.2, label="history")

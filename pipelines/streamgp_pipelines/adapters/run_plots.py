@@ -1,4 +1,7 @@
-"""The pictures of a training run: error, coverage and width over the rows seen, and over the steps ahead."""
+"""The pictures of a training run: error, coverage and width over the rows seen, and over the steps ahead.
+
+Probabilities of outcomes have no bands: in place of coverage and width, how often what was said came true.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from streamgp_pipelines.adapters.plots import Curve, plot_curves, plot_steps
+from streamgp_pipelines.adapters.plots import Curve, plot_curves, plot_reliability, plot_steps
 from streamgp_pipelines.curves import Curves
 
 _ERRORS = ("rmse", "mae", "crps")
+_LOSSES = ("log_loss", "brier", "calibration_error")
 
 
 def draw_run(curves: Curves, summary: dict[str, Any], folder: Path) -> None:
@@ -20,9 +24,11 @@ def draw_run(curves: Curves, summary: dict[str, Any], folder: Path) -> None:
         summary: what `train` returns.
         folder: existing directory.
     """
+    binary = "log_loss" in summary
+    errors, unit = (_LOSSES, "per forecast") if binary else (_ERRORS, "target units")
     coverage, width = summary.get("coverage") or {}, summary.get("width") or {}
     over_rows = {
-        "error.png": ({name: _points(curves, name) for name in _ERRORS}, "Error since the last point", "target units"),
+        "error.png": ({name: _points(curves, name) for name in errors}, "Error since the last point", unit),
         "coverage.png": (
             {f"{level} %": _points(curves, f"coverage_{level}") for level in coverage},
             "Coverage of the calibrated bands (dashed: nominal)",
@@ -42,8 +48,11 @@ def draw_run(curves: Curves, summary: dict[str, Any], folder: Path) -> None:
             plot_curves(drawn, folder / file, title=title, ylabel=label, nominal=marks)
     steps = [step for step in summary.get("steps") or [] if step.get("rmse") is not None]
     if len(steps) > 1:
-        ahead = {name: [float(step[name]) for step in steps] for name in _ERRORS}
-        plot_steps(ahead, folder / "error_by_step.png", title="Error by steps ahead", ylabel="target units")
+        ahead = {name: [float(step[name]) for step in steps] for name in errors}
+        plot_steps(ahead, folder / "error_by_step.png", title="Error by steps ahead", ylabel=unit)
+    if summary.get("reliability"):
+        parts = {name: part["reliability"] for name, part in (summary.get("targets") or {}).items()}
+        plot_reliability(parts or {"forecasts": summary["reliability"]}, folder / "reliability.png")
 
 
 def _points(curves: Curves, name: str) -> Curve:
