@@ -2,8 +2,8 @@
 
 The objective is μᵀΦᵀΦμ/σ², estimated from 500 of kin40k's 40,000 rows and twice 500 of 10,000 random Fourier features
 of an SE-ARD kernel whose hyper-parameters are those of an exact GP on 1,000 rows, with eq. 3 on n̄ support rows, nested;
-1,000 estimates. Printed: the variance of the value, the same where the control variate has its best coefficient, and the
-variance of the gradient for μ averaged over its elements, beside those at n̄ = 0; at a draw from the prior, as in the
+1,000 estimates. Printed: the variance of the value, the same where the control variate has its best coefficient, and
+that of the gradient for μ averaged over its elements, beside those at n̄ = 0; at a draw from the prior, as in the
 figure, and near the posterior mean, where training ends. Features are drawn one by one with replacement, as in the
 paper, and as cells of a fixed partition, as training draws them.
 
