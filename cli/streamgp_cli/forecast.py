@@ -96,6 +96,7 @@ def forecast(
                 model=result.model,
                 levels=result.levels,
                 unit=result.unit,
+                binary=result.binary,
             )
     written = {"output": settings.output, "samples": settings.samples, "plot": settings.plot}
     if json:

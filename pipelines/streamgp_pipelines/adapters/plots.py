@@ -33,6 +33,7 @@ def plot_forecast(
     levels: Sequence[float],
     truth: pl.DataFrame | None = None,
     unit: str = "",
+    binary: bool = False,
 ) -> Path:
     """Draw each series' recent values, its forecast and the calibrated bands.
 
@@ -45,6 +46,7 @@ def plot_forecast(
         levels: the bands to draw, in percent.
         truth: what happened afterwards, in the columns of `history`; drawn over the bands when given.
         unit: of the values, for the axis.
+        binary: whether they are outcomes of 0 and 1, and the forecast is the probability of 1.
 
     Returns:
         `path`.
@@ -61,7 +63,7 @@ def plot_forecast(
         axes = figure.add_subplot(len(shown), 1, index + 1)
         part = _only(forecast, keys, panel).sort("ds")
         past = _only(history, keys, panel).sort("ds")
-        _draw_forecast(axes, part, past, model, levels)
+        _draw_forecast(axes, part, past, model, () if binary else levels, binary)
         if truth is not None:
             after = _only(truth, keys, panel).sort("ds")
             axes.plot(after["ds"].to_list(), after["y"].to_list(), color=_INK, lw=1.2, ls=":", label="what happened")
@@ -169,9 +171,15 @@ def _wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 
-def _draw_forecast(axes: Axes, part: pl.DataFrame, past: pl.DataFrame, model: str, levels: Sequence[float]) -> None:
-    """History, bands from the widest to the narrowest, and the mean, joined to the last value seen."""
-    axes.plot(past["ds"].to_list(), past["y"].to_list(), color=_INK, lw=1.2, label="history")
+def _draw_forecast(
+    axes: Axes, part: pl.DataFrame, past: pl.DataFrame, model: str, levels: Sequence[float], binary: bool
+) -> None:
+    """History, bands from the widest to the narrowest, and the mean, joined to the last value seen.
+
+    Outcomes are points, and probabilities are not joined to them.
+    """
+    style = {"ls": "", "marker": "|", "ms": 7} if binary else {"lw": 1.2}
+    axes.plot(past["ds"].to_list(), past["y"].to_list(), color=_INK, label="outcomes" if binary else "history", **style)
     times = part["ds"].to_list()
     for index, level in enumerate(sorted(levels, reverse=True)):
         name = f"{level:g}"
@@ -179,10 +187,12 @@ def _draw_forecast(axes: Axes, part: pl.DataFrame, past: pl.DataFrame, model: st
         shade = 0.18 + 0.16 * index
         axes.fill_between(times, low, high, color=_BAND, alpha=min(shade, 0.7), lw=0, label=f"{name} %")
     seen = [(ds, y) for ds, y in zip(past["ds"].to_list(), past["y"].to_list(), strict=True) if _finite(y)]
-    join = seen[-1:]
+    join = [] if binary else seen[-1:]
     mean_times = [ds for ds, _ in join] + times
     mean = [y for _, y in join] + part[model].to_list()
-    axes.plot(mean_times, mean, color=_FORECAST, lw=1.6, label="forecast")
+    marker = "." if binary else ""
+    label = "probability of 1" if binary else "forecast"
+    axes.plot(mean_times, mean, color=_FORECAST, lw=1.6, marker=marker, label=label)
 
 
 def _finite(value: float | None) -> bool:
