@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from streamgp_pipelines.adapters import plots
-from streamgp_pipelines.adapters.plots import plot_curves, plot_forecast, plot_steps
+from streamgp_pipelines.adapters.plots import plot_curves, plot_forecast, plot_reliability, plot_steps
 from streamgp_pipelines.adapters.run_plots import draw_run
 from streamgp_pipelines.curves import Curves
 
@@ -80,6 +80,29 @@ def test_the_truth_is_drawn_over_the_bands_and_gaps_stay_gaps(tmp_path: Path, fi
     assert len(axes.lines) == 3 and len(axes.lines[2].get_xdata()) == 8
 
 
+def test_outcomes_are_points_and_probabilities_are_not_joined_to_them(tmp_path: Path, figures: list[Figure]) -> None:
+    history, forecast = frames(1)
+    history = history.with_columns(y=(pl.col("y") > 0).cast(pl.Float64))
+    plot_forecast(forecast, history, tmp_path / "f.png", model="m", levels=(), binary=True)
+    (axes,) = figures[0].axes
+    past, chance = axes.lines
+    assert not axes.collections and past.get_linestyle() == "None" and set(past.get_ydata()) == {0, 1}
+    assert len(chance.get_xdata()) == 8 and chance.get_label() == "probability of 1"
+
+
+def test_reliability_is_drawn_with_intervals_that_hold_it(tmp_path: Path, figures: list[Figure]) -> None:
+    bins = [
+        {"probability": 0.05, "frequency": 0.0, "forecasts": 3},
+        {"probability": 0.6, "frequency": 0.7, "forecasts": 90},
+    ]
+    plot_reliability({"rain": bins, "hail": bins[1:]}, tmp_path / "r.png")
+    (axes,) = figures[0].axes
+    rain, hail = axes.containers
+    assert list(rain.lines[0].get_ydata()) == [0.0, 0.7] and list(hail.lines[0].get_xdata()) == [0.6]
+    (few, many) = rain.lines[2][0].get_segments()
+    assert few[0][1] == 0 and few[1][1] > 0.5 and 0.59 < many[0][1] < 0.7 < many[1][1] < 0.79
+
+
 def test_curves_carry_their_nominal_value(tmp_path: Path, figures: list[Figure]) -> None:
     points = {"95 %": [(1.0, 0.9), (2.0, 0.96)], "80 %": [(1.0, 0.8), (2.0, 0.81)]}
     plot_curves(points, tmp_path / "c.png", title="coverage", ylabel="share", nominal={"95 %": 0.95})
@@ -105,6 +128,17 @@ def test_a_run_is_drawn_from_its_curves_and_its_summary(tmp_path: Path) -> None:
         "error_by_step.png",
         "width.png",
     ]
+
+
+def test_a_run_on_outcomes_has_losses_and_reliability_in_place_of_bands(tmp_path: Path) -> None:
+    curves = Curves()
+    for rows in range(256, 2560, 256):
+        curves.add(rows, 1.0, {"rmse": 0.4, "log_loss": 0.5, "brier": 0.16, "calibration_error": 0.03})
+    steps = [{"step": step, "rmse": 0.4, "log_loss": 0.5, "brier": 0.2, "calibration_error": 0.1} for step in (1, 2)]
+    bins = [{"probability": 0.5, "frequency": 0.45, "forecasts": 100}]
+    found = {"log_loss": 0.5, "coverage": {}, "width": {}, "steps": steps, "reliability": bins}
+    draw_run(curves, found | {"targets": {"rain": {"reliability": bins}, "hail": {"reliability": []}}}, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["error.png", "error_by_step.png", "reliability.png"]
 
 
 def test_a_run_that_scored_nothing_draws_nothing(tmp_path: Path) -> None:

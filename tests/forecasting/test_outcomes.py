@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -40,7 +42,7 @@ def direct(logits: Tensor, y: Tensor) -> dict[str, float]:
     truth = y.numpy()
     edges = np.linspace(0, 1, BINS + 1)
     gap = 0.0
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         inside = (p >= low) & (p < high)
         if inside.any():
             gap += inside.mean() * abs(p[inside].mean() - truth[inside].mean())
