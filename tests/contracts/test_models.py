@@ -37,6 +37,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "rnn": [NET],
     "linear": [{}, {"predictive": "student_t", "memory": 500.0}, {"target": "level", "ridge": 10.0}],
     "persistence": [{}, {"memory": 200.0}],
+    "qsgp": [{"features": {"size": 192, "width": 64}, "reservoir": 300, "rebuild": 500}],
     "svdgp": [{"basis": 32}],  # small, so that its basis is soon as large as it may be
 }
 CASES = [(name, options) for name in registry.names("models") for options in VARIANTS.get(name, [{}])]
