@@ -83,12 +83,14 @@ class GradientPosterior(nn.Module):
         self.iterate = {name: p.detach().clone() for name, p in self.named_parameters()}
 
     def _rates(self) -> dict[str, float]:
-        rates: dict[str, float] = {"log_lengthscale": self.config.hyper_rate, "log_rho": self.config.hyper_rate}
+        own = self.config.hyper_rate
+        hyper = (0.02 if self.likelihood.units else 0.2) if own == "auto" else own
+        rates: dict[str, float] = {"log_lengthscale": hyper, "log_rho": hyper}
         for name, _ in self.named_parameters():
             if name.startswith("encoder."):
                 rates[name] = self.config.encoder_rate
             elif name.startswith("likelihood."):
-                rates[name] = self.config.hyper_rate
+                rates[name] = hyper
             elif name.endswith((".points", ".log_widths")):
                 rates[name] = self.config.point_rate
         return rates

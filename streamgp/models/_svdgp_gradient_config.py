@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,7 +22,11 @@ class GradientConfig(BaseModel):
     batch: int = Field(512, ge=2, description="rows in a step of batch training; on a stream, replayed beside the new")
     steps: int = Field(8, ge=1, description="gradient steps for 512 new rows of a stream; an update takes at least one")
     rate: float = Field(0.1, gt=0, description="initial step size of Adam")
-    hyper_rate: float = Field(0.02, gt=0, le=1, description="factor on the step size of hyper-parameters")
+    hyper_rate: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = Field(
+        "auto",
+        description="factor on the step size of hyper-parameters; auto: 0.02, and 0.2 for outcomes of 0 and 1, "
+        "since no scaling has given their function its size",
+    )
     point_rate: float = Field(0.2, ge=0, le=1, description="factor on the step size of basis points")
     encoder_rate: float = Field(0.05, gt=0, le=1, description="factor on the step size of the encoder's weights")
     average: float = Field(0.95, ge=0, lt=1, description="decay of the averaged iterates that predict; 0: the last one")
