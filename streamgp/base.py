@@ -112,8 +112,7 @@ class Shape:
 class Predictive(Protocol):
     """The distribution of the targets: T independent columns a window, in the targets' units."""
 
-    binary: ClassVar[bool]
-    """Whether outcomes are 0 and 1: the mean is the probability of 1, and no band holds a given share of them."""
+    binary: ClassVar[bool]  # outcomes are 0 and 1: the mean is the probability of 1, and there are no bands
 
     @property
     def mean(self) -> Tensor:
@@ -140,8 +139,7 @@ class Predictive(Protocol):
         """(N, T) -> (N, T), continuous ranked probability score, in the targets' units; NaN where y is NaN."""
 
     def affine(self, scale: Tensor, shift: Tensor) -> Predictive:
-        """The distribution of scale · y + shift; both broadcast against (N, T), scale > 0. A binary one has none, and
-        raises TypeError."""
+        """The distribution of scale · y + shift; both broadcast against (N, T), scale > 0; TypeError where binary."""
 
     def parameters(self) -> Tensor:
         """(P, N, T) float64: everything the distribution is made of, so that a ledger can keep it."""
@@ -299,5 +297,4 @@ class Tracker(Protocol):
         """FINISHED, FAILED or KILLED."""
 
 
-FLOAT = torch.float64
-"""The dtype of windows, ledgers and factorisations."""
+FLOAT = torch.float64  # of windows, ledgers and factorisations
