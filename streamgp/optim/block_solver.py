@@ -1,0 +1,307 @@
+"""Block Gauss–Seidel with a cached residual: the mean of a weight-space posterior, one block of features at a time.
+
+    (ΦᵀW_tΦ + σ_t²S) μ_t = ΦᵀW_t y_t,    t = 1 … T,
+
+W_t = diag(w) what each row stands for: 1; a share under forgetting; the curvature of a likelihood at a Newton or
+majorisation step. It is the limit n̄ = n of the control variate of Evans & Nair (2020, eq. 3): with the residual
+r = y − Φμ of all rows at hand, a block's part of the gradient is exact without its neighbours. A visit to block b is
+
+    g = Φ_bᵀWr − σ²(Sμ)_b,   δ = P_b⁻¹g,   μ_b ← μ_b + αδ,   r ← r − αΦ_bδ,   P_b ≈ Φ_bᵀWΦ_b + σ²S_bb
+
+with the best length of every column, α_t = gᵀδ/(‖Φ_bδ‖²_W + σ²δᵀS_bbδ), which is 1 where P_b is exact. Φ_bδ is needed
+for the residual anyway, so that this costs nothing, and with it every visit goes down whatever P_b is: a factor from a
+part of the rows, from older weights, of another column's weights, or in float32. All columns share one factor a block.
+
+Costs of a visit, R rows, |b| ≈ m̃: features O(R m̃ W) unless cached; a new factor O(p m̃² + m̃³) with p rows in its
+Gram matrix; the step O(R m̃ T + m̃²T); where S is dense O(m m̃ (W + T)) more. Nothing depends on m if S is diagonal.
+Memory: (m + 2R) T numbers, one block of features (R m̃), and up to `BlockConfig.memory` bytes of cached ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from streamgp.base import FLOAT
+from streamgp.features._base import Features
+from streamgp.linalg.cholesky import cholesky
+from streamgp.optim._block_prior import Prior, version
+from streamgp.optim._block_rows import Rows, gram, thin
+from streamgp.optim._conjugate_sweeps import TINY, Move, conjugate
+
+GRAM_ROWS = 4.5
+"""Rows of a Gram matrix, in units of m̃. On kin40k (m̃ = 1000, R = 30,000) this is a tenth of the work of all rows."""
+
+
+class BlockConfig(BaseModel):
+    """What can be set of a block solver."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: Literal["float32", "float64"] = Field(
+        "float32",
+        description="of features, factors and their products; means, residuals and factorisations are float64",
+    )
+    gram_rows: int | None = Field(
+        None, ge=0, description="rows that a block's Gram matrix is made of; none: 4.5 for each feature; 0: all"
+    )
+    history: int = Field(2, ge=0, description="sweeps that the next is made conjugate to; 0: none")
+    refresh: int = Field(20, ge=0, description="sweeps after which the residual is computed from scratch; 0: never")
+    memory: int = Field(4 * 2**30, ge=0, description="bytes of factors and features kept from one visit to the next")
+
+
+class BlockSolver(nn.Module):
+    """The means of T columns; its buffers and those of the features are the state.
+
+    Whoever changes the features' hyper-parameters calls `begin`, or `renew` to go on from the old μ. A batch takes its
+    rows anew in every fit. A stream keeps one `Rows`, replaces some of them in place, and asks every visit for a factor
+    of the rows as they are (`anew`), or brings one: kept factors are not part of the state.
+
+    Args:
+        features: Φ and S.
+        columns: T.
+
+    Attributes:
+        mu: (capacity, T) float64, those of features in use first.
+        bent: (capacity, T) Sμ; (0, T) where S is diagonal.
+        noise: (T,) σ_t², what multiplies S. Columns may differ; factors then take 1/σ² = mean_t 1/σ_t².
+
+    Example:
+        >>> from streamgp.features import fourier
+        >>> from streamgp.kernels import squared_exponential
+        >>> kernel = squared_exponential.build(squared_exponential.Config(), dims=1)
+        >>> solver = BlockSolver(fourier.build(fourier.Config(size=40, width=20), kernel), columns=1)
+        >>> x = torch.linspace(-2, 2, 50).double()[:, None]
+        >>> rows = solver.begin(0.01).rows(x, x.sin())
+        >>> losses = [solver.sweep(rows) for _ in range(4)]
+        >>> losses == sorted(losses, reverse=True), bool((solver.mean(x) - x.sin()).abs().max() < 0.05)
+        (True, True)
+    """
+
+    def __init__(self, features: Features, columns: int, config: BlockConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or BlockConfig()
+        self.features = features
+        self.dtype = torch.float32 if self.config.dtype == "float32" else torch.float64
+        self.mu: Tensor
+        self.bent: Tensor
+        self.noise: Tensor
+        self.register_buffer("mu", torch.zeros(features.capacity, columns, dtype=FLOAT))
+        depth = 0 if features.diagonal_precision else features.capacity
+        self.register_buffer("bent", torch.zeros(depth, columns, dtype=FLOAT))
+        self.register_buffer("noise", torch.ones(columns, dtype=FLOAT))
+        self._prior: Prior | None = None
+
+    @property
+    def prior(self) -> Prior:
+        """S as the features now have it."""
+        if self._prior is None or self._prior.version != version(self.features):
+            self._prior = Prior(self.features)
+        return self._prior
+
+    @property
+    def variance(self) -> Tensor:
+        """() σ² = 1/mean_t(1/σ_t²), that of factors and covariances."""
+        return 1.0 / (1.0 / self.noise).mean()
+
+    @torch.no_grad()
+    def begin(self, noise: Tensor | float) -> BlockSolver:
+        """μ = 0 under a new σ², (T,) or one number, and whatever the features' hyper-parameters now are."""
+        self.noise.copy_(torch.as_tensor(noise))
+        self.mu.zero_()
+        self.bent.zero_()
+        return self
+
+    @torch.no_grad()
+    def change_noise(self, noise: Tensor | float, rows: Rows) -> None:
+        """Another σ², from the μ that there is; factors stay, as they only have to be near."""
+        self.noise.copy_(torch.as_tensor(noise))
+        rows.changed()
+
+    @torch.no_grad()
+    def rows(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Rows:
+        """Take up rows; O(R m (W + T)), or O(R T) at μ = 0.
+
+        Args:
+            x: (R, W)
+            y: (R, T), NaN = not observed.
+            weight: (R,) or (R, T); 1 where not given.
+        """
+        rows = Rows(x, y, y.new_ones(len(y)) if weight is None else weight, self.dtype)
+        rows.residual.sub_(self.mean(rows.x))
+        return rows
+
+    @torch.no_grad()
+    def mean(self, x: Tensor) -> Tensor:
+        """(N, W) -> (N, T): Φμ, computed in the dtype of x; O(N m (W + T)) and one block at a time."""
+        total = x.new_zeros(len(x), self.mu.shape[1])
+        if bool(self.mu.any()):
+            for b, span in enumerate(self.features.spans()):
+                total.addmm_(self.features.block(x, b), self.mu[span].to(x.dtype))
+        return total
+
+    @torch.no_grad()
+    def visit(self, block: int, rows: Rows, *, factor: Tensor | None = None, anew: bool = False) -> Tensor:
+        """One step on a block, for all columns.
+
+        Args:
+            factor: (|b|, |b|) lower triangular, of any P_b. Without it a kept one is taken, or one is made.
+            anew: make one, of the rows and weights as they are.
+
+        Returns:
+            the factor, in the dtype of the features.
+
+        Raises:
+            NotPositiveDefinite: features or weights are not finite.
+        """
+        if factor is None:
+            factor = self.factor(block, rows, anew=anew)
+        self._step(block, rows, factor)
+        return factor
+
+    @torch.no_grad()
+    def sweep(self, rows: Rows, blocks: Iterable[int] | None = None) -> float:
+        """Visit these blocks, all of them by default, then minimise over what this and the last sweeps did.
+
+        The parts of a sweep may be calls of their own, so that a time limit can end between them.
+
+        Returns:
+            the `loss` afterwards, which is at most the one before but for rounding.
+        """
+        history = self._history(rows)
+        done = self._nothing(rows) if history else None
+        for block in range(self.features.blocks) if blocks is None else blocks:
+            self._step(block, rows, self.factor(block, rows), done)
+        if done is not None:
+            self._descend(rows, done, history)
+        rows.sweeps += 1
+        if self.config.refresh and rows.sweeps >= self.config.refresh:
+            self.renew(rows)
+        return self.loss(rows)
+
+    @torch.no_grad()
+    def loss(self, rows: Rows) -> float:
+        """½ mean_t [(rᵀWr/σ_t² + μᵀSμ)/n_t + log 2πσ_t²], n_t = Σw: what the mean has to do with −ELBO, a row."""
+        each = self._energy(rows) / (self.noise * rows.total()).clamp(min=TINY) + (2.0 * torch.pi * self.noise).log()
+        return float(0.5 * each.mean())
+
+    @torch.no_grad()
+    def put(self, rows: Rows, places: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> None:
+        """Replace rows; O(B m (W + T)), since what μ says of them needs all blocks.
+
+        Args:
+            places: (B,) which.
+            x: (B, W)
+            y: (B, T), NaN = not observed.
+            weight: (B,) or (B, T), as the rows have it.
+        """
+        rows.replace(places, x, y, weight, self.mean(x.to(self.dtype)))
+
+    @torch.no_grad()
+    def renew(self, rows: Rows | None = None) -> None:
+        """Sμ and the residual from scratch, against drift, or after μ, the features or inputs were changed."""
+        used = slice(0, self.features.size)
+        if self.prior.dense:
+            self.bent.zero_()
+            self.bent[used] = self.prior.times(self.mu[used])
+        if rows is None:
+            return
+        fitted = torch.zeros_like(rows.target, dtype=self.dtype)
+        for b, span in enumerate(self.features.spans()):
+            fitted.addmm_(self.features_of(rows, b), self.mu[span].to(self.dtype))
+        rows.residual.copy_(rows.target - fitted)
+        rows.sweeps = 0
+
+    @torch.no_grad()
+    def features_of(self, rows: Rows, block: int) -> Tensor:
+        """(R, |b|) Φ_b, from memory where it is there."""
+        rows.follow(self.prior.version)
+        return rows.features(self.features, block, self._cached(rows))
+
+    @torch.no_grad()
+    def factor(self, block: int, rows: Rows, *, anew: bool = False) -> Tensor:
+        """(|b|, |b|) chol(Φ_bᵀWΦ_b + σ²S_bb) in the dtype of the features, the one that was kept unless `anew`."""
+        phi = self.features_of(rows, block)
+        kept = rows.factors.get(block)
+        if kept is not None and not anew:
+            return kept
+        matrix = self._gram(rows, phi)
+        matrix += self.variance * self.prior.block(block, block)
+        made = cholesky(matrix, first=0.0).lower.to(phi.dtype)
+        if self._factor_bytes() <= self.config.memory:
+            rows.factors[block] = made
+        return made
+
+    def _gram(self, rows: Rows, phi: Tensor) -> Tensor:
+        """(|b|, |b|) Φ_bᵀWΦ_b, lower triangle, from at most as many rows as the configuration says."""
+        weight = rows.shared(self.noise)
+        limit = self.config.gram_rows
+        count = len(phi) if limit == 0 else round(GRAM_ROWS * phi.shape[1]) if limit is None else limit
+        if count >= len(phi):
+            return gram(phi, weight)
+        some = rows.some(count)
+        return gram(phi[some], weight[some]) * (weight.sum() / weight[some].sum().clamp(min=TINY))
+
+    def _energy(self, rows: Rows) -> Tensor:
+        """(T,) rᵀWr + σ²μᵀSμ."""
+        used = self.mu[: self.features.size]
+        bent = self.bent[: self.features.size] if self.prior.dense else self.prior.times(used)
+        return (rows.weigh(rows.residual) * rows.residual).sum(0) + self.noise * (used * bent).sum(0)
+
+    def _step(self, block: int, rows: Rows, factor: Tensor, done: Move | None = None) -> None:
+        """A visit, which is added to what was `done`."""
+        span, prior, noise, phi = self.features.span(block), self.prior, self.noise, self.features_of(rows, block)
+        bent = self.bent[span] if prior.dense else prior.within(block, self.mu[span])
+        slope = thin(phi.mT, rows.weigh(rows.residual).to(phi.dtype)).to(FLOAT) - noise * bent
+        step = torch.cholesky_solve(slope.to(factor.dtype), factor).to(phi.dtype)
+        image = thin(phi, step).to(FLOAT)
+        step = step.to(FLOAT)  # after it was rounded: the image is that of what μ takes
+        curvature = (rows.weigh(image) * image).sum(0) + noise * (prior.within(block, step) * step).sum(0)
+        length = (step * slope).sum(0) / curvature.clamp(min=TINY)
+        step, image = step * length, image * length
+        self.mu[span] += step
+        rows.residual -= image
+        bow = prior.spread(block, step) if prior.dense else None
+        if bow is not None:
+            self.bent[: self.features.size] += bow
+        if done is not None:
+            done.mu[span] += step
+            done.image.add_(image)
+            if bow is not None:
+                done.bent.add_(bow)
+
+    def _nothing(self, rows: Rows) -> Move:
+        """A move of length 0, to be added to."""
+        zero, image = torch.zeros_like(self.mu[: self.features.size]), torch.zeros_like(rows.residual)
+        return Move(zero, zero.clone(), image, image)
+
+    def _descend(self, rows: Rows, done: Move, history: int) -> None:
+        """Minimise over the move and those kept, which A-orthogonality makes one line after another."""
+        bent = done.bent if self.prior.dense else self.prior.times(done.mu)
+        move = Move(done.mu, bent, done.image, rows.weigh(done.image))
+        rows.moves = [*rows.moves, conjugate(move, rows.moves, self.noise, self.dtype)][-history:]
+        used = slice(0, self.features.size)
+        for way in rows.moves:
+            length = way.slope(rows.residual, self.mu[used], self.noise) / way.square.clamp(min=TINY)
+            self.mu[used] += length * way.mu
+            rows.residual -= length * way.image
+            if self.prior.dense:
+                self.bent[used] += length * way.bent
+
+    def _history(self, rows: Rows) -> int:
+        """Directions that may take a quarter of the memory."""
+        each = 16 * (len(rows.target) + self.features.size) * self.mu.shape[1]
+        return min(self.config.history, self.config.memory // (4 * each))
+
+    def _factor_bytes(self) -> int:
+        return self.features.size * self.features.width * self.dtype.itemsize
+
+    def _cached(self, rows: Rows) -> int:
+        """How many blocks' features there is memory for beside the factors."""
+        factors = self._factor_bytes()
+        left = self.config.memory - (factors if factors <= self.config.memory else 0)
+        return left // max(len(rows.target) * self.features.width * self.dtype.itemsize, 1)
