@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from _kin40k import DEFAULT, load
+from _uci import load, path
 from torch import Generator, Tensor
 
 from streamgp.kernels.squared_exponential import correlation
@@ -145,12 +145,12 @@ def best(values: Tensor) -> Tensor:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kin40k", type=Path, default=DEFAULT)
+    parser.add_argument("--kin40k", type=Path, default=path("kin40k"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     began = time.process_time()
     parts = load(arguments.kin40k)
-    x, y = torch.cat((parts[0], parts[2])), torch.cat((parts[1], parts[3]))
+    x, y = torch.cat((parts.x, parts.held)), torch.cat((parts.y, parts.truth))
     generator = torch.Generator().manual_seed(0)
     few = torch.randperm(len(x), generator=generator)[:1000]
     theta = exact_gp(x[few], y[few])

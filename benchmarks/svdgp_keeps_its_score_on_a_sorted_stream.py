@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import torch
-from _kin40k import DEFAULT, SHAPE, load, rmse, scores, windows
+from _uci import Split, load, path, rmse, scores, windows
 from torch import Tensor
 
 from streamgp.models import svdgp
@@ -32,9 +32,9 @@ SIZES = {
 }
 
 
-def one_pass(config: svdgp.Config, x: Tensor, y: Tensor, held: Tensor, truth: Tensor, name: str) -> tuple[float, float]:
+def one_pass(config: svdgp.Config, split: Split, order: Tensor, name: str) -> tuple[float, float]:
     """Held-out RMSE and CPU-seconds of a pass."""
-    model = svdgp.build(config, SHAPE)
+    model, x, y = svdgp.build(config, split.shape), split.x[order], split.y[order]
     errors, began = [], time.process_time()
     for start in range(0, len(y), BATCH):
         rows, truths = windows(x[start : start + BATCH]), y[start : start + BATCH]
@@ -42,10 +42,10 @@ def one_pass(config: svdgp.Config, x: Tensor, y: Tensor, held: Tensor, truth: Te
             errors.append(model.predict(rows).mean - truths)
         model.update(rows, truths)
     taken = time.process_time() - began
-    issued = model.predict(windows(held))
+    found = scores(model.predict(windows(split.held)), split.truth)
     ahead = rmse(torch.cat(errors), torch.zeros(1, dtype=y.dtype))
-    print(f"  {name:<9} {scores(issued, truth)}  prequential rmse {ahead:.4f}  {taken:.1f} CPU-s", flush=True)
-    return rmse(issued.mean, truth), taken
+    print(f"  {name:<9} {found}  prequential rmse {ahead:.4f}  {taken:.1f} CPU-s", flush=True)
+    return found.rmse, taken
 
 
 def main(data: Path, small: bool) -> int:
@@ -53,15 +53,15 @@ def main(data: Path, small: bool) -> int:
         print(f"there is no {data.name} at {data.parent}: give it with --data")
         return 0
     torch.set_num_threads(1)
-    x, y, held, truth = load(data)
-    shuffled = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    orders = {"sorted": torch.argsort(x[:, 0], stable=True), "shuffled": shuffled}
+    split = load(data)
+    shuffled = torch.randperm(len(split.x), generator=torch.Generator().manual_seed(0))
+    orders = {"sorted": torch.argsort(split.x[:, 0], stable=True), "shuffled": shuffled}
     missed = 0
     for number, (size, (config, limit, seconds)) in enumerate(SIZES.items()):
         if number and small:
             continue
         print(size)
-        found = {name: one_pass(config, x[order], y[order], held, truth, name) for name, order in orders.items()}
+        found = {name: one_pass(config, split, order, name) for name, order in orders.items()}
         (error, taken), ratio = found["sorted"], found["sorted"][0] / found["shuffled"][0]
         holds = error <= limit and ratio <= RATIO and taken <= seconds
         print(
@@ -74,7 +74,7 @@ def main(data: Path, small: bool) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=DEFAULT)
+    parser.add_argument("--data", type=Path, default=path("kin40k"))
     parser.add_argument("--small", action="store_true", help="the defaults alone")
     asked = parser.parse_args()
     sys.exit(main(asked.data, asked.small))
