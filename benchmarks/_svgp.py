@@ -5,24 +5,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import gpytorch
 import torch
-from _uci import Scores, Split, scores
+from _uci import Mark, Split, scores
 from torch import Tensor
 
+from streamgp.base import Step
 from streamgp.predictives.gaussian import Gaussian
 
 POINTS = 512
-
-
-class Mark(NamedTuple):
-    """Where training stood after `seconds` of CPU time: steps taken, and the scores of the rows held out."""
-
-    seconds: float
-    steps: int
-    scores: Scores
 
 
 class Svgp(gpytorch.models.ApproximateGP):
@@ -60,7 +52,7 @@ def train(rows: Split, marks: Sequence[float]) -> Iterator[Mark]:
                     latent = model(held)
                     mean, variance = latent.mean.double()[:, None], latent.variance.double()[:, None]
                     issued = Gaussian(mean, variance, likelihood.noise.double())
-                yield Mark(spent, steps, scores(issued, rows.truth))
+                yield Mark(spent, Step(float("nan"), POINTS, True, f"{steps} steps"), scores(issued, rows.truth))
                 model.train()
                 due = [mark for mark in due if mark > spent]
                 began = time.process_time() - spent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +11,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from streamgp.base import Inputs, Predictive, Shape
+from streamgp.base import Inputs, Model, Predictive, Shape, Step
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data"
 
@@ -74,3 +76,21 @@ def scores(issued: Predictive, y: Tensor) -> Scores:
     low, high = issued.quantile(torch.tensor([0.025, 0.975], dtype=y.dtype))
     inside = ((low <= y) & (y <= high)).double().mean()
     return Scores(rmse(issued.mean, y), float(-issued.log_prob(y).mean()), float(inside))
+
+
+class Mark(NamedTuple):
+    """Where training stood after `seconds` of CPU time, and how it scored on the rows held out."""
+
+    seconds: float
+    step: Step
+    scores: Scores
+
+
+def trace(model: Model, rows: Split, epochs: int | None = None) -> Iterator[Mark]:
+    """Fit, and score after every epoch; scoring is not counted. Epochs: as many as the model asks for, if not given."""
+    began = time.process_time()
+    x = windows(rows.x)
+    for step in model.fit(x, rows.y, epochs or model.epochs_for(len(rows.y))):
+        taken = time.process_time() - began
+        yield Mark(taken, step, scores(model.predict(windows(rows.held)), rows.truth))
+        began = time.process_time() - taken

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 import _svgp
 import torch
-from _uci import load, path, scores, windows
+from _uci import load, path, trace
 
 from streamgp.models import svdgp
 
@@ -29,18 +28,14 @@ def main(data: Path, budget: float) -> int:
         return 0
     torch.set_num_threads(1)
     rows = load(data)
-    model, best, spent = svdgp.build(svdgp.Config(), rows.shape), float("inf"), 0.0
-    began = time.process_time()
-    for step in model.fit(windows(rows.x), rows.y, epochs=100):
-        taken = time.process_time() - began
-        found = scores(model.predict(windows(rows.held)), rows.truth)
+    best, spent = float("inf"), 0.0
+    for taken, step, found in trace(svdgp.build(svdgp.Config(), rows.shape), rows, epochs=100):
         print(f"svdgp  {step.basis:5d} functions  {taken:5.1f} CPU-s  {found}", flush=True)
         if taken <= budget:
             best, spent = found.rmse, taken
-        began = time.process_time() - taken
     (peer,) = _svgp.train(rows, [spent])
     other = peer.scores.rmse
-    print(f"svgp   {_svgp.POINTS:5d} points     {peer.seconds:5.1f} CPU-s  {peer.scores}  ({peer.steps} steps)")
+    print(f"svgp   {peer.step.basis:5d} points     {peer.seconds:5.1f} CPU-s  {peer.scores}  ({peer.step.done})")
     print(f"svdgp {best:.4f} within {budget:.0f} CPU-s (limit {LIMIT}), ratio {best / other:.3f} (limit {RATIO})")
     return 0 if best <= LIMIT and best <= RATIO * other else 1
 
