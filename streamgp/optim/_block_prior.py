@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from streamgp.features._base import Features
+from streamgp.linalg.cholesky import cholesky, log_determinant
 
 KEPT = 2**29
 """Bytes up to which a dense S is held, so that it is computed once: m = 8192."""
@@ -66,6 +67,14 @@ class Prior:
         for (i, rows), (j, columns) in product(spans, spans):
             out[rows] += self.block(i, j) @ weights[columns]
         return out
+
+    def log_determinant(self) -> Tensor:
+        """() log|S|; O(m), and O(m³) where S is dense."""
+        blocks = range(self.features.blocks)
+        if not self.dense:
+            return torch.stack([self.diagonal(b).log().sum() for b in blocks]).sum()
+        whole = torch.cat([torch.cat([self.block(i, j) for j in blocks], 1) for i in blocks])
+        return log_determinant(cholesky(whole).lower)
 
     def spread(self, b: int, delta: Tensor) -> Tensor:
         """(|b|, T) -> (m, T): S_{:,b}δ."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -48,6 +50,17 @@ def thin(phi: Tensor, right: Tensor) -> Tensor:
     return (right.mT.contiguous() @ phi.mT).mT
 
 
+class Factor(NamedTuple):
+    """chol(Φ_bᵀWΦ_b + σ²S_bb) as W and σ² were after so many `Rows.changes`.
+
+    Attributes:
+        lower: (|b|, |b|)
+    """
+
+    lower: Tensor
+    changes: int
+
+
 class Rows(nn.Module):
     """R rows with a residual r = y − Φμ that whoever moves μ keeps true.
 
@@ -64,7 +77,8 @@ class Rows(nn.Module):
         residual: (R, T) float64.
         weight: (R,) or (R, T) float64, as given.
         observed: (R, T) bool.
-        factors: block -> lower triangular, kept from one visit to the next.
+        factors: block -> what is kept from one visit to the next.
+        changes: of weights, targets or noise so far.
         moves: directions that sweeps left behind, void when the rows change.
         sweeps: since the residual was computed from scratch; parts of a sweep count too.
     """
@@ -98,11 +112,13 @@ class Rows(nn.Module):
             return
         self._held_for = version
         self._phi: dict[int, Tensor] = {}
-        self.factors: dict[int, Tensor] = {}
+        self.factors: dict[int, Factor] = {}
+        self.changes = 0
         self.changed()
 
     def changed(self) -> None:
         """Forget what depends on weights and targets, but not factors: those only have to be near."""
+        self.changes += 1
         self._effective: Tensor | None = None
         self.moves: list[Move] = []
         self.sweeps = 0

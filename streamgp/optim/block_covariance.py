@@ -40,6 +40,7 @@ class BlockCovariance(NamedTuple):
 
     factors: Tensor
 
+    @torch.no_grad()
     def variance(self, features: Features, x: Tensor) -> Tensor:
         """(N, W) -> (N,): φᵀΣφ, in the dtype of x; O(N m (W + m̃))."""
         total = x.new_zeros(len(x))
@@ -90,9 +91,9 @@ def diagonal_covariance(solver: BlockSolver, rows: Rows) -> Chevron:
 def block_covariance(solver: BlockSolver, rows: Rows) -> BlockCovariance:
     """The best block-diagonal Σ, (Φ_bᵀWΦ_b/σ² + S_bb)⁻¹ in every block, in the dtype of the solver's features.
 
-    Gram matrices are made of as many rows as the solver's are (`BlockConfig.gram_rows`), and factors that it has kept
-    are taken as they are: with all rows O(R m m̃), otherwise O(m m̃²), or O(m m̃) where all are kept. With p rows instead
-    of all, each standing for R/p, the variance is larger by up to p/(p − m̃).
+    Gram matrices are made of as many rows as the solver's are (`BlockConfig.gram_rows`); its factors are taken where it
+    has kept some of these weights and this σ²: O(m m̃), else O(m m̃²), or O(R m m̃) with all rows. With p rows instead of
+    all, each standing for R/p, the variance is larger, about p/(p − m̃) times where the data decide about all weights.
 
     Raises:
         NotPositiveDefinite: features or weights are not finite.
@@ -101,7 +102,7 @@ def block_covariance(solver: BlockSolver, rows: Rows) -> BlockCovariance:
     eye = torch.eye(features.width, dtype=solver.dtype, device=solver.mu.device)
     out = eye.expand(features.blocks, -1, -1).clone()
     for b in range(features.blocks):
-        factor = solver.factor(b, rows)
+        factor = solver.factor(b, rows, current=True)
         out[b, : len(factor), : len(factor)] = factor / root.to(factor.dtype)
     return BlockCovariance(out)
 
@@ -131,3 +132,16 @@ def chevron_covariance(solver: BlockSolver, rows: Rows, columns: int) -> Chevron
             matrix[there, here] = matrix[here, there].mT
     entries = diagonal_optimum(matrix.diagonal(), torch.zeros_like(matrix.diagonal()), 1.0)
     return Chevron(entries, dense_optimum(matrix, columns))
+
+
+@torch.no_grad()
+def negative_elbo(solver: BlockSolver, rows: Rows, covariance: Chevron | BlockCovariance) -> float:
+    """−ELBO a row and column for the best Σ of its family: there tr(AΣ) = m, which −m in the prior's part cancels.
+
+    ½ [mean_t(rᵀWr/σ_t² + μᵀSμ + n_t log 2πσ_t²) − log|Σ| − log|S|]/n, n = mean_t n_t. For a Σ of some of the rows it is
+    an estimate. O(m), and where S is dense O(m³).
+    """
+    total = rows.total()
+    fit = solver.energy(rows) / solver.noise + total * (2.0 * torch.pi * solver.noise).log()
+    own = fit.mean() - covariance.log_determinant() - solver.prior.log_determinant()
+    return float(0.5 * own / total.mean())

@@ -30,7 +30,7 @@ from streamgp.base import FLOAT
 from streamgp.features._base import Features
 from streamgp.linalg.cholesky import cholesky
 from streamgp.optim._block_prior import Prior, version
-from streamgp.optim._block_rows import Rows, gram, thin
+from streamgp.optim._block_rows import Factor, Rows, gram, thin
 from streamgp.optim._conjugate_sweeps import TINY, Move, conjugate
 
 GRAM_ROWS = 4.5
@@ -111,15 +111,15 @@ class BlockSolver(nn.Module):
     @torch.no_grad()
     def begin(self, noise: Tensor | float) -> BlockSolver:
         """μ = 0 under a new σ², (T,) or one number, and whatever the features' hyper-parameters now are."""
-        self.noise.copy_(torch.as_tensor(noise))
+        self.noise.copy_(torch.as_tensor(noise, dtype=FLOAT))
         self.mu.zero_()
         self.bent.zero_()
         return self
 
     @torch.no_grad()
     def change_noise(self, noise: Tensor | float, rows: Rows) -> None:
-        """Another σ², from the μ that there is; factors stay, as they only have to be near."""
-        self.noise.copy_(torch.as_tensor(noise))
+        """Another σ², from the μ that there is; the next sweeps make do with the factors that there are."""
+        self.noise.copy_(torch.as_tensor(noise, dtype=FLOAT))
         rows.changed()
 
     @torch.no_grad()
@@ -185,8 +185,11 @@ class BlockSolver(nn.Module):
 
     @torch.no_grad()
     def loss(self, rows: Rows) -> float:
-        """½ mean_t [(rᵀWr/σ_t² + μᵀSμ)/n_t + log 2πσ_t²], n_t = Σw: what the mean has to do with −ELBO, a row."""
-        each = self._energy(rows) / (self.noise * rows.total()).clamp(min=TINY) + (2.0 * torch.pi * self.noise).log()
+        """½ mean_t [(rᵀWr/σ_t² + μᵀSμ)/n_t + log 2πσ_t²], n_t = Σw: −ELBO a row without what Σ adds, O((R + m) T).
+
+        `streamgp.optim.block_covariance.negative_elbo` is the whole bound.
+        """
+        each = self.energy(rows) / (self.noise * rows.total()).clamp(min=TINY) + (2.0 * torch.pi * self.noise).log()
         return float(0.5 * each.mean())
 
     @torch.no_grad()
@@ -223,17 +226,20 @@ class BlockSolver(nn.Module):
         return rows.features(self.features, block, self._cached(rows))
 
     @torch.no_grad()
-    def factor(self, block: int, rows: Rows, *, anew: bool = False) -> Tensor:
-        """(|b|, |b|) chol(Φ_bᵀWΦ_b + σ²S_bb) in the dtype of the features, the one that was kept unless `anew`."""
+    def factor(self, block: int, rows: Rows, *, anew: bool = False, current: bool = False) -> Tensor:
+        """(|b|, |b|) chol(Φ_bᵀWΦ_b + σ²S_bb) in the dtype of the features.
+
+        A kept one is taken, unless `anew`, or `current` and W, σ² or the rows have changed since it was made.
+        """
         phi = self.features_of(rows, block)
         kept = rows.factors.get(block)
-        if kept is not None and not anew:
-            return kept
+        if kept is not None and not anew and (not current or kept.changes == rows.changes):
+            return kept.lower
         matrix = self._gram(rows, phi)
         matrix += self.variance * self.prior.block(block, block)
         made = cholesky(matrix, first=0.0).lower.to(phi.dtype)
         if self._factor_bytes() <= self.config.memory:
-            rows.factors[block] = made
+            rows.factors[block] = Factor(made, rows.changes)
         return made
 
     def _gram(self, rows: Rows, phi: Tensor) -> Tensor:
@@ -246,8 +252,9 @@ class BlockSolver(nn.Module):
         some = rows.some(count)
         return gram(phi[some], weight[some]) * (weight.sum() / weight[some].sum().clamp(min=TINY))
 
-    def _energy(self, rows: Rows) -> Tensor:
-        """(T,) rᵀWr + σ²μᵀSμ."""
+    @torch.no_grad()
+    def energy(self, rows: Rows) -> Tensor:
+        """(T,) rᵀWr + σ²μᵀSμ, which is minimised."""
         used = self.mu[: self.features.size]
         bent = self.bent[: self.features.size] if self.prior.dense else self.prior.times(used)
         return (rows.weigh(rows.residual) * rows.residual).sum(0) + self.noise * (used * bent).sum(0)

@@ -41,7 +41,7 @@ def test_weights_that_change_and_factors_that_do_not() -> None:
     features, p = features_of("fourier"), problem("rows")
     solver, rows = started(features, p)
     solver.sweep(rows)
-    kept = rows.factors[0]
+    kept = rows.factors[0].lower
     faded = p._replace(weight=0.01 * normal(len(p.x), seed=10).exp())
     assert faded.weight is not None
     rows.reweigh(faded.weight)
