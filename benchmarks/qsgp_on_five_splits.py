@@ -1,0 +1,97 @@
+"""Over five splits QSGP with no options of its own has at most the RMSE that table 2 of Evans & Nair (2020) has of theirs
+on kin40k, protein and keggdirected, in at most 15 CPU-seconds a split.
+
+The layout of that table: mean and standard deviation of the RMSE over the splits, MNLP of the first, all in the units
+of the files, whose targets are not standardised; and coverage of the 95 % band on the first split. "block" is the
+default; "mean field" has a diagonal covariance, as QSGP-0, and the same mean: it is fitted to the first split alone,
+and its RMSE there is seen to be that of the other. The paper trained for 100,000 steps, for at most 2.1 hours of a GPU
+a split, and its five splits of 90 and 10 % are not known to be these. The last three sets are not in it.
+
+    python benchmarks/qsgp_on_five_splits.py [--data FOLDER] [--sets kin40k pol] [--splits 0 1 2 3 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from _uci import FOLDER, Mark, load, path, trace
+
+from streamgp.models import qsgp
+
+
+class Paper(NamedTuple):
+    """A row of table 2: mean and standard deviation of the RMSE, MNLP, of each model."""
+
+    mean_field: tuple[float, float, float]
+    chevron: tuple[float, float, float]
+    svgp: tuple[float, float, float]
+
+
+TABLE: dict[str, Paper | None] = {
+    "kin40k": Paper((0.174, 0.004, 0.135), (0.175, 0.004, 0.139), (0.247, 0.004, 0.055)),
+    "protein": Paper((0.602, 0.007, 1.34), (0.602, 0.007, 1.34), (0.542, 0.006, 1.06)),
+    "keggdirected": Paper((0.135, 0.004, -0.821), (0.135, 0.004, -0.794), (0.124, 0.005, -0.953)),
+    "pol": None,
+    "bike": None,
+    "elevators": None,
+}
+BUDGET = 15.0
+HEAD = "set          model        rmse mean  (sd)      mnlp   coverage  CPU-s a split"
+
+
+def fitted(name: str, folder: Path, split: int, covariance: str) -> Mark:
+    """The state at the end of training."""
+    rows = load(path(name, folder), split)
+    *_, last = trace(qsgp.build(qsgp.Config(covariance=covariance), rows.shape), rows)
+    return last
+
+
+def row(name: str, model: str, figures: tuple[float, float, float], more: str = "") -> None:
+    mean, sd, mnlp = figures
+    print(f"{name:<12} {model:<12} {mean:9.4f}  ({sd:.4f}) {mnlp:8.3f}   {more}", flush=True)
+
+
+def main(folder: Path, sets: list[str], splits: list[int]) -> int:
+    torch.set_num_threads(1)
+    missed = []
+    print(HEAD)
+    for name in sets:
+        if not path(name, folder).exists():
+            print(f"there is no {path(name).name} at {folder}: give its folder with --data")
+            continue
+        ours = [fitted(name, folder, split, "auto") for split in splits]
+        errors, seconds = [mark.scores.rmse for mark in ours], [mark.seconds for mark in ours]
+        mean, sd = statistics.fmean(errors), statistics.stdev(errors) if len(errors) > 1 else 0.0
+        first, diagonal = ours[0].scores, fitted(name, folder, splits[0], "diagonal").scores
+        if diagonal.rmse != first.rmse:
+            missed.append(f"{name}: mean field has another mean, {diagonal.rmse:.6f} and not {first.rmse:.6f}")
+        row(name, "mean field", (mean, sd, diagonal.mnlp), f"{diagonal.coverage:8.3f}")
+        spent = f"{statistics.fmean(seconds):.1f}, at most {max(seconds):.1f}"
+        row(name, "block", (mean, sd, first.mnlp), f"{first.coverage:8.3f}  {spent}")
+        print(f"{'':<12} each split   {' '.join(f'{error:.4f}' for error in errors)}")
+        paper = TABLE[name]
+        if paper is None:
+            continue
+        for model, figures in zip(("QSGP-0", "QSGP-100", "SVGP"), paper, strict=True):
+            row("", model, figures, "   paper")
+        limit = min(paper.mean_field[0], paper.chevron[0])
+        for what, found, most in (("rmse", mean, limit), ("CPU-s", max(seconds), BUDGET)):
+            holds = "holds" if found <= most else "DOES NOT HOLD"
+            print(f"{'':<12} {what} {found:.4f}, claimed at most {most:.4f}: {holds}")
+            missed += [f"{name}: {what} {found:.4f} > {most:.4f}"] * (found > most)
+    print("holds" if not missed else "does not hold: " + "; ".join(missed))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the uci_*.parquet")
+    parser.add_argument("--sets", nargs="+", default=list(TABLE), choices=list(TABLE))
+    parser.add_argument("--splits", nargs="+", type=int, default=[0, 1, 2, 3, 4], choices=range(5))
+    asked = parser.parse_args()
+    sys.exit(main(asked.data, asked.sets, asked.splits))
