@@ -1,5 +1,5 @@
-"""Over five splits QSGP with no options of its own has at most the RMSE that table 2 of Evans & Nair (2020) has of theirs
-on kin40k, protein and keggdirected, in at most 15 CPU-seconds a split.
+"""Over five splits QSGP with no options of its own has at most the RMSE that table 2 of Evans & Nair (2020) has of
+theirs on kin40k, protein and keggdirected, in at most 15 CPU-seconds a split.
 
 The layout of that table: mean and standard deviation of the RMSE over the splits, MNLP of the first, all in the units
 of the files, whose targets are not standardised; and coverage of the 95 % band on the first split. "block" is the

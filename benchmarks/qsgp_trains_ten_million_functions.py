@@ -37,7 +37,6 @@ WHOLE, WHOLE_LIMIT, WHOLE_SECONDS = 4_000, 0.20, 60.0
 
 def run(data: Path, size: int, width: int) -> dict[str, Any]:
     """One training run, and what it took."""
-
     torch.set_num_threads(1)
     rows = load(data)
     options = {"solver": "stochastic", "features": {"name": "fourier", "size": size, "width": width}}
