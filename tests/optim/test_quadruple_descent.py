@@ -1,0 +1,260 @@
+"""The residual-cached heavy ball against a dense one that moves every block, and against the dense ridge solution."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from streamgp.errors import UsageError
+from streamgp.optim.quadruple_descent import DescentConfig, MomentumDescent, SupportRows, decay, descent
+from tests.optim.descent_toys import Largest, data, everything, fourier_of, inducing_of, normal
+
+EXACT = DescentConfig(dtype="float64")
+NOISE = torch.tensor([0.1, 0.3], dtype=torch.float64)
+
+
+def engine(config: DescentConfig = EXACT, size: int = 26, width: int = 10) -> MomentumDescent:
+    made = descent(fourier_of(size, width), 2, config).begin(NOISE)
+    assert isinstance(made, MomentumDescent)
+    return made
+
+
+def weighting(kind: str, rows: int) -> Tensor | None:
+    return {"none": None, "rows": normal(rows, seed=4).exp(), "columns": normal(rows, 2, seed=5).exp()}[kind]
+
+
+def solution(made: MomentumDescent, x: Tensor, y: Tensor, weight: Tensor | None) -> np.ndarray:
+    """(m, T): (ΦᵀW_tΦ + σ_t²I)⁻¹ΦᵀW_t y_t."""
+    phi, target = everything(made.features, x).numpy(), np.nan_to_num(y.numpy())
+    own = np.ones(y.shape) if weight is None else weight.numpy()
+    own = (own if own.ndim == 2 else own[:, None]) * np.isfinite(y.numpy())
+    out = []
+    for t, noise in enumerate(NOISE.tolist()):
+        left = phi * own[:, [t]]
+        out.append(np.linalg.solve(left.T @ phi + noise * np.eye(phi.shape[1]), left.T @ target[:, t]))
+    return np.stack(out, 1)
+
+
+@pytest.mark.parametrize("weights", ["none", "rows", "columns"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_it_converges_to_the_dense_solution_at_a_constant_rate(weights: str, missing: bool) -> None:
+    """The choice of the block is all that is random, and at the solution no block has a gradient."""
+    made = engine(DescentConfig(dtype="float64", momentum=0.9))
+    x, y = data(50, missing=missing)
+    weight = weighting(weights, 50)
+    rows = made.rows(x, y, weight)
+    for _ in range(1500):
+        made.step(rows)
+    expected = solution(made, x, y, weight)
+    fresh = normal(20, 2, seed=9)
+    np.testing.assert_allclose(made.mean(fresh), everything(made.features, fresh).numpy() @ expected, atol=1e-4)
+    made.settle()
+    np.testing.assert_allclose(made.mu, expected, atol=1e-3)
+
+
+def test_lazy_is_eager() -> None:
+    """A dense twin that coasts all blocks in every step, with Φμ and Φv computed afresh."""
+    made, (x, y) = engine(DescentConfig(dtype="float64", momentum=0.8, rate=0.4), size=64, width=10), data(40)
+    rows = made.rows(x, y)
+    phi, blocks = everything(made.features, x), made.features.blocks
+    mu, velocity, drawn = torch.zeros(64, 2).double(), torch.zeros(64, 2).double(), []
+    for step in range(120):
+        made.step(rows, decay(step, 120))
+        block = int((made.last == step + 1).nonzero())
+        drawn.append(block)
+        ahead, span = mu + 0.8 * velocity, made.features.span(block)
+        slope = phi[:, span].T @ (phi @ ahead - y) / 40 + NOISE / 40 * ahead[span]
+        rate = decay(step, 120) * 0.4 / made.curvature * blocks
+        velocity *= 0.8
+        velocity[span] -= rate * slope / (1 + rate * NOISE / 40)
+        mu += velocity
+        torch.testing.assert_close(y - rows.residual, phi @ mu, rtol=0, atol=1e-11)
+        torch.testing.assert_close(rows.drift, phi @ velocity, rtol=0, atol=1e-11)
+    assert set(drawn) == set(range(blocks))
+    torch.testing.assert_close(made.mean(x), phi @ mu, rtol=0, atol=1e-11)
+    made.settle()
+    torch.testing.assert_close(made.mu, mu, rtol=0, atol=1e-11)
+    torch.testing.assert_close(made.velocity, velocity, rtol=0, atol=1e-11)
+
+
+def test_in_float32_the_cache_stays_what_the_weights_say() -> None:
+    made, (x, y) = engine(DescentConfig(), size=2000, width=100), data(300)
+    rows = made.rows(x, y)
+    for step in range(400):
+        made.step(rows, decay(step, 400))
+    exact = (rows.target - rows.residual).clone()
+    mu = torch.zeros(2000, 2).double()
+    for block in made.touched():
+        mu[made.features.span(block)] = made.current(block).double()
+    image = everything(made.features, rows.x).double() @ mu
+    assert float((exact - image).abs().max()) < 1e-4
+    before = rows.residual.clone()
+    made.renew(rows)
+    torch.testing.assert_close(rows.residual, before, rtol=0, atol=1e-4)
+    torch.testing.assert_close(rows.target - rows.residual, image, rtol=0, atol=1e-5)
+
+
+def test_blocks_that_were_not_drawn_are_zero_and_left_out() -> None:
+    made, (x, y) = engine(size=10_000, width=10), data(30)
+    rows = made.rows(x, y)
+    for _ in range(60):
+        made.step(rows)
+    touched = made.touched()
+    assert 50 <= len(touched) <= 60
+    rest = torch.ones(10_000, dtype=torch.bool)
+    for block in touched:
+        rest[made.features.span(block)] = False
+    assert not bool(made.weights[rest].any())
+    asked: list[int] = []
+    inner = made.features.block
+    made.features.block = lambda x, b: asked.append(b) or inner(x, b)  # type: ignore[method-assign, func-returns-value]
+    made.mean(x)
+    made.covariance(rows).variance(made.features, x)
+    assert set(asked) == set(touched)
+
+
+@pytest.mark.parametrize("columns", [0, 3])
+@pytest.mark.parametrize("optimiser", ["momentum", "adagrad"])
+def test_a_step_touches_nothing_of_the_size_of_the_basis(optimiser: str, columns: int) -> None:
+    size = 10_000_000
+    config = DescentConfig(optimiser=optimiser, dense_columns=columns, batch=50, support=50)  # type: ignore[arg-type]
+    made, (x, y) = descent(fourier_of(size, 100), 2, config).begin(NOISE), data(80, missing=True)
+    rows = made.rows(x, y)
+    made.step(rows)
+    with Largest() as seen:
+        for _ in range(20):
+            made.step(rows)
+        made.loss(rows)
+    assert 0 < seen.size <= 130 * 100  # rows of a step times features of a block
+    assert made.healthy and made.loss(rows) == made.loss(rows)
+
+
+def test_rows_replaced_in_place_are_as_if_taken_anew() -> None:
+    config = DescentConfig(dtype="float64", dense_columns=2)
+    made, (x, y) = engine(config), data(40, missing=True)
+    rows = made.rows(x[:30], y[:30], torch.ones(30).double())
+    for _ in range(25):
+        made.step(rows)
+    places = torch.tensor([3, 29, 7, 0, 11, 12, 13, 28, 1, 2])
+    made.put(rows, places, x[30:], y[30:], torch.full((10,), 2.0).double())
+    now_x, now_y, weight = x[:30].clone(), y[:30].clone(), torch.ones(30).double()
+    now_x[places], now_y[places], weight[places] = x[30:], y[30:], 2.0
+    anew = made.rows(now_x, now_y, weight)
+    for name, value in anew.named_buffers():
+        torch.testing.assert_close(rows.get_buffer(name), value, rtol=0, atol=1e-12, equal_nan=True)
+    twin = engine(config)
+    twin.load_state_dict(made.state_dict())
+    for _ in range(20):
+        made.step(rows)
+        twin.step(anew)
+    torch.testing.assert_close(made.mean(x), twin.mean(x), rtol=0, atol=1e-10)
+
+
+def test_working_targets_and_weights_may_change_between_steps() -> None:
+    """As the majorisation of a logistic likelihood does: the fixed point is its mode."""
+    made, (x, _) = engine(DescentConfig(dtype="float64", momentum=0.9)), data(60)
+    made.begin(1.0)
+    outcome = (normal(60, 2, seed=8) + x > 0).double()
+    rows = made.rows(x, outcome, torch.full((60,), 0.25).double())
+    for _ in range(1500):
+        fit = rows.fitted
+        rows.retarget(fit + 4.0 * (outcome - fit.sigmoid()), rows.weight)
+        made.step(rows)
+    made.settle()
+    slope = everything(made.features, x).T @ (outcome - rows.fitted.sigmoid()) - made.mu
+    assert float(slope.abs().max()) < 1e-4
+
+
+def reborn(made: MomentumDescent, rows: SupportRows, x: Tensor, y: Tensor) -> tuple[MomentumDescent, SupportRows]:
+    fresh = descent(fourier_of(made.features.size, made.features.width), 2, made.config)
+    assert isinstance(fresh, MomentumDescent)
+    other = fresh.rows(torch.zeros_like(x), torch.zeros_like(y))
+    for new, old in ((fresh, made), (other, rows)):
+        state = load(save({name: value.contiguous() for name, value in old.state_dict().items()}))
+        for name, value in new.state_dict().items():
+            value.copy_(state[name])
+    other.attach(x)
+    return fresh, other
+
+
+def test_restored_it_goes_on_bit_for_bit() -> None:
+    config = DescentConfig(dense_columns=2)
+    whole, broken, (x, y) = engine(config, size=300), engine(config, size=300), data(40, missing=True)
+    rows, other = whole.rows(x, y), broken.rows(x, y)
+    for _ in range(12):
+        for _ in range(11):
+            whole.step(rows)
+            broken.step(other)
+        assert torch.equal(whole.mean(x), broken.mean(x)) and whole.loss(rows) == broken.loss(other)
+        assert torch.equal(whole.weights, broken.weights) and torch.equal(rows.drift, other.drift)
+        broken, other = reborn(broken, other, x, y)
+
+
+def test_begin_starts_anew() -> None:
+    made, (x, y) = engine(size=300), data(40)
+    rows = made.rows(x, y)
+    for _ in range(30):
+        made.step(rows)
+    first = made.mean(x)
+    made.begin(NOISE)
+    assert not bool(made.weights.any()) and not bool(made.velocity.any()) and not made.touched()
+    rows = made.rows(x, y)
+    for _ in range(30):
+        made.step(rows)
+    assert torch.equal(made.mean(x), first)
+
+
+def test_loss_is_the_bound_where_one_block_is_all() -> None:
+    """With one block nothing is drawn: at the solution the running mean is −ELBO at the best diagonal."""
+    made, (x, y) = engine(DescentConfig(dtype="float64", momentum=0.9), size=20, width=20), data(50)
+    rows = made.rows(x, y)
+    for _ in range(1000):
+        made.step(rows)
+    phi, mu = everything(made.features, x).numpy(), solution(made, x, y, None)
+    both = []
+    for t, noise in enumerate(NOISE.tolist()):
+        shared = 1 / np.mean(1 / NOISE.numpy())
+        cov = 1 / (1 + (phi**2).sum(0) / shared)
+        misfit = ((y[:, t].numpy() - phi @ mu[:, t]) ** 2).sum() / noise
+        both.append((misfit + mu[:, t] @ mu[:, t] - np.log(cov).sum()) / 50 + np.log(2 * np.pi * noise))
+    assert made.loss(rows) == pytest.approx(0.5 * np.mean(both), rel=1e-6)
+
+
+def test_nothing_observed_and_columns_never_observed() -> None:
+    made, (x, y) = engine(), data(20)
+    rows = made.rows(x, y, torch.zeros(20).double())
+    made.step(rows)
+    assert not made.touched()
+    y[:, 1] = torch.nan
+    rows = made.rows(x, y)
+    for _ in range(50):
+        made.step(rows)
+    assert made.healthy and not bool(made.mean(x)[:, 1].any()) and bool(made.mean(x)[:, 0].all())
+    y[3, 0] = torch.inf
+    rows = made.rows(x, y)  # taken as not observed
+    made.step(rows)
+    assert made.healthy
+
+
+def test_a_diverged_run_is_not_healthy() -> None:
+    made, (x, y) = engine(), data(20)
+    rows = made.rows(x, y)
+    rows.residual[0] = torch.nan
+    for _ in range(3):
+        made.step(rows)
+    assert not made.healthy
+
+
+def test_weights_that_depend_on_each_other_are_refused() -> None:
+    with pytest.raises(UsageError, match="independent weights"):
+        descent(inducing_of(11, 4, independent=False), 1)
+    descent(inducing_of(11, 4, independent=True), 1)
+
+
+@pytest.mark.parametrize("wrong", [{"hyper_rate": 0.1}, {"optimiser": "adagrad", "dense_columns": 1, "support": 0}])
+def test_what_cannot_be_set_together(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"hyper_rate|support"):
+        DescentConfig.model_validate(wrong)
