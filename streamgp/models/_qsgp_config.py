@@ -1,18 +1,19 @@
-"""What can be set of a QSGP on a stream."""
+"""What can be set of a QSGP."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from streamgp.base import Shape
-from streamgp.choice import OneOf
-from streamgp.features import fourier
+from streamgp.choice import OneOf, part_name
+from streamgp.features import fourier, inducing
+from streamgp.likelihoods import gaussian, laplace, logistic, student_t
 
 
 class Config(BaseModel):
-    """Quadruply stochastic Gaussian process (Evans & Nair 2020), online."""
+    """Gaussian process on very many basis functions, learned block by block (Evans & Nair 2020), online."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -24,31 +25,79 @@ class Config(BaseModel):
     decay: float = Field(
         0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
     )
-    linear: bool = Field(
-        True, description="add a linear part; left out where a window has more columns than features.width"
-    )
     features: Annotated[BaseModel, OneOf("features", unnamed="fourier")] = Field(
         fourier.Config(size=4096, width=512), description="basis functions, and how many of them make a block"
     )
-    visits: int = Field(2, ge=0, description="blocks visited at an update, beside the head")
-    sweeps: int = Field(1, ge=1, description="visits to every block at a rebuild, or in an epoch")
+    kernel: Annotated[BaseModel, OneOf("kernels")] | None = Field(
+        None,
+        description="any that is a function of one scaled distance; none: the one with the best evidence among the "
+        "squared exponential and the Matérn ones",
+    )
+    likelihood: Annotated[BaseModel, OneOf("likelihoods")] = Field(
+        gaussian.Config(), description="of a target around the function; logistic: outcomes of 0 and 1"
+    )
+    linear: bool = Field(
+        True,
+        description="add a linear part; left out where a window has more columns than features.width",
+    )
+    covariance: Literal["auto", "none", "head", "diagonal", "block", "chevron"] = Field(
+        "auto",
+        description="of the weights, for the variance of predictions: that of the first block for all, a diagonal, "
+        "blocks, `columns` dense columns beside a diagonal, or none; auto: head with lags, block without, and none for "
+        "outcomes of 0 and 1",
+    )
+    columns: int = Field(0, ge=0, description="dense columns of the covariance, for covariance=chevron")
+    visits: int = Field(2, ge=0, description="blocks visited at an update, beside the first")
+    sweeps: int = Field(1, ge=1, description="visits to every block at a rebuild")
     memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
         "auto", description="rows after which a row counts 1/e; auto: 4000 with lags, all rows alike without"
     )
     temper: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         "auto",
-        description="factor on the noise in updates, as windows that overlap are not independent; auto: √horizon",
+        description="factor on the noise that means are learned with, as windows that overlap are not independent; "
+        "auto: √horizon",
     )
-    reservoir: int = Field(8192, ge=2, description="R, rows kept")
-    rebuild: int = Field(4000, ge=0, description="rows from one rebuild to the next; 0: never")
-    evidence_rows: int = Field(400, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
-    seed: int = Field(0, ge=0, description="of frequencies and reservoir")
+    reservoir: int = Field(8192, ge=2, description="rows kept, which blocks are learned from")
+    rebuild: int = Field(
+        4000, ge=0, description="rows from one rebuild (scaling, hyper-parameters, all blocks) to the next; 0: never"
+    )
+    learn: Literal["rebuild", "once"] = Field(
+        "rebuild", description="hyper-parameters: estimated anew at every rebuild, from those before, or once"
+    )
+    evidence_rows: int = Field(1000, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
+    seed: int = Field(0, ge=0, description="of the reservoir, held-out rows and chosen basis points")
+
+    @field_validator("kernel", mode="before")
+    @classmethod
+    def _named(cls, kernel: object) -> object:
+        return None if kernel in ("auto", "none") else kernel
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if not isinstance(self.features, fourier.Config):
-            raise ValueError("features=fourier is the only one that qsgp knows")
+        if isinstance(self.likelihood, student_t.Config):
+            raise ValueError("qsgp needs a likelihood that is concave in log f; use likelihood=laplace, or model svdgp")
+        if not isinstance(self.likelihood, gaussian.Config | laplace.Config | logistic.Config):
+            raise ValueError("qsgp knows the likelihoods gaussian, laplace and logistic")
+        if self.likelihood != type(self.likelihood)():
+            raise ValueError("qsgp finds the noise itself; leave out likelihood.noise")
+        if isinstance(self.features, inducing.Config) and self.features.independent:
+            raise ValueError("features.independent is for the relevance vector machine; use model rvm")
+        if (self.columns > 0) != (self.covariance == "chevron"):
+            raise ValueError("columns and covariance=chevron need each other")
+        if self.learn == "once" and not self.rebuild:
+            raise ValueError("without rebuilds hyper-parameters are estimated once; leave out learn")
         return self
+
+    @property
+    def outcomes(self) -> bool:
+        """Whether targets are 0 and 1."""
+        return isinstance(self.likelihood, logistic.Config)
+
+    def family(self, shape: Shape) -> str:
+        """The covariance that `auto` stands for."""
+        if self.covariance != "auto":
+            return self.covariance
+        return "none" if self.outcomes else "head" if shape.lags else "block"
 
     def forgetting(self, shape: Shape) -> float | None:
         """τ in rows, or None where nothing is forgotten."""
@@ -59,3 +108,7 @@ class Config(BaseModel):
     def tempering(self, shape: Shape) -> float:
         """The factor on the noise in updates."""
         return float(shape.horizon) ** 0.5 if self.temper == "auto" else float(self.temper)
+
+    def name(self) -> str:
+        """The likelihood's."""
+        return part_name(self.likelihood)

@@ -1,12 +1,12 @@
-"""QSGP on a stream: blocks of a random Fourier basis, trained from the stream and a bounded reservoir.
+"""QSGP as a model: units, references and windows around its engine, on a stream and in batch.
 
 Every update lets new windows into a recency-weighted reservoir, takes the residuals of those that came in, and visits
-the head and the `visits` blocks whose turn it is (`_qsgp_blocks`). Forgetting changes nothing but the weights of the
-kept rows. A rebuild takes a new scaling, reference and hyper-parameters (by the evidence of thinned rows) from the
-reservoir, keeps the frequencies, and sweeps over all blocks from zero.
+the first block and the `visits` others whose turn it is (`_qsgp_engine`). Forgetting changes nothing but the weights of
+the kept rows. A rebuild takes a new scaling, reference and hyper-parameters from the reservoir, keeps the frequencies,
+and sweeps over all blocks from zero.
 
-A missing target of a row that has others is taken as predicted when the row comes in: this leaves its column as it is.
-The row then weighs as much as its observed share, in what all columns have in common.
+In batch all windows count alike, and every sweep over all blocks is an epoch; where windows do not overlap some are
+held out for the noise, since of the others a large basis leaves too little.
 """
 
 from __future__ import annotations
@@ -15,96 +15,87 @@ import math
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
-from streamgp.features import fourier
-from streamgp.kernels import squared_exponential
-from streamgp.models._qsgp_blocks import WORK, Blocks
+from streamgp import choice
+from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.errors import UsageError
+from streamgp.likelihoods._base import Likelihood
 from streamgp.models._qsgp_config import Config
-from streamgp.models._qsgp_features import Held
+from streamgp.models._qsgp_engine import Engine, Lesson
+from streamgp.models._qsgp_hyper import TRIAL_ROWS, Estimate, estimate, height
+from streamgp.models._qsgp_parts import engine_of
+from streamgp.models._qsgp_sites import RECENT
 from streamgp.models._reservoir import Reservoir
 from streamgp.models._scaling import Standardiser
 from streamgp.models._state import gather, scatter
 from streamgp.models._svdgp_features import KernelInputs
-from streamgp.models._svdgp_hyperparameters import Hyper, estimate
+from streamgp.models._svdgp_hyperparameters import Hyper
 from streamgp.models._svdgp_reference import LearnedReference, reference
-from streamgp.predictives.gaussian import Gaussian
 
 PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""
-RECENT = 2000.0
-"""Rows after which the error of a prediction counts 1/e in the noise."""
-ENOUGH = 200.0
-"""Errors of predictions that are needed before they count at all."""
+SWEEPS = 12
+"""Over a batch."""
+QUARTERS = 4
+"""Epochs that the first sweep of a long fit is cut into, because it takes as long as many later ones."""
+ENOUGH = 1e-4
+"""Nats a row; a sweep that gains less is the last."""
+LATENT = 200
+"""Held-out rows whose own variance is looked at."""
+HELD, LEAST = 20, 1000
+"""One row in so many is held out in batch, at most 1000, from so many rows on."""
 
 
 class OnlineQsgp(Model):
-    """See the module; built by `streamgp.models.qsgp.build`."""
+    """See the module; built by `streamgp.models.qsgp.build`.
 
-    family = Gaussian
+    Raises:
+        UsageError: targets without units are to be learned as a change or as a departure.
+    """
 
     def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
         self.config, self.shape = config, shape
         self.inputs = KernelInputs(shape)
-        width, capacity = len(self.inputs.groups), config.reservoir
-        self.kernel = squared_exponential.build(squared_exponential.Config(), width)
-        assert isinstance(config.features, fourier.Config)
-        features = Held(config.features, self.kernel)
-        self.blocks = Blocks(features, shape.columns, config.linear and width <= features.width)
         self.outputs = Standardiser(shape.columns)
-        self.reservoir = Reservoir(capacity, shape, config.forgetting(shape))
-        self.reference = reference(config.target, shape, config.decay)
-        self.hyper = Hyper.start(self.inputs.count)
+        self.likelihood: Likelihood = choice.build("likelihoods", config.likelihood, shape.columns)
+        if config.outcomes and config.target not in ("auto", "level"):
+            raise UsageError(
+                f"target={config.target} has no meaning for likelihood=logistic, whose targets are no amounts",
+                hint="leave out --set target: what the target was stands in the lags",
+            )
+        self.reference = reference("level" if config.outcomes else config.target, shape, config.decay)
+        self.engine: Engine = engine_of(config, shape, len(self.inputs.groups), self.likelihood)
+        self.family = self.engine.sites.family
+        self.reservoir = Reservoir(config.reservoir, shape, config.forgetting(shape))
+        self.found: Estimate | None = None
         self.generator = torch.Generator().manual_seed(config.seed)
         self.rebuilt = 0  # rows seen at the last rebuild
-        self.turn = 1  # the block whose turn is next
-        self.residual: Tensor
-        self.observed: Tensor
-        self.misfit: Tensor
-        self.rows: Tensor
-        self.excess: Tensor
-        self.judged: Tensor
-        self.z: Tensor
-        self.register_buffer("residual", torch.zeros(capacity, shape.columns, dtype=WORK))  # r of every kept row
-        self.register_buffer("observed", torch.zeros(capacity, dtype=FLOAT))  # the observed share of its columns
-        self.register_buffer("misfit", torch.ones(shape.columns, dtype=FLOAT))  # Σ ν r_t²
-        self.register_buffer("rows", torch.ones((), dtype=FLOAT))  # N = Σ ν
-        self.register_buffer("excess", torch.zeros(shape.columns, dtype=FLOAT))  # Σ e_t² − latent variance
-        self.register_buffer("judged", torch.zeros(shape.columns, dtype=FLOAT))  # how many of them, after forgetting
-        self.register_buffer("z", torch.zeros(capacity, width, dtype=WORK), persistent=False)  # kernel inputs
+        self.fitted = ""  # the batch that was fitted last
+        self.epochs = 0  # of its fit
+        self.stale = False  # whether rows are kept that the engine does not have yet
 
     @property
     def seen(self) -> int:
         """Rows learned."""
         return int(self.reservoir.seen)
 
-    def predict(self, x: Inputs) -> Gaussian:
+    def predict(self, x: Inputs) -> Predictive:
         z = self.inputs(x)
-        scale = self.outputs.scale.to(z.device)
-        mean = self.blocks.mean(z) * scale + self.outputs.location.to(z.device) + self.reference(x)
-        latent = self.blocks.variance(z)[:, None] * scale.square()
-        return Gaussian(mean, latent, self._noise() * scale.square())
-
-    def _noise(self) -> Tensor:
-        """(T,) σ_t²: Σ ν r_t²/Σ ν of the rows learned; one step ahead also what new rows showed, if that is more.
-
-        Many steps ahead the errors of new rows come in long runs, and an average of them is late: on the electricity
-        data it costs 0.045 of NLPD.
-        """
-        kept = (self.misfit / self.rows).clamp(min=1e-9)
-        if self.shape.horizon > 1:
-            return kept
-        shown = self.excess / self.judged.clamp(min=1.0)
-        return torch.where(self.judged >= ENOUGH, torch.maximum(kept, shown), kept)
+        mean = self.engine.mean(z)
+        issued = self.engine.sites.predictive(mean, self.engine.variance(z)[:, None].expand_as(mean))
+        if self.config.outcomes:
+            return issued
+        return issued.affine(self.outputs.scale.to(z.device), self.outputs.location.to(z.device) + self.reference(x))
 
     def update(self, x: Inputs, y: Tensor) -> Step:
-        seen = torch.isfinite(y).any(1)
-        x, y = x.rows(seen), y[seen]
+        x, y = self._observed(x, y)
         if not len(y):
-            return self._step("nothing observed")
-        before = self.reservoir.key.clone()
+            return Step(float("nan"), self.engine.basis.size, True, "nothing observed")
+        before, self.fitted = self.reservoir.key.clone(), ""
+        if self.stale:
+            self._take_up()
         self.reservoir.offer(x, y, self.generator)
         since = self.seen - self.rebuilt
         if not self.rebuilt:
@@ -112,162 +103,206 @@ class OnlineQsgp(Model):
         if self.config.rebuild and since >= min(self.config.rebuild, PATIENCE * self.rebuilt + len(y)):
             return self._rebuild(f"{since} rows")
         self._enter(x, y, (self.reservoir.key != before).nonzero()[:, 0])
-        turns = [0]
-        for _ in range(min(self.config.visits, self.blocks.count - 1)):
-            turns.append(self.turn)
-            self.turn = self.turn % (self.blocks.count - 1) + 1
-        z, residual, weight = self._kept()
-        for b in turns:
-            self.blocks.visit(b, z, residual, weight, None if b else self.blocks.root)
-        self._weigh(residual, weight)
-        return self._step("update")
+        self.engine.learn(self.config.visits)
+        return self._step("update", self.engine.current)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
-        """Sweeps over all windows, equally weighted; `sweeps` an epoch. `update` goes on from the reservoir of them."""
-        seen = torch.isfinite(y).any(1)
-        x, y = x.rows(seen), y[seen]
+        """Sweeps over all windows, equally weighted, until one changes nothing; a fit of the same windows goes on where
+        the last one ended. `update` goes on from the reservoir of them.
+        """
+        x, y = self._observed(x, y)
         if epochs < 1 or not len(y):
             return
-        self.reservoir.offer(x, y, self.generator)
-        self._begin(x, y, y.new_ones(len(y)))
-        z, residual, share = self._compare(x, y)
-        for _ in range(epochs):
-            self.blocks.sweep(self.config.sweeps, z, residual, share)
-            self._weigh(residual, share)
-            self._take_up(*self._in_order())
-            yield self._step("epoch")
+        held, batch = self._held_out(len(y)), f"{len(y)} {float(torch.nan_to_num(y).sum())!r}"
+        share = torch.where(held, 0.0, 1.0).to(FLOAT)
+        if batch != self.fitted:
+            self.reservoir.offer(x, y, self.generator)
+            self._begin(x, y, torch.ones_like(share))
+            self.fitted, self.epochs, self.stale = batch, 0, True
+        z, target = self.inputs(x), self._targets(x, y)
+        lesson = self.engine.lesson(z, target, share)
+        summed = self.config.family(self.shape) == "head"
+        if summed:
+            self._sum_up(z, target, share)
+        for blocks in self._parts_of_sweeps(epochs):
+            loss = self.engine.loss(lesson) if self.epochs else math.inf
+            self.engine.sweep(lesson, blocks)
+            self.epochs += 1
+            if summed and not self.engine.sites.lasting:
+                self._sum_up(z, target, share)
+            yield self._batch_step(z, lesson, held)
+            if abs(loss - self.engine.loss(lesson)) < ENOUGH and blocks is None:
+                return
 
-    def _step(self, done: str) -> Step:
-        loss = self.blocks.loss(self.misfit, self.rows)
-        healthy = math.isfinite(loss) and bool(torch.isfinite(self.blocks.coefficients).all())
-        return Step(loss, self.blocks.features.size, healthy, done)
+    def epochs_for(self, rows: int) -> int:
+        return SWEEPS + QUARTERS - 1
+
+    def _parts_of_sweeps(self, epochs: int) -> Iterator[range | None]:
+        """Blocks to visit in each epoch; None for all."""
+        blocks = self.engine.basis.blocks
+        start = self.epochs
+        for epoch in range(start, start + epochs):
+            if start + epochs < 2 * QUARTERS or blocks < QUARTERS or epoch >= QUARTERS:
+                yield None
+            else:
+                yield range(epoch * blocks // QUARTERS, (epoch + 1) * blocks // QUARTERS)
+
+    def _held_out(self, rows: int) -> Tensor:
+        """(N,) bool: those that a batch does not learn from."""
+        held = torch.zeros(rows, dtype=torch.bool)
+        if self.shape.horizon == 1 and rows >= LEAST and not self.config.outcomes:
+            draws = torch.Generator().manual_seed(self.config.seed)
+            held[torch.randperm(rows, generator=draws)[: min(rows // HELD, 1000)]] = True
+        return held.to(self.inputs.groups.device)
+
+    def _batch_step(self, z: Tensor, lesson: Lesson, held: Tensor) -> Step:
+        step = self._step("epoch", lesson)
+        if bool(held.any()):
+            error = (lesson.y - lesson.fitted)[held]
+            latent = self.engine.variance(z[held][:LATENT].to(self.engine.solver.dtype)).mean().to(FLOAT)
+            self.engine.sites.judge(error, latent.expand(len(error)), 0.0)
+        return step
+
+    def _step(self, done: str, lesson: Lesson) -> Step:
+        self.engine.settle(lesson, float(self._least()))
+        loss = self.engine.loss(lesson)
+        return Step(loss, self.engine.basis.size, math.isfinite(loss) and self.engine.healthy, done)
+
+    def _least(self) -> float:
+        """The noise that rows alone cannot lower: with one step ahead no tempering guards against overfitting."""
+        return float(self.found.hyper.noise.exp()) if self.found and self.shape.horizon == 1 else 0.0
+
+    def _observed(self, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
+        """The windows of which at least one target is known.
+
+        Raises:
+            DataError: the likelihood knows no such value.
+        """
+        self.likelihood.check(y, self.shape.targets)
+        seen = torch.isfinite(y).any(1)
+        return x.rows(seen), y[seen]
 
     def _targets(self, x: Inputs, y: Tensor) -> Tensor:
-        """(N, T) standardised; NaN stays NaN."""
+        """(N, T) standardised where they have units; NaN stays NaN."""
+        if self.config.outcomes:
+            return y
         return (y - self.reference(x) - self.outputs.location.to(y.device)) / self.outputs.scale.to(y.device)
 
-    def _compare(self, x: Inputs, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Kernel inputs (N, W), residuals (N, T), 0 where nothing was observed, and observed shares (N,); `WORK`."""
-        z, target = self.inputs(x).to(WORK), self._targets(x, y)
-        seen = torch.isfinite(target)
-        residual = torch.where(seen, target - self.blocks.mean(z), 0.0)
-        return z, residual.to(WORK), seen.to(WORK).mean(1)
-
     def _enter(self, x: Inputs, y: Tensor, places: Tensor) -> None:
-        """New windows: all into the head's Gram matrix, and beside the reservoir those that it took to `places`."""
-        z, residual, share = self._compare(x, y)
-        seen, left = torch.isfinite(y).to(FLOAT), math.exp(-len(y) / RECENT)
-        self.excess.mul_(left).add_(residual.to(FLOAT).square().sum(0) - self.blocks.variance(z.to(FLOAT)) @ seen)
-        self.judged.mul_(left).add_(seen.sum(0))
+        """New windows: all into the sums of the head, and those that the reservoir took to `places` into its rows."""
+        z, target = self.inputs(x), self._targets(x, y)
+        if self.shape.horizon == 1:
+            error = target - self.engine.mean(z) - self.engine.sites.offset
+            self.engine.sites.judge(error, self.engine.variance(z), math.exp(-len(y) / RECENT))
         memory = self.config.forgetting(self.shape)
-        self.blocks.absorb(z, share, 1.0 if memory is None else math.exp(-len(y) / memory))
+        self.engine.count_in(z, target, y.new_ones(len(y)), 1.0 if memory is None else math.exp(-len(y) / memory))
         came = self.reservoir.arrival[places] - (self.seen - len(y))
-        self.z[places], self.residual[places], self.observed[places] = z[came], residual[came], share[came].to(FLOAT)
+        self.engine.keep(z[came], target[came], self.reservoir.shares(), places)
 
-    def _take_up(self, x: Inputs, y: Tensor, places: Tensor) -> None:
-        """The reservoir's windows anew."""
-        z, residual, share = self._compare(x, y)
-        self.z[places], self.residual[places], self.observed[places] = z, residual, share.to(FLOAT)
+    def _take_up(self) -> None:
+        """The reservoir's windows anew, and nothing else."""
+        places = self.reservoir.places()
+        x, y = Inputs(self.reservoir.past[places], self.reservoir.future[places]), self.reservoir.y[places]
+        z, target, share = self.inputs(x), self._targets(x, y), self.reservoir.shares()
+        self.engine.keep(z, target, share, places)
+        self._sum_up(z, target, share[places])
+        self.stale = False
 
-    def _in_order(self) -> tuple[Inputs, Tensor, Tensor]:
-        """The reservoir's windows, their targets and their places, in the order of arrival."""
-        kept = self.reservoir
-        filled = torch.isfinite(kept.key).nonzero()[:, 0]
-        places = filled[torch.argsort(kept.arrival[filled], stable=True)]
-        return Inputs(kept.past[places], kept.future[places]), kept.y[places], places
-
-    def _filled(self) -> slice:
-        """Places in use: a reservoir fills from its end."""
-        return slice(len(self.z) - int(self.reservoir.count), None)
-
-    def _kept(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Views of the kernel inputs and residuals of the kept rows, and their weights (R,); `WORK`."""
-        filled = self._filled()
-        weight = (shares(self.reservoir) * self.observed)[filled]
-        return self.z[filled], self.residual[filled], weight.to(WORK)
-
-    def _weigh(self, residual: Tensor, weight: Tensor) -> None:
-        """What the means leave of the rows that they were learned from."""
-        self.misfit.copy_(weight @ residual.square())
-        self.rows.copy_(weight.sum())
+    def _sum_up(self, z: Tensor, target: Tensor, share: Tensor) -> None:
+        """The sums of the head, of at most so many rows as the reservoir has."""
+        if len(z) > self.config.reservoir:
+            some = torch.linspace(0, len(z) - 1, self.config.reservoir, device=z.device).round().long()
+            z, target, share = z[some], target[some], share[some] * (share.sum() / share[some].sum())
+        self.engine.count_in(z, target, share, 0.0)
 
     def _begin(self, x: Inputs, y: Tensor, weight: Tensor) -> None:
         """New scaling, reference and hyper-parameters; what was learned is forgotten."""
+        count = min(max(3 * len(y) // self.shape.horizon, 60), self.config.evidence_rows, len(y))  # three a horizon
+        thin = torch.linspace(0, len(y) - 1, count, device=y.device).round().long()
+        filled = y[thin]
+        if self.rebuilt and not bool(torch.isfinite(filled).all()):  # the missing as predicted: it teaches nothing new
+            filled = torch.where(torch.isfinite(filled), filled, self.predict(x.rows(thin)).mean)
         if isinstance(self.reference, LearnedReference):
             self.reference.fit(x, y, weight)
         self.inputs.scaling.fit(x)
-        before = self.outputs.scale
-        self.outputs.fit(y - self.reference(x))
-        self.excess.mul_((before / self.outputs.scale).square())
-        count = min(max(3 * len(y) // self.shape.horizon, 60), self.config.evidence_rows, len(y))  # three a horizon
-        thin = torch.linspace(0, len(y) - 1, count, device=y.device).round().long()
-        self.hyper = estimate(
-            self.inputs(x.rows(thin)),
-            torch.nan_to_num(self._targets(x.rows(thin), y[thin])),
-            self.inputs.groups,
-            self.hyper,
-            steps=30 if self.rebuilt else 60,
-        )
-        self.kernel.log_lengthscale.copy_(-self.inputs.inverse(self.hyper.lengthscale).log())
-        self.kernel.log_outputscale.copy_(self.hyper.outputscale)
-        self.blocks.begin(self.hyper.noise.exp() * self.config.tempering(self.shape))
-        self.rebuilt, self.turn = self.seen, 1
+        if not self.config.outcomes:
+            before = self.outputs.scale
+            self.outputs.fit(y - self.reference(x))
+            self.engine.sites.rescale(before / self.outputs.scale)
+        z, kernel = self.inputs(x), self.engine.kernel
+        if self.found is None or self.config.learn == "rebuild":
+            some = 2.0 * filled - 1.0 if self.config.outcomes else self._targets(x.rows(thin), filled)
+            self.found = estimate(
+                z[thin], torch.nan_to_num(some), self.inputs.groups, kernel, self.found, self.config.outcomes
+            )
+        hyper = self.found.hyper
+        logit = float(kernel.log_outputscale.exp()) if self.config.outcomes and self.rebuilt else None
+        kernel.take(self.found.kernel)
+        kernel.log_lengthscale.copy_(-self.inputs.inverse(hyper.lengthscale).log())
+        kernel.log_outputscale.copy_(hyper.outputscale)
+        chosen = torch.randperm(len(y), generator=self.generator)[: self.engine.basis.inner.capacity]
+        self.engine.basis.begin(z[chosen.to(z.device)])
+        target, noise = self._targets(x, y), hyper.noise.exp()
+        if self.config.outcomes and (self.config.learn == "rebuild" or not self.rebuilt):
+            kernel.log_outputscale.fill_(self._height(z, target, weight, noise, logit)).log_()
+        elif logit is not None:
+            kernel.log_outputscale.fill_(logit).log_()
+        self.engine.begin(noise, target)
+        self.rebuilt = self.seen
+
+    def _height(self, z: Tensor, target: Tensor, share: Tensor, noise: Tensor, about: float | None) -> float:
+        """Of a logit: by every fifth row of a regression, and by the last fifth of a stream."""
+        some = slice(None)
+        if len(z) > TRIAL_ROWS:
+            some = torch.linspace(0, len(z) - 1, TRIAL_ROWS, device=z.device).round().long()  # type: ignore[assignment]
+        z, target, share = z[some], target[some], share[some]
+        place = torch.arange(len(z), device=z.device)
+        held = place >= 0.8 * len(z) if self.shape.lags else place % 5 == 0
+        return height(self.engine, z, target, share, held, noise, about)
 
     def _rebuild(self, why: str) -> Step:
         """Start anew from the reservoir."""
-        x, y, places = self._in_order()
-        if self.rebuilt and not bool(torch.isfinite(y).all()):  # the missing as predicted: it teaches nothing new
-            seen = torch.isfinite(y)
-            y = torch.where(seen, y, self.predict(x).mean)
-            share = seen.to(FLOAT).mean(1)
-        else:
-            share = torch.isfinite(y).to(FLOAT).mean(1)
-        self._begin(x, y, shares(self.reservoir)[places])
-        self._take_up(x, y, places)
-        self.observed[places] = share
-        z, residual, weight = self._kept()
-        self.blocks.sweep(self.config.sweeps, z, residual, weight)
-        self._weigh(residual, weight)
-        return self._step(f"rebuild: {why}")
+        x, y, share = self.reservoir.sample()
+        self._begin(x, y, share)
+        z, target = self.inputs(x), self._targets(x, y)
+        lesson = self.engine.lesson(z, target, share)
+        self._sum_up(z, target, share)
+        for _ in range(self.config.sweeps):
+            self.engine.sweep(lesson)
+        step = self._step(f"rebuild: {why}", lesson)
+        self.engine.adopt(lesson, self.reservoir.places(), self.reservoir.shares())
+        self.stale = False
+        return step
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors, rest = gather(self._parts())
-        tensors |= {"hyper": self.hyper.pack(), "generator": self.generator.get_state()}
-        return tensors, {"parts": rest, "rebuilt": self.rebuilt, "turn": self.turn}
+        tensors, parts = gather(self._parts())
+        tensors["generator"] = self.generator.get_state()
+        if self.found is not None:
+            tensors["hyper"] = self.found.hyper.pack()
+        rest: dict[str, Json] = {
+            "parts": parts,
+            "rebuilt": self.rebuilt,
+            "turn": self.engine.turn,
+            "kernel": -1 if self.found is None else self.found.kernel,
+            "fitted": self.fitted,
+            "epochs": self.epochs,
+            "stale": self.stale,
+        }
+        return tensors, rest
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         parts = rest["parts"]
         assert isinstance(parts, dict)
         scatter(self._parts(), tensors, parts)
-        self.hyper = Hyper.unpack(tensors["hyper"].clone())
         self.generator.set_state(tensors["generator"].cpu())
-        self.rebuilt, self.turn = int(str(rest["rebuilt"])), int(str(rest["turn"]))
-        self.blocks.refresh()
-        kept, filled = self.reservoir, self._filled()
-        self.z[filled] = self.inputs(Inputs(kept.past[filled], kept.future[filled])).to(WORK)
+        index = int(str(rest["kernel"]))
+        self.found = None if index < 0 else Estimate(index, Hyper.unpack(tensors["hyper"].clone()))
+        self.rebuilt, self.engine.turn, self.epochs = (int(str(rest[name])) for name in ("rebuilt", "turn", "epochs"))
+        self.fitted, self.stale = str(rest["fitted"]), bool(rest["stale"])
+        self.engine.attach(self.inputs(Inputs(self.reservoir.past, self.reservoir.future)))
 
-    def _parts(self) -> dict[str, torch.nn.Module | Standardiser | Tensor]:
-        names = (
-            "inputs",
-            "blocks",
-            "outputs",
-            "reservoir",
-            "residual",
-            "observed",
-            "misfit",
-            "rows",
-            "excess",
-            "judged",
-        )
-        parts = {name: getattr(self, name) for name in names}
+    def _parts(self) -> dict[str, nn.Module | Standardiser | Tensor]:
+        parts: dict[str, nn.Module | Standardiser | Tensor] = {
+            name: getattr(self, name) for name in ("inputs", "outputs", "engine", "reservoir")
+        }
         return parts | ({"reference": self.reference} if isinstance(self.reference, LearnedReference) else {})
-
-
-def shares(kept: Reservoir) -> Tensor:
-    """(C,) how many rows of the forgetting stream each place stands for; 0 where it is empty."""
-    age = (kept.seen - 1 - kept.arrival).to(FLOAT)
-    share = torch.exp(-kept.rate * age)
-    if math.isfinite(float(kept.threshold)):
-        kappa = torch.exp(kept.threshold + kept.rate * (kept.seen - 1).to(FLOAT))
-        share = share / -torch.expm1(-share * kappa).clamp(max=-1e-300)
-    return torch.where(torch.isfinite(kept.key), share, 0.0)

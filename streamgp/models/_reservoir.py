@@ -91,13 +91,21 @@ class Reservoir(nn.Module):
         self.count.fill_(min(int(self.count) + rows, capacity))
         self.seen += rows
 
-    def sample(self) -> Sample:
-        """What is kept, in the order of arrival."""
-        filled = torch.isfinite(self.key).nonzero()[:, 0]
-        index = filled[torch.argsort(self.arrival[filled], stable=True)]
-        age = (self.seen - 1 - self.arrival[index]).to(FLOAT)
+    def shares(self) -> Tensor:
+        """(C,) how many rows of the forgetting stream each place stands for; 0 where it is empty."""
+        age = (self.seen - 1 - self.arrival).to(FLOAT)
         share = torch.exp(-self.rate * age)
         if math.isfinite(float(self.threshold)):  # κ and w are both relative to now: only their product matters
             kappa = torch.exp(self.threshold + self.rate * (self.seen - 1).to(FLOAT))
             share = share / -torch.expm1(-share * kappa).clamp(max=-1e-300)
-        return Sample(Inputs(self.past[index], self.future[index]), self.y[index], share)
+        return torch.where(torch.isfinite(self.key), share, 0.0)
+
+    def places(self) -> Tensor:
+        """(R,) those that are taken, in the order of arrival."""
+        filled = torch.isfinite(self.key).nonzero()[:, 0]
+        return filled[torch.argsort(self.arrival[filled], stable=True)]
+
+    def sample(self) -> Sample:
+        """What is kept, in the order of arrival."""
+        index = self.places()
+        return Sample(Inputs(self.past[index], self.future[index]), self.y[index], self.shares()[index])

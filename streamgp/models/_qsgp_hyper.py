@@ -1,0 +1,91 @@
+"""Hyper-parameters of a QSGP: by evidence, and for outcomes of 0 and 1 the height of their function by trial.
+
+Outcomes are taken for a regression on −1 and 1 where lengthscales are concerned, with lengthscales that differ little
+from one another: with free ones it overfits. That regression says nothing of the height of a logit. It is the
+outputscale whose means give held-out outcomes the highest probability.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from streamgp.models._evidence import choose
+from streamgp.models._qsgp_engine import Engine
+from streamgp.models._qsgp_kernel import Candidates
+from streamgp.models._svdgp_hyperparameters import Hyper
+
+FEW = 400
+"""Rows on which kernels are compared."""
+EVALUATIONS, REFINE = 20, 10
+"""Evaluations of the evidence for each kernel at first, and of the chosen one on all rows; afterwards half of them."""
+SPREAD = 0.2
+"""Prior standard deviation of log ℓ among the columns of outcomes."""
+HEIGHTS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+"""ρ² of a logit that are tried."""
+TRIAL_ROWS = 2048
+"""Rows of a trial."""
+TRIAL_SWEEPS = 6
+"""Visits to every block in a trial: the order of the heights is settled long before the means are."""
+
+
+class Estimate(NamedTuple):
+    """Hyper-parameters, and which kernel they are of."""
+
+    kernel: int
+    hyper: Hyper
+
+
+def estimate(
+    x: Tensor, y: Tensor, groups: Tensor, kernel: Candidates, before: Estimate | None, outcomes: bool
+) -> Estimate:
+    """The kernel with the best evidence and its hyper-parameters.
+
+    Args:
+        x: (n, W) standardised rows.
+        y: (n, T) standardised targets, or −1 and 1; none missing.
+        groups: (W,) of `KernelInputs`.
+        kernel: those to choose from.
+        before: where to start from.
+        outcomes: whether targets are −1 and 1.
+    """
+    found = choose(
+        x,
+        y,
+        groups,
+        kernel.radial,
+        None if before is None else before.hyper,
+        few=FEW,
+        evaluations=EVALUATIONS if before is None else EVALUATIONS // 2,
+        refine=REFINE if before is None else REFINE // 2,
+        spread=SPREAD if outcomes else None,
+    )
+    return Estimate(found.kernel, found.hyper)
+
+
+def height(
+    engine: Engine, z: Tensor, y: Tensor, share: Tensor, held: Tensor, noise: Tensor, about: float | None
+) -> float:
+    """The outputscale of a logit under which held-out outcomes are the most probable.
+
+    Leaves the engine without anything learned.
+
+    Args:
+        z, y, share: (R, W), (R, T), (R,) rows of a batch.
+        held: (R,) bool, those that are held out.
+        noise: () passed on.
+        about: the outputscale before, whose neighbours alone are tried; None tries all.
+    """
+    tried = [v for v in HEIGHTS if about is None or 0.2 * about < v < 5.0 * about]
+    scores = []
+    for v in tried:
+        engine.kernel.log_outputscale.fill_(v).log_()
+        engine.begin(noise, y)
+        lesson = engine.lesson(z, y, torch.where(held, 0.0, share))
+        for _ in range(TRIAL_SWEEPS):
+            engine.sweep(lesson)
+        weight = torch.where(held, share, 0.0)[:, None] * torch.isfinite(y)
+        scores.append(float(engine.sites.misfit(y, lesson.fitted, weight).sum()))
+    return tried[min(range(len(tried)), key=lambda i: scores[i])]

@@ -1,0 +1,67 @@
+"""The parts of a QSGP, from its Config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from streamgp.base import Shape
+from streamgp.likelihoods._base import Likelihood
+from streamgp.likelihoods.laplace import Laplace
+from streamgp.likelihoods.logistic import Logistic
+from streamgp.models._qsgp_config import Config
+from streamgp.models._qsgp_covariance import (
+    BlocksCovariance,
+    ChevronCovariance,
+    Covariance,
+    DiagonalCovariance,
+    HeadCovariance,
+    NoCovariance,
+)
+from streamgp.models._qsgp_engine import Engine
+from streamgp.models._qsgp_features import Basis, basis
+from streamgp.models._qsgp_head import Head
+from streamgp.models._qsgp_kernel import AUTO, candidates
+from streamgp.models._qsgp_sites import GaussianSites, LaplaceSites, LogisticSites, Sites
+from streamgp.optim.block_solver import BlockSolver
+
+Build: TypeAlias = Callable[[BlockSolver, Basis, Head], Covariance]
+
+FAMILIES: dict[str, Build] = {
+    "none": NoCovariance,
+    "head": HeadCovariance,
+    "diagonal": DiagonalCovariance,
+    "block": BlocksCovariance,
+}
+
+
+def sites_of(likelihood: Likelihood, temper: float) -> Sites:
+    """What a likelihood asks of a solver."""
+    if isinstance(likelihood, Logistic):
+        return LogisticSites(likelihood)
+    if isinstance(likelihood, Laplace):
+        return LaplaceSites(likelihood)
+    return GaussianSites(likelihood.columns, temper)
+
+
+def covariance_of(config: Config, shape: Shape, solver: BlockSolver, base: Basis, head: Head) -> Covariance:
+    """The family that a Config names."""
+    name = config.family(shape)
+    if name == "chevron":
+        return ChevronCovariance(solver, base, head, config.columns)
+    return FAMILIES[name](solver, base, head)
+
+
+def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) -> Engine:
+    """The engine for windows of `width` columns.
+
+    Raises:
+        UsageError: the features cannot be made of the kernel, or the kernel is no function of one distance.
+    """
+    kernel = candidates(AUTO if config.kernel is None else (config.kernel,), width)
+    base = basis(config.features, kernel, config.linear)
+    solver = BlockSolver(base, shape.columns)
+    head = Head(base)
+    temper = config.tempering(shape)
+    covariance = covariance_of(config, shape, solver, base, head)
+    return Engine(solver, base, head, covariance, sites_of(likelihood, temper), config.reservoir, temper)
