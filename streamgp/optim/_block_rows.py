@@ -9,10 +9,13 @@ from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.features._base import Features
-from streamgp.optim._conjugate_sweeps import Move
+from streamgp.optim._conjugate_sweeps import TINY, Move
 
 STRIP = 256
 """Columns of a Gram matrix that are computed at a time, from the diagonal down: 10/16 of the work at 1000 columns."""
+
+CHUNK = 4096
+"""Rows whose features are made at a time: what they are made from then stays small."""
 
 
 def gram(phi: Tensor, weight: Tensor) -> Tensor:
@@ -112,7 +115,10 @@ class Rows(nn.Module):
             return
         self._held_for = version
         self._phi: dict[int, Tensor] = {}
+        self._asked: set[int] = set()
+        self._in_scratch = -1
         self.factors: dict[int, Factor] = {}
+        self._scratch: Tensor | None = None
         self.changes = 0
         self.changed()
 
@@ -153,18 +159,39 @@ class Rows(nn.Module):
         return own if own.ndim == 1 else (own / noise).mean(1) / (1.0 / noise).mean()
 
     def features(self, features: Features, block: int, cached: int) -> Tensor:
-        """(R, |b|) Φ_b, one of the first `cached` blocks from memory."""
+        """(R, |b|) Φ_b; one of the first `cached` blocks is kept when it is asked for again.
+
+        Others are good until the next is asked for: touching new memory may cost more than the features.
+        """
         if block in self._phi:
             return self._phi[block]
-        phi = features.block(self.x, block)
-        if block < cached:
-            self._phi[block] = phi
+        if self._scratch is not None and self._in_scratch == block:
+            return self._scratch
+        size = features.span(block).stop - features.span(block).start
+        if block in self._asked and block < cached:
+            phi = self._phi[block] = self.x.new_empty(len(self.x), size)
+        else:
+            self._asked.add(block)
+            self._in_scratch = block
+            if self._scratch is None or self._scratch.shape != (len(self.x), size):
+                self._scratch = self.x.new_empty(len(self.x), size)
+            phi = self._scratch
+        for start in range(0, len(self.x), CHUNK):
+            phi[start : start + CHUNK] = features.block(self.x[start : start + CHUNK], block)
         return phi
 
-    def some(self, count: int) -> Tensor:
-        """(count,) places of rows drawn without replacement, always the same ones."""
-        draws = torch.Generator().manual_seed(len(self.target))
-        return torch.randperm(len(self.target), generator=draws)[:count].sort().values.to(self.target.device)
+    def gram(self, phi: Tensor, weight: Tensor, limit: int) -> Tensor:
+        """(|b|, |b|) ΦᵀWΦ, lower triangle; of `limit` rows, always the same ones, which then stand for all.
+
+        Args:
+            phi: (R, |b|)
+            weight: (R,)
+        """
+        if limit >= len(phi):
+            return gram(phi, weight)
+        draws = torch.Generator().manual_seed(len(phi))
+        some = torch.randperm(len(phi), generator=draws)[:limit].sort().values.to(phi.device)
+        return gram(phi[some], weight[some]) * (weight.sum() / weight[some].sum().clamp(min=TINY))
 
     def replace(self, places: Tensor, x: Tensor, y: Tensor, weight: Tensor, fitted: Tensor) -> None:
         """Other rows in these places, with what μ says of them; see `BlockSolver.put`."""
@@ -173,6 +200,8 @@ class Rows(nn.Module):
         self.target[places] = torch.where(seen, y, 0.0).to(FLOAT)
         self.residual[places] = self.target[places] - fitted.to(FLOAT)
         self.weight[places], self.observed[places] = weight.to(FLOAT), seen
+        self._asked.clear()
+        self._in_scratch = -1
         self._phi.clear()  # not patched: a block of few rows may round differently, and a restored copy has to agree
         self.changed()
 

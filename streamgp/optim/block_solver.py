@@ -29,8 +29,9 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.features._base import Features
 from streamgp.linalg.cholesky import cholesky
+from streamgp.optim._block_memory import Plan, plan
 from streamgp.optim._block_prior import Prior, version
-from streamgp.optim._block_rows import Factor, Rows, gram, thin
+from streamgp.optim._block_rows import Factor, Rows, thin
 from streamgp.optim._conjugate_sweeps import TINY, Move, conjugate
 
 GRAM_ROWS = 4.5
@@ -172,7 +173,7 @@ class BlockSolver(nn.Module):
         Returns:
             the `loss` afterwards, which is at most the one before but for rounding.
         """
-        history = self._history(rows)
+        history = min(self.config.history, self._plan(rows).directions)
         done = self._nothing(rows) if history else None
         for block in range(self.features.blocks) if blocks is None else blocks:
             self._step(block, rows, self.factor(block, rows), done)
@@ -223,7 +224,7 @@ class BlockSolver(nn.Module):
     def features_of(self, rows: Rows, block: int) -> Tensor:
         """(R, |b|) Φ_b, from memory where it is there."""
         rows.follow(self.prior.version)
-        return rows.features(self.features, block, self._cached(rows))
+        return rows.features(self.features, block, self._plan(rows).blocks)
 
     @torch.no_grad()
     def factor(self, block: int, rows: Rows, *, anew: bool = False, current: bool = False) -> Tensor:
@@ -235,22 +236,13 @@ class BlockSolver(nn.Module):
         kept = rows.factors.get(block)
         if kept is not None and not anew and (not current or kept.changes == rows.changes):
             return kept.lower
-        matrix = self._gram(rows, phi)
+        limit = round(GRAM_ROWS * phi.shape[1]) if self.config.gram_rows is None else self.config.gram_rows
+        matrix = rows.gram(phi, rows.shared(self.noise), limit or len(phi))
         matrix += self.variance * self.prior.block(block, block)
         made = cholesky(matrix, first=0.0).lower.to(phi.dtype)
-        if self._factor_bytes() <= self.config.memory:
+        if self._plan(rows).factors:
             rows.factors[block] = Factor(made, rows.changes)
         return made
-
-    def _gram(self, rows: Rows, phi: Tensor) -> Tensor:
-        """(|b|, |b|) Φ_bᵀWΦ_b, lower triangle, from at most as many rows as the configuration says."""
-        weight = rows.shared(self.noise)
-        limit = self.config.gram_rows
-        count = len(phi) if limit == 0 else round(GRAM_ROWS * phi.shape[1]) if limit is None else limit
-        if count >= len(phi):
-            return gram(phi, weight)
-        some = rows.some(count)
-        return gram(phi[some], weight[some]) * (weight.sum() / weight[some].sum().clamp(min=TINY))
 
     @torch.no_grad()
     def energy(self, rows: Rows) -> Tensor:
@@ -299,16 +291,6 @@ class BlockSolver(nn.Module):
             if self.prior.dense:
                 self.bent[used] += length * way.bent
 
-    def _history(self, rows: Rows) -> int:
-        """Directions that may take a quarter of the memory."""
-        each = 16 * (len(rows.target) + self.features.size) * self.mu.shape[1]
-        return min(self.config.history, self.config.memory // (4 * each))
-
-    def _factor_bytes(self) -> int:
-        return self.features.size * self.features.width * self.dtype.itemsize
-
-    def _cached(self, rows: Rows) -> int:
-        """How many blocks' features there is memory for beside the factors."""
-        factors = self._factor_bytes()
-        left = self.config.memory - (factors if factors <= self.config.memory else 0)
-        return left // max(len(rows.target) * self.features.width * self.dtype.itemsize, 1)
+    def _plan(self, rows: Rows) -> Plan:
+        size, width, columns = self.features.size, self.features.width, self.mu.shape[1]
+        return plan(self.config.memory, len(rows.target), size, width, columns, self.dtype.itemsize)
