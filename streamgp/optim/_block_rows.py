@@ -169,15 +169,19 @@ class Rows(nn.Module):
             return self._scratch
         size = features.span(block).stop - features.span(block).start
         if block in self._asked and block < cached:
-            phi = self._phi[block] = self.x.new_empty(len(self.x), size)
+            phi = self.x.new_empty(len(self.x), size)
         else:
-            self._asked.add(block)
-            self._in_scratch = block
+            self._in_scratch = -1
             if self._scratch is None or self._scratch.shape != (len(self.x), size):
                 self._scratch = self.x.new_empty(len(self.x), size)
             phi = self._scratch
         for start in range(0, len(self.x), CHUNK):
             phi[start : start + CHUNK] = features.block(self.x[start : start + CHUNK], block)
+        self._asked.add(block)
+        if phi is self._scratch:
+            self._in_scratch = block
+        else:
+            self._phi[block] = phi
         return phi
 
     def gram(self, phi: Tensor, weight: Tensor, limit: int) -> Tensor:
@@ -187,16 +191,19 @@ class Rows(nn.Module):
             phi: (R, |b|)
             weight: (R,)
         """
-        if limit >= len(phi):
+        used = (weight > 0).nonzero()[:, 0]
+        if len(used) > limit:
+            draws = torch.Generator().manual_seed(len(used))
+            used = used[torch.randperm(len(used), generator=draws)[:limit].sort().values.to(used.device)]
+        if len(used) == len(phi):
             return gram(phi, weight)
-        draws = torch.Generator().manual_seed(len(phi))
-        some = torch.randperm(len(phi), generator=draws)[:limit].sort().values.to(phi.device)
-        return gram(phi[some], weight[some]) * (weight.sum() / weight[some].sum().clamp(min=TINY))
+        part = weight[used]
+        return gram(phi[used], part) * (weight.sum() / part.sum().clamp(min=TINY))
 
     def replace(self, places: Tensor, x: Tensor, y: Tensor, weight: Tensor, fitted: Tensor) -> None:
         """Other rows in these places, with what μ says of them; see `BlockSolver.put`."""
         seen = torch.isfinite(y)
-        self.x[places] = x.to(self.dtype)
+        self.x = self.x.index_copy(0, places, x.to(self.dtype))  # a copy: the tensor was the caller's
         self.target[places] = torch.where(seen, y, 0.0).to(FLOAT)
         self.residual[places] = self.target[places] - fitted.to(FLOAT)
         self.weight[places], self.observed[places] = weight.to(FLOAT), seen

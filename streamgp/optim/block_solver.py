@@ -14,7 +14,8 @@ part of the rows, from older weights, of another column's weights, or in float32
 
 Costs of a visit, R rows, |b| ≈ m̃: features O(R m̃ W) unless cached; a new factor O(p m̃² + m̃³) with p rows in its
 Gram matrix; the step O(R m̃ T + m̃²T); where S is dense O(m m̃ (W + T)) more. Nothing depends on m if S is diagonal.
-Memory: (m + 2R) T numbers, one block of features (R m̃), and up to `BlockConfig.memory` bytes of cached ones.
+Memory: (m + 2R) T numbers, 2 (m + R) T for every direction, one block of features (R m̃), and up to
+`BlockConfig.memory` bytes of factors (m m̃) and of features of later sweeps (R m).
 """
 
 from __future__ import annotations

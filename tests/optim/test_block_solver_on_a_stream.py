@@ -23,6 +23,7 @@ def test_replaced_rows_are_as_if_they_had_always_been_there(kind: str) -> None:
     x, y, weight = normal(3, 2, seed=8), normal(3, 2, seed=9), torch.tensor([0.5, 0.0, 2.0]).double()
     y[1, 0] = torch.nan
     solver.put(rows, places, x, y, weight)
+    assert torch.equal(p.x, normal(50, 2, seed=2))  # the caller's rows are the caller's
     assert p.weight is not None
     now = Problem(
         p.x.index_copy(0, places, x), p.y.index_copy(0, places, y), p.weight.index_copy(0, places, weight), p.noise
@@ -51,6 +52,23 @@ def test_weights_that_change_and_factors_that_do_not() -> None:
     for _ in range(100):
         solver.sweep(rows)
     np.testing.assert_allclose(solver.mu.numpy(), solution(features, faded), atol=1e-8)
+
+
+def test_places_without_a_row_are_not_drawn_for_a_gram_matrix() -> None:
+    features, p = features_of("fourier"), problem(rows=12)
+    x, y = torch.zeros(500, 2, dtype=torch.float64), torch.zeros(500, 2, dtype=torch.float64)
+    weight = torch.zeros(500, dtype=torch.float64)
+    solver = BlockSolver(features, 2, BlockConfig(dtype="float64", gram_rows=12)).begin(p.noise)
+    rows = solver.rows(x, y, weight)
+    solver.visit(0, rows, anew=True)
+    assert not solver.mu.any()  # nothing to learn from, and nothing that is not finite
+    solver.put(rows, torch.arange(488, 500), p.x, p.y, torch.ones(12).double())
+    for block in range(features.blocks):
+        solver.visit(block, rows, anew=True)
+    other, few = started(features, p)
+    for block in range(features.blocks):
+        other.visit(block, few)
+    torch.testing.assert_close(solver.mu, other.mu, rtol=0, atol=1e-10)
 
 
 def stream(solver: BlockSolver, rows: Rows, step: int) -> None:
