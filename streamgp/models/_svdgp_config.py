@@ -59,6 +59,11 @@ class Config(BaseModel):
         ge=0,
         description="rows from one rebuild (scaling, hyper-parameters, basis) to the next; 0: never",
     )
+    limit: float | None = Field(
+        5.0,
+        gt=0,
+        description="standard deviations of its own forecast that a row of a stream counts for at most; none: any",
+    )
     evidence_rows: int = Field(400, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
     seed: int = Field(0, ge=0, description="of basis, reservoir and replay")
     gradient: GradientConfig = Field(GradientConfig(), description="inference by stochastic gradients")

@@ -2,7 +2,8 @@
 
 A rebuild takes a new scaling, new hyper-parameters (by the evidence of thinned rows) and a new basis from a bounded,
 recency-weighted sample of the stream, and learns that sample. Between rebuilds the basis grows by the rows that it
-explains least; when it is full the least needed points give way.
+explains least; when it is full the least needed points give way. A row of the stream is limited before it is learned or
+kept (`_outliers`): one glitch kept would set the scaling and the hyper-parameters of the next rebuild.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Inputs, Json, Model, Shape, Step
+from streamgp.models._outliers import Limit
 from streamgp.models._reservoir import Reservoir, Sample
 from streamgp.models._scaling import Standardiser
 from streamgp.models._svdgp_config import Config
@@ -47,6 +49,7 @@ class OnlineSvdgp(Model):
         self.posterior = Conjugate(width, shape.columns, config.basis, linear, covariance=config.basis)
         self.outputs = Standardiser(shape.columns)
         self.reservoir = Reservoir(config.reservoir, shape, config.forgetting(shape))
+        self.limit = Limit(shape, config.limit)
         self.reference = reference(config.target, shape, config.decay)
         self.hyper = Hyper.start(self.inputs.count)
         self.generator = torch.Generator().manual_seed(config.seed)
@@ -69,6 +72,8 @@ class OnlineSvdgp(Model):
         x, y = x.rows(seen), y[seen]
         if not len(y):
             return Step(self.posterior.loss(), self._size, True, "nothing observed")
+        if self.rebuilt:
+            y = self.limit(y, self.predict(x), self.posterior.weight)
         self.reservoir.offer(x, y, self.generator)
         since = self.seen - self.rebuilt
         if not self.rebuilt:
@@ -195,4 +200,8 @@ class OnlineSvdgp(Model):
 
     def _plain(self) -> dict[str, Tensor]:
         """Buffers of fixed shape that need nothing beside them."""
-        return {name: value for name, value in self.named_buffers() if name.startswith(("reservoir.", "reference."))}
+        return {
+            name: value
+            for name, value in self.named_buffers()
+            if name.startswith(("reservoir.", "reference.", "limit."))
+        }

@@ -10,6 +10,10 @@ the conjugate normal-inverse-gamma posterior of w | s² ~ N(0, s² (κD)⁻¹), 
 3.12; Murphy 2012, section 7.6.3). D holds the running variance of each feature, so that the ridge κ is a number
 of rows whatever the units; b₀ = (a₀ − 1) times the running variance of ỹ.
 
+A row of a stream is limited, once the model is settled (`_outliers`): its truth to 5 standard deviations of its own
+forecast, and its weight to v = 1/max(1, uᵀA⁻¹u), so that a window with a glitch among its lags says no more of its
+direction than all rows before it. `fit` is exact.
+
 A function of the posterior is one draw of the weights, w = M + s L⁻ᵀz with A = LLᵀ, z ~ N(0, I): `Linear.functions`.
 """
 
@@ -27,6 +31,7 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
 from streamgp.models._naive import random_walk_variance
+from streamgp.models._outliers import SETTLED, Limit
 from streamgp.models._target import Kind, Reference
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
@@ -57,6 +62,11 @@ class Config(BaseModel):
     predictive: Literal["gaussian", "student_t"] = Field(
         "gaussian", description="student_t: the posterior predictive; gaussian: a Gaussian with its mean and variance"
     )
+    limit: float | None = Field(
+        5.0,
+        gt=0,
+        description="standard deviations of its own forecast that a row of a stream counts for at most; none: any",
+    )
 
 
 class Linear(Model):
@@ -68,6 +78,7 @@ class Linear(Model):
         self.family: type[Predictive] = Gaussian if config.predictive == "gaussian" else StudentT
         self.reference = Reference(config.target, shape, config.decay)
         width, columns = shape.width + 1, shape.columns
+        self.limit = Limit(shape, config.limit, max(SETTLED, 3.0 * width))
         for name, size in {
             "feature_centre": (shape.width,),
             "target_centre": (columns,),
@@ -99,8 +110,7 @@ class Linear(Model):
             variance, latent = random_walk_variance(x, self.shape), torch.zeros_like(reference)
             return self._distribution(reference, variance, latent, torch.full_like(self.noise, 2 * _A0))
         u = self._features(x)
-        half = torch.linalg.solve_triangular(self.factor, u.T, upper=False)  # (W + 1, N)
-        leverage = half.square().sum(0)[:, None]  # (N, 1) uᵀA⁻¹u
+        leverage = self._leverage(u)
         shape = _A0 + self.count / 2
         noise = self.noise / (shape - 1)
         return self._distribution(
@@ -143,8 +153,9 @@ class Linear(Model):
         That leaves the missing columns' coefficients as they were; their shared uᵀA⁻¹u shrinks as if the truth had
         been seen (a departure: T separate Gram matrices would avoid it), but not their noise.
         """
-        loss = -torch.nanmean(self.predict(x).log_prob(y)).item()
-        self._learn(x, y)
+        issued = self.predict(x)
+        loss = -torch.nanmean(issued.log_prob(y)).item()
+        self._learn(x, self.limit(y, issued, self.count), self.config.limit is not None)
         return Step(loss=loss, basis=self.shape.width + 1, healthy=self._healthy(), done="update")
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
@@ -156,7 +167,8 @@ class Linear(Model):
         total, chunks = 0.0, range(0, len(y), _CHUNK)
         for start in chunks:
             rows = slice(start, start + _CHUNK)
-            total += self.update(x.rows(rows), y[rows]).loss
+            total -= torch.nanmean(self.predict(x.rows(rows)).log_prob(y[rows])).item()
+            self._learn(x.rows(rows), y[rows])
         loss = total / max(len(chunks), 1)
         yield Step(loss=loss, basis=self.shape.width + 1, healthy=self._healthy(), done="epoch")
 
@@ -179,7 +191,8 @@ class Linear(Model):
         centred = torch.nan_to_num(flat - self.feature_centre, nan=0.0)
         return torch.cat([torch.ones_like(centred[:, :1]), centred], 1)
 
-    def _learn(self, x: Inputs, y: Tensor) -> None:
+    def _learn(self, x: Inputs, y: Tensor, guarded: bool = False) -> None:
+        """Add N rows; `guarded`: each with its weight v."""
         seen = torch.isfinite(y).any(1)
         x, y = x.rows(seen), y[seen]
         if not len(y):
@@ -192,15 +205,27 @@ class Linear(Model):
         u, target = self._features(x), target - self.target_centre
         known = torch.isfinite(target)
         kept = 1.0 if self.config.memory is None else math.exp(-len(y) / self.config.memory)
-        self.square.mul_(kept).add_(torch.where(known, target, 0.0).square().sum(0))
-        self.count.mul_(kept).add_(known.sum(0))
-        self.rows.mul_(kept).add_(len(y))
         own = u @ self.weights
         completed = torch.where(known, target, own)
-        self.square.add_(torch.where(known, 0.0, own).square().sum(0))
-        self.gram.mul_(kept).add_(u.T @ u)
-        self.cross.mul_(kept).add_(u.T @ completed)
+        weight = self._weight(u) if guarded else u.new_ones(len(u), 1)
+        weighted = weight * u
+        self.square.mul_(kept).add_((weight * completed.square()).sum(0))
+        self.count.mul_(kept).add_((weight * known).sum(0))
+        self.rows.mul_(kept).add_(weight.sum())
+        self.gram.mul_(kept).add_(u.T @ weighted)
+        self.cross.mul_(kept).add_(weighted.T @ completed)
         self._solve()
+
+    def _weight(self, u: Tensor) -> Tensor:
+        """(N, 1) v: 1 unless the leverage is above 1."""
+        if self.rows < self.limit.settled:
+            return u.new_ones(len(u), 1)
+        return self._leverage(u).clamp(min=1.0).reciprocal()
+
+    def _leverage(self, u: Tensor) -> Tensor:
+        """(N, 1) uᵀA⁻¹u"""
+        half: Tensor = torch.linalg.solve_triangular(self.factor, u.T, upper=False)  # (W + 1, N)
+        return half.square().sum(0)[:, None]
 
     def _solve(self) -> None:
         moment = self.gram.diagonal() / self.rows - (self.gram[0] / self.rows).square()

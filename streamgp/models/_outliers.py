@@ -1,0 +1,81 @@
+"""What a row of a stream may say: a few standard deviations of its own forecast.
+
+A glitch of a sensor is no news of the process. Taken at its word, one value 200 standard deviations off widens the
+bands of thousands of rows after it, and the windows that hold it among their lags bend the coefficients. With the
+forecast N(m, v) of a row that is not learned yet, what is learned in place of y is
+
+    y' = m + clamp(y − m, ±c √v)
+
+the winsorised observation of robust recursive estimation (Huber 1964, section 3; Masreliez & Martin 1977), with c = 5.
+For Bayesian linear regression such a row adds (y' − m)²/(1 + leverage) ≤ c²σ² to the residual sum of squares, and moves
+no coefficient by more than c of its posterior standard deviations.
+
+What lasts is no glitch. A wrong value stands in L windows as a lag and in H as a truth; so where more than half of the
+rows, averaged over the newest 2 (L + H), were limited, the process has changed, and rows count in full again.
+
+What it costs: values so rare and so far out that they never widen the forecast, such as a demand of 1 in less than 1
+of 25 rows and 0 in the others, are learned as less than they are.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from streamgp.base import FLOAT, Predictive, Shape
+
+SETTLED = 100.0
+"""Rows that a model must have learned before its own standard deviation is a measure of others."""
+LASTING = 0.5
+"""Part of the newest rows beyond the limit from which on it is a change of the process."""
+
+
+class Limit(nn.Module):
+    """Limits truths, and knows how often it did of late.
+
+    Args:
+        shape: of the windows.
+        deviations: c; None limits nothing.
+        settled: rows that must be learned before.
+
+    Attributes:
+        excess: (T,) part of the newest rows whose truth lay beyond the limit.
+
+    Example:
+        >>> from streamgp.predictives.gaussian import Gaussian
+        >>> limit = Limit(Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=()), deviations=5.0)
+        >>> zero = torch.zeros(3, 1, dtype=torch.float64)
+        >>> y = torch.tensor([[1.0], [200.0], [float("nan")]], dtype=torch.float64)
+        >>> limit(y, Gaussian(zero, zero, zero + 4.0), rows=torch.tensor(1000.0))[:, 0].tolist()
+        [1.0, 10.0, nan]
+    """
+
+    def __init__(self, shape: Shape, deviations: float | None, settled: float = SETTLED) -> None:
+        super().__init__()
+        self.deviations, self.settled = deviations, settled
+        self.newest = 2.0 * (shape.lags + shape.horizon)
+        self.excess: Tensor
+        self.register_buffer("excess", torch.zeros(shape.columns, dtype=FLOAT))
+
+    def forward(self, y: Tensor, forecast: Predictive, rows: Tensor) -> Tensor:
+        """The truths to learn from.
+
+        Args:
+            y: (N, T) as observed; NaN stays NaN.
+            forecast: of these rows, before they are learned.
+            rows: () or (T,) how many the model has learned so far.
+
+        Returns:
+            (N, T)
+        """
+        if self.deviations is None or not len(y):
+            return y
+        most = self.deviations * forecast.variance.sqrt()
+        off = y - forecast.mean
+        holds = rows >= self.settled
+        beyond = (off.abs() > most) & holds
+        within = torch.where(beyond & (self.excess <= LASTING), forecast.mean + off.clamp(-most, most), y)
+        self.excess.lerp_(beyond.to(FLOAT).mean(0), -math.expm1(-len(y) / self.newest))
+        return within
