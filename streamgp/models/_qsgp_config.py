@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from streamgp.base import Shape
-from streamgp.choice import OneOf, part_name
+from streamgp.choice import OneOf
 from streamgp.features import fourier, inducing
 from streamgp.likelihoods import gaussian, laplace, logistic, student_t
 
@@ -30,8 +30,8 @@ class Config(BaseModel):
     )
     kernel: Annotated[BaseModel, OneOf("kernels")] | None = Field(
         None,
-        description="any that is a function of one scaled distance; none: the one with the best evidence among the "
-        "squared exponential and the Matérn ones",
+        description="any that is a function of one scaled distance; none: squared exponential with lags, and without "
+        "them the one with the best evidence among it and the Matérn ones",
     )
     likelihood: Annotated[BaseModel, OneOf("likelihoods")] = Field(
         gaussian.Config(), description="of a target around the function; logistic: outcomes of 0 and 1"
@@ -64,7 +64,10 @@ class Config(BaseModel):
     learn: Literal["rebuild", "once"] = Field(
         "rebuild", description="hyper-parameters: estimated anew at every rebuild, from those before, or once"
     )
-    evidence_rows: int = Field(1000, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
+    evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(
+        "auto",
+        description="rows at most, thinned in time, that estimate hyper-parameters; auto: 400 with lags, 1000 without",
+    )
     seed: int = Field(0, ge=0, description="of the reservoir, held-out rows and chosen basis points")
 
     @field_validator("kernel", mode="before")
@@ -105,10 +108,10 @@ class Config(BaseModel):
             return 4000.0 if shape.lags else None
         return None if self.memory == "all" else float(self.memory)
 
+    def thinned(self, shape: Shape) -> int:
+        """Rows at most that estimate hyper-parameters."""
+        return (400 if shape.lags else 1000) if self.evidence_rows == "auto" else self.evidence_rows
+
     def tempering(self, shape: Shape) -> float:
         """The factor on the noise in updates."""
         return float(shape.horizon) ** 0.5 if self.temper == "auto" else float(self.temper)
-
-    def name(self) -> str:
-        """The likelihood's."""
-        return part_name(self.likelihood)

@@ -1,39 +1,28 @@
-"""What learns the standardised rows of a QSGP: all blocks of its features in turn, from rows that are kept.
+"""What a QSGP needs of whatever learns its standardised rows.
 
-A solver keeps the residual r = y − Φμ of its rows true, so that one block is learned without looking at the others:
-block Gauss–Seidel with a best step length (`streamgp.optim.block_solver`). Between rebuilds a stream visits the head,
-with the Gram matrix of all rows so far, and the blocks whose turn it is, with Gram matrices of the kept rows as they
-are now weighted. Likelihoods other than the Gaussian set new working targets and weights before every visit.
-
-Shapes: R rows, W columns of an input, T target columns, B new rows.
+Shapes: R rows, W columns of an input, T target columns, B new rows, C rows kept of a stream.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
 
-from streamgp.base import FLOAT
-from streamgp.linalg.cholesky import cholesky
-from streamgp.models._qsgp_covariance import Covariance
 from streamgp.models._qsgp_features import Basis
-from streamgp.models._qsgp_head import Head
 from streamgp.models._qsgp_kernel import Candidates
 from streamgp.models._qsgp_sites import Sites
-from streamgp.optim._block_rows import Rows, gram
-from streamgp.optim.block_solver import BlockSolver
+from streamgp.optim._block_rows import Rows
 
 
 class Lesson:
-    """Rows to learn: what the solver knows of them, their targets, and how many rows each stands for.
+    """Rows to learn: what a solver knows of them, their targets, and how many rows each stands for.
 
     Attributes:
         rows: the solver's.
         y: (R, T), NaN = not observed.
-        share: (R,)
+        share: (R,), 0 where a row is held out.
     """
 
     def __init__(self, rows: Rows, y: Tensor, share: Tensor) -> None:
@@ -50,51 +39,21 @@ class Lesson:
         return self.share[:, None] * torch.isfinite(self.y)
 
 
-class Engine(nn.Module):
-    """Means and one covariance of T columns on a basis.
+class Engine(nn.Module, ABC):
+    """Means and one covariance of T columns on a basis. Its buffers are its state, but for the kept rows' inputs.
 
     Args:
-        solver: of the means, on a `Basis`.
-        basis: the same.
-        head: of the same basis.
-        covariance: of the same solver.
-        sites: of the likelihood.
-        capacity: C, rows kept of a stream.
-        temper: factor by which the rows of a stream say less than independent ones.
+        basis: the features, and the kernel that they are of.
+        sites: of the likelihood; its `predictive` takes what `mean` and `variance` return.
 
     Attributes:
-        count: () rows learned, Σν.
-        determinants: (B,) log|A_b| at the last visit to each block.
-        turn: the block whose turn is next.
+        turn: the block whose turn is next, where they have turns.
     """
 
-    def __init__(
-        self,
-        solver: BlockSolver,
-        basis: Basis,
-        head: Head,
-        covariance: Covariance,
-        sites: Sites,
-        capacity: int,
-        temper: float,
-    ) -> None:
+    def __init__(self, basis: Basis, sites: Sites) -> None:
         super().__init__()
-        self.solver, self.basis, self.head, self.covariance, self.sites = solver, basis, head, covariance, sites
-        self.temper = temper if sites.moving else 1.0  # else it is in σ²
-        columns = solver.mu.shape[1]
-        weight = torch.zeros(capacity, columns, dtype=FLOAT) if sites.moving else torch.zeros(capacity, dtype=FLOAT)
-        blank = torch.zeros(capacity, columns, dtype=FLOAT)
-        self.kept = solver.rows(torch.zeros(capacity, basis.kernel.dims, dtype=FLOAT), blank, weight)
+        self.basis, self.sites = basis, sites
         self.turn = 1
-        self.count: Tensor
-        self.truth: Tensor
-        self.share: Tensor
-        self.determinants: Tensor
-        blocks = -(-(basis.capacity - basis.extra) // basis.inner.width)
-        self.register_buffer("count", torch.zeros((), dtype=FLOAT))
-        self.register_buffer("truth", blank if sites.moving else blank[:0])  # targets, where those of rows are others
-        self.register_buffer("share", torch.zeros(capacity, dtype=FLOAT))
-        self.register_buffer("determinants", torch.zeros(max(blocks, 1), dtype=FLOAT))
 
     @property
     def kernel(self) -> Candidates:
@@ -102,149 +61,75 @@ class Engine(nn.Module):
         assert isinstance(self.basis.kernel, Candidates)
         return self.basis.kernel
 
-    def mean(self, z: Tensor) -> Tensor:
-        """(N, W) -> (N, T), without the offset of the likelihood."""
-        return self.solver.mean(z)
-
-    def variance(self, z: Tensor) -> Tensor:
-        """(N, W) -> (N,) latent."""
-        return self.covariance.variance(z, self.count)
-
-    def begin(self, noise: Tensor, y: Tensor) -> None:
-        """Forget what was learned, under new hyper-parameters. noise: () σ² by evidence; y: (N, T) targets to come."""
-        system = self.sites.begin(noise, y)
-        self.basis.scale.copy_(system.sqrt())
-        self.solver.begin(system)
-        self.head.begin(system)
-        self.covariance.begin()
-        self.determinants.zero_()
-        self.count.zero_()
-        self.turn = 1
-
-    def lesson(self, z: Tensor, y: Tensor, share: Tensor) -> Lesson:
-        """Rows to learn in batch. z: (R, W), y: (R, T), share: (R,)."""
-        weight = share[:, None].expand_as(y) if self.sites.moving else share
-        return Lesson(self.solver.rows(z, torch.nan_to_num(y) if self.sites.moving else y, weight), y, share)
+    @property
+    @abstractmethod
+    def epochs(self) -> int:
+        """That a batch takes."""
 
     @property
+    @abstractmethod
+    def healthy(self) -> bool:
+        """Whether all means are finite."""
+
+    @property
+    def summed(self) -> bool:
+        """Whether predictions are made from sums over rows, `count_in`."""
+        return False
+
+    @abstractmethod
+    def mean(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N, T), without the offset of the likelihood, in the dtype of z."""
+
+    @abstractmethod
+    def variance(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N,) latent, in the dtype of z."""
+
+    @abstractmethod
+    def begin(self, noise: Tensor, y: Tensor) -> None:
+        """Forget what was learned, under new hyper-parameters. noise: () σ² by evidence; y: (N, T) targets to come."""
+
+    @abstractmethod
+    def lesson(self, z: Tensor, y: Tensor, share: Tensor) -> Lesson:
+        """Rows to learn in batch. z: (R, W), y: (R, T), NaN = not observed, share: (R,)."""
+
+    @abstractmethod
+    def epoch(self, lesson: Lesson, place: int, of: int) -> None:
+        """Learn a batch for the `place`-th of so many epochs, counted from 0."""
+
+    @abstractmethod
+    def settle(self, lesson: Lesson, least: float) -> None:
+        """The noise and what else depends on how well these rows are now explained. least: of the noise."""
+
+    @abstractmethod
+    def loss(self, lesson: Lesson) -> float:
+        """−ELBO a row and column."""
+
+    @property
+    @abstractmethod
     def current(self) -> Lesson:
         """The rows that are kept of a stream."""
-        y = self.truth
-        if not self.sites.moving:
-            y = torch.where(self.kept.observed, self.kept.target, torch.nan)
-        return Lesson(self.kept, y, self.share)
 
+    @abstractmethod
     def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor) -> None:
-        """Take these for the kept rows at `places`, O(B m).
+        """Take these for the kept rows at `places`.
 
         Args:
             z: (B, W), of any dtype.
             y: (B, T), NaN = not observed.
             share: (C,) of all places, 0 where there is none.
         """
-        weight = self.kept.weight.new_zeros(len(places), *self.kept.weight.shape[1:])
-        self.solver.put(self.kept, places, z, torch.nan_to_num(y) if self.sites.moving else y, weight)
-        if self.sites.moving:
-            self.truth[places] = y
-        self.weigh(share)
 
     def adopt(self, lesson: Lesson, places: Tensor, share: Tensor) -> None:
         """The rows of a batch as those that are kept, and no others. places: (R,), share: (C,)"""
-        rows, weight = lesson.rows, self.kept.weight.new_zeros(len(places), *self.kept.weight.shape[1:])
-        target = torch.where(rows.observed, rows.target, torch.nan)
-        self.kept.replace(places, rows.x, target, weight, rows.fitted)
-        if self.sites.moving:
-            self.truth[places] = lesson.y
-        self.weigh(share)
+        self.keep(lesson.rows.x, lesson.y, share, places)
 
-    def weigh(self, share: Tensor) -> None:
-        """What the kept rows stand for now. share: (C,)"""
-        self.share.copy_(share)
-        if not self.sites.moving:
-            self.kept.reweigh(share)
+    @abstractmethod
+    def learn(self, new: int) -> None:
+        """Learn from the kept rows, of which so many are new."""
 
     def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float) -> None:
-        """Add rows to the sums of the head, after scaling those by `kept`. z: (B, W), y: (B, T), share: (B,)."""
-        z = z.to(self.solver.dtype)
-        weight = share * torch.isfinite(y).to(FLOAT).mean(1)
-        if self.sites.moving:
-            _, curvature = self.sites.working(y, self.mean(z).to(FLOAT))
-            weight = weight * curvature.mean(1) / self.temper
-        if self.basis.blocks:
-            self.head.absorb(self.basis.block(z, 0), weight, kept)
+        """Add rows to sums over all rows, after scaling those by `kept`. z: (B, W), y: (B, T), share: (B,)."""
 
-    def learn(self, visits: int) -> None:
-        """Visit the head and the next `visits` blocks, for the kept rows."""
-        others = self.basis.blocks - 1
-        lesson, turns = self.current, [0] if self.basis.blocks else []
-        for _ in range(min(visits, others)):
-            self.turn = self.turn if self.turn <= others else 1
-            turns.append(self.turn)
-            self.turn = self.turn % others + 1
-        full = bool((self.share > 0).all())
-        for b in turns:
-            self._set(lesson)
-            factor = None
-            if not b:
-                factor = self.head.root.to(self.solver.dtype)
-            elif not full:
-                factor = self._exact(b)
-            self._followed(b, self.solver.visit(b, lesson.rows, factor=factor, anew=True))
-
-    def sweep(self, lesson: Lesson, blocks: Iterable[int] | None = None) -> None:
-        """Visit these blocks of a batch, by default all."""
-        order = list(range(self.basis.blocks) if blocks is None else blocks)
-        if self.sites.moving:
-            for b in order:
-                self._set(lesson)
-                self._followed(b, self.solver.visit(b, lesson.rows, anew=not self.sites.lasting))
-            return
-        self.solver.sweep(lesson.rows, order)
-        for b in order:
-            self._followed(b, self.solver.factor(b, lesson.rows))
-
-    def settle(self, lesson: Lesson, least: float) -> None:
-        """The noise, the count and what else depends on how well these rows are now explained. least: of the noise."""
-        weight = lesson.weight
-        self.sites.settle(torch.nan_to_num(lesson.y - lesson.fitted - self.sites.offset), weight, least)
-        self.count.copy_(weight.mean(1).sum())
-
-    def loss(self, lesson: Lesson) -> float:
-        """−ELBO a row and column with the block-diagonal covariance, up to what the sample of its Gram matrices leaves
-        out: [Σ −w log p(y | f) + ½ μᵀSμ + ½ Σ_b log|A_b|]/n."""
-        weight = lesson.weight / self.temper
-        mu = self.solver.mu[: self.basis.size]
-        prior = self.solver.prior
-        bent = self.solver.bent[: self.basis.size] if prior.dense else prior.times(mu)
-        misfit = self.sites.misfit(lesson.y, lesson.fitted, weight)
-        total = (misfit + 0.5 * (mu * bent).sum(0)).mean() + 0.5 * self.determinants.sum()
-        return float(total / weight.mean(1).sum().clamp(min=1e-300))
-
+    @abstractmethod
     def attach(self, z: Tensor) -> None:
         """The inputs of the kept rows, which are no part of the state. z: (C, W)."""
-        self.kept.attach(z)
-        self.head.changed()
-
-    def _set(self, lesson: Lesson) -> None:
-        """Working targets and weights at the present means."""
-        if self.sites.moving:
-            target, curvature = self.sites.working(lesson.y, lesson.fitted)
-            lesson.rows.retarget(target, lesson.share[:, None] * curvature / self.temper)
-
-    def _followed(self, block: int, factor: Tensor) -> None:
-        self.covariance.follow(block, factor)
-        scale = self.solver.variance.log() * len(factor)
-        self.determinants[block] = 2.0 * factor.diagonal().to(FLOAT).log().sum() - scale
-
-    def _exact(self, block: int) -> Tensor:
-        """chol(Φ_bᵀWΦ_b + σ²S_bb) of all rows that are there."""
-        phi = self.solver.features_of(self.kept, block)
-        there = self.share > 0
-        weight = self.kept.shared(self.solver.noise)[there]
-        matrix = gram(phi[there], weight) + self.solver.variance * self.solver.prior.block(block, block)
-        return cholesky(matrix, first=0.0).lower.to(phi.dtype)
-
-    @property
-    def healthy(self) -> bool:
-        """Whether all means are finite."""
-        return math.isfinite(float(self.solver.mu.sum()))

@@ -27,7 +27,7 @@ HEIGHTS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """ρ² of a logit that are tried."""
 TRIAL_ROWS = 2048
 """Rows of a trial."""
-TRIAL_SWEEPS = 6
+TRIAL_EPOCHS = 6
 """Visits to every block in a trial: the order of the heights is settled long before the means are."""
 
 
@@ -84,8 +84,8 @@ def height(
         engine.kernel.log_outputscale.fill_(v).log_()
         engine.begin(noise, y)
         lesson = engine.lesson(z, y, torch.where(held, 0.0, share))
-        for _ in range(TRIAL_SWEEPS):
-            engine.sweep(lesson)
+        for place in range(TRIAL_EPOCHS):
+            engine.epoch(lesson, place, TRIAL_EPOCHS)
         weight = torch.where(held, share, 0.0)[:, None] * torch.isfinite(y)
         scores.append(float(engine.sites.misfit(y, lesson.fitted, weight).sum()))
     return tried[min(range(len(tried)), key=lambda i: scores[i])]

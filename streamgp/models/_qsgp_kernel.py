@@ -91,11 +91,11 @@ def candidates(configs: Sequence[BaseModel], dims: int) -> Candidates:
                 hint="use kernel=auto, squared_exponential, matern or rational_quadratic",
             )
         kernel.profile(torch.zeros(1, dtype=torch.float64))  # refuses what is not radial
-        given = sorted(config.model_fields_set & {"lengthscale", "outputscale"})
-        if given:
-            raise UsageError(
-                f"kernel.{given[0]} is estimated by evidence, and what is set would be lost",
-                hint=f"leave out --set kernel.{given[0]}",
-            )
+        for field in ("lengthscale", "outputscale"):
+            if getattr(config, field) != type(config).model_fields[field].default:
+                raise UsageError(
+                    f"kernel.{field} is estimated by evidence, and what is set would be lost",
+                    hint=f"leave out --set kernel.{field}",
+                )
         kernels.append(kernel)
     return Candidates(kernels)

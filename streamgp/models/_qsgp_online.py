@@ -35,10 +35,6 @@ from streamgp.models._svdgp_reference import LearnedReference, reference
 
 PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""
-SWEEPS = 12
-"""Over a batch."""
-QUARTERS = 4
-"""Epochs that the first sweep of a long fit is cut into, because it takes as long as many later ones."""
 ENOUGH = 1e-4
 """Nats a row; a sweep that gains less is the last."""
 LATENT = 200
@@ -103,7 +99,7 @@ class OnlineQsgp(Model):
         if self.config.rebuild and since >= min(self.config.rebuild, PATIENCE * self.rebuilt + len(y)):
             return self._rebuild(f"{since} rows")
         self._enter(x, y, (self.reservoir.key != before).nonzero()[:, 0])
-        self.engine.learn(self.config.visits)
+        self.engine.learn(len(y))
         return self._step("update", self.engine.current)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
@@ -121,31 +117,22 @@ class OnlineQsgp(Model):
             self.fitted, self.epochs, self.stale = batch, 0, True
         z, target = self.inputs(x), self._targets(x, y)
         lesson = self.engine.lesson(z, target, share)
-        summed = self.config.family(self.shape) == "head"
-        if summed:
+        if self.engine.summed:
             self._sum_up(z, target, share)
-        for blocks in self._parts_of_sweeps(epochs):
-            loss = self.engine.loss(lesson) if self.epochs else math.inf
-            self.engine.sweep(lesson, blocks)
+        start, loss = self.epochs, math.inf
+        for place in range(start, start + epochs):
+            self.engine.epoch(lesson, place, start + epochs)
             self.epochs += 1
-            if summed and not self.engine.sites.lasting:
+            if self.engine.summed and not self.engine.sites.lasting:
                 self._sum_up(z, target, share)
-            yield self._batch_step(z, lesson, held)
-            if abs(loss - self.engine.loss(lesson)) < ENOUGH and blocks is None:
+            step = self._batch_step(lesson)
+            yield step
+            if abs(loss - step.loss) < ENOUGH:
                 return
+            loss = step.loss
 
     def epochs_for(self, rows: int) -> int:
-        return SWEEPS + QUARTERS - 1
-
-    def _parts_of_sweeps(self, epochs: int) -> Iterator[range | None]:
-        """Blocks to visit in each epoch; None for all."""
-        blocks = self.engine.basis.blocks
-        start = self.epochs
-        for epoch in range(start, start + epochs):
-            if start + epochs < 2 * QUARTERS or blocks < QUARTERS or epoch >= QUARTERS:
-                yield None
-            else:
-                yield range(epoch * blocks // QUARTERS, (epoch + 1) * blocks // QUARTERS)
+        return self.engine.epochs
 
     def _held_out(self, rows: int) -> Tensor:
         """(N,) bool: those that a batch does not learn from."""
@@ -155,11 +142,11 @@ class OnlineQsgp(Model):
             held[torch.randperm(rows, generator=draws)[: min(rows // HELD, 1000)]] = True
         return held.to(self.inputs.groups.device)
 
-    def _batch_step(self, z: Tensor, lesson: Lesson, held: Tensor) -> Step:
-        step = self._step("epoch", lesson)
+    def _batch_step(self, lesson: Lesson) -> Step:
+        step, held = self._step("epoch", lesson), lesson.share == 0
         if bool(held.any()):
             error = (lesson.y - lesson.fitted)[held]
-            latent = self.engine.variance(z[held][:LATENT].to(self.engine.solver.dtype)).mean().to(FLOAT)
+            latent = self.engine.variance(lesson.rows.x[held][:LATENT]).mean().to(FLOAT)
             self.engine.sites.judge(error, latent.expand(len(error)), 0.0)
         return step
 
@@ -217,7 +204,9 @@ class OnlineQsgp(Model):
 
     def _begin(self, x: Inputs, y: Tensor, weight: Tensor) -> None:
         """New scaling, reference and hyper-parameters; what was learned is forgotten."""
-        count = min(max(3 * len(y) // self.shape.horizon, 60), self.config.evidence_rows, len(y))  # three a horizon
+        count = min(
+            max(3 * len(y) // self.shape.horizon, 60), self.config.thinned(self.shape), len(y)
+        )  # three a horizon
         thin = torch.linspace(0, len(y) - 1, count, device=y.device).round().long()
         filled = y[thin]
         if self.rebuilt and not bool(torch.isfinite(filled).all()):  # the missing as predicted: it teaches nothing new
@@ -267,8 +256,8 @@ class OnlineQsgp(Model):
         z, target = self.inputs(x), self._targets(x, y)
         lesson = self.engine.lesson(z, target, share)
         self._sum_up(z, target, share)
-        for _ in range(self.config.sweeps):
-            self.engine.sweep(lesson)
+        for place in range(self.config.sweeps):
+            self.engine.epoch(lesson, place, self.config.sweeps)
         step = self._step(f"rebuild: {why}", lesson)
         self.engine.adopt(lesson, self.reservoir.places(), self.reservoir.shares())
         self.stale = False

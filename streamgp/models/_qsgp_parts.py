@@ -9,6 +9,7 @@ from streamgp.base import Shape
 from streamgp.likelihoods._base import Likelihood
 from streamgp.likelihoods.laplace import Laplace
 from streamgp.likelihoods.logistic import Logistic
+from streamgp.models._qsgp_blocks import BlockEngine
 from streamgp.models._qsgp_config import Config
 from streamgp.models._qsgp_covariance import (
     BlocksCovariance,
@@ -58,10 +59,12 @@ def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) 
     Raises:
         UsageError: the features cannot be made of the kernel, or the kernel is no function of one distance.
     """
-    kernel = candidates(AUTO if config.kernel is None else (config.kernel,), width)
+    offered = AUTO[:1] if shape.lags else AUTO  # few windows of a stream are independent: too few to choose by
+    kernel = candidates(offered if config.kernel is None else (config.kernel,), width)
     base = basis(config.features, kernel, config.linear)
     solver = BlockSolver(base, shape.columns)
     head = Head(base)
     temper = config.tempering(shape)
     covariance = covariance_of(config, shape, solver, base, head)
-    return Engine(solver, base, head, covariance, sites_of(likelihood, temper), config.reservoir, temper)
+    sites = sites_of(likelihood, temper)
+    return BlockEngine(solver, base, head, covariance, sites, config.reservoir, temper, config.visits)

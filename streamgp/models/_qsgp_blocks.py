@@ -1,0 +1,237 @@
+"""What learns the standardised rows of a QSGP: all blocks of its features in turn, from rows that are kept.
+
+A solver keeps the residual r = y − Φμ of its rows true, so that one block is learned without looking at the others:
+block Gauss–Seidel with a best step length (`streamgp.optim.block_solver`). Between rebuilds a stream visits the head,
+with the Gram matrix of all rows so far, and the blocks whose turn it is, with Gram matrices of the kept rows as they
+are now weighted. Likelihoods other than the Gaussian set new working targets and weights before every visit.
+
+Shapes: R rows, W columns of an input, T target columns, B new rows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT
+from streamgp.linalg.cholesky import cholesky
+from streamgp.models._qsgp_covariance import Covariance, HeadCovariance
+from streamgp.models._qsgp_engine import Engine, Lesson
+from streamgp.models._qsgp_features import Basis
+from streamgp.models._qsgp_head import Head
+from streamgp.models._qsgp_sites import Sites
+from streamgp.optim._block_rows import gram
+from streamgp.optim.block_solver import BlockSolver
+
+SWEEPS = 12
+"""Over a batch."""
+QUARTERS = 4
+"""Epochs that the first sweep of a long fit is cut into."""
+
+
+class BlockEngine(Engine):
+    """All blocks in turn.
+
+    Args:
+        solver: of the means, on a `Basis`.
+        basis: the same.
+        head: of the same basis.
+        covariance: of the same solver.
+        sites: of the likelihood.
+        capacity: C, rows kept of a stream.
+        temper: factor by which the rows of a stream say less than independent ones.
+        visits: blocks visited at an update, beside the head.
+
+    Attributes:
+        count: () rows learned, Σν.
+        determinants: (B,) log|A_b| at the last visit to each block.
+        turn: the block whose turn is next.
+    """
+
+    def __init__(
+        self,
+        solver: BlockSolver,
+        basis: Basis,
+        head: Head,
+        covariance: Covariance,
+        sites: Sites,
+        capacity: int,
+        temper: float,
+        visits: int,
+    ) -> None:
+        super().__init__(basis, sites)
+        self.solver, self.head, self.covariance, self.visits = solver, head, covariance, visits
+        self.temper = temper if sites.moving else 1.0  # else it is in σ²
+        columns = solver.mu.shape[1]
+        weight = torch.zeros(capacity, columns, dtype=FLOAT) if sites.moving else torch.zeros(capacity, dtype=FLOAT)
+        blank = torch.zeros(capacity, columns, dtype=FLOAT)
+        self.kept = solver.rows(torch.zeros(capacity, basis.kernel.dims, dtype=FLOAT), blank, weight)
+        self.count: Tensor
+        self.truth: Tensor
+        self.share: Tensor
+        self.determinants: Tensor
+        blocks = -(-(basis.capacity - basis.extra) // basis.inner.width)
+        self.register_buffer("count", torch.zeros((), dtype=FLOAT))
+        self.register_buffer("truth", blank if sites.moving else blank[:0])  # targets, where those of rows are others
+        self.register_buffer("share", torch.zeros(capacity, dtype=FLOAT))
+        self.register_buffer("determinants", torch.zeros(max(blocks, 1), dtype=FLOAT))
+
+    def mean(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N, T), without the offset of the likelihood."""
+        return self.solver.mean(z)
+
+    def variance(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N,) latent."""
+        return self.covariance.variance(z, self.count)
+
+    def begin(self, noise: Tensor, y: Tensor) -> None:
+        """Forget what was learned, under new hyper-parameters. noise: () σ² by evidence; y: (N, T) targets to come."""
+        system = self.sites.begin(noise, y)
+        self.basis.scale.copy_(system.sqrt())
+        self.solver.begin(system)
+        self.head.begin(system)
+        self.covariance.begin()
+        self.determinants.zero_()
+        self.count.zero_()
+        self.turn = 1
+
+    def lesson(self, z: Tensor, y: Tensor, share: Tensor) -> Lesson:
+        """Rows to learn in batch. z: (R, W), y: (R, T), share: (R,)."""
+        weight = share[:, None].expand_as(y) if self.sites.moving else share
+        return Lesson(self.solver.rows(z, torch.nan_to_num(y) if self.sites.moving else y, weight), y, share)
+
+    @property
+    def current(self) -> Lesson:
+        """The rows that are kept of a stream."""
+        y = self.truth
+        if not self.sites.moving:
+            y = torch.where(self.kept.observed, self.kept.target, torch.nan)
+        return Lesson(self.kept, y, self.share)
+
+    def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor) -> None:
+        """Take these for the kept rows at `places`, O(B m).
+
+        Args:
+            z: (B, W), of any dtype.
+            y: (B, T), NaN = not observed.
+            share: (C,) of all places, 0 where there is none.
+        """
+        weight = self.kept.weight.new_zeros(len(places), *self.kept.weight.shape[1:])
+        self.solver.put(self.kept, places, z, torch.nan_to_num(y) if self.sites.moving else y, weight)
+        if self.sites.moving:
+            self.truth[places] = y
+        self.weigh(share)
+
+    def adopt(self, lesson: Lesson, places: Tensor, share: Tensor) -> None:
+        """The rows of a batch as those that are kept, and no others. places: (R,), share: (C,)"""
+        rows, weight = lesson.rows, self.kept.weight.new_zeros(len(places), *self.kept.weight.shape[1:])
+        target = torch.where(rows.observed, rows.target, torch.nan)
+        self.kept.replace(places, rows.x, target, weight, rows.fitted)
+        if self.sites.moving:
+            self.truth[places] = lesson.y
+        self.weigh(share)
+
+    def weigh(self, share: Tensor) -> None:
+        """What the kept rows stand for now. share: (C,)"""
+        self.share.copy_(share)
+        if not self.sites.moving:
+            self.kept.reweigh(share)
+
+    def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float) -> None:
+        """Add rows to the sums of the head, after scaling those by `kept`. z: (B, W), y: (B, T), share: (B,)."""
+        z = z.to(self.solver.dtype)
+        weight = share * torch.isfinite(y).to(FLOAT).mean(1)
+        if self.sites.moving:
+            _, curvature = self.sites.working(y, self.mean(z).to(FLOAT))
+            weight = weight * curvature.mean(1) / self.temper
+        if self.basis.blocks:
+            self.head.absorb(self.basis.block(z, 0), weight, kept)
+
+    def learn(self, new: int) -> None:
+        """Visit the head and the blocks whose turn it is, for the kept rows."""
+        others = self.basis.blocks - 1
+        lesson, turns = self.current, [0] if self.basis.blocks else []
+        for _ in range(min(self.visits, others)):
+            self.turn = self.turn if self.turn <= others else 1
+            turns.append(self.turn)
+            self.turn = self.turn % others + 1
+        full = bool((self.share > 0).all())
+        for b in turns:
+            self._set(lesson)
+            factor = None
+            if not b:
+                factor = self.head.root.to(self.solver.dtype)
+            elif not full:
+                factor = self._exact(b)
+            self._followed(b, self.solver.visit(b, lesson.rows, factor=factor, anew=True))
+
+    def epoch(self, lesson: Lesson, place: int, of: int) -> None:
+        """A sweep over all blocks, or a quarter of the first one: it takes as long as many later ones."""
+        blocks = self.basis.blocks
+        order = list(range(blocks))
+        if of >= 2 * QUARTERS and blocks >= QUARTERS and place < QUARTERS:
+            order = order[place * blocks // QUARTERS : (place + 1) * blocks // QUARTERS]
+        if self.sites.moving:
+            for b in order:
+                self._set(lesson)
+                self._followed(b, self.solver.visit(b, lesson.rows, anew=not self.sites.lasting))
+            return
+        self.solver.sweep(lesson.rows, order)
+        for b in order:
+            self._followed(b, self.solver.factor(b, lesson.rows))
+
+    def settle(self, lesson: Lesson, least: float) -> None:
+        """The noise, the count and what else depends on how well these rows are now explained. least: of the noise."""
+        weight = lesson.weight
+        self.sites.settle(torch.nan_to_num(lesson.y - lesson.fitted - self.sites.offset), weight, least)
+        self.count.copy_(weight.mean(1).sum())
+
+    def loss(self, lesson: Lesson) -> float:
+        """−ELBO a row and column with the block-diagonal covariance, up to what the sample of its Gram matrices leaves
+        out: [Σ −w log p(y | f) + ½ μᵀSμ + ½ Σ_b log|A_b|]/n."""
+        weight = lesson.weight / self.temper
+        mu = self.solver.mu[: self.basis.size]
+        prior = self.solver.prior
+        bent = self.solver.bent[: self.basis.size] if prior.dense else prior.times(mu)
+        misfit = self.sites.misfit(lesson.y, lesson.fitted, weight)
+        total = (misfit + 0.5 * (mu * bent).sum(0)).mean() + 0.5 * self.determinants.sum()
+        return float(total / weight.mean(1).sum().clamp(min=1e-300))
+
+    def attach(self, z: Tensor) -> None:
+        """The inputs of the kept rows, which are no part of the state. z: (C, W)."""
+        self.kept.attach(z)
+        self.head.changed()
+
+    def _set(self, lesson: Lesson) -> None:
+        """Working targets and weights at the present means."""
+        if self.sites.moving:
+            target, curvature = self.sites.working(lesson.y, lesson.fitted)
+            lesson.rows.retarget(target, lesson.share[:, None] * curvature / self.temper)
+
+    def _followed(self, block: int, factor: Tensor) -> None:
+        self.covariance.follow(block, factor)
+        scale = self.solver.variance.log() * len(factor)
+        self.determinants[block] = 2.0 * factor.diagonal().to(FLOAT).log().sum() - scale
+
+    def _exact(self, block: int) -> Tensor:
+        """chol(Φ_bᵀWΦ_b + σ²S_bb) of all rows that are there."""
+        phi = self.solver.features_of(self.kept, block)
+        there = self.share > 0
+        weight = self.kept.shared(self.solver.noise)[there]
+        matrix = gram(phi[there], weight) + self.solver.variance * self.solver.prior.block(block, block)
+        return cholesky(matrix, first=0.0).lower.to(phi.dtype)
+
+    @property
+    def epochs(self) -> int:
+        return SWEEPS + QUARTERS - 1
+
+    @property
+    def summed(self) -> bool:
+        """Whether predictions are made from the sums of the head."""
+        return isinstance(self.covariance, HeadCovariance)
+
+    @property
+    def healthy(self) -> bool:
+        return math.isfinite(float(self.solver.mu.sum()))
