@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from streamgp.base import FLOAT
+from streamgp.errors import UsageError
 from streamgp.features._base import Features
 from streamgp.objectives.quadruple import diagonal_optimum
 from streamgp.optim._block_rows import Rows
@@ -70,12 +71,17 @@ class Descent(BlockWeights, Generic[R]):
         columns: T.
         config: what can be set.
 
+    Raises:
+        UsageError: there are more dense columns than features.
+
     Attributes:
         noise: (T,) σ_t².
         beyond: (T,) running mean of the stochastic part of −2 ELBO.
     """
 
     def __init__(self, features: Features, columns: int, config: DescentConfig) -> None:
+        if config.dense_columns > features.capacity:
+            raise UsageError(f"dense_columns={config.dense_columns} of {features.capacity} features", hint="set fewer")
         dtype = torch.float32 if config.dtype == "float32" else torch.float64
         super().__init__(features, columns, config.dense_columns, dtype, config.seed)
         self.config = config
@@ -202,7 +208,7 @@ class Descent(BlockWeights, Generic[R]):
         if share > 0.0:
             typical = (weight @ self.features.prior_variance(rows.x[some]).to(FLOAT)) * precision / self.features.size
             rest = share / (1.0 + float(typical))
-        return SparseChevron(torch.tensor(held), diagonal, dense, torch.tensor(rest, dtype=FLOAT))
+        return SparseChevron(torch.tensor(held, dtype=torch.int64), diagonal, dense, torch.tensor(rest, dtype=FLOAT))
 
 
 def decay(step: int, steps: int) -> float:

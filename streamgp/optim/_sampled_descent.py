@@ -48,7 +48,7 @@ SMOOTH = 0.02
 """Weight of a new draw in the running mean of the loss, once 50 were taken."""
 
 
-class _Drawn(NamedTuple):
+class Drawn(NamedTuple):
     """What a step sees: two blocks, a mini-batch, and the features of both on it and on the support rows."""
 
     cells: Cells
@@ -96,7 +96,7 @@ class SampledRows(Rows):
         """(P, K): rows that each of the places stands for, over σ_t², T columns and then the dense ones'."""
         own = self.weight[places]
         own = (own if own.ndim == 2 else own[:, None]) * self.observed[places]
-        means = own * (len(self.target) / len(places)) / noise
+        means = own * (len(self.target) / max(len(places), 1)) / noise
         return torch.cat((means, means.mean(1, keepdim=True).expand(-1, columns - len(noise))), 1)
 
 
@@ -152,7 +152,6 @@ class SampledDescent(Descent[SampledRows]):
 
     @torch.no_grad()
     def renew(self, rows: SampledRows) -> None:
-        rows.changed()
         if self.started is not None:
             self.started.load_state_dict(self.features.state_dict())
         rows.fit.copy_(self._image(rows.x[rows.support]))
@@ -177,10 +176,10 @@ class SampledDescent(Descent[SampledRows]):
             parameter.requires_grad_(True)
         log_noise = self.noise.log().requires_grad_(learning)
         mu = {b: self.current(b).requires_grad_(True) for b in cells.touched}
-        drawn = self._draw(rows, cells, some, learning)
-        means, columns = self._mean_part(rows, drawn, mu, log_noise.exp())
+        drawn = self.see(rows, cells, some, learning)
+        means, columns = self.mean_part(rows, drawn, mu, log_noise.exp())
         with torch.set_grad_enabled(learning):
-            rest = self._rest(rows, drawn, log_noise.exp())
+            rest = self.rest(rows, drawn, log_noise.exp())
         wanted = [*mu.values(), *theta, *([log_noise] if learning else [])]
         gradients = torch.autograd.grad(means + columns + rest, wanted)
         self._note(means.detach() + rest.detach())
@@ -195,16 +194,8 @@ class SampledDescent(Descent[SampledRows]):
             for parameter in theta:
                 parameter.requires_grad_(False)
 
-    def objective(self, rows: SampledRows, cells: Cells, some: Tensor, mu: dict[int, Tensor]) -> Tensor:
-        """The estimate of L_μ, dense columns' included, from given draws.
-
-        Args:
-            some: (ñ,) places of the mini-batch.
-            mu: block -> (|b|, K), of every touched block; the result is differentiable in them.
-        """
-        return sum(self._mean_part(rows, self._draw(rows, cells, some, False), mu, self.noise), torch.zeros(()))
-
-    def _draw(self, rows: SampledRows, cells: Cells, some: Tensor, learning: bool) -> _Drawn:
+    def see(self, rows: SampledRows, cells: Cells, some: Tensor, learning: bool = False) -> Drawn:
+        """The features of a draw, with a graph for their hyper-parameters if asked for. some: (ñ,) places of rows."""
         x, held = rows.x[some], rows.x[rows.support]
         with torch.set_grad_enabled(learning):
             if self.started is None:
@@ -216,12 +207,15 @@ class SampledDescent(Descent[SampledRows]):
                 phi = {b: self.features.block(x, b) for b in cells.touched}
                 with torch.no_grad():
                     support = {b: self.started.block(held, b) for b in cells.touched}
-        return _Drawn(cells, some, phi, support)
+        return Drawn(cells, some, phi, support)
 
-    def _mean_part(
-        self, rows: SampledRows, drawn: _Drawn, mu: dict[int, Tensor], noise: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """L_μ with its control variate, and its likes for the dense columns."""
+    def mean_part(self, rows: SampledRows, drawn: Drawn, mu: dict[int, Tensor], noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The estimates of L_μ, with its control variate, and of its likes for the dense columns; () both.
+
+        Args:
+            mu: block -> (|b|, K), of both blocks.
+            noise: (T,) σ_t².
+        """
         cells, weight, total = drawn.cells, drawn.cells.weight, self.weights.shape[1]
         i, j = cells.i, cells.j
         y = torch.cat((rows.target[drawn.some], -self.heads(rows.x[drawn.some]).to(FLOAT)), 1)
@@ -247,7 +241,7 @@ class SampledDescent(Descent[SampledRows]):
 
         return part(slice(self.columns)), part(slice(self.columns, None))
 
-    def _rest(self, rows: SampledRows, drawn: _Drawn, noise: Tensor) -> Tensor:
+    def rest(self, rows: SampledRows, drawn: Drawn, noise: Tensor) -> Tensor:
         """L_Σ at the best diagonal, whose entries are held fixed (they are optimal), and L_const."""
         i, weight, some, count = drawn.cells.i, drawn.cells.weight, drawn.some, len(noise)
         precision, prior = rows.precision(some, noise, count), self.prior(i)
@@ -256,19 +250,19 @@ class SampledDescent(Descent[SampledRows]):
             squares = rows.precision(places, noise, count).mean(1).to(base.dtype) @ base.square()
             c = diagonal_optimum(squares.to(FLOAT), prior, 1.0)
         phi = drawn.phi[i]
-        parts = (part.to(phi.dtype) for part in (c, prior, precision))
-        value = diagonal_term(phi, *parts, weight).to(FLOAT) + log_term(c, count, weight)
+        c_i, s_i, own = (part.to(phi.dtype) for part in (c, prior, precision))
+        value = diagonal_term(phi, c_i, s_i, own, weight).to(FLOAT) + log_term(c, count, weight)
         target = torch.where(rows.observed[some], rows.target[some], torch.nan)
-        own = rows.weight[some] * (len(rows.target) / len(some))
+        counts = rows.weight[some] * (len(rows.target) / len(some))
         for t in range(count):
-            stands = own if own.ndim == 1 else own[:, t]
+            stands = counts if counts.ndim == 1 else counts[:, t]
             here = slice(t, t + 1)
             value = value + constant_term(target[:, here], noise[here], stands, prior, self.features.size, weight)
         return value
 
     @torch.no_grad()
     def _descend(
-        self, rows: SampledRows, drawn: _Drawn, block: int, before: Tensor, gradient: Tensor, decay: float
+        self, rows: SampledRows, drawn: Drawn, block: int, before: Tensor, gradient: Tensor, decay: float
     ) -> None:
         """AdaGrad on one block, every weight with a rate of its own, and the running expectation after it."""
         span, gradient = self.features.span(block), self.freeze(block, gradient)

@@ -46,7 +46,7 @@ def everything(features: Features, x: Tensor) -> Tensor:
 
 
 class Largest(TorchDispatchMode):
-    """Notes the largest tensor that an operation reads, writes or makes; views are free.
+    """Notes the largest tensor that an operation reads, writes or makes; views are free, and so is what is indexed.
 
     Attributes:
         size: entries of the largest.
@@ -59,6 +59,7 @@ class Largest(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if not func.is_view:
-            sizes = [t.numel() for t in tree_leaves((args, kwargs, out)) if isinstance(t, Tensor)]
+            seen = (args[1:] if func is torch.ops.aten.index.Tensor else args, kwargs, out)
+            sizes = [t.numel() for t in tree_leaves(seen) if isinstance(t, Tensor)]
             self.size = max([self.size, *sizes])
         return out
