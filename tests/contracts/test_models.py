@@ -16,6 +16,8 @@ GP: dict[str, Any] = {**NET, "solver": {"name": "kiss", "grid": 10}}
 DROPPED = {"hidden": 6, "layers": 2, "dropout": 0.2, "recurrent_dropout": 0.1}
 """Small enough for some thousand rows in a second: windows, refreshes, nets and grids."""
 
+STOCHASTIC = {"solver": "stochastic", "stochastic": {"steps": 40, "functions": 20, "support": 50}, "augment": False}
+
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "gp_gru": [GP],
     "gp_lstm": [
@@ -38,6 +40,11 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "linear": [{}, {"predictive": "student_t", "memory": 500.0}, {"target": "level", "ridge": 10.0}],
     "persistence": [{}, {"memory": 200.0}],
     "qsgp": [{"features": {"size": 192, "width": 64}, "reservoir": 300, "rebuild": 500}],
+    "rvm": [
+        {"dictionary": 80, "basis": 32, "evidence_rows": 60, "reservoir": 300, "rebuild": 500},
+        {"solver": "batched", "dictionary": 60, "evidence_rows": 50, "reservoir": 200, "linear": False},
+        {**STOCHASTIC, "dictionary": 60, "basis": 30, "reservoir": 200, "rebuild": 400, "evidence_rows": 50},
+    ],
     "svdgp": [{"basis": 32}],  # small, so that its basis is soon as large as it may be
 }
 CASES = [(name, options) for name in registry.names("models") for options in VARIANTS.get(name, [{}])]

@@ -1,0 +1,94 @@
+"""What can be set of a relevance vector machine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from streamgp.base import Shape
+from streamgp.choice import OneOf
+from streamgp.likelihoods import gaussian
+
+
+class StochasticConfig(BaseModel):
+    """Selection by the quadruply stochastic bound (`solver=stochastic`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int = Field(1000, ge=1, description="in all")
+    rows: int = Field(100, ge=1, description="rows of a mini-batch")
+    support: int = Field(250, ge=1, description="rows of the control variates")
+    functions: int = Field(200, ge=1, description="functions in a cell; a step draws two cells")
+    dense: int = Field(10, ge=0, description="dense columns of the covariance's factor")
+    rate: float = Field(0.2, gt=0, le=1, description="of the first step; it falls to a tenth")
+
+
+class Config(BaseModel):
+    """Relevance vector machine (Tipping 2001; Evans & Nair 2020, appendix I.3), online."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: Literal["auto", "level", "change", "season"] = Field(
+        "auto",
+        description="what is learned of a target: its level, its change from the present value, or its departure from "
+        "the season; auto: its departure from a mixture of these that each rebuild learns, column by column",
+    )
+    decay: float = Field(
+        0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
+    )
+    likelihood: Annotated[BaseModel, OneOf("likelihoods")] = Field(
+        gaussian.Config(), description="of a target around the function; gaussian is the only one here"
+    )
+    solver: Literal["auto", "sequential", "batched", "stochastic"] = Field(
+        "auto",
+        description="selection one change at a time, many at a time, or by the stochastic bound; auto: sequential for "
+        "a dictionary of up to 600 functions, else batched",
+    )
+    dictionary: int = Field(2000, ge=1, description="functions at most that a rebuild or an epoch selects from")
+    basis: int = Field(500, ge=1, description="functions at most that are kept")
+    linear: bool | Literal["auto"] = Field(
+        "auto", description="columns of the window and a constant are functions to select from, too; auto: with lags"
+    )
+    widening: float = Field(
+        1.2, gt=0, description="lengthscales of the functions, relative to those of a GP that explains the same rows"
+    )
+    augment: bool = Field(
+        True, description="add the variance of a function at the test point, which grows away from the rows"
+    )
+    memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
+        "auto", description="rows after which a row counts 1/e; auto: 4000 with lags, all rows alike without"
+    )
+    temper: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+        "auto", description="rows that count as one, as windows that overlap are not independent; auto: √horizon"
+    )
+    reservoir: int = Field(8192, ge=2, description="rows kept for rebuilds")
+    rebuild: int = Field(
+        4000, ge=0, description="rows from one rebuild (scaling, hyper-parameters, selection) to the next; 0: never"
+    )
+    limit: float | None = Field(
+        5.0,
+        gt=0,
+        description="standard deviations of its own forecast that a row of a stream counts for at most; none: any",
+    )
+    evidence_rows: int = Field(400, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
+    seed: int = Field(0, ge=0, description="of dictionary, reservoir and draws")
+    stochastic: StochasticConfig = Field(StochasticConfig(), description="selection by the stochastic bound")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.likelihood != gaussian.Config():
+            raise ValueError(
+                "rvm has Gaussian noise, which it learns; leave likelihood as it is, or use svdgp with this likelihood"
+            )
+        return self
+
+    def forgetting(self, shape: Shape) -> float | None:
+        """τ in rows, or None where nothing is forgotten."""
+        if self.memory == "auto":
+            return 4000.0 if shape.lags else None
+        return None if self.memory == "all" else float(self.memory)
+
+    def tempering(self, shape: Shape) -> float:
+        """Rows that count as one."""
+        return float(shape.horizon) ** 0.5 if self.temper == "auto" else float(self.temper)

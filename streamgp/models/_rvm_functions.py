@@ -1,0 +1,90 @@
+"""Functions of a window that a relevance vector machine sums: correlations with windows seen, columns, a constant.
+
+φ(x) = (columns of z(x) and 1 that are in use, k(z(x), z_j) for every window j in use), z(x) the kernel input and k of
+height 1. Windows are remembered in raw units, because a new scaling moves z.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from streamgp.base import FLOAT, Inputs, Json, Shape
+from streamgp.features import inducing
+from streamgp.kernels.squared_exponential import SquaredExponential
+
+
+class Functions(nn.Module):
+    """At most `capacity` functions.
+
+    Args:
+        shape: of the windows.
+        kernel: k, of height 1; shared, not copied.
+        capacity: of columns and windows together.
+
+    Attributes:
+        columns: (a,) int64, columns of z in use; W is the constant.
+        x: b windows in use, raw units.
+        features: k(·, z_j) on these windows, with independent weights.
+    """
+
+    def __init__(self, shape: Shape, kernel: SquaredExponential, capacity: int) -> None:
+        super().__init__()
+        self.capacity = capacity
+        self.features = inducing.build(inducing.Config(size=capacity, width=capacity, independent=True), kernel)
+        self.columns = torch.zeros(0, dtype=torch.int64)
+        past = torch.zeros(0, shape.lags, len(shape.past), dtype=FLOAT)
+        self.x = Inputs(past, torch.zeros(0, shape.horizon, len(shape.future), dtype=FLOAT))
+
+    def __len__(self) -> int:
+        return len(self.columns) + self.features.size
+
+    def put(self, columns: Tensor, x: Inputs, z: Tensor) -> None:
+        """These, and no others. columns: (a,); x: b windows; z: (b, W) their kernel inputs."""
+        self.columns, self.x = columns, Inputs(x.past.clone(), x.future.clone())
+        self.features.count.zero_()
+        self.features.points.zero_()
+        self.features.add(z)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N, a + b)"""
+        parts = [linear(z, self.columns.to(z.device))]
+        if self.features.size:
+            parts.append(self.features.block(z, 0))
+        return torch.cat(parts, 1)
+
+    def at(self, z: Tensor, places: Tensor) -> Tensor:
+        """(N, W), (k,) -> (N, k): some of the functions, and no other computed."""
+        ahead = len(self.columns)
+        first = places < ahead
+        values = z.new_zeros(len(z), len(places))
+        values[:, first] = linear(z, self.columns.to(z.device)[places[first]])
+        if not bool(first.all()):
+            values[:, ~first] = self.features.kernel(z, self.features.points[places[~first] - ahead])
+        return values
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        """Everything at its largest shape."""
+        tensors: dict[str, Tensor] = {}
+        for name, value in (("columns", self.columns), ("past", self.x.past), ("future", self.x.future)):
+            tensors[name] = value.new_zeros(self.capacity, *value.shape[1:])
+            tensors[name][: len(value)] = value
+        tensors["points"] = self.features.points.clone()
+        return tensors, {"columns": len(self.columns), "windows": self.features.size}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        device = self.features.points.device
+        held = {name: value.to(device) for name, value in tensors.items()}
+        windows = int(str(rest["windows"]))
+        x = Inputs(held["past"][:windows], held["future"][:windows])
+        self.put(held["columns"][: int(str(rest["columns"]))].clone(), x, held["points"][:windows])
+
+
+def linear(z: Tensor, columns: Tensor) -> Tensor:
+    """(N, W) -> (N, a): columns of (z, 1).
+
+    Example:
+        >>> linear(torch.tensor([[3.0, 4.0]]), torch.tensor([2, 0])).tolist()
+        [[1.0, 3.0]]
+    """
+    return torch.cat((z, torch.ones_like(z[:, :1])), 1)[:, columns] if len(columns) else z[:, :0]
