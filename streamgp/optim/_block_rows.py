@@ -185,20 +185,33 @@ class Rows(nn.Module):
         return phi
 
     def gram(self, phi: Tensor, weight: Tensor, limit: int) -> Tensor:
-        """(|b|, |b|) ΦᵀWΦ, lower triangle; of `limit` rows, always the same ones, which then stand for all.
+        """(|b|, |b|) ΦᵀWΦ, lower triangle, from `limit` of the rows that have weight, always the same ones.
+
+        A quarter of them are those farthest from the middle, which stand for themselves; the others are drawn, and
+        stand for all others. Few far rows have features that no drawn row has: without them, steps along these would
+        be far too long.
 
         Args:
             phi: (R, |b|)
             weight: (R,)
         """
         used = (weight > 0).nonzero()[:, 0]
-        if len(used) > limit:
-            draws = torch.Generator().manual_seed(len(used))
-            used = used[torch.randperm(len(used), generator=draws)[:limit].sort().values.to(used.device)]
-        if len(used) == len(phi):
+        if len(used) == len(phi) and len(phi) <= limit:
             return gram(phi, weight)
-        part = weight[used]
-        return gram(phi[used], part) * (weight.sum() / part.sum().clamp(min=TINY))
+        if len(used) > limit:
+            used, weight = self._some(used, weight, limit)
+        return gram(phi[used], weight[used])
+
+    def _some(self, used: Tensor, weight: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+        """`limit` of the rows `used`, and (R,) weights with which they stand for all of them."""
+        x = self.x[used]
+        order = (x - x.mean(0)).square().sum(1).argsort(descending=True, stable=True)
+        far, near = used[order[: limit // 4]], used[order[limit // 4 :]]
+        draws = torch.randperm(len(near), generator=torch.Generator().manual_seed(len(near)))
+        drawn = near[draws[: limit - len(far)].to(near.device)]
+        weight = weight.clone()
+        weight[drawn] *= weight[near].sum() / weight[drawn].sum().clamp(min=TINY)
+        return torch.cat((far, drawn)).sort().values, weight
 
     def replace(self, places: Tensor, x: Tensor, y: Tensor, weight: Tensor, fitted: Tensor) -> None:
         """Other rows in these places, with what μ says of them; see `BlockSolver.put`."""

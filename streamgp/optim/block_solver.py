@@ -36,7 +36,7 @@ from streamgp.optim._block_rows import Factor, Rows, thin
 from streamgp.optim._conjugate_sweeps import TINY, Move, conjugate
 
 GRAM_ROWS = 4.5
-"""Rows of a Gram matrix, in units of m̃. On kin40k (m̃ = 1000, R = 30,000) this is a tenth of the work of all rows."""
+"""Rows of a Gram matrix, in units of m̃."""
 
 
 class BlockConfig(BaseModel):

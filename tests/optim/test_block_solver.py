@@ -104,6 +104,26 @@ def test_a_gram_matrix_of_some_rows_has_the_same_fixed_point(kind: str) -> None:
     np.testing.assert_allclose(solver.mean(p.x).numpy(), wanted, atol=1e-8)
 
 
+def test_far_rows_are_always_in_a_gram_matrix_and_the_others_stand_for_all() -> None:
+    p = problem("rows", rows=400)
+    p.x[[5, 77, 200]] *= 30.0  # nothing that is drawn is like them
+    features = features_of("fourier")
+    _, rows = started(features, p, EXACT.model_copy(update={"gram_rows": 40}))
+    assert p.weight is not None
+    some, weight = rows._some(torch.arange(400), p.weight, 40)
+    assert len(some.unique()) == 40 and {5, 77, 200} <= set(some.tolist())
+    assert torch.equal(weight[[5, 77, 200]], p.weight[[5, 77, 200]])
+    assert float(weight[some].sum()) == pytest.approx(float(p.weight.sum()), rel=1e-12)
+    exact = features.block(p.x, 0).detach()
+    wanted = exact.mT @ (p.weight[:, None] * exact)
+    found = rows.gram(exact, p.weight, 40)
+    assert float((found - wanted).tril().norm() / wanted.norm()) < 0.3
+    far = features.block(p.x[[5]], 0).detach()[0]
+    assert (
+        float(far @ torch.linalg.solve(found.tril() + found.tril(-1).mT + 0.1 * torch.eye(10), far)) < 1.0 / p.weight[5]
+    )
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sweep_ends_at_the_minimum_over_the_last_ones(kind: str) -> None:
     features, p = features_of(kind), problem("columns", own_noise=True)
