@@ -160,7 +160,7 @@ class SiteDescent(BlockWeights):
             draws.append(distinct(count, self.features.blocks, generator))
         some = torch.randint(len(x), (self.config.batch,), generator=generator).to(x.device)
         self.keep(generator)
-        stands = (x.new_ones(len(some)) if weight is None else weight[some]).to(FLOAT) * (len(x) / len(some))
+        stands = (torch.ones_like(some) if weight is None else weight[some]).to(FLOAT) * (len(x) / len(some))
         likelihood, theta = self._learned()
         for parameter in (*likelihood, *theta):
             parameter.requires_grad_(True)
