@@ -8,21 +8,21 @@ are.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.models._deep_config import DeepConfig
 from streamgp.models._deep_frame import Frame
-from streamgp.models._deep_parts import Moments, in_chunks, load, weights
+from streamgp.models._deep_head import DeepHead
+from streamgp.models._deep_parts import Moments, attempt, in_chunks, load, weights
 from streamgp.models._deep_staleness import Staleness
 from streamgp.models._deep_window import RecentWindows
 from streamgp.models._naive import random_walk_variance
-from streamgp.models._state import Parts, gather, scatter
+from streamgp.models._state import Parts, gather, holding, scatter
 from streamgp.optim.early_stopping import EarlyStopping
 from streamgp.predictives.gaussian import Gaussian
 
@@ -32,7 +32,7 @@ FEWEST = 20
 """Validation rows under which none are held out: so few say little, and the training rows miss them."""
 
 
-class DeepModel(Model):
+class DeepModel(DeepHead, Model):
     """A frame, an encoder and a head. Subclasses say how the head learns and predicts."""
 
     family = Gaussian
@@ -55,67 +55,6 @@ class DeepModel(Model):
         self.trained = 0  # epochs of the fit that is going on
         self.fitted_on = 0  # rows that the frame and the weights were fitted on
         self.renewed = 0  # rows seen at the last refresh
-
-    # What a subclass provides. z: (N, W) standardised windows, r: (N, T) finite standardised residuals.
-
-    @abstractmethod
-    def _learners(self) -> Mapping[str, nn.Module]:
-        """The modules that training moves."""
-
-    @abstractmethod
-    def _head(self) -> Parts:
-        """Everything else of the head that a checkpoint holds."""
-
-    @abstractmethod
-    def _start(self, z: Tensor, r: Tensor) -> None:
-        """Before the first epoch: optimisers without a past, and what else a fit begins with."""
-
-    @abstractmethod
-    def _span(self, epochs: int) -> None:
-        """The epochs, from the first, that a schedule falls over."""
-
-    @abstractmethod
-    def _train(self, z: Tensor, r: Tensor) -> float:
-        """One epoch; the loss a row."""
-
-    @abstractmethod
-    def _serve(self, z: Tensor, r: Tensor) -> None:
-        """Make the head that predicts from these rows, with the weights as they are."""
-
-    def _complete(self, z: Tensor, r: Tensor, held: Tensor) -> None:
-        """`_serve`, where the head at hand is that of all rows but the `held` (N,)."""
-        self._serve(z, r)
-
-    @abstractmethod
-    def _served(self) -> Callable[[], None]:
-        """Holds on to the head as it is; calling the result puts it back."""
-
-    @abstractmethod
-    def _absorb(self, z: Tensor, r: Tensor) -> None:
-        """Learn new rows of the stream, without a step on the encoder."""
-
-    @abstractmethod
-    def _renew(self, z: Tensor, r: Tensor, count: int, recent: int) -> None:
-        """`count` steps on the encoder, and some on the hyper-parameters, on the kept rows, of which the last `recent`
-        are new; and a new head from them."""
-
-    def _scored(self, errors: Tensor, squares: Tensor) -> None:
-        """Errors (N, T) of forecasts of new rows, and their squares over the forecasts' variance, NaN where not
-        observed, before these rows are learned."""
-
-    @abstractmethod
-    def _moments(self, z: Tensor) -> Moments:
-        """What the head predicts."""
-
-    @property
-    @abstractmethod
-    def _steady(self) -> bool:
-        """Whether no step of the last training was left out, since its gradient was not finite."""
-
-    @property
-    @abstractmethod
-    def basis(self) -> int:
-        """Basis functions in use."""
 
     def predict(self, x: Inputs) -> Gaussian:
         """N(b(x) + s m(z), s² (v(z) + σ²)); before any data a random walk around the reference."""
@@ -191,6 +130,7 @@ class DeepModel(Model):
         if not len(y):
             return self._step(float("nan"), "nothing observed")
         self.recent.push(x, y)
+        self.failed = ""
         if not self.frame.fitted:
             return self._fit_anew("first windows")
         self._end()
@@ -230,10 +170,16 @@ class DeepModel(Model):
         x, y = self.recent.rows()
         whole = torch.isfinite(y).all(1)
         self._end()
-        steps = list(self._epochs(x.rows(whole), y[whole], self.config.online.epochs)) if bool(whole.any()) else []
-        self._end()
         self.fitted_on = self.renewed = int(self.recent.seen)
-        return steps[-1]._replace(done=f"fit: {why}") if steps else self._step(float("nan"), "no whole window yet")
+        if not bool(whole.any()):
+            return self._step(float("nan"), "no whole window yet")
+        head, parts = self._served(), holding({"frame": self.frame, "factor": self.factor, **self._learners()})
+        steps: list[Step] = []
+        epochs = self._epochs(x.rows(whole), y[whole], self.config.online.epochs)
+        self.failed = attempt(lambda: steps.extend(epochs), lambda: (head(), parts()))
+        self._end()
+        last = self._step(float("nan"), "") if self.failed or not steps else steps[-1]
+        return last._replace(done=self._told(f"fit: {why}"))
 
     def _end(self) -> None:
         """Training is over: what only another epoch would need is let go."""
@@ -272,14 +218,14 @@ class DeepModel(Model):
         self._complete(z, r, held)
         return True
 
-    @abstractmethod
-    def _rescaled(self, squares: Tensor) -> Tensor:
-        """(T,) factor on the variance from the validation rows' mean standardised squared error (T,)."""
-
     def _step(self, loss: float, done: str) -> Step:
-        """A gradient that was not finite, or parameters that are not, are unhealthy."""
+        """What failed, a gradient that was not finite, and parameters that are not, are unhealthy."""
         finite = (torch.isfinite(p).all() for module in self._learners().values() for p in module.parameters())
-        return Step(loss, self.basis, self._steady and all(map(bool, finite)), done)
+        healthy = not self.failed and self._steady and all(map(bool, finite))
+        return Step(loss, self.basis, healthy, self._told(done))
+
+    def _told(self, done: str) -> str:
+        return f"{done}; undone: {self.failed}" if self.failed else done
 
     def _parts(self) -> Parts:
         names = ("frame", "recent", "staleness", "early", "factor")

@@ -19,12 +19,12 @@ from streamgp import choice
 from streamgp.base import FLOAT, Inputs, Json, Shape
 from streamgp.encoders._base import Dropout, Encoder
 from streamgp.encoders._bounded import Bounded
-from streamgp.errors import NumericalError, UsageError
+from streamgp.errors import UsageError
 from streamgp.models._deep import CHUNK, DeepModel
 from streamgp.models._deep_config import DeepGpConfig
-from streamgp.models._deep_parts import OUTLIER, Moments, load, sized, training, weights
+from streamgp.models._deep_parts import OUTLIER, Moments, attempt, sized, training
 from streamgp.models._deep_window import RecentWindows
-from streamgp.models._state import Parts
+from streamgp.models._state import Parts, holding
 from streamgp.optim.alternating import Alternating
 from streamgp.optim.squared_error import SquaredError
 from streamgp.solvers._base import Data, Posterior, Solver
@@ -112,7 +112,6 @@ class DeepGp(DeepModel):
 
     def _optimisers(self) -> None:
         """Without a past."""
-        self.failed = False  # the last refresh
         self.alternating = Alternating(self.encoder, self.solver, self.config.training)
         self.online = Alternating(self.encoder, self.solver, self.config.refreshing)
 
@@ -165,7 +164,7 @@ class DeepGp(DeepModel):
 
     @property
     def _steady(self) -> bool:
-        return self.alternating.healthy and self.online.healthy and not self.failed
+        return self.alternating.healthy and self.online.healthy
 
     def _train(self, z: Tensor, r: Tensor) -> float:
         with training(self.encoder):
@@ -196,7 +195,15 @@ class DeepGp(DeepModel):
         return squares.clamp(min=1.0) ** self.config.rescale
 
     def _absorb(self, z: Tensor, r: Tensor) -> None:
-        self.failed = False
+        data, posterior = holding({"data": self.data}), self.posterior
+
+        def put_back() -> None:
+            data()
+            self.posterior = posterior
+
+        self.failed = attempt(lambda: self._learn(z, r), put_back)
+
+    def _learn(self, z: Tensor, r: Tensor) -> None:
         memory = self.config.online.memory
         if memory is not None:
             self.data.forget(math.exp(-len(z) / memory))
@@ -207,17 +214,14 @@ class DeepGp(DeepModel):
         self.posterior = self.solver.condition(self.data)
 
     def _renew(self, z: Tensor, r: Tensor, count: int, recent: int) -> None:
-        """A refresh that fails numerically is undone; its step is unhealthy."""
-        before, put_back = weights(self._learners()), self._served()
-        self.failed = False
-        try:
+        learners, head = holding(self._learners()), self._served()
+
+        def refresh() -> None:
             with training(self.encoder):
                 self.online.steps(z, r, count, self.generator, recent)
             self._serve(z, r)
-        except NumericalError:
-            load(self._learners(), before)
-            put_back()
-            self.failed = True
+
+        self.failed = attempt(refresh, lambda: (learners(), head()))
 
     def _scored(self, errors: Tensor, squares: Tensor) -> None:
         """The factor on the variance follows the running mean of z² without it."""

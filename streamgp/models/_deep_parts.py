@@ -10,6 +10,8 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from streamgp.errors import NumericalError
+
 OUTLIER = 25.0
 """Squared standardised error that one row counts for at most in a variance: a glitch of the sensor is no news of it."""
 
@@ -57,6 +59,24 @@ def load(modules: Mapping[str, nn.Module], copies: Mapping[str, Tensor]) -> None
         for key, value in module.state_dict().items():
             if f"{name}.{key}" in copies:
                 value.copy_(copies[f"{name}.{key}"])
+
+
+def attempt(work: Callable[[], object], put_back: Callable[[], object]) -> str:
+    """Do some work; where it fails numerically, put back what was. Returns why it failed, or nothing.
+
+    Example:
+        >>> def solve() -> None:
+        ...     raise NumericalError("no factor")
+        >>> attempt(solve, lambda: print("as before"))
+        as before
+        'no factor'
+    """
+    try:
+        work()
+    except NumericalError as error:
+        put_back()
+        return error.message
+    return ""
 
 
 def sized(encoder: BaseModel, width: int | None) -> BaseModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import torch
@@ -51,3 +51,19 @@ def scatter(parts: Parts, tensors: Mapping[str, Tensor], rest: Mapping[str, Json
                 continue
             for key, value in part.state_dict().items():
                 value.copy_(tensors[f"{name}.{key}"])
+
+
+def holding(parts: Parts) -> Callable[[], None]:
+    """Hold on to copies of all parts; calling the result puts them back.
+
+    Example:
+        >>> noise = torch.ones(1)
+        >>> put_back = holding({"noise": noise})
+        >>> _ = noise.zero_()
+        >>> put_back()
+        >>> noise
+        tensor([1.])
+    """
+    tensors, rest = gather(parts)
+    copies = {name: tensor.clone() for name, tensor in tensors.items()}
+    return lambda: scatter(parts, copies, rest)

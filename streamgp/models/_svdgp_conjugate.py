@@ -20,6 +20,8 @@ counts as one row: ridge regression on standardised columns, with what is not li
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -107,6 +109,17 @@ class Conjugate(nn.Module):
         self.coefficients = points.new_zeros(size, columns)
         self.residual = noise.expand(columns).clone()
 
+    def holding(self) -> Callable[[], None]:
+        """Hold on to all tensors as they are: no method changes one in place. Calling the result puts them back."""
+        held, jitter = list(self.named_buffers()), self.jitter
+
+        def put_back() -> None:
+            for name, value in held:
+                setattr(self, name, value)
+            self.jitter = jitter
+
+        return put_back
+
     def features(self, x: Tensor) -> Tensor:
         """(N, W) -> φ (N, E + m)."""
         smooth = whiten(self.lower, self.outputscale * correlation(self.points, x * self.inverse)).T
@@ -149,8 +162,7 @@ class Conjugate(nn.Module):
             y = torch.where(seen, y, self.mean(phi))
             weight = weight * seen.to(FLOAT).mean(1)
         weighted = phi * weight[:, None]
-        if kept != 1.0:
-            self.outer = self.outer * kept
+        self.outer = self.outer * kept  # a copy: `holding` keeps the old one
         for start in range(0, phi.shape[1], BLOCK):
             stop = min(start + BLOCK, phi.shape[1])
             self.outer[start:stop, :stop].addmm_(weighted[:, start:stop].T, phi[:, :stop])

@@ -9,15 +9,17 @@ kept (`_outliers`): one glitch kept would set the scaling and the hyper-paramete
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from streamgp.base import Inputs, Json, Model, Shape, Step
+from streamgp.errors import NumericalError
 from streamgp.models._outliers import Limit
 from streamgp.models._reservoir import Reservoir, Sample
 from streamgp.models._scaling import Standardiser
+from streamgp.models._state import Parts, holding
 from streamgp.models._svdgp_config import Config
 from streamgp.models._svdgp_conjugate import Conjugate
 from streamgp.models._svdgp_features import KernelInputs
@@ -74,14 +76,31 @@ class OnlineSvdgp(Model):
             return Step(self.posterior.loss(), self._size, True, "nothing observed")
         if self.rebuilt:
             y = self.limit(y, self.predict(x), self.posterior.weight)
-        self.reservoir.offer(x, y, self.generator)
-        since = self.seen - self.rebuilt
+        since = self.seen + len(y) - self.rebuilt
         if not self.rebuilt:
-            return self._rebuild("first windows")
+            return self._rebuild(x, y, "rebuild: first windows")
         if self.config.rebuild and since >= min(self.config.rebuild, PATIENCE * self.rebuilt + len(y)):
-            return self._rebuild(f"{since} rows")
-        done = self._learn(x, y)
-        return self._step(done)
+            step = self._rebuild(x, y, f"rebuild: {since} rows")
+            self.rebuilt = self.seen
+            return step
+        return self._undoing(lambda: self._learn(x, y, since), "update", {})
+
+    def _undoing(self, work: Callable[[], Step], what: str, kept: Parts) -> Step:
+        """Do it; where it fails numerically all is put back, `kept` too, and the step tells."""
+        posterior, hyper, rebuilt = self.posterior.holding(), self.hyper, self.rebuilt
+        learned = {"reference": self.reference} if isinstance(self.reference, LearnedReference) else {}
+        others = holding({"inputs": self.inputs, "outputs": self.outputs, **learned, **kept})
+        try:
+            step = work()
+            why = "" if step.healthy else "its numbers are not finite"
+        except NumericalError as error:
+            why = error.message
+        if not why:
+            return step
+        posterior()
+        others()
+        self.hyper, self.rebuilt = hyper, rebuilt
+        return Step(self.posterior.loss(), self._size, False, f"{what}; undone: {why}")
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """The first epoch fits the basis of a stream to all windows, equally weighted; every further one doubles the
@@ -113,12 +132,11 @@ class OnlineSvdgp(Model):
         """(N, T) standardised; NaN stays NaN."""
         return (y - self.reference(x) - self.outputs.location.to(y.device)) / self.outputs.scale.to(y.device)
 
-    def _learn(self, x: Inputs, y: Tensor) -> str:
-        """Grow the basis by its share of the new rows, and learn them."""
+    def _learn(self, x: Inputs, y: Tensor, since: int) -> Step:
+        """Grow the basis by its share of the new rows, and learn and keep them; `since`: rows since the rebuild."""
         z = self.inputs(x)
         phi = self.posterior.features(z)
         done, growth = "update", self.config.growth
-        since = self.seen - self.rebuilt
         rows = math.floor(growth * since) - math.floor(growth * (since - len(y)))
         excess = self._size + rows - self.config.basis
         if excess > 0:
@@ -133,14 +151,20 @@ class OnlineSvdgp(Model):
         kept = 1.0 if memory is None else math.exp(-len(y) / memory)
         self.posterior.absorb(phi, self._targets(x, y), y.new_ones(len(y)), kept)
         self.posterior.solve()
-        return done
+        self.reservoir.offer(x, y, self.generator)
+        return self._step(done)
 
-    def _rebuild(self, why: str) -> Step:
-        """Start anew from the reservoir, with room in the basis for what comes."""
+    def _rebuild(self, x: Inputs, y: Tensor, what: str) -> Step:
+        """Keep the new rows, and start anew from the reservoir, with room in the basis for what comes."""
         config = self.config
         coming = math.ceil(config.growth * config.rebuild) if config.rebuild else config.basis
         size = config.basis - min(coming, config.basis // ROOM)
-        return self._learn_anew(self.reservoir.sample(), size, config.evidence_rows)._replace(done=f"rebuild: {why}")
+
+        def anew() -> Step:
+            self.reservoir.offer(x, y, self.generator)
+            return self._learn_anew(self.reservoir.sample(), size, config.evidence_rows)._replace(done=what)
+
+        return self._undoing(anew, what, {"reservoir": self.reservoir})
 
     def _learn_anew(self, sample: Sample, size: int, evidence_rows: int) -> Step:
         """New scaling, hyper-parameters and basis of `size` points, and the sample learned with them."""

@@ -32,6 +32,7 @@ from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
 from streamgp.models._naive import random_walk_variance
 from streamgp.models._outliers import SETTLED, Limit
+from streamgp.models._state import holding
 from streamgp.models._target import Kind, Reference
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
@@ -148,15 +149,25 @@ class Linear(Model):
         return draw
 
     def update(self, x: Inputs, y: Tensor) -> Step:
-        """Learn N windows. A row with some of its T truths missing is completed by the model's own mean.
+        """Learn N windows; a numerical failure is undone and told.
+
+        A row with some of its T truths missing is completed by the model's own mean.
 
         That leaves the missing columns' coefficients as they were; their shared uᵀA⁻¹u shrinks as if the truth had
         been seen (a departure: T separate Gram matrices would avoid it), but not their noise.
         """
         issued = self.predict(x)
         loss = -torch.nanmean(issued.log_prob(y)).item()
-        self._learn(x, self.limit(y, issued, self.count), self.config.limit is not None)
-        return Step(loss=loss, basis=self.shape.width + 1, healthy=self._healthy(), done="update")
+        y = self.limit(y, issued, self.count)
+        put_back, why = holding(dict(self.named_buffers())), ""
+        try:
+            self._learn(x, y, self.config.limit is not None)
+            why = "" if self._healthy() else "its numbers are not finite"
+        except NotPositiveDefinite as error:
+            why = error.message
+        if why:
+            put_back()
+        return Step(loss, self.shape.width + 1, not why, f"update; undone: {why}" if why else "update")
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Start over from these windows, in their order; one pass is exact, so that there is never a second."""

@@ -1,0 +1,101 @@
+"""Numerical failures on a stream: what was served goes on being served, and the step tells why it is unhealthy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from streamgp.base import Inputs, Model
+from streamgp.errors import NotPositiveDefinite
+from streamgp.models import _svdgp_online, linear, svdgp
+from streamgp.models._deep_gp import DeepGp
+from streamgp.predictives.gaussian import Gaussian
+from streamgp.solvers.kiss_cg import KissCG
+from streamgp.testing.stateful import reborn
+from tests.models.deep_toys import SYSTEM, build, chunk, fitted, series, windows
+
+
+def test_an_update_whose_solve_does_not_converge_is_undone_and_told() -> None:
+    x, y = windows(SYSTEM, series(420))
+    solver = {"name": "kiss_cg", "grid": 16, "preconditioner": 5}
+    model = fitted(build("gp_narx", solver=solver), *chunk(x, y, 0, 300), epochs=1)
+    assert isinstance(model, DeepGp) and isinstance(model.solver, KissCG)
+    before, usual = model.predict(x).parameters(), model.solver._settings
+    model.solver._settings = usual._replace(iterations=1)
+    step = model.update(*chunk(x, y, 300, 310))
+    assert not step.healthy and step.done.startswith("update; undone: conjugate gradients left a residual")
+    assert torch.equal(model.predict(x).mean, Gaussian.from_parameters(before).mean)
+    other = reborn(model, build("gp_narx", solver=solver))
+    model.solver._settings = usual
+    for one in (model, other):
+        assert one.update(*chunk(x, y, 310, 320))[1:] == (step.basis, True, "update")
+    assert torch.equal(model.predict(x).parameters(), other.predict(x).parameters()) and not torch.equal(
+        model.predict(x).parameters(), before
+    )
+
+
+def test_a_fit_of_the_stream_that_fails_numerically_is_undone_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = windows(SYSTEM, series(120))
+    model = build("gp_narx", online={"window": 300, "refresh": 1000, "epochs": 2})
+
+    def fail(*_: Any) -> float:
+        raise NotPositiveDefinite("no factor", hint="none")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeepGp, "_train", fail)
+        first = model.update(*chunk(x, y, 0, 10))
+        assert first.done == "fit: first windows; undone: no factor" and not first.healthy
+        assert not model.frame.fitted and bool(model.predict(x).parameters().isfinite().all())
+    assert model.update(*chunk(x, y, 10, 20)).healthy
+    before, state = model.predict(x).parameters(), {name: value.clone() for name, value in model.state()[0].items()}
+    with monkeypatch.context() as patch:
+        patch.setattr(DeepGp, "_train", fail)
+        second = model.update(*chunk(x, y, 20, 60))
+    assert second.done == "fit: 60 rows; undone: no factor" and not second.healthy
+    assert torch.equal(model.predict(x).mean, Gaussian.from_parameters(before).mean)
+    assert all(torch.equal(state[name], value) for name, value in model.state()[0].items() if "frame" in name)
+    assert model.update(*chunk(x, y, 60, 70)).done == "update"
+
+
+@pytest.mark.parametrize("name", ["linear", "svdgp"])
+def test_a_window_beyond_all_numbers_is_not_learned(name: str) -> None:
+    """Its square is infinite, so that nothing can be factorised; what comes after it is learned again."""
+    x, y = windows(SYSTEM, series(300))
+    module, options = (linear, {"limit": None}) if name == "linear" else (svdgp, {"basis": 40, "rebuild": 1000})
+    models: list[Model] = [module.build(module.Config(**options), SYSTEM) for _ in range(2)]
+    for model in models:
+        list(model.fit(*chunk(x, y, 0, 200), 1))
+    before, past = models[0].predict(x).parameters(), x.past[200:210].clone()
+    past[5, 2, 1] = 1e200
+    step = models[0].update(Inputs(past, x.future[200:210]), y[200:210])
+    assert not step.healthy and "undone: " in step.done
+    assert torch.equal(models[0].predict(x).parameters(), before)
+    models[0] = reborn(models[0], module.build(module.Config(**options), SYSTEM))
+    for start in range(210, 290, 10):
+        assert all(model.update(*chunk(x, y, start, start + 10)).healthy for model in models)
+    one, other = (model.predict(x).parameters() for model in models)
+    assert one.isfinite().all() and (name == "svdgp" or torch.equal(one, other))
+
+
+def test_a_rebuild_that_fails_numerically_is_undone_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = windows(SYSTEM, series(300))
+    model = svdgp.build(svdgp.Config(basis=40, rebuild=20, evidence_rows=50), SYSTEM)
+    first = next(model.fit(*chunk(x, y, 0, 200), 1))
+    before, kept = model.predict(x).parameters(), model.state()[0]["buffers.reservoir.y"].clone()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise NotPositiveDefinite("no factor", hint="none")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_svdgp_online, "estimate", fail)
+        step = model.update(*chunk(x, y, 200, 220))
+    assert not step.healthy and step.done == "rebuild: 20 rows; undone: no factor" and step.basis == first.basis
+    assert torch.equal(model.predict(x).parameters(), before)
+    assert torch.equal(model.state()[0]["buffers.reservoir.y"], kept)
+    other = reborn(model, svdgp.build(svdgp.Config(basis=40, rebuild=20, evidence_rows=50), SYSTEM))
+    for one in (model, other):
+        assert one.update(*chunk(x, y, 220, 230)).done == "update"
+        assert one.update(*chunk(x, y, 230, 240)).done == "rebuild: 20 rows"
+    assert torch.equal(model.predict(x).parameters(), other.predict(x).parameters())
