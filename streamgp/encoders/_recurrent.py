@@ -32,7 +32,7 @@ State: TypeAlias = tuple[Tensor, ...]
 class RecurrentConfig(BaseModel):
     """Recurrent layers over the lags, then a linear map to the latent space."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     hidden: int = Field(32, ge=1, description="units of a layer's hidden state")
     layers: int = Field(1, ge=1, description="recurrent layers")

@@ -11,7 +11,7 @@ from streamgp.encoders._base import Dropout, Encoder, Layout
 class Config(BaseModel):
     """The window itself; nothing to learn."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Identity(Encoder):

@@ -15,7 +15,7 @@ from streamgp.encoders._base import Dropout, Encoder, Layout
 class Config(BaseModel):
     """Hidden layers of one width, then a linear map to the latent space."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     hidden: int = Field(64, ge=1, description="units of a hidden layer")
     layers: int = Field(2, ge=1, description="hidden layers")

@@ -28,7 +28,7 @@ _WORDS = 4
 class Config(BaseModel):
     """Random Fourier features: any number of cosines and sines, for a stationary kernel."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     size: int = Field(10_000, ge=2, multiple_of=2, description="basis functions, cosines and sines counted singly")
     width: int = Field(1000, ge=2, multiple_of=2, description="basis functions in a block")

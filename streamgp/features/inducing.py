@@ -22,7 +22,7 @@ from streamgp.kernels._base import Kernel
 class Config(BaseModel):
     """Inducing functions: the kernel between an input and rows that were seen."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     size: int = Field(4000, ge=1, description="basis functions at most, one on each row")
     width: int = Field(1000, ge=1, description="basis functions in a block")

@@ -12,13 +12,16 @@ from streamgp.kernels._stationary import logs
 class Config(BaseModel):
     """Linear: straight lines, every dimension with its own variance of slopes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     variance: float = Field(
-        1.0, gt=0, description="initial prior variance of every slope, in squared units of output per unit of input"
+        1.0,
+        ge=1e-6,
+        le=1e6,
+        description="initial prior variance of every slope, in squared units of output per unit of input",
     )
     bias: float = Field(
-        1.0, gt=0, description="initial prior variance of the value at 0, in squared units of the output"
+        1.0, ge=1e-6, le=1e6, description="initial prior variance of the value at 0, in squared units of the output"
     )
 
 

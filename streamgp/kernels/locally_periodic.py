@@ -14,19 +14,21 @@ from streamgp.kernels.squared_exponential import correlation
 class Config(BaseModel):
     """Locally periodic: a squared exponential times a periodic kernel, each dimension with its own scales."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    period: float = Field(1.0, gt=0, description="initial period of every dimension, in units of the input")
+    period: float = Field(1.0, ge=1e-6, le=1e6, description="initial period of every dimension, in units of the input")
     lengthscale: float = Field(
-        1.0, gt=0, description="initial lengthscale over which the pattern drifts, in units of the input"
+        1.0, ge=1e-6, le=1e6, description="initial lengthscale over which the pattern drifts, in units of the input"
     )
     pattern_lengthscale: float = Field(
-        1.0, gt=0, description="initial lengthscale within the pattern, on a circle of radius 1: no unit"
+        1.0, ge=1e-6, le=1e6, description="initial lengthscale within the pattern, on a circle of radius 1: no unit"
     )
     tied: bool = Field(
         False, description="use lengthscale for the pattern as well, as the paper does, whatever its unit"
     )
-    outputscale: float = Field(1.0, gt=0, description="initial prior variance, in squared units of the output")
+    outputscale: float = Field(
+        1.0, ge=1e-6, le=1e6, description="initial prior variance, in squared units of the output"
+    )
 
 
 class LocallyPeriodic(Stationary):

@@ -17,14 +17,18 @@ from streamgp.kernels._stationary import Stationary
 class Config(BaseModel):
     """Matérn: functions with ν − ½ derivatives, every dimension with its own lengthscale."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     nu: float = Field(1.5, description="smoothness: 0.5, 1.5 or 2.5; a function has nu − 0.5 derivatives")
     separable: bool = Field(
         False, description="the product of one-dimensional kernels instead of the radial one; a grid asks for it"
     )
-    lengthscale: float = Field(1.0, gt=0, description="initial lengthscale of every dimension, in units of the input")
-    outputscale: float = Field(1.0, gt=0, description="initial prior variance, in squared units of the output")
+    lengthscale: float = Field(
+        1.0, ge=1e-6, le=1e6, description="initial lengthscale of every dimension, in units of the input"
+    )
+    outputscale: float = Field(
+        1.0, ge=1e-6, le=1e6, description="initial prior variance, in squared units of the output"
+    )
 
     @field_validator("nu")
     @classmethod

@@ -15,13 +15,15 @@ from streamgp.kernels.squared_exponential import correlation
 class Config(BaseModel):
     """Periodic: every dimension with its own period, and its own smoothness within the period."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    period: float = Field(1.0, gt=0, description="initial period of every dimension, in units of the input")
+    period: float = Field(1.0, ge=1e-6, le=1e6, description="initial period of every dimension, in units of the input")
     lengthscale: float = Field(
-        1.0, gt=0, description="initial lengthscale of every dimension, on a circle of radius 1: no unit"
+        1.0, ge=1e-6, le=1e6, description="initial lengthscale of every dimension, on a circle of radius 1: no unit"
     )
-    outputscale: float = Field(1.0, gt=0, description="initial prior variance, in squared units of the output")
+    outputscale: float = Field(
+        1.0, ge=1e-6, le=1e6, description="initial prior variance, in squared units of the output"
+    )
 
 
 def on_circles(x: Tensor, period: Tensor, lengthscale: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class Config(BaseModel):
         (0.5, True)
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     parts: Parts = Field(
         (squared_exponential.Config(), periodic.Config()),

@@ -15,16 +15,20 @@ from streamgp.kernels._stationary import Stationary, logs
 class Config(BaseModel):
     """Rational quadratic: smooth functions that vary on several scales at once."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     alpha: float = Field(
-        1.0, gt=0, description="initial shape of the mixture of scales; large is nearly one scale; no unit"
+        1.0, ge=1e-6, le=1e6, description="initial shape of the mixture of scales; large is nearly one scale; no unit"
     )
     separable: bool = Field(
         False, description="the product of one-dimensional kernels instead of the radial one; a grid asks for it"
     )
-    lengthscale: float = Field(1.0, gt=0, description="initial lengthscale of every dimension, in units of the input")
-    outputscale: float = Field(1.0, gt=0, description="initial prior variance, in squared units of the output")
+    lengthscale: float = Field(
+        1.0, ge=1e-6, le=1e6, description="initial lengthscale of every dimension, in units of the input"
+    )
+    outputscale: float = Field(
+        1.0, ge=1e-6, le=1e6, description="initial prior variance, in squared units of the output"
+    )
 
 
 class RationalQuadratic(Stationary):

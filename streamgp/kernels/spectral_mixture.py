@@ -19,17 +19,20 @@ from streamgp.kernels.squared_exponential import correlation
 class Config(BaseModel):
     """Spectral mixture: a sum of quasi-periodic components, each with its own weight, frequencies and bandwidths."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     components: int = Field(4, ge=1, description="Gaussians in the frequency domain")
     frequency: float = Field(
-        1.0, gt=0, description="initial means are drawn from 0 to this frequency, in cycles per unit of the input"
+        1.0,
+        ge=1e-6,
+        le=1e6,
+        description="initial means are drawn from 0 to this frequency, in cycles per unit of the input",
     )
     lengthscale: float = Field(
-        1.0, gt=0, description="initial lengthscale of every component's envelope, in units of the input"
+        1.0, ge=1e-6, le=1e6, description="initial lengthscale of every component's envelope, in units of the input"
     )
     outputscale: float = Field(
-        1.0, gt=0, description="initial prior variance, shared equally, in squared units of the output"
+        1.0, ge=1e-6, le=1e6, description="initial prior variance, shared equally, in squared units of the output"
     )
     seed: int = Field(0, ge=0, description="seed of the initial means")
 

@@ -13,10 +13,14 @@ from streamgp.kernels._stationary import Stationary
 class Config(BaseModel):
     """SE-ARD: smooth functions, every dimension with its own lengthscale."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    lengthscale: float = Field(1.0, gt=0, description="initial lengthscale of every dimension, in units of the input")
-    outputscale: float = Field(1.0, gt=0, description="initial prior variance, in squared units of the output")
+    lengthscale: float = Field(
+        1.0, ge=1e-6, le=1e6, description="initial lengthscale of every dimension, in units of the input"
+    )
+    outputscale: float = Field(
+        1.0, ge=1e-6, le=1e6, description="initial prior variance, in squared units of the output"
+    )
 
 
 def correlation(x: Tensor, z: Tensor) -> Tensor:

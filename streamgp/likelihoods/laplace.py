@@ -18,9 +18,11 @@ KINK = 1e-8
 class Config(BaseModel):
     """Laplace noise, one scale a target column, learned."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    noise: float = Field(0.1, gt=0, description="initial noise variance, as a fraction of the target's variance")
+    noise: float = Field(
+        0.1, ge=1e-12, le=1e6, description="initial noise variance, as a fraction of the target's variance"
+    )
 
 
 class Laplace(Likelihood):

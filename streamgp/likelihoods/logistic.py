@@ -17,7 +17,7 @@ from streamgp.predictives.bernoulli import Bernoulli
 class Config(BaseModel):
     """Outcomes of 0 and 1, by the logistic function of a latent one; nothing to set, and nothing learned."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Logistic(Likelihood):

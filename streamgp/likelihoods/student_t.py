@@ -20,10 +20,14 @@ NODES = 24
 class Config(BaseModel):
     """Student-t noise: a scale and degrees of freedom a target column, both learned."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    noise: float = Field(0.1, gt=0, description="initial noise variance, as a fraction of the target's variance")
-    dof: float = Field(5.0, gt=2, description="initial degrees of freedom; they stay above 2, so that variances exist")
+    noise: float = Field(
+        0.1, ge=1e-12, le=1e6, description="initial noise variance, as a fraction of the target's variance"
+    )
+    dof: float = Field(
+        5.0, gt=2, le=1e6, description="initial degrees of freedom; they stay above 2, so that variances exist"
+    )
 
 
 @cache

@@ -30,6 +30,8 @@ LEAST = 6
 """Points of a dimension: two beyond each side, and one cell between."""
 SIZES = {1: 128, 2: 32, 3: 16}
 """Grid points a dimension, by dimensions, where none are asked for."""
+MOST = {1: 2048, 2: 512, 3: 64}
+"""Grid points a dimension, at most: half a gigabyte for a hundred columns of numbers on the grid and its bands."""
 _KEYS = ((0.0, 1.0, 0.0, 0.0), (-0.5, 0.0, 0.5, 0.0), (1.0, -2.5, 2.0, -0.5), (-0.5, 1.5, -1.5, 0.5))
 """Coefficients of 1, u, u², u³ in each of the four weights."""
 
@@ -54,12 +56,17 @@ class Grid:
         """`size` points a dimension over [low, high], two of them beyond each end, so that no stencil is cut.
 
         Raises:
-            UsageError: fewer than 6 points.
+            UsageError: fewer than 6 points, or more than memory takes.
         """
         if size < LEAST:
             raise UsageError(
                 f"a grid of {size} points a dimension has no cell between its borders",
                 hint=f"use grid={LEAST} or more",
+            )
+        if size > (most := MOST.get(dims, size)):
+            raise UsageError(
+                f"a grid of {size:,} points in each of {dims} dimensions is beyond memory",
+                hint=f"use grid={most} or less",
             )
         step = (high - low) / (size - 5)
         axis = low + step * (torch.arange(size, dtype=FLOAT) - 2)

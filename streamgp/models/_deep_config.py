@@ -25,7 +25,7 @@ LONG = 5000
 class OnlineConfig(BaseModel):
     """Learning from a stream, after the warm-up."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     window: int = Field(6000, ge=2, description="newest rows kept, that the encoder is refreshed on")
     refresh: int = Field(
@@ -34,7 +34,7 @@ class OnlineConfig(BaseModel):
     steps: int = Field(
         16, ge=0, description="encoder steps of a refresh, one mini-batch each; half of its rows are new since the last"
     )
-    rate: float = Field(5e-4, gt=0, description="learning rate of the encoder at a refresh")
+    rate: float = Field(5e-4, gt=0, le=1, description="learning rate of the encoder at a refresh")
     variance: Annotated[float, Field(gt=0)] | None = Field(
         2000,
         description="rows after which a squared error counts 1/e in the variance, or in a GP's factor on it, and at "
@@ -62,7 +62,7 @@ class OnlineGpConfig(OnlineConfig):
 class DeepConfig(BaseModel):
     """Options that the nets and the GPs behind an encoder share."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     mode: Literal["autoregression", "regression"] = Field(
         "autoregression", description="regression: the targets' own past is hidden, the inputs alone explain them"
@@ -137,7 +137,7 @@ class DeepGpConfig(DeepConfig):
     pretrain: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         "auto", description="epochs of the encoder on squared error before; auto: 5 above 1000 rows, else 0"
     )
-    pretrain_rate: float = Field(1e-2, gt=0, description="learning rate of pre-training")
+    pretrain_rate: float = Field(1e-2, gt=0, le=1, description="learning rate of pre-training")
     rescale: float = Field(
         1.0,
         ge=0,

@@ -14,7 +14,7 @@ from streamgp.likelihoods import gaussian
 class StochasticConfig(BaseModel):
     """Selection by the quadruply stochastic bound (`solver=stochastic`)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     steps: int = Field(1000, ge=1, description="in all")
     rows: int = Field(100, ge=1, description="rows of a mini-batch")
@@ -27,7 +27,7 @@ class StochasticConfig(BaseModel):
 class Config(BaseModel):
     """Relevance vector machine (Tipping 2001; Evans & Nair 2020, appendix I.3), online."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     target: Literal["auto", "level", "change", "season"] = Field(
         "auto",

@@ -19,7 +19,7 @@ class Config(BaseModel):
     The options down to `evidence_rows` belong to the closed-form inference, those under `gradient` to the other.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     target: Literal["auto", "level", "change", "season"] = Field(
         "auto",

@@ -48,7 +48,7 @@ _CHUNK = 4096
 class Config(BaseModel):
     """What can be set."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     target: Kind = Field(
         "auto",
@@ -58,7 +58,7 @@ class Config(BaseModel):
     decay: float = Field(
         0.9, ge=0, le=1, description="part of the present departure from the season left after 4 rows (target=season)"
     )
-    ridge: float = Field(1.0, gt=0, description="weight of the prior that all coefficients are 0, rows")
+    ridge: float = Field(1.0, gt=0, le=1e12, description="weight of the prior that all coefficients are 0, rows")
     memory: float | None = Field(None, gt=0, description="rows after which a row counts 1/e; none never forgets")
     predictive: Literal["gaussian", "student_t"] = Field(
         "gaussian", description="student_t: the posterior predictive; gaussian: a Gaussian with its mean and variance"

@@ -13,7 +13,7 @@ from streamgp.models._target import Reference
 class Config(BaseModel):
     """What can be set."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     memory: float | None = Field(
         None, gt=0, description="rows after which a squared error counts 1/e in the variance; none never forgets"

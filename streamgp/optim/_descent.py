@@ -28,7 +28,7 @@ R = TypeVar("R", bound=Rows)
 class DescentConfig(BaseModel):
     """What can be set of stochastic steps."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     optimiser: Literal["momentum", "adagrad"] = Field(
         "momentum",
@@ -40,13 +40,13 @@ class DescentConfig(BaseModel):
         0.5, gt=0, lt=2, description="step size, in units of the inverse of the largest curvature (momentum)"
     )
     adagrad_rate: float = Field(
-        0.05, gt=0, description="first step on a weight, in units of targets over prior sd (adagrad)"
+        0.05, gt=0, le=10, description="first step on a weight, in units of targets over prior sd (adagrad)"
     )
     batch: int = Field(500, ge=1, description="rows of a mini-batch (adagrad)")
     support: int = Field(500, ge=0, description="rows of the control variate; 0: without one (adagrad)")
     dense_columns: int = Field(0, ge=0, description="k, dense columns of the covariance's factor")
     hyper_rate: float = Field(
-        0.0, ge=0, description="step size of the logarithms of hyper-parameters and noise; 0: frozen (adagrad)"
+        0.0, ge=0, le=1, description="step size of the logarithms of hyper-parameters and noise; 0: frozen (adagrad)"
     )
     restart: int = Field(
         500, ge=1, description="steps between restarts of the control variate, where hyper-parameters are learned"

@@ -44,8 +44,10 @@ class AlternatingConfig(DescentConfig):
         ge=1,
         description="mini-batches between two refreshes of the kernel; none: those of an epoch; not for full",
     )
-    encoder_rate: float = Field(1e-2, ge=0, description="Adam's step size for the encoder, before the schedule")
-    kernel_rate: float = Field(3e-2, ge=0, description="Adam's step size for log hyper-parameters, before the schedule")
+    encoder_rate: float = Field(1e-2, ge=0, le=1, description="Adam's step size for the encoder, before the schedule")
+    kernel_rate: float = Field(
+        3e-2, ge=0, le=1, description="Adam's step size for log hyper-parameters, before the schedule"
+    )
     kernel_steps: int = Field(4, ge=0, description="steps on hyper-parameters and noise a refresh; not for full")
     full_steps: int = Field(1, ge=1, description="joint steps an epoch; for full only")
 

@@ -42,7 +42,7 @@ GRAM_ROWS = 4.5
 class BlockConfig(BaseModel):
     """What can be set of a block solver."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     dtype: Literal["float32", "float64"] = Field(
         "float32",

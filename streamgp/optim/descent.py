@@ -17,7 +17,7 @@ from streamgp.optim.adam import RowAdam
 class DescentConfig(BaseModel):
     """What every mini-batch descent of this package can be told. Losses are per row, so that rates do not follow N."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     batch: int = Field(128, ge=1, description="rows of a mini-batch, at most; an epoch is cut into even parts")
     schedule: Literal["constant", "cosine", "power"] = Field(

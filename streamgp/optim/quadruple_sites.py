@@ -39,20 +39,22 @@ SMOOTH = 0.02
 class SiteConfig(BaseModel):
     """What can be set of stochastic steps with a log-concave likelihood."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     form: Literal["tight", "drawn"] = Field(
         "tight", description="tight: one draw of cells, columns of C whole; drawn: Theorem 3, cells i, j and r apart"
     )
     cells: int = Field(4, ge=1, description="blocks of features drawn for a step")
     batch: int = Field(200, ge=1, description="rows of a mini-batch")
-    rate: float = Field(0.1, gt=0, description="first step on a weight, in units of its prior sd")
+    rate: float = Field(0.1, gt=0, le=10, description="first step on a weight, in units of its prior sd")
     start: float = Field(0.1, gt=0, description="c at the start, in units of the prior sd of a weight")
     dense_columns: int = Field(0, ge=0, description="k, dense columns of the covariance's factor")
     likelihood_rate: float = Field(
-        0.01, ge=0, description="step size of the likelihood's parameters, which are logarithms; 0: frozen"
+        0.01, ge=0, le=1, description="step size of the likelihood's parameters, which are logarithms; 0: frozen"
     )
-    hyper_rate: float = Field(0.0, ge=0, description="step size of the kernel's parameters, logarithms; 0: frozen")
+    hyper_rate: float = Field(
+        0.0, ge=0, le=1, description="step size of the kernel's parameters, logarithms; 0: frozen"
+    )
     dtype: Literal["float32", "float64"] = Field("float32", description="of weights and features while learning")
     seed: int = Field(0, ge=0, lt=2**63, description="seed of the draws")
 

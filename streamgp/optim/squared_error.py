@@ -14,7 +14,7 @@ from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatch
 class SquaredErrorConfig(DescentConfig):
     """How a plain net is trained."""
 
-    rate: float = Field(1e-2, ge=0, description="Adam's step size for encoder and head, before the schedule")
+    rate: float = Field(1e-2, ge=0, le=1, description="Adam's step size for encoder and head, before the schedule")
     seed: int = Field(0, ge=0, description="of the head's initial weights")
 
 

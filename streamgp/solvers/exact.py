@@ -39,10 +39,12 @@ _ENTRIES = 1 << 24
 class Config(BaseModel):
     """The exact solver: keeps every row that it learns, so that the model must bound them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    noise: float = Field(0.1, gt=0, description="initial noise variance of every column, in squared standardised units")
-    floor: float = Field(1e-4, gt=0, description="least noise variance, in squared standardised units")
+    noise: float = Field(
+        0.1, ge=1e-12, le=1e6, description="initial noise variance of every column, in squared standardised units"
+    )
+    floor: float = Field(1e-4, ge=1e-12, le=1, description="least noise variance, in squared standardised units")
     limit: int = Field(
         5000, ge=1, description="rows at most: memory is their square, time their cube, a column; a stream keeps half"
     )

@@ -32,7 +32,7 @@ from streamgp.base import FLOAT, Json
 from streamgp.errors import UsageError
 from streamgp.kernels._base import Kernel
 from streamgp.linalg import banded
-from streamgp.linalg.interpolate import LEAST, SIZES, Grid, Stencil, interpolate, spread, stencil
+from streamgp.linalg.interpolate import LEAST, MOST, SIZES, Grid, Stencil, interpolate, spread, stencil
 from streamgp.solvers import _base
 from streamgp.solvers._eigenbasis import contract, eigenbasis, fold
 from streamgp.solvers._lengthscales import widen
@@ -47,13 +47,16 @@ _CHUNK = 8192
 class Config(BaseModel):
     """The additive KISS solver: latents in [−1, 1]^d, d <= 3; its memory does not grow with the rows."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    noise: float = Field(0.1, gt=0, description="initial noise variance of every column, in squared standardised units")
-    floor: float = Field(1e-4, gt=0, description="least noise variance, in squared standardised units")
+    noise: float = Field(
+        0.1, ge=1e-12, le=1e6, description="initial noise variance of every column, in squared standardised units"
+    )
+    floor: float = Field(1e-4, ge=1e-12, le=1, description="least noise variance, in squared standardised units")
     grid: int | None = Field(
         None,
         ge=LEAST,
+        le=MOST[1],
         description="grid points a dimension, two beyond each end; none: 128, 32 or 16 in 1, 2 or 3-D",
     )
     rank: int = Field(

@@ -26,7 +26,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Json
 from streamgp.errors import UsageError
 from streamgp.kernels._base import Kernel
-from streamgp.linalg.interpolate import LEAST, SIZES, Grid, stencil
+from streamgp.linalg.interpolate import LEAST, MOST, SIZES, Grid, stencil
 from streamgp.linalg.toeplitz import KroneckerSum
 from streamgp.solvers._base import Data, Solver
 from streamgp.solvers._kiss_cg_posterior import GridPosterior
@@ -37,13 +37,16 @@ from streamgp.solvers._lengthscales import widen
 class Config(BaseModel):
     """KISS-GP by conjugate gradients and stochastic Lanczos quadrature."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     grid: int | None = Field(
-        None, ge=LEAST, description="grid points a dimension, two beyond each end; none: 128, 32 or 16 in 1, 2 or 3-D"
+        None,
+        ge=LEAST,
+        le=MOST[1],
+        description="grid points a dimension, two beyond each end; none: 128, 32 or 16 in 1, 2 or 3-D",
     )
-    noise: float = Field(0.1, gt=0, description="initial σ², in squared standardised units")
-    floor: float = Field(1e-4, ge=0, description="least σ², in squared standardised units")
+    noise: float = Field(0.1, ge=1e-12, le=1e6, description="initial σ², in squared standardised units")
+    floor: float = Field(1e-4, ge=0, le=1, description="least σ², in squared standardised units")
     tolerance: float = Field(1e-8, gt=0, lt=1, description="residual of a solve, relative to its right-hand side")
     iterations: int = Field(2000, ge=1, description="most iterations of a solve; more are an error")
     preconditioner: int = Field(200, ge=1, description="rank of the pivoted Cholesky preconditioner, at most")

@@ -1,0 +1,64 @@
+"""Every option of every registered part: no number that is none, and no step that leads anywhere at once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from streamgp import choice, registry
+from streamgp.errors import UsageError
+from streamgp.kernels import squared_exponential
+from streamgp.solvers import kiss, kiss_cg
+
+KINDS = ("models", "kernels", "features", "encoders", "solvers", "likelihoods")
+PARTS = [(kind, name) for kind in KINDS for name in registry.names(kind)]
+
+
+def configs(kind: str, name: str) -> list[type[BaseModel]]:
+    """A part's Config, and those that stand inside it."""
+    found, left = list[type[BaseModel]](), [registry.load(kind, name).Config]
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.append(one)
+            left += [inner for field in one.model_fields.values() for inner in choice.inside(field).values()]
+    return found
+
+
+def refused(config: type[BaseModel], field: str, value: Any) -> bool:
+    try:
+        config.model_validate({field: value})
+    except ValidationError as error:
+        return any(field in one["loc"][:1] for one in error.errors())
+    return False
+
+
+@pytest.mark.parametrize(("kind", "name"), PARTS)
+def test_no_option_takes_infinity_or_nan(kind: str, name: str) -> None:
+    for config in configs(kind, name):
+        for field in config.model_fields:
+            for value in (math.inf, -math.inf, math.nan, "inf", "nan"):
+                assert refused(config, field, value), f"{config.__module__}: {field} takes {value}"
+
+
+@pytest.mark.parametrize(("kind", "name"), PARTS)
+def test_no_step_and_no_scale_is_absurd(kind: str, name: str) -> None:
+    for config in configs(kind, name):
+        for field in config.model_fields:
+            if field.endswith(("rate", "lengthscale", "outputscale", "noise", "period", "grid")):
+                for value in (1e300, 1e12, -1.0):
+                    assert refused(config, field, value), f"{config.__module__}: {field} takes {value}"
+
+
+@pytest.mark.parametrize("solver", [kiss, kiss_cg])
+@pytest.mark.parametrize(("dims", "most"), [(1, 2048), (2, 512), (3, 64)])
+def test_a_grid_that_memory_cannot_hold_is_refused(solver: Any, dims: int, most: int) -> None:
+    kernel = squared_exponential.build(squared_exponential.Config(), dims)
+    if dims > 1:
+        with pytest.raises(UsageError, match=f"in each of {dims} dimensions is beyond memory") as caught:
+            solver.build(solver.Config(grid=most + 1), kernel, 1)
+        assert caught.value.hint == f"use grid={most} or less"
+    assert refused(solver.Config, "grid", 2049)
