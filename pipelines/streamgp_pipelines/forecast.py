@@ -15,6 +15,7 @@ from streamgp.base import Due, Inputs
 from streamgp.errors import DataError, StateError, UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import micro_batches
+from streamgp.streaming.paths import inputs_ahead
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
 from streamgp_pipelines import simulate
@@ -123,13 +124,16 @@ class Forecaster:
                 f"--horizon {steps} is beyond the {shape.horizon} steps that this checkpoint was trained for",
                 hint=f"{instead}, or train again with --horizon {steps}",
             )
+        naming = self.naming(self._levels(levels))
+        if windows.spec.known and shape.lags and future is not None:
+            known = windows.spec.known
+            simulate.check_given(inputs_ahead(windows, future, shape.horizon, known), known, windows, naming)
         asks = windows.ask_last(future)
         if not len(asks.origin):
             raise DataError(
                 "no series has a whole window at its newest row",
                 hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
             )
-        naming = self.naming(self._levels(levels))
         found = frame(self._as_pairs(asks, naming.levels), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
         return Forecast(kept, self._history(naming), naming.model, naming.levels, self.unit, self.binary)

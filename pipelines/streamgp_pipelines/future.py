@@ -24,7 +24,7 @@ def read_future(path: Path, spec: WindowSpec, clock: bool, columns: tuple[str, .
 
     Raises:
         UsageError: there is no such file, or its suffix is unknown.
-        DataError: it cannot be read, a column is missing, or a time is not one; the line is named.
+        DataError: it cannot be read, a column is missing, it holds no row, or a time is not one; the line is named.
     """
     if not path.is_file():
         raise UsageError(f"--future {path}: there is no such file", hint="check the path")
@@ -37,6 +37,8 @@ def read_future(path: Path, spec: WindowSpec, clock: bool, columns: tuple[str, .
     missing = [name for name in wanted if name not in data.columns]
     if missing:
         raise DataError(f"--future {path} lacks the column {missing[0]!r}", hint=f"it must have: {', '.join(wanted)}")
+    if not data.height:
+        raise DataError(f"--future {path} holds no row", hint="it must hold the rows after the newest row seen")
     if spec.time is not None and clock:
         data = data.with_columns(_instants(data[spec.time], clock_of(spec.zone), path))
     elif spec.time is not None and not data.schema[spec.time].is_integer():

@@ -178,7 +178,7 @@ def _simulate(
 ) -> Run:
     """The loop over the steps: ask every path, get its next targets, put them in."""
     given = inputs_ahead(windows, future, steps)
-    _check_given(given, windows, naming)
+    check_given(given, windows.spec.columns[len(windows.spec.targets) :], windows, naming)
     named = np.flatnonzero(given.named)
     first = PathWindows(windows, named, 1).ask(given.values[named, 0])
     series = named[first.series.numpy()]
@@ -211,19 +211,32 @@ def _simulate(
     return Run(torch.from_numpy(series), first.cutoff, torch.stack(ds, 1), values, None)
 
 
-def _check_given(given: Given, windows: Windows, naming: Naming) -> None:
-    """See that the future of every series that it names is whole."""
+def check_given(given: Given, columns: tuple[str, ...], windows: Windows, naming: Naming) -> None:
+    """See that the future names a series, and that of every series that it names it is whole.
+
+    Raises:
+        DataError: it is not; the row that is missing is named.
+    """
+    steps = given.values.shape[1]
+    hint = f"--future must hold a row with every input for each of the {steps} steps after the newest row seen"
+    if not given.named.any():
+        raise DataError(f"the future holds no row after the newest one seen{_when(given, 0, 0, naming)}", hint=hint)
     missing = np.argwhere(given.named[:, None, None] & np.isnan(given.values))
     if not len(missing):
         return
     at, behind, channel = (int(index) for index in missing[0])
-    name = windows.spec.columns[len(windows.spec.targets) + channel]
-    when = "" if given.ds is None else f", at {naming.times(torch.from_numpy(given.ds[at, behind : behind + 1]))[0]}"
-    steps = given.values.shape[1]
     raise DataError(
-        f"the future of series {windows.names[at]!r} lacks {name!r} {behind + 1} steps ahead{when}",
-        hint=f"--future must hold a row with every input for each of the {steps} steps after the newest row seen",
+        f"the future of series {windows.names[at]!r} lacks {columns[channel]!r} {behind + 1} steps ahead"
+        f"{_when(given, at, behind, naming)}",
+        hint=hint,
     )
+
+
+def _when(given: Given, series: int, behind: int, naming: Naming) -> str:
+    """The time of a row that is missing, where it is known."""
+    if given.ds is None or not len(given.ds):
+        return ""
+    return f", at {naming.times(torch.from_numpy(given.ds[series, behind : behind + 1]))[0]}"
 
 
 def _device(model: Model) -> torch.device:

@@ -92,13 +92,14 @@ class PathWindows(Windows):
         self._ring.write(self._code, self._last[0], ds, np.concatenate([y, inputs], 1))
 
 
-def inputs_ahead(seen: Windows, future: pa.Table | None, steps: int) -> Given:
-    """Every input, known or not, at the K steps behind the newest row of each series.
+def inputs_ahead(seen: Windows, future: pa.Table | None, steps: int, columns: tuple[str, ...] | None = None) -> Given:
+    """Inputs at the K steps behind the newest row of each series.
 
     Args:
         seen: the windows of the rows that were read.
         future: series, time and input columns; may be None where there are no inputs.
         steps: K.
+        columns: the inputs; every one, known or not, when left out.
 
     Raises:
         UsageError: there are inputs, and no future of them.
@@ -107,7 +108,7 @@ def inputs_ahead(seen: Windows, future: pa.Table | None, steps: int) -> Given:
     """
     spec, count = seen.spec, len(seen.names)
     step, when, first = seen._last[:, :count]
-    columns = spec.columns[len(spec.targets) :]
+    columns = spec.columns[len(spec.targets) :] if columns is None else columns
     behind = np.arange(1, steps + 1)
     ds: Ints | None = None
     if spec.time is None:

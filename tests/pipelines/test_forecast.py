@@ -149,7 +149,10 @@ def test_a_future_in_any_form_is_the_same(known: Path, tmp_path: Path, form: str
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("t,k\n2023-12-05T20:00Z,1\n", "lacks 'k' 2 steps ahead"),
+        ("t,k\n2023-12-05T20:00Z,1\n", r"lacks 'k' 2 steps ahead, at 2023-12-05 22:00:00\+01:00"),
+        ("t,k\n2023-12-05T21:00Z,1\n2023-12-05T22:00Z,1\n", r"lacks 'k' 1 steps ahead, at 2023-12-05 21:00:00\+01:00"),
+        ("t,k\n2023-12-05T19:00Z,1\n", r"lacks 'k' 1 steps ahead, at 2023-12-05 21:00:00\+01:00"),
+        ("t,k\n", "future.csv holds no row"),
         ("t,k\n2023-12-05T20:00Z,1\n2023-12-05T21:00Z,\n2023-12-05T22:00Z,1\n", "lacks 'k' 2 steps ahead"),
         ("t,j\n2023-12-05T20:00Z,1\n", "lacks the column 'k'"),
         ("k\n1\n", "lacks the column 't'"),
@@ -164,6 +167,15 @@ def test_a_future_that_will_not_do(known: Path, tmp_path: Path, content: str, me
     (tmp_path / "future.csv").write_text(content)
     with pytest.raises(DataError, match=message):
         ask(known / "c", future=tmp_path / "future.csv")
+
+
+def test_a_future_that_ends_before_the_newest_row_is_told_where_the_interval_is_not_known(tmp_path: Path) -> None:
+    data = frame_of(400, zone="Europe/Berlin")
+    run(make_table(tmp_path / "t", data, every_ns=None), tmp_path / "c", known="k", horizon=2, lags=3, season=1)
+    data[300:350].select("t", "k").write_parquet(tmp_path / "future.parquet")
+    with pytest.raises(DataError, match="the future holds no row after the newest one seen") as caught:
+        ask(tmp_path / "c", future=tmp_path / "future.parquet")
+    assert "each of the 2 steps after the newest row" in caught.value.hint
 
 
 def test_a_future_that_is_no_file(known: Path, tmp_path: Path) -> None:
