@@ -21,12 +21,14 @@ from streamgp.models._qsgp_covariance import Covariance, HeadCovariance
 from streamgp.models._qsgp_engine import Engine, Lesson
 from streamgp.models._qsgp_features import Basis
 from streamgp.models._qsgp_head import Head
-from streamgp.models._qsgp_sites import Sites
+from streamgp.models._qsgp_sites import WorkingSites
 from streamgp.optim._block_rows import gram
 from streamgp.optim.block_solver import BlockSolver
 
 SWEEPS = 12
 """Over a batch."""
+TRIAL = 6
+"""Sweeps of a trial: the order of hyper-parameters is settled long before the means are."""
 QUARTERS = 4
 """Epochs that the first sweep of a long fit is cut into."""
 
@@ -56,12 +58,13 @@ class BlockEngine(Engine):
         basis: Basis,
         head: Head,
         covariance: Covariance,
-        sites: Sites,
+        sites: WorkingSites,
         capacity: int,
         temper: float,
         visits: int,
     ) -> None:
         super().__init__(basis, sites)
+        self.working = sites.working
         self.solver, self.head, self.covariance, self.visits = solver, head, covariance, visits
         self.temper = temper if sites.moving else 1.0  # else it is in σ²
         columns = solver.mu.shape[1]
@@ -144,7 +147,7 @@ class BlockEngine(Engine):
         z = z.to(self.solver.dtype)
         weight = share * torch.isfinite(y).to(FLOAT).mean(1)
         if self.sites.moving:
-            _, curvature = self.sites.working(y, self.mean(z).to(FLOAT))
+            _, curvature = self.working(y, self.mean(z).to(FLOAT))
             weight = weight * curvature.mean(1) / self.temper
         if self.basis.blocks:
             self.head.absorb(self.basis.block(z, 0), weight, kept)
@@ -207,7 +210,7 @@ class BlockEngine(Engine):
     def _set(self, lesson: Lesson) -> None:
         """Working targets and weights at the present means."""
         if self.sites.moving:
-            target, curvature = self.sites.working(lesson.y, lesson.fitted)
+            target, curvature = self.working(lesson.y, lesson.fitted)
             lesson.rows.retarget(target, lesson.share[:, None] * curvature / self.temper)
 
     def _followed(self, block: int, factor: Tensor) -> None:
@@ -226,6 +229,10 @@ class BlockEngine(Engine):
     @property
     def epochs(self) -> int:
         return SWEEPS + QUARTERS - 1
+
+    @property
+    def trial(self) -> int:
+        return TRIAL
 
     @property
     def summed(self) -> bool:

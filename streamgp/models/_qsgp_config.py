@@ -10,12 +10,19 @@ from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.features import fourier, inducing
 from streamgp.likelihoods import gaussian, laplace, logistic, student_t
+from streamgp.optim.quadruple_descent import DescentConfig
+from streamgp.optim.quadruple_sites import SiteConfig
+
+MANY = 200_000
+"""Features up to which every block can have its turn."""
+DENSE = 8192
+"""Features up to which a matrix of all is made."""
 
 
 class Config(BaseModel):
     """Gaussian process on very many basis functions, learned block by block (Evans & Nair 2020), online."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     target: Literal["auto", "level", "change", "season"] = Field(
         "auto",
@@ -36,9 +43,15 @@ class Config(BaseModel):
     likelihood: Annotated[BaseModel, OneOf("likelihoods")] = Field(
         gaussian.Config(), description="of a target around the function; logistic: outcomes of 0 and 1"
     )
-    linear: bool = Field(
-        True,
-        description="add a linear part; left out where a window has more columns than features.width",
+    solver: Literal["auto", "block", "stochastic"] = Field(
+        "auto",
+        description="block: every block in turn, from rows whose residuals are kept; stochastic: steps whose cost is "
+        "independent of rows and features; auto: block up to 200,000 features",
+    )
+    linear: bool | Literal["auto"] = Field(
+        "auto",
+        description="add a linear part; auto: with the block solver, where a window has no more columns than "
+        "features.width",
     )
     covariance: Literal["auto", "none", "head", "diagonal", "block", "chevron"] = Field(
         "auto",
@@ -47,8 +60,11 @@ class Config(BaseModel):
         "outcomes of 0 and 1",
     )
     columns: int = Field(0, ge=0, description="dense columns of the covariance, for covariance=chevron")
-    visits: int = Field(2, ge=0, description="blocks visited at an update, beside the first")
-    sweeps: int = Field(1, ge=1, description="visits to every block at a rebuild")
+    visits: int = Field(2, ge=0, description="blocks visited at an update, beside the first (block)")
+    sweeps: int = Field(1, ge=1, description="visits to every block at a rebuild (block)")
+    steps: int = Field(500, ge=1, description="steps of an epoch, and for 512 new rows of a stream (stochastic)")
+    stochastic: DescentConfig = Field(DescentConfig(), description="steps with a Gaussian likelihood")
+    sites: SiteConfig = Field(SiteConfig(), description="steps with another likelihood")
     memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
         "auto", description="rows after which a row counts 1/e; auto: 4000 with lags, all rows alike without"
     )
@@ -85,11 +101,39 @@ class Config(BaseModel):
             raise ValueError("qsgp finds the noise itself; leave out likelihood.noise")
         if isinstance(self.features, inducing.Config) and self.features.independent:
             raise ValueError("features.independent is for the relevance vector machine; use model rvm")
+        self._fitting_the_solver()
         if (self.columns > 0) != (self.covariance == "chevron"):
             raise ValueError("columns and covariance=chevron need each other")
         if self.learn == "once" and not self.rebuild:
             raise ValueError("without rebuilds hyper-parameters are estimated once; leave out learn")
         return self
+
+    def _fitting_the_solver(self) -> None:
+        """No option may be set that the solver does not look at."""
+        default = {name: field.default for name, field in type(self).model_fields.items()}
+        others = ("covariance", "columns", "visits", "sweeps") if self.by_steps else ("steps", "stochastic", "sites")
+        for name in others:
+            if getattr(self, name) != default[name]:
+                wanted = "block" if self.by_steps else "stochastic"
+                raise ValueError(f"{name} is for solver={wanted}; set that, or leave out {name}")
+        if self.by_steps and self.linear is True:
+            raise ValueError("linear=true needs solver=block")
+        plain = isinstance(self.likelihood, gaussian.Config)
+        name = "sites" if plain else "stochastic"
+        if self.by_steps and getattr(self, name) != default[name]:
+            wanted = "stochastic" if plain else "sites"
+            raise ValueError(f"with this likelihood options of steps are {wanted}.…, not {name}.…")
+        if self.covariance == "chevron" and self._size > DENSE:
+            raise ValueError(f"covariance=chevron makes a matrix of all features: at most {DENSE}")
+
+    @property
+    def _size(self) -> int:
+        return int(getattr(self.features, "size", 0))
+
+    @property
+    def by_steps(self) -> bool:
+        """Whether blocks are drawn."""
+        return self.solver == "stochastic" or (self.solver == "auto" and self._size > MANY)
 
     @property
     def outcomes(self) -> bool:

@@ -29,6 +29,11 @@ class Lesson:
         self.rows, self.y, self.share = rows, y, share
 
     @property
+    def x(self) -> Tensor:
+        """(R, W)"""
+        return self.rows.x
+
+    @property
     def fitted(self) -> Tensor:
         """(R, T) Φμ."""
         return self.rows.fitted
@@ -65,6 +70,11 @@ class Engine(nn.Module, ABC):
     @abstractmethod
     def epochs(self) -> int:
         """That a batch takes."""
+
+    @property
+    def trial(self) -> int:
+        """Epochs that show which of two hyper-parameters is the better one."""
+        return 1
 
     @property
     @abstractmethod

@@ -146,7 +146,7 @@ class OnlineQsgp(Model):
         step, held = self._step("epoch", lesson), lesson.share == 0
         if bool(held.any()):
             error = (lesson.y - lesson.fitted)[held]
-            latent = self.engine.variance(lesson.rows.x[held][:LATENT]).mean().to(FLOAT)
+            latent = self.engine.variance(lesson.x[held][:LATENT]).mean().to(FLOAT)
             self.engine.sites.judge(error, latent.expand(len(error)), 0.0)
         return step
 
@@ -222,7 +222,13 @@ class OnlineQsgp(Model):
         if self.found is None or self.config.learn == "rebuild":
             some = 2.0 * filled - 1.0 if self.config.outcomes else self._targets(x.rows(thin), filled)
             self.found = estimate(
-                z[thin], torch.nan_to_num(some), self.inputs.groups, kernel, self.found, self.config.outcomes
+                z[thin],
+                torch.nan_to_num(some),
+                self.inputs.groups,
+                kernel,
+                self.found,
+                outcomes=self.config.outcomes,
+                slowly=bool(self.shape.lags) and not self.config.outcomes,
             )
         hyper = self.found.hyper
         logit = float(kernel.log_outputscale.exp()) if self.config.outcomes and self.rebuilt else None

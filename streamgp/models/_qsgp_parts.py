@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from streamgp.base import Shape
+from streamgp.likelihoods import gaussian
 from streamgp.likelihoods._base import Likelihood
 from streamgp.likelihoods.laplace import Laplace
 from streamgp.likelihoods.logistic import Logistic
@@ -23,7 +24,8 @@ from streamgp.models._qsgp_engine import Engine
 from streamgp.models._qsgp_features import Basis, basis
 from streamgp.models._qsgp_head import Head
 from streamgp.models._qsgp_kernel import AUTO, candidates
-from streamgp.models._qsgp_sites import GaussianSites, LaplaceSites, LogisticSites, Sites
+from streamgp.models._qsgp_sites import GaussianSites, LaplaceSites, LogisticSites, WorkingSites
+from streamgp.models._qsgp_steps import DescentEngine, LikelihoodSites, SitesEngine
 from streamgp.optim.block_solver import BlockSolver
 
 Build: TypeAlias = Callable[[BlockSolver, Basis, Head], Covariance]
@@ -36,7 +38,7 @@ FAMILIES: dict[str, Build] = {
 }
 
 
-def sites_of(likelihood: Likelihood, temper: float) -> Sites:
+def sites_of(likelihood: Likelihood, temper: float) -> WorkingSites:
     """What a likelihood asks of a solver."""
     if isinstance(likelihood, Logistic):
         return LogisticSites(likelihood)
@@ -61,10 +63,16 @@ def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) 
     """
     offered = AUTO[:1] if shape.lags else AUTO  # few windows of a stream are independent: too few to choose by
     kernel = candidates(offered if config.kernel is None else (config.kernel,), width)
-    base = basis(config.features, kernel, config.linear)
-    solver = BlockSolver(base, shape.columns)
-    head = Head(base)
+    linear = not config.by_steps if config.linear == "auto" else config.linear
+    base = basis(config.features, kernel, linear)
     temper = config.tempering(shape)
+    if config.by_steps:
+        if isinstance(config.likelihood, gaussian.Config):
+            sites = GaussianSites(shape.columns, temper)
+            return DescentEngine(base, shape.columns, sites, config.stochastic, config.reservoir, config.steps)
+        general = LikelihoodSites(likelihood)
+        return SitesEngine(base, general, config.sites, config.reservoir, config.steps, temper)
+    solver, head = BlockSolver(base, shape.columns), Head(base)
     covariance = covariance_of(config, shape, solver, base, head)
-    sites = sites_of(likelihood, temper)
-    return BlockEngine(solver, base, head, covariance, sites, config.reservoir, temper, config.visits)
+    own = sites_of(likelihood, temper)
+    return BlockEngine(solver, base, head, covariance, own, config.reservoir, temper, config.visits)

@@ -48,8 +48,8 @@ class Sites(nn.Module, ABC):
         family: of what `predictive` returns.
     """
 
-    moving: bool = True
-    lasting: bool = False
+    moving: bool = False
+    lasting: bool = True
     family: type[Predictive]
 
     def __init__(self, columns: int) -> None:
@@ -66,10 +66,6 @@ class Sites(nn.Module, ABC):
     def begin(self, noise: Tensor, y: Tensor) -> Tensor:
         """Start with a σ² by evidence, () in squared standardised units; returns σ² of the system. y: (N, T)."""
         return torch.ones_like(noise)
-
-    @abstractmethod
-    def working(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-        """t and c at f; (R, T) both, NaN in t where y is."""
 
     def settle(self, error: Tensor, weight: Tensor, least: float) -> None:
         """Noise from what is left of the rows learned. error: (R, T) y − f, weight: (R, T), least: of the noise."""
@@ -88,6 +84,14 @@ class Sites(nn.Module, ABC):
     @abstractmethod
     def predictive(self, mean: Tensor, variance: Tensor) -> Predictive:
         """The distribution of y; mean: (N, T), without the offset; variance: (N, T)."""
+
+
+class WorkingSites(Sites):
+    """Sites that a solver of linear systems can take."""
+
+    @abstractmethod
+    def working(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+        """t and c at f; (R, T) both, NaN in t where y is."""
 
 
 def within(value: Tensor, weight: Tensor, most: float) -> Tensor:
@@ -113,11 +117,9 @@ def within(value: Tensor, weight: Tensor, most: float) -> Tensor:
     return mean
 
 
-class GaussianSites(Sites):
+class GaussianSites(WorkingSites):
     """σ_t² of each column: the mean square of what is left, or of what forecasts missed beyond their own variance."""
 
-    moving = False
-    lasting = True
     family = Gaussian
 
     def __init__(self, columns: int, temper: float) -> None:
@@ -160,9 +162,11 @@ class GaussianSites(Sites):
         return Gaussian(mean, variance, self.level())
 
 
-class LaplaceSites(Sites):
+class LaplaceSites(WorkingSites):
     """b_t of each column: the mean distance of what is left, or of what forecasts missed."""
 
+    moving = True
+    lasting = False
     family = LaplaceNoise
 
     def __init__(self, likelihood: Laplace) -> None:
@@ -205,10 +209,10 @@ class LaplaceSites(Sites):
         return LaplaceNoise(mean, variance, self.level())
 
 
-class LogisticSites(Sites):
+class LogisticSites(WorkingSites):
     """Outcomes of 0 and 1; the offset is the log-odds of all of them."""
 
-    lasting = True
+    moving = True
     family = Bernoulli
 
     def __init__(self, likelihood: Logistic) -> None:
