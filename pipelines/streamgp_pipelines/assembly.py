@@ -57,7 +57,9 @@ def model_settings(name: str, options: Mapping[str, Any]) -> BaseModel:
     config: type[BaseModel] = registry.load("models", name).Config
     given: dict[str, Any] = {}
     for dotted, value in flatten(options).items():
-        _place(given, dotted.split("."), _parse(value), dotted, config)
+        path, found = dotted.split("."), _parse(value)
+        if not _is_own_name(config, path, found, dotted, name):
+            _place(given, path, found, dotted, config)
     try:
         return config.model_validate(_onto_defaults(config, given))
     except ValidationError as error:
@@ -140,6 +142,27 @@ def _place(given: dict[str, Any], path: list[str], value: Any, dotted: str, conf
     elif here.get(key, value) != value:
         raise UsageError(f"--set {dotted}: {path[-1]!r} is already set to {here[key]!r}", hint="set one or the other")
     here[key] = value
+
+
+def _is_own_name(config: type[BaseModel], path: list[str], value: Any, dotted: str, model: str) -> bool:
+    """Whether this only repeats the name of a part that always stands there, such as the encoder of gp_lstm.
+
+    Raises:
+        UsageError: it is the name of another part.
+    """
+    path = path[:-1] if path[-1] == "name" and not choice.at(config, path) else path
+    fixed = [choice.default_of(field) for field in choice.at(config, path) if not choice.one_of(field)]
+    if not isinstance(value, str) or not fixed or not isinstance(fixed[0], BaseModel):
+        return False
+    kind, own = type(fixed[0]).__module__.split(".")[-2:]
+    if own not in registry.names(kind) or value not in registry.names(kind):
+        return False
+    if value != own:
+        alike = (other for other in registry.names("models") if other.startswith("gp_") == model.startswith("gp_"))
+        others = [other for other in alike if other.endswith(value)]
+        hint = f"the model {others[0]} has it" if others else f"see: streamgp models {model}"
+        raise UsageError(f"--set {dotted}: the {path[-1]} of {model} is {own!r}, and no other", hint=hint)
+    return True
 
 
 def _is_choice(config: type[BaseModel], path: list[str]) -> bool:

@@ -63,7 +63,7 @@ def test_another_kernel_is_another_run(world: World, trained: Path) -> None:
 @pytest.mark.parametrize(
     ("sets", "says", "hints"),
     [
-        (["encoder=gru"], "encoder has options of its own", "such as encoder."),
+        (["encoder=gru"], "the encoder of gp_lstm is 'lstm', and no other", "the model gp_gru has it"),
         (["hidden=8"], "there is no such option", "did you mean 'encoder.hidden'"),
         (["kernel=mattern"], "kernel 'mattern' is unknown", "gp_lstm"),
         (["kernel.nu=1.5"], "there is no such option", "set kernel to matern"),

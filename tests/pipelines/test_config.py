@@ -192,6 +192,15 @@ def test_options_without_a_name_are_beside_the_default_s_own(options: dict[str, 
     assert model_settings("gp_narx", options) == gp_narx.Config(kernel=kernel)
 
 
+@pytest.mark.parametrize("options", [{"encoder": "gru"}, {"encoder.name": "gru"}, {"encoder": {"name": "gru"}}])
+@pytest.mark.parametrize("name", ["gp_gru", "gru"])
+def test_the_name_of_a_part_that_always_stands_there_may_be_repeated(name: str, options: dict[str, Any]) -> None:
+    alone = model_settings(name, {"encoder.hidden": "8"})
+    assert model_settings(name, options) == model_settings(name, {})
+    assert model_settings(name, {**flatten(options), "encoder.hidden": "8"}) == alone
+    assert model_settings(name, {"encoder.hidden": "8", **flatten(options)}) == alone
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message", "hint"),
     [
@@ -211,6 +220,20 @@ def test_options_without_a_name_are_beside_the_default_s_own(options: dict[str, 
         ("svdgp", {"encoder.name": "gru", "encoder": "mlp"}, "'encoder' is already set to 'gru'", "one or the other"),
         ("svdgp", {"gradient": "5", "gradient.rate": "1"}, "'gradient' is already set", "one or the other"),
         ("svdgp", {"gradient.rate": "1", "gradient": "5"}, "'gradient' is already set", "one or the other"),
+        (
+            "gp_lstm",
+            {"encoder": "gru", "encoder.hidden": "8"},
+            "--set encoder: the encoder of gp_lstm is 'lstm'",
+            "gp_gru",
+        ),
+        (
+            "gp_lstm",
+            {"encoder.name": "gru"},
+            "--set encoder.name: the encoder of gp_lstm is 'lstm'",
+            "model gp_gru has",
+        ),
+        ("narx", {"encoder": "identity"}, "the encoder of narx is 'mlp', and no other", "streamgp models narx"),
+        ("narx", {"encoder": "grue"}, "'grue' is no value: encoder has options of its own", "such as encoder.hidden"),
         ("svdgp", {"memory": "0"}, "--set memory: Input should be greater than 0", "streamgp models svdgp"),
         ("svdgp", {"likelihood": "student_t", "inference": "conjugate"}, "^inference=conjugate needs", "models svdgp"),
         ("gp_narx", {"kernel.nu": "1.5"}, "--set kernel.nu: ", "'kernel.nu' is an option of matern"),
