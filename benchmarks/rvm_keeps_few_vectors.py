@@ -26,7 +26,7 @@ from streamgp.base import Model, Shape, Step
 from streamgp.kernels.squared_exponential import correlation
 from streamgp.models import rvm
 from streamgp.models._evidence import Evidence, descend, start
-from streamgp.models._svdgp_hyperparameters import smooth
+from streamgp.models._hyperparameters import smooth
 
 ROWS, NOISE, MOST, RATIO = 500, 0.1, 30, 1.1
 SOLVERS = ("sequential", "batched", "stochastic")

@@ -1,6 +1,6 @@
 """Hyper-parameters and the kernel itself by the evidence of some hundred rows, in few evaluations.
 
-The objective is that of `streamgp.models._svdgp_hyperparameters`: ½ tr(YᵀA⁻¹Y)/T + ½ log|A| and a prior of the
+The objective is that of `streamgp.models._hyperparameters`: ½ tr(YᵀA⁻¹Y)/T + ½ log|A| and a prior of the
 lengthscales, A = ρ²c + σ²I, c radial, one lengthscale a group of columns. L-BFGS (Liu & Nocedal 1989) on the gradient
 in closed form comes in 20 evaluations to where Adam is after 60, which matters because an evaluation is O(n³). Since c
 depends on one distance, its derivatives in all lengthscales are two matrix products, O(n² W).
@@ -21,7 +21,7 @@ from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
 from streamgp.kernels._stationary import Stationary
 from streamgp.linalg.cholesky import cholesky
-from streamgp.models._svdgp_hyperparameters import JITTER, LENGTHSCALE, START_NOISE, Hyper, Profile
+from streamgp.models._hyperparameters import JITTER, LENGTHSCALE, START_NOISE, Hyper, Profile
 
 FLOOR = 1e-3
 """Least σ², in units of the standardised target's variance."""
@@ -118,7 +118,7 @@ def descend(evidence: Evidence, begin: Hyper, evaluations: int) -> tuple[Hyper, 
 
     Example:
         >>> x = torch.linspace(-3, 3, 40, dtype=torch.float64)[:, None]
-        >>> from streamgp.models._svdgp_hyperparameters import smooth
+        >>> from streamgp.models._hyperparameters import smooth
         >>> evidence = Evidence(x, x.sin(), torch.zeros(1, dtype=torch.int64), smooth)
         >>> hyper, value = descend(evidence, start(1), evaluations=20)
         >>> value < evidence(evidence.pack(start(1)))[0], bool(0.5 < hyper.lengthscale.exp() < 3)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from streamgp.models._evidence import choose
+from streamgp.models._hyperparameters import Hyper
+from streamgp.models._hyperparameters import estimate as adam
 from streamgp.models._qsgp_engine import Engine
 from streamgp.models._qsgp_kernel import Candidates
-from streamgp.models._svdgp_hyperparameters import Hyper
-from streamgp.models._svdgp_hyperparameters import estimate as adam
 
 FEW = 400
 """Rows on which kernels are compared."""

@@ -29,9 +29,9 @@ from streamgp.models._qsgp_sites import RECENT
 from streamgp.models._reservoir import Reservoir
 from streamgp.models._scaling import Standardiser
 from streamgp.models._state import gather, scatter
-from streamgp.models._svdgp_features import KernelInputs
-from streamgp.models._svdgp_hyperparameters import Hyper
-from streamgp.models._svdgp_reference import LearnedReference, reference
+from streamgp.models._kernel_inputs import KernelInputs
+from streamgp.models._hyperparameters import Hyper
+from streamgp.models._learned_reference import LearnedReference, reference
 
 PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""

@@ -34,9 +34,9 @@ from streamgp.models._rvm_posterior import Regression
 from streamgp.models._rvm_selection import select
 from streamgp.models._scaling import Standardiser
 from streamgp.models._state import Parts, gather, scatter
-from streamgp.models._svdgp_features import KernelInputs
-from streamgp.models._svdgp_hyperparameters import Hyper
-from streamgp.models._svdgp_reference import LearnedReference, reference
+from streamgp.models._kernel_inputs import KernelInputs
+from streamgp.models._hyperparameters import Hyper
+from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.predictives.gaussian import Gaussian
 
 CHUNK = 1024

@@ -19,9 +19,9 @@ from streamgp.errors import UsageError
 from streamgp.likelihoods._base import Likelihood
 from streamgp.models._scaling import Standardiser
 from streamgp.models._svdgp_config import Config
-from streamgp.models._svdgp_features import KernelInputs
+from streamgp.models._kernel_inputs import KernelInputs
 from streamgp.models._svdgp_gradient import GradientPosterior
-from streamgp.models._svdgp_reference import LearnedReference, reference
+from streamgp.models._learned_reference import LearnedReference, reference
 
 
 class GradientSvdgp(Model):

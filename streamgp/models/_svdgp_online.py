@@ -22,9 +22,9 @@ from streamgp.models._scaling import Standardiser
 from streamgp.models._state import Parts, holding
 from streamgp.models._svdgp_config import Config
 from streamgp.models._svdgp_conjugate import Conjugate
-from streamgp.models._svdgp_features import KernelInputs
-from streamgp.models._svdgp_hyperparameters import Hyper, estimate
-from streamgp.models._svdgp_reference import LearnedReference, reference
+from streamgp.models._kernel_inputs import KernelInputs
+from streamgp.models._hyperparameters import Hyper, estimate
+from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.predictives.gaussian import Gaussian
 
 CHUNK = 1024
