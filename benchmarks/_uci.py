@@ -87,7 +87,11 @@ class Mark(NamedTuple):
 
 
 def trace(model: Model, rows: Split, epochs: int | None = None) -> Iterator[Mark]:
-    """Fit, and score after every epoch; scoring is not counted. Epochs: as many as the model asks for, if not given."""
+    """Fit, and score after every epoch; scoring is not counted. Epochs: as many as the model asks for, if not given.
+
+    Nor are imports: the first optimiser of PyTorch that a process makes loads its compiler, 2 seconds.
+    """
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     began = time.process_time()
     x = windows(rows.x)
     for step in model.fit(x, rows.y, epochs or model.epochs_for(len(rows.y))):
