@@ -42,6 +42,7 @@ class Limit(nn.Module):
 
     Attributes:
         excess: (T,) part of the newest rows whose truth lay beyond the limit.
+        far: () part of the newest rows whose leverage was above 1.
 
     Example:
         >>> from streamgp.predictives.gaussian import Gaussian
@@ -57,7 +58,9 @@ class Limit(nn.Module):
         self.deviations, self.settled = deviations, settled
         self.newest = 2.0 * (shape.lags + shape.horizon)
         self.excess: Tensor
+        self.far: Tensor
         self.register_buffer("excess", torch.zeros(shape.columns, dtype=FLOAT))
+        self.register_buffer("far", torch.zeros((), dtype=FLOAT))
 
     def forward(self, y: Tensor, forecast: Predictive, rows: Tensor) -> Tensor:
         """The truths to learn from.
@@ -77,5 +80,21 @@ class Limit(nn.Module):
         holds = rows >= self.settled
         beyond = (off.abs() > most) & holds
         within = torch.where(beyond & (self.excess <= LASTING), forecast.mean + off.clamp(-most, most), y)
-        self.excess.lerp_(beyond.to(FLOAT).mean(0), -math.expm1(-len(y) / self.newest))
+        self._average(self.excess, beyond)
         return within
+
+    def weights(self, leverage: Tensor, rows: Tensor) -> Tensor:
+        """(N,) leverages uᵀA⁻¹u -> (N,) weights 1/max(1, leverage), or 1 where most of the newest rows are so far out.
+
+        A window with a glitch among its lags then says no more of its direction than all rows before it.
+        """
+        one = torch.ones_like(leverage)
+        if self.deviations is None or not len(leverage) or rows < self.settled:
+            return one
+        found = one if self.far > LASTING else leverage.clamp(min=1.0).reciprocal()
+        self._average(self.far, leverage > 1.0)
+        return found
+
+    def _average(self, part: Tensor, found: Tensor) -> None:
+        """Move a part of the newest rows by N rows more, (N,) or (N, T) of truth values."""
+        part.lerp_(found.to(FLOAT).mean(0), -math.expm1(-len(found) / self.newest))

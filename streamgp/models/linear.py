@@ -161,7 +161,7 @@ class Linear(Model):
         y = self.limit(y, issued, self.count)
         put_back, why = holding(dict(self.named_buffers())), ""
         try:
-            self._learn(x, y, self.config.limit is not None)
+            self._learn(x, y, guarded=True)
             why = "" if self._healthy() else "its numbers are not finite"
         except NotPositiveDefinite as error:
             why = error.message
@@ -203,7 +203,7 @@ class Linear(Model):
         return torch.cat([torch.ones_like(centred[:, :1]), centred], 1)
 
     def _learn(self, x: Inputs, y: Tensor, guarded: bool = False) -> None:
-        """Add N rows; `guarded`: each with its weight v."""
+        """Add N rows; `guarded`: each with its weight v, see `Limit.weights`."""
         seen = torch.isfinite(y).any(1)
         x, y = x.rows(seen), y[seen]
         if not len(y):
@@ -218,7 +218,9 @@ class Linear(Model):
         kept = 1.0 if self.config.memory is None else math.exp(-len(y) / self.config.memory)
         own = u @ self.weights
         completed = torch.where(known, target, own)
-        weight = self._weight(u) if guarded else u.new_ones(len(u), 1)
+        weight = u.new_ones(len(u), 1)
+        if guarded and self.rows:
+            weight = self.limit.weights(self._leverage(u)[:, 0], self.rows)[:, None]
         weighted = weight * u
         self.square.mul_(kept).add_((weight * completed.square()).sum(0))
         self.count.mul_(kept).add_((weight * known).sum(0))
@@ -226,12 +228,6 @@ class Linear(Model):
         self.gram.mul_(kept).add_(u.T @ weighted)
         self.cross.mul_(kept).add_(weighted.T @ completed)
         self._solve()
-
-    def _weight(self, u: Tensor) -> Tensor:
-        """(N, 1) v: 1 unless the leverage is above 1."""
-        if self.rows < self.limit.settled:
-            return u.new_ones(len(u), 1)
-        return self._leverage(u).clamp(min=1.0).reciprocal()
 
     def _leverage(self, u: Tensor) -> Tensor:
         """(N, 1) uᵀA⁻¹u"""

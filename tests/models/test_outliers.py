@@ -136,6 +136,16 @@ def test_a_model_saved_in_the_middle_of_a_shift_goes_on_as_it_would(name: str) -
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_a_target_that_stood_still_and_moves_is_learned(name: str) -> None:
+    """Every window after the move is far out, and none is a glitch."""
+    values = np.full(1400, 5.0)
+    values[900:] += 0.5 * np.random.default_rng(0).normal(size=500)
+    shape, x, y = windows(values)
+    told = stream(made(name, shape), x, y, 10)
+    assert np.median(told.deviation[1000:1100]) > 0.15  # the least error that a forecast can have is 0.5
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_rows_within_the_limit_are_learned_as_they_are(name: str) -> None:
     shape, x, y = windows(series(1000))
     one, other = (stream(made(name, shape, limit=limit), x, y) for limit in (8.0, None))
@@ -154,6 +164,17 @@ def test_the_limit_is_of_each_column_and_waits_until_the_model_is_settled() -> N
     torch.testing.assert_close(limit(y, issued, rows), wanted, equal_nan=True)
     rate = 1 - np.exp(-2 / 8)  # of 2 (L + H) rows
     assert limit.excess.tolist() == pytest.approx([0.0, 0.5 * rate])
+
+
+def test_a_row_weighs_no_more_than_its_direction_unless_that_lasts() -> None:
+    limit = Limit(Shape(targets=("y",), horizon=2, lags=6, past=("y",), future=()), 5.0)
+    far, rows = torch.tensor([8.0, 0.5]), torch.tensor(1e3)
+    assert limit.weights(far, torch.tensor(99.0)).tolist() == [1.0, 1.0] and limit.far == 0
+    assert limit.weights(far, rows).tolist() == [0.125, 1.0]
+    assert float(limit.far) == pytest.approx(0.5 * (1 - np.exp(-2 / 16)))
+    weights = [float(limit.weights(far[:1], rows)) for _ in range(14)]
+    assert weights[:9] == [0.125] * 9 and weights[-2:] == [1.0] * 2
+    assert Limit(REGRESSION, None).weights(far, rows).tolist() == [1.0, 1.0]
 
 
 def test_what_lasts_is_not_limited_and_a_glitch_of_its_full_length_is() -> None:
