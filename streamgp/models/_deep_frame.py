@@ -110,7 +110,7 @@ class Frame(nn.Module):
             whole = torch.isfinite(left).all(1)
             self.slope.copy_(ridge(z[whole], left[whole]))
             left = left - z @ self.slope
-        self.outputs.fit(left)
+        self.outputs.fit(left, y)
 
     def inputs(self, x: Inputs) -> Tensor:
         """(N, W): standardised, flattened, without what the mode hides."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
+from streamgp.models._scaling import still
 from streamgp.models._target import Reference
 from streamgp.predictives.gaussian import Gaussian
 
@@ -18,7 +19,8 @@ PRIOR_ROWS = 1.0
 def random_walk_variance(x: Inputs, shape: Shape) -> Tensor:
     """What the variances would be if the targets were random walks: h times the mean squared change of the lags.
 
-    A window without two neighbouring values says nothing: the variance is 1 then, in squared target units.
+    A window without two neighbouring values says nothing: the variance is 1 then, in squared target units. Where the
+    values are all the same, it is that of `_scaling.still`.
 
     Returns:
         (N, T)
@@ -28,7 +30,9 @@ def random_walk_variance(x: Inputs, shape: Shape) -> Tensor:
     known = torch.isfinite(change)
     count = known.sum(1)
     mean = torch.where(known, change, 0.0).sum(1) / count.clamp(min=1)
-    one = torch.where((count > 0) & (mean > 0), mean, 1.0)  # (N, O)
+    size = torch.nanmean(x.past[..., : shape.outputs].abs(), 1).nan_to_num(0.0)
+    level = torch.where(count > 0, still(size).square(), 1.0)
+    one = torch.where(mean > 0, mean, level)  # (N, O)
     return (one[..., None] * steps).flatten(1)
 
 

@@ -21,6 +21,9 @@ from streamgp import choice
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.likelihoods._base import Likelihood
+from streamgp.models._hyperparameters import Hyper
+from streamgp.models._kernel_inputs import KernelInputs
+from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.models._qsgp_config import Config
 from streamgp.models._qsgp_engine import Engine, Lesson
 from streamgp.models._qsgp_hyper import TRIAL_ROWS, Estimate, estimate, height
@@ -29,9 +32,6 @@ from streamgp.models._qsgp_sites import RECENT
 from streamgp.models._reservoir import Reservoir
 from streamgp.models._scaling import Standardiser
 from streamgp.models._state import gather, scatter
-from streamgp.models._kernel_inputs import KernelInputs
-from streamgp.models._hyperparameters import Hyper
-from streamgp.models._learned_reference import LearnedReference, reference
 
 PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""

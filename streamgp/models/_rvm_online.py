@@ -26,6 +26,9 @@ from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import Evidence, descend
 from streamgp.models._evidence import start as beginning
+from streamgp.models._hyperparameters import Hyper
+from streamgp.models._kernel_inputs import KernelInputs
+from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.models._outliers import Limit
 from streamgp.models._reservoir import Reservoir, Sample
 from streamgp.models._rvm_config import Config
@@ -34,9 +37,6 @@ from streamgp.models._rvm_posterior import Regression
 from streamgp.models._rvm_selection import select
 from streamgp.models._scaling import Standardiser
 from streamgp.models._state import Parts, gather, scatter
-from streamgp.models._kernel_inputs import KernelInputs
-from streamgp.models._hyperparameters import Hyper
-from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.predictives.gaussian import Gaussian
 
 CHUNK = 1024

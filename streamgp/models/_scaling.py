@@ -1,7 +1,8 @@
 """Standardisation: raw units to zero mean and unit spread, fitted once and then frozen.
 
 z = (x − m) / s with m and s the mean and the standard deviation of the rows it was fitted on, NaN left out. A
-channel that never varied keeps s = 1, so that it stays finite if it varies later.
+channel that never varied keeps s = 1, so that it stays finite if it varies later; a target that never varied has a
+thousandth of its size, so that its first bands do not depend on its unit.
 """
 
 from __future__ import annotations
@@ -15,6 +16,18 @@ from streamgp.base import FLOAT, Inputs, Json, Shape
 
 _FLAT = 1e-12
 """A channel whose spread is below this part of its size counts as constant."""
+STILL = 1e-3
+"""Standard deviation of a target that never varied, in units of its size: it will move, and nothing says how far."""
+
+
+def still(size: Tensor) -> Tensor:
+    """The standard deviation of targets of this mean size that never varied; 1 where they were always 0.
+
+    Example:
+        >>> still(torch.tensor([50.0, 0.0]).double()).tolist()
+        [0.05, 1.0]
+    """
+    return torch.where(size > 0, STILL * size, 1.0)
 
 
 class Standardiser:
@@ -39,17 +52,27 @@ class Standardiser:
         self.scale = torch.ones(channels, dtype=FLOAT)  # (C,)
         self.fitted = False
 
-    def fit(self, values: Tensor) -> None:
-        """Estimate from values (..., C), NaN left out; a channel without any value keeps location 0, scale 1."""
+    def fit(self, values: Tensor, targets: Tensor | None = None) -> None:
+        """Estimate from values (..., C), NaN left out; a channel without any value keeps location 0, scale 1.
+
+        Args:
+            values: (..., C)
+            targets: (..., C), of which the values are departures: a column of these that never varied has the scale
+                `still`. Without, it is 1.
+        """
         rows = values.reshape(math.prod(values.shape[:-1]), values.shape[-1]).to(FLOAT)
         seen = torch.isfinite(rows)
         count = seen.sum(0)
         some = count.clamp(min=1)
         location = torch.where(seen, rows, 0.0).sum(0) / some
         spread = (torch.where(seen, rows - location, 0.0).square().sum(0) / some).sqrt()
-        flat = spread <= _FLAT * location.abs().clamp(min=1e-300)
+        size, instead = location.abs(), torch.ones_like(location)
+        if targets is not None:
+            level = torch.nanmean(targets.to(FLOAT).abs(), 0).nan_to_num(0.0)
+            size, instead = torch.maximum(size, level), still(level)
+        flat = spread <= _FLAT * size.clamp(min=1e-300)
         self.location = location
-        self.scale = torch.where(flat, 1.0, spread)
+        self.scale = torch.where(flat, instead, spread)
         self.fitted = True
 
     def transform(self, values: Tensor) -> Tensor:

@@ -17,11 +17,11 @@ from streamgp.base import Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.encoders._base import Encoder, Layout
 from streamgp.errors import UsageError
 from streamgp.likelihoods._base import Likelihood
+from streamgp.models._kernel_inputs import KernelInputs
+from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.models._scaling import Standardiser
 from streamgp.models._svdgp_config import Config
-from streamgp.models._kernel_inputs import KernelInputs
 from streamgp.models._svdgp_gradient import GradientPosterior
-from streamgp.models._learned_reference import LearnedReference, reference
 
 
 class GradientSvdgp(Model):
@@ -91,7 +91,7 @@ class GradientSvdgp(Model):
             if isinstance(self.reference, LearnedReference):
                 self.reference.fit(x, y, y.new_ones(len(y)))
             self.inputs.scaling.fit(x)
-            self.outputs.fit(y - self.reference(x))
+            self.outputs.fit(y - self.reference(x), y)
         return (y - self.reference(x) - self.outputs.location.to(y.device)) / self._scale(x)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:

@@ -16,15 +16,15 @@ from torch import Tensor
 
 from streamgp.base import Inputs, Json, Model, Shape, Step
 from streamgp.errors import NumericalError
+from streamgp.models._hyperparameters import Hyper, estimate
+from streamgp.models._kernel_inputs import KernelInputs
+from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.models._outliers import Limit
 from streamgp.models._reservoir import Reservoir, Sample
 from streamgp.models._scaling import Standardiser
 from streamgp.models._state import Parts, holding
 from streamgp.models._svdgp_config import Config
 from streamgp.models._svdgp_conjugate import Conjugate
-from streamgp.models._kernel_inputs import KernelInputs
-from streamgp.models._hyperparameters import Hyper, estimate
-from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.predictives.gaussian import Gaussian
 
 CHUNK = 1024
@@ -174,7 +174,7 @@ class OnlineSvdgp(Model):
         if isinstance(self.reference, LearnedReference):
             self.reference.fit(x, y, weight)
         self.inputs.scaling.fit(x)
-        self.outputs.fit(y - self.reference(x))
+        self.outputs.fit(y - self.reference(x), y)
         thin = self._thin(len(y), evidence_rows)
         self.hyper = estimate(
             self.inputs(x.rows(thin)),

@@ -32,6 +32,7 @@ from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
 from streamgp.models._naive import random_walk_variance
 from streamgp.models._outliers import SETTLED, Limit
+from streamgp.models._scaling import still
 from streamgp.models._state import holding
 from streamgp.models._target import Kind, Reference
 from streamgp.predictives.gaussian import Gaussian
@@ -91,6 +92,7 @@ class Linear(Model):
             "factor": (width, width),
             "weights": (width, columns),
             "noise": (columns,),
+            "size": (columns,),
         }.items():
             self.register_buffer(name, torch.zeros(size, dtype=FLOAT))
         self.feature_centre: Tensor  # (W,)
@@ -103,6 +105,7 @@ class Linear(Model):
         self.factor: Tensor  # (W + 1, W + 1) lower Cholesky factor of A
         self.weights: Tensor  # (W + 1, T) M
         self.noise: Tensor  # (T,) b
+        self.size: Tensor  # (T,) of the truths of the first batch, which the prior of one that never varied has
 
     def predict(self, x: Inputs) -> Predictive:
         """The posterior predictive; before any data N(r(x), random-walk variance) or the t with these moments."""
@@ -213,6 +216,7 @@ class Linear(Model):
             flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)
             self.feature_centre.copy_(torch.nanmean(flat, 0).nan_to_num(0.0))
             self.target_centre.copy_(torch.nanmean(target, 0).nan_to_num(0.0))
+            self.size.copy_(torch.nanmean(y.abs(), 0).nan_to_num(0.0))
         u, target = self._features(x), target - self.target_centre
         known = torch.isfinite(target)
         kept = 1.0 if self.config.memory is None else math.exp(-len(y) / self.config.memory)
@@ -250,7 +254,7 @@ class Linear(Model):
         residual = (self.square - (self.cross * self.weights).sum(0)).clamp(min=0.0)
         mean = self.cross[0] / self.rows
         variance = self.square / self.rows - mean.square()
-        prior = torch.where(variance > 0, variance, 1.0)  # a target that never varied keeps a finite density
+        prior = torch.where(variance > 0, variance, still(self.size).square())
         self.noise.copy_((_A0 - 1) * prior + residual / 2)
 
     def _healthy(self) -> bool:

@@ -13,6 +13,8 @@ from streamgp.testing import check_model
 ONLINE = {"window": 256, "refresh": 128, "steps": 2, "stale_steps": 2, "epochs": 1}
 NET: dict[str, Any] = {"online": ONLINE, "encoder": {"hidden": 8}}
 GP: dict[str, Any] = {**NET, "solver": {"name": "kiss", "grid": 10}}
+BLOCKS = {"size": 192, "width": 64}
+QSGP: dict[str, Any] = {"features": BLOCKS, "reservoir": 300, "rebuild": 500}
 DROPPED = {"hidden": 6, "layers": 2, "dropout": 0.2, "recurrent_dropout": 0.1}
 """Small enough for some thousand rows in a second: windows, refreshes, nets and grids."""
 
@@ -39,7 +41,15 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "rnn": [NET],
     "linear": [{}, {"predictive": "student_t", "memory": 500.0}, {"target": "level", "ridge": 10.0}],
     "persistence": [{}, {"memory": 200.0}],
-    "qsgp": [{"features": {"size": 192, "width": 64}, "reservoir": 300, "rebuild": 500}],
+    "qsgp": [
+        QSGP,
+        {**QSGP, "features": {"name": "inducing", **BLOCKS}, "rebuild": 1000},
+        {**QSGP, "likelihood": "logistic", "rebuild": 2000},
+        {**QSGP, "likelihood": "laplace", "covariance": "diagonal"},
+        {**QSGP, "covariance": "chevron", "columns": 8, "linear": False, "memory": "all"},
+        {**QSGP, "solver": "stochastic", "steps": 60},
+        {**QSGP, "solver": "stochastic", "steps": 8, "likelihood": "laplace", "sites": {"cells": 2}},
+    ],
     "rvm": [
         {"dictionary": 80, "basis": 32, "evidence_rows": 60, "reservoir": 300, "rebuild": 500},
         {"solver": "batched", "dictionary": 60, "evidence_rows": 50, "reservoir": 200, "linear": False},

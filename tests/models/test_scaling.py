@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from streamgp.base import Inputs
+from streamgp import registry
+from streamgp.base import Inputs, Shape
 from streamgp.models._scaling import InputScaling, Standardiser
 from streamgp.testing import SHAPES, example_windows, reborn
 
@@ -31,6 +33,32 @@ def test_constant_and_empty_channels_stay_finite() -> None:
     nothing = Standardiser(2)
     nothing.fit(torch.zeros(0, 2, dtype=torch.float64))
     assert nothing.fitted and nothing.scale.tolist() == [1.0, 1.0]
+
+
+def test_a_target_that_never_varied_has_a_thousandth_of_its_size() -> None:
+    """Rounding of what it departs from is no variation."""
+    scaler = Standardiser(4)
+    targets = torch.tensor([[-20.0, 0.0, float("nan"), 7.0]] * 5, dtype=torch.float64)
+    rounding = 1e-15 * torch.arange(5, dtype=torch.float64)[:, None]
+    scaler.fit(torch.where(targets == 7.0, torch.arange(5).double()[:, None], rounding), targets)
+    assert scaler.scale.tolist() == pytest.approx([0.02, 1.0, 1.0, 2.0**0.5])
+
+
+@pytest.mark.parametrize("name", ["linear", "svdgp", "persistence", "gp_narx", "narx"])
+def test_the_first_bands_of_a_target_that_never_varied_do_not_depend_on_its_unit(name: str) -> None:
+    torch.set_num_threads(1)
+    shape = Shape(targets=("y",), horizon=1, lags=3, past=("y",), future=())
+    bands = []
+    for level in (1e-3, 1.0, 1e6):
+        x = Inputs(torch.full((60, 3, 1), level).double(), torch.zeros(60, 1, 0).double())
+        module = registry.load("models", name)
+        model = module.build(module.Config(), shape)
+        found = [model.predict(x.rows(slice(0, 1))).variance]
+        list(model.fit(x, torch.full((60, 1), level).double(), 1))
+        found.append(model.predict(x.rows(slice(0, 1))).variance)
+        bands.append([float(one.sqrt()) / level for one in found])
+        assert max(bands[-1]) < 2e-3
+    np.testing.assert_allclose(bands[1:], bands[:1] * 2, rtol=1e-3)
 
 
 def test_small_units_are_not_taken_for_constants() -> None:
