@@ -6,7 +6,10 @@ the scan of B step counts before a prediction.
 
 from __future__ import annotations
 
+import math
+import mmap
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Generator, Tensor, nn
@@ -14,6 +17,25 @@ from torch import Generator, Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.features._base import Features
 from streamgp.features.fourier import Fourier
+
+SMALL = 2**22
+"""Bytes from which memory is reserved rather than filled."""
+
+
+def reserved(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Zeros of this shape, whose memory is taken page by page as it is written to.
+
+    `torch.zeros` writes them all. NumPy's asks for pages of 2 MB, of which a few hundred random blocks are in all.
+
+    Example:
+        >>> reserved((10, 2), torch.float32).sum().item()
+        0.0
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < SMALL or not hasattr(mmap, "MAP_PRIVATE"):
+        return torch.zeros(*shape, dtype=dtype)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=dtype).view(*shape)
 
 
 class BlockWeights(nn.Module):
@@ -43,7 +65,7 @@ class BlockWeights(nn.Module):
         self.steps: Tensor
         self.stream: Tensor
         blocks = -(-features.capacity // features.width)
-        self.register_buffer("weights", torch.zeros(features.capacity, columns + more, dtype=dtype))
+        self.register_buffer("weights", reserved((features.capacity, columns + more), dtype))
         self.register_buffer("last", torch.zeros(blocks, dtype=torch.int64))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.register_buffer("stream", Generator().manual_seed(seed).get_state())

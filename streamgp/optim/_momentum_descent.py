@@ -26,6 +26,7 @@ from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.features._base import Features
 from streamgp.optim._block_rows import Rows, thin
+from streamgp.optim._block_weights import reserved
 from streamgp.optim._descent import TINY, Descent, DescentConfig, drawn, per_row
 
 FEW = 512
@@ -99,7 +100,7 @@ class MomentumDescent(Descent[SupportRows]):
         super().__init__(features, columns, config)
         self.velocity: Tensor
         self.curvature: Tensor
-        self.register_buffer("velocity", torch.zeros_like(self.weights))
+        self.register_buffer("velocity", reserved(self.weights.shape, self.dtype))
         self.register_buffer("curvature", torch.zeros(self.weights.shape[1], dtype=FLOAT))
 
     def forget(self) -> None:

@@ -40,6 +40,7 @@ from streamgp.objectives.quadruple import (
     prior_term,
 )
 from streamgp.optim._block_rows import Rows
+from streamgp.optim._block_weights import reserved
 from streamgp.optim._descent import TINY, Descent, DescentConfig
 from streamgp.optim._slow_adam import SlowAdam
 from streamgp.optim.adagrad import SparseAdaGrad
@@ -110,7 +111,7 @@ class SampledDescent(Descent[SampledRows]):
     def __init__(self, features: Features, columns: int, config: DescentConfig) -> None:
         super().__init__(features, columns, config)
         self.sums: Tensor
-        self.register_buffer("sums", torch.zeros(self.weights.shape, dtype=torch.float32))
+        self.register_buffer("sums", reserved(self.weights.shape, torch.float32))
         self.optimiser = SparseAdaGrad({}, {})
         self.started = copy.deepcopy(features) if config.hyper_rate else None
         self.adam = SlowAdam([*features.parameters(), self.noise]) if config.hyper_rate else None

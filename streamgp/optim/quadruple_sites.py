@@ -27,7 +27,7 @@ from streamgp.errors import UsageError
 from streamgp.features._base import Features
 from streamgp.likelihoods._base import Likelihood
 from streamgp.objectives import site_bounds
-from streamgp.optim._block_weights import BlockWeights
+from streamgp.optim._block_weights import BlockWeights, reserved
 from streamgp.optim._slow_adam import SlowAdam
 from streamgp.optim.adagrad import SparseAdaGrad
 from streamgp.optim.sparse_chevron import SparseChevron
@@ -114,7 +114,7 @@ class SiteDescent(BlockWeights):
         self.config, self.likelihood = config, likelihood
         self.sums: Tensor
         self.bound: Tensor
-        self.register_buffer("sums", torch.zeros(self.weights.shape, dtype=torch.float32))
+        self.register_buffer("sums", reserved(self.weights.shape, torch.float32))
         self.register_buffer("bound", torch.zeros((), dtype=FLOAT))
         self.optimiser = SparseAdaGrad({}, {})
         self.likelihood_adam, self.hyper_adam = SlowAdam(self._learned()[0]), SlowAdam(self._learned()[1])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -130,6 +133,25 @@ def test_a_step_touches_nothing_of_the_size_of_the_basis(optimiser: str, columns
         made.loss(rows)
     assert 0 < seen.size <= 130 * 100  # rows of a step times features of a block
     assert made.healthy and made.loss(rows) == made.loss(rows)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
+@pytest.mark.parametrize("optimiser", ["momentum", "adagrad"])
+def test_memory_is_taken_as_blocks_are_drawn(optimiser: str) -> None:
+    """11 columns of 10⁷ weights and as much for the optimiser would be 880 MB."""
+
+    def resident() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    x, y = data(60)
+    before = resident()
+    config = DescentConfig(optimiser=optimiser, dense_columns=10, batch=50, support=50)  # type: ignore[arg-type]
+    made = descent(fourier_of(10_000_000, 100), 1, config).begin(0.1)
+    rows = made.rows(x, y[:, :1])
+    for _ in range(100):
+        made.step(rows)
+    made.begin(0.1)
+    assert resident() - before < 50.0
 
 
 def test_rows_replaced_in_place_are_as_if_taken_anew() -> None:
