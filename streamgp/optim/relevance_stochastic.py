@@ -5,7 +5,8 @@ is sampled as `streamgp.objectives.quadruple` does, with control variates on sup
 dense columns. A step costs the same whatever rows and functions there are. Ours, and why:
 
 - Steps of μ and of the dense columns are gradients times the inverse of (n/n̄) Φ_{p,b}ᵀΦ_{p,b}/σ² + S_bb, the curvature
-  of a cell b on the support rows. AdaGrad does not get anywhere: functions on neighbouring rows are nearly the same.
+  of a cell b on the support rows, shrunk towards its diagonal over all rows: unshrunk, few support rows diverge.
+  AdaGrad does not get anywhere, as functions on neighbouring rows are nearly the same.
 - s_j goes a part of the way to 1/(mean μ_jt² + (CCᵀ)_jj), the maximum of the bound for it; the gradient of log s_j is
   small where s_j is far too small, and leaves all 500 functions of the paper's example in the model.
 - Functions with s_j ≥ `FINITE` leave at once, so that steps get cheaper. The dense columns then begin anew.
@@ -229,15 +230,17 @@ class QuadrupleRelevance:
         columns, noise = self.mean.shape[1], float(self.log_noise.exp())
         count = self.weight[self.fit.rows] * (len(self.y) / len(there))
         s = self.log_precision[span].exp()
-        curvature = there.T @ (there * (count / noise)[:, None]) + torch.diag(s)
+        part = len(s) / (len(s) + len(there))  # n̄ rows are uncertain of |b| directions, the diagonal is not
+        curvature = (1.0 - part) * (there.T @ (there * (count / noise)[:, None]))
+        curvature.diagonal().add_(part * self.squares[self.places[span]] / noise + s)
         upper = cholesky(curvature.flip(0, 1)).lower.flip(0, 1)  # UUᵀ: that of rows ≥ r is U's block of rows ≥ r
         before, gradient = leaf.detach(), leaf.grad.clone()
         gradient[:, columns:] /= columns
         half = self._chevron(torch.linalg.solve_triangular(upper, self._chevron(gradient, span), upper=True), span)
         change = -0.5 * rate * torch.linalg.solve_triangular(upper.mT, half, upper=False)
         if span.start == 0:  # no standard deviation changes by more than a half: its logarithm is steep near 0
-            own = before[:, columns:].diagonal()
-            change[:, columns:] *= (0.5 * own / change[:, columns:].diagonal().abs().clamp(min=1e-300)).clamp(max=1.0)
+            first = before[:, columns:].diagonal()
+            change[:, columns:] *= (0.5 * first / change[:, columns:].diagonal().abs().clamp(min=1e-300)).clamp(max=1.0)
         after = before + change
         self.mean[span], self.dense[span] = after[:, :columns], after[:, columns:]
         moved = there @ change
