@@ -11,10 +11,14 @@ given such a noise does not converge.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor
 
 from streamgp.base import FLOAT
@@ -109,9 +113,10 @@ def start(groups: int) -> Hyper:
 
 
 def descend(evidence: Evidence, begin: Hyper, evaluations: int) -> tuple[Hyper, float]:
-    """The best of about `evaluations` evaluations of L-BFGS with a strong Wolfe line search.
+    """The best of about `evaluations` evaluations of L-BFGS.
 
-    An iteration that has begun is finished, so that there may be a few more.
+    SciPy's, as torch's loads its compiler first, which takes longer than all evaluations. An iteration that has begun
+    is finished, so that there may be a few evaluations more.
 
     Returns:
         the hyper-parameters, and the value there.
@@ -124,27 +129,24 @@ def descend(evidence: Evidence, begin: Hyper, evaluations: int) -> tuple[Hyper, 
         >>> value < evidence(evidence.pack(start(1)))[0], bool(0.5 < hyper.lengthscale.exp() < 3)
         (True, True)
     """
-    packed = evidence.pack(begin).requires_grad_(True)
-    best, lowest = packed.detach().clone(), float("inf")
-    optimiser = torch.optim.LBFGS(
-        [packed],
-        max_iter=evaluations,
-        max_eval=evaluations,
-        history_size=20,
-        tolerance_change=1e-6,
-        line_search_fn="strong_wolfe",
-    )
+    packed = evidence.pack(begin)
+    best, lowest = packed.clone(), math.inf
 
-    def evaluate() -> float:
+    def evaluate(at: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         nonlocal best, lowest
-        at = packed.detach()
-        value, gradient = evidence(at)
-        packed.grad = gradient
+        place = torch.from_numpy(at.copy()).to(packed.device)
+        value, gradient = evidence(place)
         if value < lowest:
-            best, lowest = at.clone(), value
-        return value
+            best, lowest = place, value
+        return value, gradient.cpu().numpy()
 
-    optimiser.step(evaluate)
+    minimize(
+        evaluate,
+        packed.cpu().numpy(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": evaluations, "maxfun": evaluations, "maxcor": 20},
+    )
     return evidence.unpack(best), lowest
 
 
