@@ -190,6 +190,8 @@ class BlockEngine(Engine):
         weight = lesson.weight
         self.sites.settle(torch.nan_to_num(lesson.y - lesson.fitted - self.sites.offset), weight, least)
         self.count.copy_(weight.mean(1).sum())
+        if lesson.rows is not self.kept:
+            self.covariance.settle(lesson.rows)
 
     def loss(self, lesson: Lesson) -> float:
         """−ELBO a row and column with the block-diagonal covariance, up to what the sample of its Gram matrices leaves

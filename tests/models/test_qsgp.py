@@ -1,0 +1,215 @@
+"""QSGP as a model: what Config promises, streams, batches, outcomes, and rows that say too much."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.errors import UsageError
+from streamgp.models import qsgp
+from streamgp.models._qsgp_online import OnlineQsgp
+from streamgp.testing.models import SHAPES, example_windows
+from streamgp.testing.stateful import reborn
+
+BLOCKS = {"size": 192, "width": 64}
+SMALL: dict[str, Any] = {
+    "features": BLOCKS,
+    "reservoir": 400,
+    "rebuild": 500,
+    "kernel": "squared_exponential",
+    "evidence_rows": 120,
+}
+REGRESSION = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def made(shape: Shape = REGRESSION, **options: Any) -> OnlineQsgp:
+    model = qsgp.build(qsgp.Config.model_validate({**SMALL, **options}), shape)
+    assert isinstance(model, OnlineQsgp)
+    return model
+
+
+def wave(rows: int, seed: int = 0, noise: float = 0.1) -> tuple[Inputs, torch.Tensor]:
+    """u uniform on (−3, 3), y = 5 + sin 2u + noise."""
+    draws = torch.Generator().manual_seed(seed)
+    u = 6.0 * torch.rand(rows, generator=draws, dtype=FLOAT) - 3.0
+    y = 5.0 + torch.sin(2.0 * u) + noise * torch.randn(rows, generator=draws, dtype=FLOAT)
+    return Inputs(torch.zeros(rows, 0, 2, dtype=FLOAT), u.view(rows, 1, 1)), y[:, None]
+
+
+def stream(model: OnlineQsgp, x: Inputs, y: torch.Tensor, batch: int = 50) -> None:
+    for start in range(0, len(y), batch):
+        part = slice(start, start + batch)
+        assert model.update(x.rows(part), y[part]).healthy
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"likelihood": "student_t"}, "use likelihood=laplace"),
+        ({"likelihood": {"name": "gaussian", "noise": 0.3}}, "leave out likelihood.noise"),
+        ({"features": {"name": "inducing", "independent": True}}, "use model rvm"),
+        ({"columns": 3}, "need each other"),
+        ({"covariance": "chevron"}, "need each other"),
+        ({"covariance": "chevron", "columns": 2, "features": {"size": 10000}}, "at most 8192"),
+        ({"learn": "once", "rebuild": 0}, "leave out learn"),
+        ({"steps": 7}, "solver=stochastic"),
+        ({"stochastic": {"rate": 0.1}}, "solver=stochastic"),
+        ({"solver": "stochastic", "visits": 3}, "solver=block"),
+        ({"solver": "stochastic", "covariance": "head"}, "solver=block"),
+        ({"solver": "stochastic", "linear": True}, "solver=block"),
+        ({"solver": "stochastic", "sites": {"cells": 2}}, "not sites"),
+        ({"solver": "stochastic", "likelihood": "laplace", "stochastic": {"rate": 0.1}}, "not stochastic"),
+        ({"bases": 3}, "extra"),
+    ],
+)
+def test_options_without_effect_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        qsgp.Config.model_validate(options)
+
+
+def test_what_cannot_be_built_is_refused_with_a_hint() -> None:
+    for options, said in (
+        ({"likelihood": "logistic", "target": "change"}, "no amounts"),
+        ({"kernel": "linear"}, "no function of one distance"),
+        ({"kernel": {"name": "matern", "lengthscale": 2.0}}, "estimated by evidence"),
+        ({"kernel": {"name": "matern", "separable": True}}, "no function of one distance"),
+        ({"solver": "stochastic", "features": {"name": "inducing"}}, "independent weights"),
+    ):
+        with pytest.raises(UsageError, match=said) as refusal:
+            qsgp.build(qsgp.Config.model_validate(options), SHAPES[1])
+        assert refusal.value.hint
+    assert qsgp.Config(features={"size": 300_000}).by_steps and not qsgp.Config().by_steps
+    written = qsgp.Config(kernel="matern", solver="stochastic").model_dump(mode="json")
+    assert qsgp.Config.model_validate(written).model_dump(mode="json") == written, "a checkpoint cannot be read"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"covariance": "diagonal"},
+        {"covariance": "head"},
+        {"covariance": "chevron", "columns": 194},
+        {"features": {"name": "inducing", **BLOCKS}},
+        {"likelihood": "laplace"},
+        {"solver": "stochastic", "steps": 200},
+    ],
+    ids=["default", "diagonal", "head", "chevron", "inducing", "laplace", "steps"],
+)
+def test_a_stream_is_learned_with_honest_bands(options: dict[str, Any]) -> None:
+    """Noise of 0.1 around a wave of height 1, one pass over 1500 rows."""
+    x, y = wave(2500)
+    model = made(**options)
+    stream(model, x.rows(slice(0, 1500)), y[:1500])
+    issued, truth = model.predict(x.rows(slice(1500, None))), y[1500:]
+    assert float((issued.mean - truth).square().mean().sqrt()) < 0.12
+    low, high = issued.quantile(torch.tensor([0.025, 0.975], dtype=FLOAT))
+    inside = float(((low <= truth) & (truth <= high)).to(FLOAT).mean())
+    assert 0.92 < inside < 0.985  # 1000 rows: a standard error of 0.007
+    far = Inputs(x.past[:1], torch.full((1, 1, 1), 40.0, dtype=FLOAT))
+    if options.get("features") or options.get("covariance") == "head":
+        assert model.predict(far).latent_variance > 10 * issued.latent_variance.mean(), "far away nothing is known"
+
+
+def test_a_batch_goes_on_until_it_changes_nothing_and_can_be_taken_up() -> None:
+    x, y = wave(1500)
+    model = made()
+    wanted = model.epochs_for(1500)
+    steps = list(model.fit(x, y, 60))
+    assert wanted < 60 and len(steps) < 60, "a fit that changes nothing must end"
+    losses = [step.loss for step in steps[4:]]
+    assert all(one >= other - 1e-6 for one, other in pairwise(losses)), "a sweep went up"
+    assert abs(float(model.engine.sites.level().sqrt() * model.outputs.scale) - 0.1) < 0.01, (
+        "held-out rows tell the noise"
+    )
+    whole, cut = made(), made()
+    list(whole.fit(x, y, 12))
+    fit = cut.fit(x, y, 12)
+    for _ in range(6):
+        next(fit)
+    taken_up = reborn(cut, made())
+    list(taken_up.fit(x, y, 6))
+    assert (taken_up.predict(x).mean - whole.predict(x).mean).abs().max() < 1e-3, "a fit taken up ends elsewhere"
+    assert int(taken_up.reservoir.seen) == 1500, "a fit that is taken up has no new rows"
+    stream(taken_up, *wave(200, seed=3))
+    assert taken_up.seen == 1700
+
+
+def test_the_kernel_is_chosen_by_evidence_without_lags() -> None:
+    x, y = wave(400)
+    rough = torch.where(x.future[:, 0] > 0.3, 1.0, 0.0) + 0.02 * (y - 5.0)
+    smooth, edged = made(kernel=None), made(kernel=None)
+    next(iter(smooth.fit(x, y, 1)))
+    next(iter(edged.fit(x, rough, 1)))
+    assert smooth.found is not None and edged.found is not None
+    assert smooth.found.kernel == 0 and edged.found.kernel > 0
+    assert int(reborn(edged, made(kernel=None)).engine.kernel.index) == edged.found.kernel
+    named = made(kernel="matern")
+    next(iter(named.fit(x, y, 1)))
+    assert named.found is not None and named.found.kernel == 0 and len(named.engine.kernel.radial) == 1
+
+
+def test_hyper_parameters_learned_once_stay() -> None:
+    x, y = wave(1200)
+    model = made(learn="once")
+    stream(model, x.rows(slice(0, 400)), y[:400])
+    held = model.engine.kernel.log_lengthscale.clone()
+    stream(model, x.rows(slice(400, None)), y[400:])
+    assert torch.equal(held, model.engine.kernel.log_lengthscale) and model.rebuilt > 400
+
+
+def test_probabilities_are_calibrated_and_begin_at_the_share_of_ones() -> None:
+    """P(1) = σ(3 sin 2u − 1)."""
+    x, _ = wave(3000)
+    u = x.future[:, 0, 0]
+    p = torch.sigmoid(3.0 * torch.sin(2.0 * u) - 1.0)
+    y = (torch.rand(3000, generator=torch.Generator().manual_seed(5), dtype=FLOAT) < p).to(FLOAT)[:, None]
+    model = made(likelihood="logistic", reservoir=2000)
+    stream(model, x.rows(slice(0, 2000)), y[:2000])
+    issued = model.predict(x.rows(slice(2000, None))).mean[:, 0]
+    assert float((issued - p[2000:]).abs().mean()) < 0.06
+    best = -(y[2000:, 0] * p[2000:].log() + (1 - y[2000:, 0]) * (1 - p[2000:]).log()).mean()
+    assert float(-model.predict(x.rows(slice(2000, None))).log_prob(y[2000:]).mean() - best) < 0.02
+    rare = made(likelihood="logistic", linear=False)
+    stream(rare, x.rows(slice(0, 100)), (torch.arange(100) % 10 == 0).to(FLOAT)[:, None])
+    far = Inputs(x.past[:1], torch.full((1, 1, 1), 1e3, dtype=FLOAT))
+    assert torch.isfinite(rare.predict(far).mean).all() and float(rare.engine.sites.offset) < -1.5
+
+
+@pytest.mark.parametrize("options", [{}, {"likelihood": "laplace"}], ids=["gaussian", "laplace"])
+def test_one_glitch_widens_no_band(options: dict[str, Any]) -> None:
+    x, y = wave(1500)
+    spoiled = y.clone()
+    spoiled[700] = 1e4
+    widths = []
+    for truth in (y, spoiled):
+        model = made(**options)
+        stream(model, x, truth)
+        widths.append(float(model.predict(x).variance.sqrt().median()))
+    assert widths[1] < 1.5 * widths[0]
+
+
+def test_cost_of_an_update_does_not_grow_with_the_rows() -> None:
+    """Rows kept, blocks visited and the state are the same after 1000 rows and after 3000."""
+    x, y = wave(3000)
+    model = made(rebuild=0)
+    sizes = []
+    for start in (0, 1500):
+        stream(model, x.rows(slice(start, start + 1500)), y[start : start + 1500])
+        sizes.append(sum(tensor.numel() for tensor in model.state()[0].values()))
+        assert int((model.engine.current.share > 0).sum()) == 400
+    assert sizes[0] == sizes[1]
+    x, y = example_windows(SHAPES[1], 300)
+    model = made(SHAPES[1])
+    stream(model, x, y)
+    assert model.engine.variance(model.inputs(x)).shape == (300,)

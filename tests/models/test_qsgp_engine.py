@@ -1,0 +1,217 @@
+"""What learns rows, against dense twins: ridge regression, SciPy's minimiser, dense covariances."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from streamgp.base import FLOAT, Shape
+from streamgp.features import fourier, inducing
+from streamgp.likelihoods import gaussian, laplace, logistic
+from streamgp.models._qsgp_blocks import BlockEngine
+from streamgp.models._qsgp_config import Config
+from streamgp.models._qsgp_features import Basis, HeldFourier, basis, orthogonal
+from streamgp.models._qsgp_kernel import AUTO, candidates
+from streamgp.models._qsgp_parts import engine_of, sites_of
+from streamgp.models._qsgp_sites import within
+from streamgp.testing import check_features
+
+SHAPE = Shape(targets=("y", "z"), horizon=1, lags=0, past=("y", "z", "a", "b"), future=("a", "b"))
+NOISE = torch.tensor(0.2, dtype=FLOAT)
+BLOCKS = {"size": 24, "width": 8}
+
+
+def rows(count: int, outcomes: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    draws = torch.Generator().manual_seed(1)
+    z = torch.randn(count, 2, generator=draws, dtype=FLOAT)
+    f = torch.stack((torch.sin(2.0 * z[:, 0]), z.sum(1)), 1)
+    y = f + 0.3 * torch.randn(count, 2, generator=draws, dtype=FLOAT)
+    y = (y > 0.3).to(FLOAT) if outcomes else y
+    return z, y, 0.5 + torch.rand(count, generator=draws, dtype=FLOAT)
+
+
+def engine(name: str = "gaussian", **options: object) -> BlockEngine:
+    config = Config.model_validate({"features": BLOCKS, "likelihood": name, "reservoir": 60, **options})
+    likelihood = {"gaussian": gaussian, "laplace": laplace, "logistic": logistic}[name]
+    made = engine_of(config, SHAPE, 2, likelihood.build(likelihood.Config(), 2))
+    assert isinstance(made, BlockEngine)
+    return made
+
+
+def dense(part: BlockEngine, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Φ and S, whole."""
+    base = part.basis
+    phi = torch.cat([base.block(z, b) for b in range(base.blocks)], 1)
+    precision = torch.cat(
+        [torch.cat([base.precision(i, j) for j in range(base.blocks)], 1) for i in range(base.blocks)]
+    )
+    return phi, precision
+
+
+@pytest.mark.parametrize("features", [BLOCKS, {"name": "inducing", **BLOCKS}], ids=["fourier", "inducing"])
+def test_sweeps_end_at_ridge_regression(features: dict[str, object]) -> None:
+    z, y, share = rows(80)
+    y[::5, 1] = torch.nan
+    part = engine(features=features)
+    part.kernel.log_lengthscale.fill_(-1.0)  # short, so that K_ZZ is well conditioned
+    part.basis.begin(z[:24])
+    part.begin(NOISE, y)
+    lesson = part.lesson(z, y, share)
+    for place in range(200):
+        part.epoch(lesson, place, 200)
+    phi, precision = dense(part, z)
+    for column in range(2):
+        seen = torch.isfinite(y[:, column])
+        weighted = phi[seen] * share[seen, None]
+        mu = torch.linalg.solve(phi[seen].T @ weighted + NOISE * precision, weighted.T @ y[seen, column])
+        assert (phi @ mu - part.mean(z)[:, column]).abs().max() < 1e-3
+
+
+def test_outcomes_end_at_the_mode() -> None:
+    """SciPy's minimiser of Σ w log(1 + e^∓(f + offset)) + ½‖μ‖²."""
+    z, y, share = rows(80, outcomes=True)
+    part = engine("logistic", temper=2.0)
+    part.begin(NOISE, y)
+    lesson = part.lesson(z, y, share)
+    for place in range(150):
+        part.epoch(lesson, place, 150)
+    phi = dense(part, z)[0].numpy()
+    side = np.where(y[:, 0].numpy() > 0.5, -1.0, 1.0)
+    weight, offset = share.numpy() / 2.0, float(part.sites.offset[0])
+
+    def objective(mu: np.ndarray) -> tuple[float, np.ndarray]:
+        f = phi @ mu + offset
+        slope = weight * side / (1.0 + np.exp(-side * f))
+        return float((weight * np.logaddexp(0.0, side * f)).sum() + 0.5 * mu @ mu), phi.T @ slope + mu
+
+    found = minimize(objective, np.zeros(phi.shape[1]), jac=True, method="L-BFGS-B", options={"gtol": 1e-9})
+    assert np.abs(phi @ found.x - part.mean(z)[:, 0].numpy()).max() < 1e-3
+
+
+def test_absolute_errors_are_majorised() -> None:
+    """−log p + ½ μᵀSμ falls with every sweep, at a given b; an outlier moves the mean less than squares let it."""
+    z, y, share = rows(80)
+    part = engine("laplace")
+    part.begin(NOISE, y)
+    lesson = part.lesson(z, y, share)
+    values = []
+    for place in range(30):
+        part.epoch(lesson, place, 30)
+        values.append(
+            float(part.sites.misfit(y, lesson.fitted, lesson.weight).sum() + 0.5 * part.solver.mu.square().sum())
+        )
+    assert all(late <= early + 1e-6 for early, late in itertools.pairwise(values)) and values[-1] < values[0]
+    spoiled = y.clone()
+    spoiled[3] += 100.0
+    moved = {}
+    for name in ("gaussian", "laplace"):
+        means = []
+        for truth in (y, spoiled):
+            part = engine(name)
+            part.begin(NOISE, truth)
+            lesson = part.lesson(z, truth, share)
+            for place in range(60):
+                part.epoch(lesson, place, 60)
+            means.append(part.mean(z))
+        moved[name] = float((means[0] - means[1]).abs().mean())
+    assert moved["laplace"] < 0.1 * moved["gaussian"]
+
+
+@pytest.mark.parametrize("family", ["diagonal", "block", "chevron", "head"])
+def test_variances_are_those_of_dense_covariances(family: str) -> None:
+    z, y, share = rows(30)
+    part = engine(covariance=family, columns=5 if family == "chevron" else 0, linear=family != "head")
+    assert (part.variance(z) - part.basis.prior_variance(z)).abs().max() < 1e-9, "before anything is learned"
+    part.begin(NOISE, y)
+    lesson = part.lesson(z, y, share)
+    part.count_in(z, y, share, 0.0)
+    part.epoch(lesson, 0, 1)
+    part.settle(lesson, 0.0)
+    phi, precision = dense(part, z)
+    a = phi.T @ (phi * share[:, None]) / NOISE + precision
+    if family == "head":
+        stretched = phi[:, :8] * (24 / 8) ** 0.5
+        own = stretched.T @ (stretched * share[:, None]) / NOISE + torch.eye(8, dtype=FLOAT)
+        wanted = (stretched @ torch.linalg.inv(own) * stretched).sum(1)
+    elif family == "diagonal":
+        wanted = (phi.square() / a.diagonal()).sum(1)
+    elif family == "block":
+        spans = list(part.basis.spans())
+        wanted = sum((phi[:, s] @ torch.linalg.inv(a[s, s]) * phi[:, s]).sum(1) for s in spans)  # type: ignore[assignment]
+    else:
+        factor = torch.diag(a.diagonal().rsqrt())
+        for r in range(5):
+            column = torch.linalg.inv(a[r:, r:])[:, 0]
+            factor[r:, r] = column / column[0].sqrt()
+        wanted = (phi @ factor).square().sum(1)
+    assert (part.variance(z) / wanted - 1).abs().max() < 1e-4
+
+
+def test_a_visited_stream_comes_to_where_a_batch_does() -> None:
+    """Kept rows, and the sums of the head of those very rows: visits lead to the same means as sweeps."""
+    z, y, share = rows(60)
+    part = engine(visits=1)
+    part.begin(NOISE, y)
+    part.keep(z, y, share, torch.arange(60))
+    part.count_in(z, y, share, 0.0)
+    for _ in range(300):
+        part.learn(10)
+    batch = engine()
+    batch.begin(NOISE, y)
+    lesson = batch.lesson(z, y, share)
+    for place in range(200):
+        batch.epoch(lesson, place, 200)
+    assert (part.mean(z) - batch.mean(z)).abs().max() < 1e-3
+    assert abs(part.loss(part.current) - batch.loss(lesson)) < 1e-2
+
+
+def test_bases_obey_the_laws_of_features() -> None:
+    kernel = candidates(AUTO, 3)
+    for index in range(len(AUTO)):
+        kernel.take(index)
+        check_features(lambda inner: HeldFourier(fourier.Config(size=40, width=12), inner))
+    part = basis(fourier.Config(size=40, width=12), kernel, linear=True)
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=FLOAT)
+    both = [part.block(x, b) @ part.block(x, b).T for b in range(part.blocks)]
+    assert (sum(both, torch.zeros(5, 5)).diagonal() / part.prior_variance(x) - 1).abs().max() < 1e-9
+    assert not basis(fourier.Config(size=40, width=2), kernel, linear=True).extra, "more columns than a block"
+    points = Basis(inducing.build(inducing.Config(size=10, width=4), kernel), linear=True)
+    assert points.blocks == 1 and points.size == 4
+    points.begin(x)
+    assert points.blocks == 2 and points.precision(0, 1).shape == (8, 1)
+    assert torch.allclose(points.precision(0, 1).T, points.precision(1, 0))
+    normals = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=FLOAT)
+    turned = orthogonal(normals)
+    product = turned[:3] @ turned[:3].T
+    assert (product - torch.diag(product.diagonal())).abs().max() < 1e-9
+    assert torch.allclose(turned.norm(dim=1), normals.norm(dim=1))
+
+
+def test_the_quadratic_bounds_hold() -> None:
+    """½ c (f' − t)² − ½ c (f − t)² is at least what −log p rises by, for any f'."""
+    draws = torch.Generator().manual_seed(2)
+    f, other = (3.0 * torch.randn(500, 2, generator=draws, dtype=FLOAT) for _ in range(2))
+    for name, module in (("laplace", laplace), ("logistic", logistic)):
+        sites = sites_of(module.build(module.Config(), 2), 1.0)
+        y = (f > 1).to(FLOAT) if name == "logistic" else f + torch.randn(500, 2, generator=draws, dtype=FLOAT)
+        sites.begin(NOISE, y)
+        target, curvature = sites.working(y, f)
+        rise = 0.5 * curvature * ((other - target).square() - (f - target).square())
+        one = torch.ones(1, 2, dtype=FLOAT)
+        each = [sites.misfit(y[i : i + 1], at[i : i + 1], one) for at in (other, f) for i in range(500)]
+        actual = torch.stack(each[:500]) - torch.stack(each[500:])
+        assert (rise - actual).min() > -1e-2 if name == "laplace" else (rise - actual).min() > -1e-9
+
+
+def test_outliers_count_as_so_much() -> None:
+    value = torch.rand(4000, 3, generator=torch.Generator().manual_seed(0), dtype=FLOAT)
+    weight = torch.ones(4000, 3, dtype=FLOAT)
+    assert torch.equal(within(value, weight, 25.0), value.mean(0)), "nothing is clipped where nothing is far out"
+    spoiled = value.clone()
+    spoiled[7] = 1e15
+    assert (within(spoiled, weight, 25.0) / value.mean(0) - 1).abs().max() < 0.02
