@@ -109,8 +109,7 @@ class OnlineQsgp(Model):
         x, y = self._observed(x, y)
         if epochs < 1 or not len(y):
             return
-        held, batch = self._held_out(len(y)), f"{len(y)} {float(torch.nan_to_num(y).sum())!r}"
-        share = torch.where(held, 0.0, 1.0).to(FLOAT)
+        share, batch = self._shares(len(y)), f"{len(y)} {float(torch.nan_to_num(y).sum())!r}"
         if batch != self.fitted:
             self.reservoir.offer(x, y, self.generator)
             self._begin(x, y, torch.ones_like(share))
@@ -125,22 +124,22 @@ class OnlineQsgp(Model):
             self.epochs += 1
             if self.engine.summed and not self.engine.sites.lasting:
                 self._sum_up(z, target, share)
-            step = self._batch_step(lesson)
+            step, before = self._batch_step(lesson), loss
             yield step
-            if abs(loss - step.loss) < ENOUGH:
-                return
             loss = step.loss
+            if abs(before - loss) < ENOUGH:
+                return
 
     def epochs_for(self, rows: int) -> int:
         return self.engine.epochs
 
-    def _held_out(self, rows: int) -> Tensor:
-        """(N,) bool: those that a batch does not learn from."""
-        held = torch.zeros(rows, dtype=torch.bool)
+    def _shares(self, rows: int) -> Tensor:
+        """(N,) 1, and 0 for those that a batch does not learn from."""
+        share = torch.ones(rows, dtype=FLOAT)
         if self.shape.horizon == 1 and rows >= LEAST and not self.config.outcomes:
             draws = torch.Generator().manual_seed(self.config.seed)
-            held[torch.randperm(rows, generator=draws)[: min(rows // HELD, 1000)]] = True
-        return held.to(self.inputs.groups.device)
+            share[torch.randperm(rows, generator=draws)[: min(rows // HELD, 1000)]] = 0.0
+        return share.to(self.inputs.groups.device)
 
     def _batch_step(self, lesson: Lesson) -> Step:
         step, held = self._step("epoch", lesson), lesson.share == 0
@@ -188,11 +187,10 @@ class OnlineQsgp(Model):
 
     def _take_up(self) -> None:
         """The reservoir's windows anew, and nothing else."""
-        places = self.reservoir.places()
-        x, y = Inputs(self.reservoir.past[places], self.reservoir.future[places]), self.reservoir.y[places]
-        z, target, share = self.inputs(x), self._targets(x, y), self.reservoir.shares()
-        self.engine.keep(z, target, share, places)
-        self._sum_up(z, target, share[places])
+        x, y, share = self.reservoir.sample()
+        z, target = self.inputs(x), self._targets(x, y)
+        self.engine.keep(z, target, self.reservoir.shares(), self.reservoir.places())
+        self._sum_up(z, target, share)
         self.stale = False
 
     def _sum_up(self, z: Tensor, target: Tensor, share: Tensor) -> None:
@@ -297,7 +295,6 @@ class OnlineQsgp(Model):
         self.engine.attach(self.inputs(Inputs(self.reservoir.past, self.reservoir.future)))
 
     def _parts(self) -> dict[str, nn.Module | Standardiser | Tensor]:
-        parts: dict[str, nn.Module | Standardiser | Tensor] = {
-            name: getattr(self, name) for name in ("inputs", "outputs", "engine", "reservoir")
-        }
+        names = ("inputs", "outputs", "engine", "reservoir")
+        parts: dict[str, nn.Module | Standardiser | Tensor] = {name: getattr(self, name) for name in names}
         return parts | ({"reference": self.reference} if isinstance(self.reference, LearnedReference) else {})

@@ -74,6 +74,10 @@ class Sites(nn.Module, ABC):
         """Noise from forecasts whose truth has come. error: (N, T), NaN = not observed; latent: (N,) variance;
         left: the part of earlier errors that is not forgotten."""
 
+    def level(self) -> Tensor:
+        """(T,) the noise that predictions have."""
+        return self.noise
+
     def rescale(self, factor: Tensor) -> None:
         """Targets are standardised otherwise: a unit is now so many. factor: (T,)."""
 

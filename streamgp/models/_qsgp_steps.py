@@ -9,6 +9,7 @@ after a batch's epoch and after a rebuild, and when the rows have become a tenth
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -100,9 +101,9 @@ class StepsEngine(Engine):
         for _ in range(max(1, round(self.steps * new / ROWS))):
             self.move(self.kept, 1.0)
 
+    @abstractmethod
     def move(self, rows: Rows, decay: float) -> None:
         """One step."""
-        raise NotImplementedError
 
     def attach(self, z: Tensor) -> None:
         self.kept.attach(z)
