@@ -2,9 +2,10 @@
 
 8 inputs, blocks of m̃ = 500 random Fourier features, regenerated from a seed; one thread. Each size and engine runs in a
 process of its own, three times, sizes in turn; printed are CPU milliseconds a step (the least of 30 times 4 steps, of
-all runs) and the process's peak memory, PyTorch's own 0.25 GB included, after 160 steps, a covariance and a prediction of
-100 rows. Engines: the residual-cached heavy ball on 2048 rows; Theorem 1 with AdaGrad, 500 of 36,000 rows and 500
-support rows; both with 10 dense columns of the covariance's factor; and the bound of Theorem 3 for 0/1 outcomes.
+all runs) and the process's peak memory, PyTorch's own 0.25 GB included, after 160 steps, a covariance and a prediction
+of 100 rows. Engines: the residual-cached heavy ball on 2048 rows; Theorem 1 with AdaGrad, 500 of 36,000 rows and 500
+support rows; both with 10 dense columns of the covariance's factor; and the bound of Theorem 3 for 0/1 outcomes. Memory
+is taken as blocks are drawn: a run that draws all of them at 10⁷ adds 80 MB a column.
 
     python benchmarks/step_cost_is_flat_in_the_basis.py
 """
