@@ -86,15 +86,20 @@ class Mark(NamedTuple):
     scores: Scores
 
 
-def trace(model: Model, rows: Split, epochs: int | None = None) -> Iterator[Mark]:
-    """Fit, and score after every epoch; scoring is not counted. Epochs: as many as the model asks for, if not given.
+def trace(model: Model, rows: Split, epochs: int | None = None, last: bool = False) -> Iterator[Mark]:
+    """Fit, and score after every epoch, or after the last alone; scoring is not counted.
 
     Nor are imports: the first optimiser of PyTorch that a process makes loads its compiler, 2 seconds.
+
+    Args:
+        epochs: as many as the model asks for, if not given.
     """
     torch.optim.SGD([torch.zeros(1, requires_grad=True)])
-    began = time.process_time()
-    x = windows(rows.x)
+    began, step, x = time.process_time(), None, windows(rows.x)
     for step in model.fit(x, rows.y, epochs or model.epochs_for(len(rows.y))):
-        taken = time.process_time() - began
-        yield Mark(taken, step, scores(model.predict(windows(rows.held)), rows.truth))
-        began = time.process_time() - taken
+        if not last:
+            taken = time.process_time() - began
+            yield Mark(taken, step, scores(model.predict(windows(rows.held)), rows.truth))
+            began = time.process_time() - taken
+    if last and step is not None:
+        yield Mark(time.process_time() - began, step, scores(model.predict(windows(rows.held)), rows.truth))
