@@ -216,7 +216,7 @@ class OnlineRvm(Model):
     def _dictionary(self, x: Inputs) -> Functions:
         """The kept windows and others of x, in random order, and the linear functions."""
         fresh = torch.randperm(len(x.past), generator=self.generator)
-        old = self.functions.x if len(x.past) > self._room else self.functions.x.rows(slice(0))
+        old = self.functions.x.rows(slice(None if len(x.past) > self._room else 0)).to(x.past.device)
         fresh = fresh[: max(self._room - len(old.past), 0)].to(x.past.device)
         windows = Inputs(torch.cat((old.past, x.past[fresh])), torch.cat((old.future, x.future[fresh])))
         dictionary = Functions(self.shape, self.kernel, self._linear + len(windows.past)).to(x.past.device)
