@@ -233,10 +233,11 @@ class BlockSolver(nn.Module):
 
         A kept one is taken, unless `anew`, or `current` and W, σ² or the rows have changed since it was made.
         """
-        phi = self.features_of(rows, block)
+        rows.follow(self.prior.version)
         kept = rows.factors.get(block)
         if kept is not None and not anew and (not current or kept.changes == rows.changes):
             return kept.lower
+        phi = self.features_of(rows, block)
         limit = round(GRAM_ROWS * phi.shape[1]) if self.config.gram_rows is None else self.config.gram_rows
         matrix = rows.gram(phi, rows.shared(self.noise), limit or len(phi))
         matrix += self.variance * self.prior.block(block, block)
