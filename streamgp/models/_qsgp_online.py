@@ -214,7 +214,7 @@ class OnlineQsgp(Model):
         self.inputs.scaling.fit(x)
         if not self.config.outcomes:
             before = self.outputs.scale
-            self.outputs.fit(y - self.reference(x))
+            self.outputs.fit(y - self.reference(x), y)
             self.engine.sites.rescale(before / self.outputs.scale)
         z, kernel = self.inputs(x), self.engine.kernel
         if self.found is None or self.config.learn == "rebuild":

@@ -191,7 +191,7 @@ class OnlineRvm(Model):
         if isinstance(self.reference, LearnedReference):
             self.reference.fit(x, y, weight)
         self.inputs.scaling.fit(x)
-        self.outputs.fit(y - self.reference(x))
+        self.outputs.fit(y - self.reference(x), y)
         z, target = self.inputs(x), self._targets(x, y)
         self._estimate(z, torch.nan_to_num(target), evidence_rows)
         dictionary = self._dictionary(x)
