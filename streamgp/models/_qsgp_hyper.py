@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from streamgp.base import FLOAT
 from streamgp.models._evidence import choose
 from streamgp.models._hyperparameters import Hyper
 from streamgp.models._hyperparameters import estimate as adam
@@ -103,6 +104,7 @@ def height(
         lesson = engine.lesson(z, y, torch.where(held, 0.0, share))
         for place in range(engine.trial):
             engine.epoch(lesson, place, engine.trial)
-        weight = torch.where(held, share, 0.0)[:, None] * torch.isfinite(y)
-        scores.append(float(engine.sites.misfit(y, lesson.fitted, weight).sum()))
+        fitted = engine.mean(z[held]).to(FLOAT)
+        weight = share[held, None] * torch.isfinite(y[held])
+        scores.append(float(engine.sites.misfit(y[held], fitted, weight).sum()))
     return tried[min(range(len(tried)), key=lambda i: scores[i])]

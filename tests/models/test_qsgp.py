@@ -213,3 +213,16 @@ def test_cost_of_an_update_does_not_grow_with_the_rows() -> None:
     model = made(SHAPES[1])
     stream(model, x, y)
     assert model.engine.variance(model.inputs(x)).shape == (300,)
+
+
+@pytest.mark.parametrize("solver", ["block", "stochastic"])
+def test_outcomes_of_many_rows_are_learned_in_batch(solver: str) -> None:
+    """More rows than the solver of steps looks at; the height of the logit is chosen on others than those learned."""
+    x, _ = wave(700)
+    probability = torch.sigmoid(3.0 * torch.sin(x.future[:, :, 0]))
+    y = (torch.rand(700, 1, generator=torch.Generator().manual_seed(1), dtype=FLOAT) < probability).to(FLOAT)
+    steps = {"steps": 40} if solver == "stochastic" else {}
+    model = made(likelihood="logistic", solver=solver, **steps)
+    assert all(step.healthy for step in model.fit(x, y, 2))
+    error = (model.predict(x).mean - probability).square().mean().sqrt()
+    assert error < 0.12  # always to say a half: 0.33
