@@ -163,7 +163,7 @@ class MomentumDescent(Descent[SupportRows]):
 
     @torch.no_grad()
     def renew(self, rows: SupportRows) -> None:
-        rows.changed()
+        rows.follow(())
         rows.residual.copy_(rows.target)
         rows.beside.copy_(-self.heads(rows.x))
         self._take(rows, *self.images(rows.x))

@@ -129,7 +129,8 @@ def chevron_covariance(solver: BlockSolver, rows: Rows, columns: int) -> Chevron
                 break
             right = left if i == j else features.block(rows.x, j).to(FLOAT) * weight
             matrix[here, there] = left.mT @ right / solver.variance + solver.prior.block(i, j)
-            matrix[there, here] = matrix[here, there].mT
+            if j < i:
+                matrix[there, here] = matrix[here, there].mT
     entries = diagonal_optimum(matrix.diagonal(), torch.zeros_like(matrix.diagonal()), 1.0)
     return Chevron(entries, dense_optimum(matrix, columns))
 

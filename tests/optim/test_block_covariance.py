@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from streamgp.features import fourier
+from streamgp.kernels import squared_exponential
 from streamgp.linalg.chevron import Chevron
 from streamgp.optim.block_covariance import (
     BlockCovariance,
@@ -53,6 +55,16 @@ def test_each_is_its_part_of_the_dense_precision(kind: str, kinds_of_weight: str
     # k = 0 is proposition 1
     none = chevron_covariance(solver, rows, 0)
     np.testing.assert_allclose(none.diagonal.numpy(), diagonal_covariance(solver, rows).diagonal.numpy())
+
+
+def test_a_basis_of_one_block_has_a_chevron_too() -> None:
+    kernel = squared_exponential.build(squared_exponential.Config(), 2)
+    features, p = fourier.build(fourier.Config(size=8, width=10, seed=1), kernel), problem("none")
+    solver, rows = started(features, p)
+    phi = everything(features, p.x)
+    exact = np.linalg.inv((phi.T @ phi) * (1 / p.noise.numpy()).mean() + np.eye(8))
+    whole = chevron_covariance(solver, rows, 8).matrix()
+    np.testing.assert_allclose((whole @ whole.mT).numpy(), exact, rtol=1e-6, atol=1e-12)
 
 
 def toy(kind: str, p: Problem, mu: Tensor, root: Tensor) -> Toy:

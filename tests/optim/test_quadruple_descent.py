@@ -229,6 +229,20 @@ def test_begin_starts_anew() -> None:
     assert torch.equal(made.mean(x), first)
 
 
+def test_rows_taken_anew_forget_the_features_of_other_hyper_parameters() -> None:
+    made, (x, y) = engine(size=10), data(40)  # a single block, which every step asks for again
+    rows = made.rows(x, y)
+    for _ in range(20):
+        made.step(rows)
+    with torch.no_grad():
+        made.features.kernel.log_lengthscale += 0.7
+    made.begin(NOISE)
+    made.renew(rows)
+    for _ in range(20):
+        made.step(rows)
+    torch.testing.assert_close(rows.residual, y - made.mean(x), rtol=0, atol=1e-10)
+
+
 def test_loss_is_the_bound_where_one_block_is_all() -> None:
     """With one block nothing is drawn: at the solution the running mean is −ELBO at the best diagonal."""
     made, (x, y) = engine(DescentConfig(dtype="float64", momentum=0.9), size=20, width=20), data(50)
