@@ -276,7 +276,11 @@ class SitesEngine(StepsEngine):
         return self.taken(Rows(z, y, share, self.descent.dtype), y, share)
 
     def move(self, rows: Rows, decay: float) -> None:
-        self.descent.step(rows.x, torch.where(rows.observed, rows.target, torch.nan), rows.weight / self.temper, decay)
+        def look(some: Tensor) -> tuple[Tensor, Tensor]:
+            y = torch.where(rows.observed[some], rows.target[some], torch.nan)
+            return y, rows.weight[some] / self.temper
+
+        self.descent.step_on(rows.x, look, decay)
 
     def settle(self, lesson: Lesson, least: float) -> None:
         """Nothing: every step has settled it."""

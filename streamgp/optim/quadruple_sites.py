@@ -16,6 +16,8 @@ form 0.036, 0.058 at ½, ⅕. Means and variances were fitted together, so that 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -87,7 +89,7 @@ class SiteDescent(BlockWeights):
         bound: () running mean of −ELBO, a row and column.
 
     Raises:
-        UsageError: S is not diagonal.
+        UsageError: S is not diagonal, or there are more dense columns than features.
 
     Example:
         >>> from streamgp.features import fourier
@@ -109,6 +111,8 @@ class SiteDescent(BlockWeights):
         config = config or SiteConfig()
         if not features.diagonal_precision:
             raise UsageError("sites need features with independent weights", hint="use random Fourier features")
+        if config.dense_columns > features.capacity:
+            raise UsageError(f"dense_columns={config.dense_columns} of {features.capacity} features", hint="set fewer")
         dtype = torch.float32 if config.dtype == "float32" else torch.float64
         super().__init__(features, likelihood.columns, 1 + config.dense_columns, dtype, config.seed)
         self.config, self.likelihood = config, likelihood
@@ -155,6 +159,16 @@ class SiteDescent(BlockWeights):
             weight: (R,) how many rows each stands for; 1 if left out.
             decay: factor on the step sizes.
         """
+        self.step_on(x, lambda some: (y[some], torch.ones_like(some) if weight is None else weight[some]), decay)
+
+    def step_on(self, x: Tensor, look: Callable[[Tensor], tuple[Tensor, Tensor]], decay: float = 1.0) -> None:
+        """One step, where targets and weights of all rows are not at hand.
+
+        Args:
+            x: (R, W) all rows.
+            look: (ñ,) places of rows -> (ñ, T) their y and (ñ,) how many rows each stands for.
+            decay: factor on the step sizes.
+        """
         generator, count = self.generator(), self.config.cells
         draws = [distinct(count, self.features.blocks, generator)]
         draws = [draws[0], draws[0]] if self.config.form == "tight" else draws
@@ -162,12 +176,13 @@ class SiteDescent(BlockWeights):
             draws.append(distinct(count, self.features.blocks, generator))
         some = torch.randint(len(x), (self.config.batch,), generator=generator).to(x.device)
         self.keep(generator)
-        stands = (torch.ones_like(some) if weight is None else weight[some]).to(FLOAT) * (len(x) / len(some))
+        y, weight = look(some)
+        stands = weight.to(FLOAT) * (len(x) / len(some))
         likelihood, theta = self._learned()
         for parameter in (*likelihood, *theta):
             parameter.requires_grad_(True)
         leaves = {b: self.current(b).requires_grad_(True) for draw in draws for b in draw}
-        value = self.objective(x[some].to(self.dtype), y[some], stands, draws, leaves)
+        value = self.objective(x[some].to(self.dtype), y, stands, draws, leaves)
         wanted = [*leaves.values(), *likelihood, *theta]
         gradients = torch.autograd.grad(value, wanted, allow_unused=True)
         whole = [torch.zeros_like(w) if g is None else g for w, g in zip(wanted, gradients, strict=True)]
@@ -184,6 +199,8 @@ class SiteDescent(BlockWeights):
             own, slopes = slopes[: len(parameters)], slopes[len(parameters) :]
             if parameters:
                 adam.step(parameters, own, decay * rate)
+        for parameter in theta:
+            parameter.requires_grad_(False)
 
     def objective(
         self, x: Tensor, y: Tensor, stands: Tensor, draws: list[list[int]], leaves: dict[int, Tensor]
@@ -266,14 +283,16 @@ class SiteDescent(BlockWeights):
 
     @torch.no_grad()
     def covariance(self) -> SparseChevron:
-        """C as learned; blocks that were never drawn stay at the start, and enter by E φ_r² = k(x, x)/m."""
-        k, width = self.config.dense_columns, self.features.width
+        """C as learned. Blocks that were never drawn have the prior's variance, most of them by E φ_r² = k(x, x)/m."""
+        k, width, drawn = self.config.dense_columns, self.features.width, set(self.touched())
         held = self.held(k)
         diagonal, dense = self.weights.new_zeros(len(held), width), self.weights.new_zeros(len(held), width, k)
         used = 0
         for place, block in enumerate(held):
             own = self.current(block)
+            if block not in drawn:
+                own[:, self.columns] = -0.5 * self.prior(block).log() - math.log(self.config.start)
             used += len(own)
             diagonal[place, : len(own)], dense[place, : len(own)] = self._diagonal(block, own), self._dense(block, own)
-        rest = torch.tensor((1.0 - used / max(self.features.size, 1)) * self.config.start**2, dtype=FLOAT)
+        rest = torch.tensor(1.0 - used / max(self.features.size, 1), dtype=FLOAT)
         return SparseChevron(torch.tensor(held, dtype=torch.int64), diagonal, dense, rest)

@@ -168,6 +168,8 @@ def test_hyper_parameters_move_if_they_may() -> None:
     for _ in range(3):
         made.step(x, y)
     assert all(not torch.equal(p, q) for p, q in zip(features.parameters(), before, strict=True))
+    for p in features.parameters():
+        p.mul_(1.0)  # as a rebuild does: in place, without a graph
 
 
 @pytest.mark.parametrize("form", ["tight", "drawn"])
@@ -180,7 +182,19 @@ def test_a_step_touches_neither_all_rows_nor_all_features(form: str) -> None:
             made.step(x, y)
     assert 0 < seen.size <= 420 * 420
     rest = made.covariance().rest
-    assert float(rest) == pytest.approx(0.01, rel=1e-3)
+    assert float(rest) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_blocks_never_drawn_have_the_variance_of_the_prior() -> None:
+    """Those of the dense columns, those of a diagonal S other than 1, and all others."""
+    x = normal(7, 2, seed=5)
+    for features, dense in ((fourier_of(40, 10), 12), (inducing_of(11, 4, independent=True), 0)):
+        made = SiteDescent(features, likelihood_of("logistic"), SiteConfig(cells=1, dense_columns=dense, **EXACT))
+        precision = torch.cat([made.prior(b) for b in range(features.blocks)])
+        prior = (everything(features, x).square() / precision).sum(1)
+        torch.testing.assert_close(made.covariance().variance(features, x), prior, rtol=1e-9, atol=0)
+        made.step(*outcomes(20))
+        assert bool((made.covariance().variance(features, x) < prior).all())
 
 
 def test_restored_it_goes_on_bit_for_bit() -> None:
@@ -218,3 +232,5 @@ def test_numbers_without_repetition_are_uniform() -> None:
 def test_weights_that_depend_on_each_other_are_refused() -> None:
     with pytest.raises(UsageError, match="independent weights"):
         SiteDescent(inducing_of(11, 4, independent=False), likelihood_of("logistic"))
+    with pytest.raises(UsageError, match="dense_columns=13 of 12 features"):
+        SiteDescent(fourier_of(12, 4), likelihood_of("logistic"), SiteConfig(dense_columns=13))
