@@ -187,7 +187,7 @@ class Forecaster:
         if self.binary:
             raise UsageError(
                 "this checkpoint forecasts the probability of an outcome of 0 or 1, which has no bands",
-                hint="leave out --level; the -std-latent column says how far the probability is known",
+                hint="leave out --level; the -std-latent column, where positive, says how far the probability is known",
             )
         return in_order(asked)
 

@@ -23,7 +23,7 @@ from streamgp.models._qsgp_features import Basis
 from streamgp.models._qsgp_head import Head
 from streamgp.models._qsgp_sites import WorkingSites
 from streamgp.optim._block_rows import gram
-from streamgp.optim.block_solver import BlockSolver
+from streamgp.optim.block_solver import GRAM_ROWS, BlockSolver
 
 SWEEPS = 12
 """Over a batch."""
@@ -47,7 +47,7 @@ class BlockEngine(Engine):
         visits: blocks visited at an update, beside the head.
 
     Attributes:
-        count: () rows learned, Σν.
+        count: () rows learned, Σν times what each tells of f.
         determinants: (B,) log|A_b| at the last visit to each block.
         turn: the block whose turn is next.
     """
@@ -64,7 +64,7 @@ class BlockEngine(Engine):
         visits: int,
     ) -> None:
         super().__init__(basis, sites)
-        self.working = sites.working
+        self.working, self.information = sites.working, sites.information
         self.solver, self.head, self.covariance, self.visits = solver, head, covariance, visits
         self.temper = temper if sites.moving else 1.0  # else it is in σ²
         columns = solver.mu.shape[1]
@@ -145,10 +145,7 @@ class BlockEngine(Engine):
     def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float) -> None:
         """Add rows to the sums of the head, after scaling those by `kept`. z: (B, W), y: (B, T), share: (B,)."""
         z = z.to(self.solver.dtype)
-        weight = share * torch.isfinite(y).to(FLOAT).mean(1)
-        if self.sites.moving:
-            _, curvature = self.working(y, self.mean(z).to(FLOAT))
-            weight = weight * curvature.mean(1) / self.temper
+        weight = self._informing(torch.isfinite(y), share).mean(1)
         if self.basis.blocks:
             self.head.absorb(self.basis.block(z, 0), weight, kept)
 
@@ -164,11 +161,11 @@ class BlockEngine(Engine):
         for b in turns:
             self._set(lesson)
             factor = None
-            if not b:
+            if not b and self.sites.lasting:
                 factor = self.head.root.to(self.solver.dtype)
             elif not full:
                 factor = self._exact(b)
-            self._followed(b, self.solver.visit(b, lesson.rows, factor=factor, anew=True))
+            self._followed(b, self.solver.visit(b, lesson.rows, factor=factor, anew=True), lesson)
 
     def epoch(self, lesson: Lesson, place: int, of: int) -> None:
         """A sweep over all blocks, or a quarter of the first one: it takes as long as many later ones."""
@@ -179,18 +176,21 @@ class BlockEngine(Engine):
         if self.sites.moving:
             for b in order:
                 self._set(lesson)
-                self._followed(b, self.solver.visit(b, lesson.rows, anew=not self.sites.lasting))
+                self._followed(b, self.solver.visit(b, lesson.rows, anew=not self.sites.lasting), lesson)
             return
         self.solver.sweep(lesson.rows, order)
         for b in order:
-            self._followed(b, self.solver.factor(b, lesson.rows))
+            self._followed(b, self.solver.factor(b, lesson.rows), lesson)
 
     def settle(self, lesson: Lesson, least: float) -> None:
         """The noise, the count and what else depends on how well these rows are now explained. least: of the noise."""
         weight = lesson.weight
         self.sites.settle(torch.nan_to_num(lesson.y - lesson.fitted - self.sites.offset), weight, least)
-        self.count.copy_(weight.mean(1).sum())
+        informing = self._informing(torch.isfinite(lesson.y), lesson.share)
+        self.count.copy_(informing.mean(1).sum())
         if lesson.rows is not self.kept:
+            if self.sites.moving:
+                lesson.rows.reweigh(informing)
             self.covariance.settle(lesson.rows)
 
     def loss(self, lesson: Lesson) -> float:
@@ -215,10 +215,25 @@ class BlockEngine(Engine):
             target, curvature = self.working(lesson.y, lesson.fitted)
             lesson.rows.retarget(target, lesson.share[:, None] * curvature / self.temper)
 
-    def _followed(self, block: int, factor: Tensor) -> None:
+    def _informing(self, observed: Tensor, share: Tensor) -> Tensor:
+        """(R, T) what rows tell of f. observed: (R, T), share: (R,)."""
+        return share[:, None] * observed * (self.information() / self.temper)
+
+    def _followed(self, block: int, factor: Tensor, lesson: Lesson) -> None:
+        """A block was visited with this factor: what is said of its variance."""
+        if not self.sites.lasting:
+            factor = self._informed(block, lesson)
         self.covariance.follow(block, factor)
         scale = self.solver.variance.log() * len(factor)
         self.determinants[block] = 2.0 * factor.diagonal().to(FLOAT).log().sum() - scale
+
+    def _informed(self, block: int, lesson: Lesson) -> Tensor:
+        """chol(σ²A_b) with what rows tell in place of the weights of a visit."""
+        phi = self.solver.features_of(lesson.rows, block)
+        weight = self._informing(torch.isfinite(lesson.y), lesson.share).mean(1)
+        matrix = lesson.rows.gram(phi, weight, round(GRAM_ROWS * phi.shape[1]))
+        matrix += self.solver.variance * self.solver.prior.block(block, block)
+        return cholesky(matrix, first=0.0).lower.to(phi.dtype)
 
     def _exact(self, block: int) -> Tensor:
         """chol(Φ_bᵀWΦ_b + σ²S_bb) of all rows that are there."""

@@ -53,7 +53,7 @@ class Covariance(nn.Module, ABC):
 
     @abstractmethod
     def variance(self, z: Tensor, rows: Tensor) -> Tensor:
-        """(N, W) -> (N,) latent. rows: () how many were learned."""
+        """(N, W) -> (N,) latent. rows: () how many were learned, times what each tells of f in units of 1/σ²."""
 
 
 class NoCovariance(Covariance):

@@ -3,17 +3,20 @@
 −log p(y | f) ≤ ½ c (f − t)² + const with equality at the present f: minimising the right-hand side never raises the
 left (majorisation). With c and t as weights and targets of the rows every visit to a block is such a step.
 
-| likelihood | t | c | σ² of the system |
-|---|---|---|---|
-| Gaussian | y | 1 | its own, tempered |
-| logistic | f + 4(y − p(f)) | ¼ (Böhning & Lindsay 1988) | 1 |
-| Laplace | y | 1/(b max(|y − f|, ε b)) (Lange & Sinsheimer 1993) | 1 |
+| likelihood | t | c | information | σ² of the system |
+|---|---|---|---|---|
+| Gaussian | y | 1 | 1 | its own, tempered |
+| logistic | f + 4(y − p(f)) | ¼ (Böhning & Lindsay 1988) | ¼, its upper bound | 1 |
+| Laplace | y | 1/(b max(|y − f|, ε b)) (Lange & Sinsheimer 1993) | 1/b² | 1 |
 
-The logistic's curvature is a constant, so that factors last. Shapes: R rows, T columns.
+The logistic's curvature is a constant, so that factors last. Precisions of the weights are made of what a row tells of
+f on average, Fisher's information, since a majoriser's curvature need not be near it: the mean of the Laplace's c is
+(log(1/ε) + 0.4)/b². Shapes: R rows, T columns.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -97,6 +100,10 @@ class WorkingSites(Sites):
     def working(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         """t and c at f; (R, T) both, NaN in t where y is."""
 
+    @abstractmethod
+    def information(self) -> Tensor:
+        """(T,) what a row tells of f, E[(∂ log p(y | f)/∂f)²] or a bound, in the units of c."""
+
 
 def within(value: Tensor, weight: Tensor, most: float) -> Tensor:
     """(T,) the weighted mean of (R, T) values, where none counts as more than `most` times that mean.
@@ -121,6 +128,18 @@ def within(value: Tensor, weight: Tensor, most: float) -> Tensor:
     return mean
 
 
+def beyond(b: Tensor, spread: Tensor) -> Tensor:
+    """E|e + g| − b for e ~ Laplace(b) and g ~ N(0, spread²): √(2/π) spread + b (erfcx(spread/√2b) − 1) ≥ 0.
+
+    Example:
+        >>> one = torch.ones(1)
+        >>> round(beyond(one, one).item(), 3), round(beyond(one, 0.0 * one).item(), 3)
+        (0.321, 0.0)
+    """
+    near: Tensor = torch.special.erfcx(spread / (math.sqrt(2.0) * b))
+    return math.sqrt(2.0 / math.pi) * spread + b * (near - 1.0)
+
+
 class GaussianSites(WorkingSites):
     """σ_t² of each column: the mean square of what is left, or of what forecasts missed beyond their own variance."""
 
@@ -138,6 +157,9 @@ class GaussianSites(WorkingSites):
 
     def working(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         return y, torch.ones_like(f)
+
+    def information(self) -> Tensor:
+        return torch.ones_like(self.noise)
 
     def settle(self, error: Tensor, weight: Tensor, least: float) -> None:
         self.noise.copy_(within(error.square(), weight, OUTLIER).clamp(min=max(least, TINY)))
@@ -167,7 +189,7 @@ class GaussianSites(WorkingSites):
 
 
 class LaplaceSites(WorkingSites):
-    """b_t of each column: the mean distance of what is left, or of what forecasts missed."""
+    """b_t of each column: the mean distance of what is left, or of what forecasts missed beyond their own variance."""
 
     moving = True
     lasting = False
@@ -186,15 +208,22 @@ class LaplaceSites(WorkingSites):
         far = torch.nan_to_num(y - f).abs()
         return y, 1.0 / (b * torch.maximum(far, CLOSE * b))
 
+    def information(self) -> Tensor:
+        return self.level().square().reciprocal()
+
     def settle(self, error: Tensor, weight: Tensor, least: float) -> None:
         floor = (0.5 * max(least, TINY)) ** 0.5
         self.noise.copy_(within(error.abs(), weight, OUTLIER**0.5).clamp(min=floor))
 
     def judge(self, error: Tensor, latent: Tensor, left: float) -> None:
         seen = torch.isfinite(error)
-        most = OUTLIER**0.5 * (2.0**0.5 * self.level() + latent.sqrt()[:, None])
-        self.excess.mul_(left).add_(torch.minimum(torch.where(seen, error, 0.0).abs(), most).sum(0))
+        spread, b = latent.sqrt()[:, None], self.level()
+        far = torch.minimum(torch.where(seen, error, 0.0).abs(), OUTLIER**0.5 * (2.0**0.5 * b + spread))
+        before = self.excess * left
         self.judged.mul_(left).add_(seen.sum(0))
+        for _ in range(ROUNDS):
+            self.excess.copy_(before + ((far - beyond(b, spread)) * seen).sum(0))
+            b = torch.maximum(self.noise, self.excess / self.judged.clamp(min=1.0))
 
     def rescale(self, factor: Tensor) -> None:
         self.excess.mul_(factor)
@@ -229,6 +258,9 @@ class LogisticSites(WorkingSites):
 
     def working(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         return f + 4.0 * (y - torch.sigmoid(f + self.offset)), torch.full_like(f, 0.25)
+
+    def information(self) -> Tensor:
+        return torch.full_like(self.noise, 0.25)
 
     def misfit(self, y: Tensor, f: Tensor, weight: Tensor) -> Tensor:
         side = torch.where(y > 0.5, -1.0, 1.0)

@@ -15,6 +15,7 @@ from streamgp.features import fourier, inducing
 from streamgp.likelihoods import gaussian, laplace, logistic
 from streamgp.models._qsgp_blocks import BlockEngine
 from streamgp.models._qsgp_config import Config
+from streamgp.models._qsgp_covariance import DiagonalCovariance
 from streamgp.models._qsgp_features import Basis, HeldFourier, basis, orthogonal
 from streamgp.models._qsgp_kernel import AUTO, candidates
 from streamgp.models._qsgp_parts import engine_of, sites_of
@@ -123,20 +124,25 @@ def test_absolute_errors_are_majorised() -> None:
 
 
 @pytest.mark.parametrize("family", ["diagonal", "block", "chevron", "head"])
-def test_variances_are_those_of_dense_covariances(family: str) -> None:
-    z, y, share = rows(30)
-    part = engine(covariance=family, columns=5 if family == "chevron" else 0, linear=family != "head")
+@pytest.mark.parametrize("name", ["gaussian", "laplace", "logistic"])
+def test_variances_are_those_of_dense_covariances(family: str, name: str) -> None:
+    """With what rows tell of f on average: 1/σ², 1/b², ¼."""
+    z, y, share = rows(30, outcomes=name == "logistic")
+    part = engine(name, covariance=family, columns=5 if family == "chevron" else 0, linear=family != "head")
     assert (part.variance(z) - part.basis.prior_variance(z)).abs().max() < 1e-9, "before anything is learned"
     part.begin(NOISE, y)
     lesson = part.lesson(z, y, share)
     part.count_in(z, y, share, 0.0)
     part.epoch(lesson, 0, 1)
+    before = part.sites.level()
     part.settle(lesson, 0.0)
+    b = part.sites.level() if family == "chevron" else before  # at the end of a sweep, or along it
+    told = {"gaussian": 1.0 / NOISE, "laplace": b.pow(-2).mean(), "logistic": torch.tensor(0.25)}[name]
     phi, precision = dense(part, z)
-    a = phi.T @ (phi * share[:, None]) / NOISE + precision
+    a = phi.T @ (phi * share[:, None]) * told + precision
     if family == "head":
         stretched = phi[:, :8] * (24 / 8) ** 0.5
-        own = stretched.T @ (stretched * share[:, None]) / NOISE + torch.eye(8, dtype=FLOAT)
+        own = stretched.T @ (stretched * share[:, None]) * told + torch.eye(8, dtype=FLOAT)
         wanted = (stretched @ torch.linalg.inv(own) * stretched).sum(1)
     elif family == "diagonal":
         wanted = (phi.square() / a.diagonal()).sum(1)
@@ -150,6 +156,40 @@ def test_variances_are_those_of_dense_covariances(family: str) -> None:
             factor[r:, r] = column / column[0].sqrt()
         wanted = (phi @ factor).square().sum(1)
     assert (part.variance(z) / wanted - 1).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["laplace", "logistic"])
+def test_functions_at_test_points_weigh_rows_by_what_they_tell(name: str) -> None:
+    """Proposition 4 in the units of the system, σ² = 1: k²/(kᵀWk + k)."""
+    z, y, share = rows(80, outcomes=name == "logistic")
+    part = engine(name, features={"name": "inducing", **BLOCKS}, covariance="diagonal", linear=False, temper=2.0)
+    part.basis.begin(z[:24])
+    part.begin(NOISE, y)
+    lesson = part.lesson(z, y, share)
+    part.epoch(lesson, 0, 1)
+    part.settle(lesson, 0.0)
+    phi, prior = dense(part, z)[0], part.basis.prior_variance(z)
+    told = part.sites.level().pow(-2).mean() if name == "laplace" else torch.tensor(0.25)
+    rest = prior.square() / (phi.square().sum(1) * share.sum() * told / 2.0 / 24 + prior)
+    assert isinstance(part.covariance, DiagonalCovariance)
+    known = phi.square() @ part.covariance.deviation.square()
+    assert (part.variance(z) / (known + rest) - 1).abs().max() < 1e-6
+
+
+def test_the_scale_of_forecasts_errors_is_without_their_own_variance() -> None:
+    """e + g, e ~ Laplace(0.5), g ~ N(0, v): at once, and in a stream."""
+    draws = torch.Generator().manual_seed(4)
+    uniform = torch.rand(20_000, 1, generator=draws, dtype=FLOAT) - 0.5
+    latent = 0.5 * torch.rand(20_000, generator=draws, dtype=FLOAT)
+    error = -0.5 * uniform.sign() * torch.log1p(-2.0 * uniform.abs())
+    error += latent.sqrt()[:, None] * torch.randn(20_000, 1, generator=draws, dtype=FLOAT)
+    for batch, left in ((20_000, 0.0), (50, 1.0)):
+        sites = sites_of(laplace.build(laplace.Config(), 1), 1.0)
+        sites.noise.fill_(0.1)
+        for start in range(0, 20_000, batch):
+            part = slice(start, start + batch)
+            sites.judge(error[part], latent[part], left)
+        assert abs(float(sites.level()) - 0.5) < 0.02
 
 
 def test_a_visited_stream_comes_to_where_a_batch_does() -> None:
