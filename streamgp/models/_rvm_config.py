@@ -81,6 +81,8 @@ class Config(BaseModel):
             raise ValueError(
                 "rvm has Gaussian noise, which it learns; leave likelihood as it is, or use svdgp with this likelihood"
             )
+        if self.solver != "stochastic" and self.stochastic != StochasticConfig():
+            raise ValueError("stochastic.… is for solver=stochastic; set that, or leave out stochastic.…")
         return self
 
     def forgetting(self, shape: Shape) -> float | None:

@@ -2,7 +2,8 @@
 
 A rebuild takes a new scaling, new hyper-parameters (by the evidence of thinned rows) and a new dictionary, the kept
 windows and others from a bounded, recency-weighted sample of the stream, and selects from it. Between rebuilds the kept
-functions are a fixed basis, whose posterior is exact (`_rvm_posterior`).
+functions are a fixed basis, whose posterior is exact (`_rvm_posterior`). Selection and evidence know no missing target:
+they take one as it is predicted, and as noisy as it would be; what is selected then learns from what was observed.
 
 All T columns share the functions, their precisions, and so one Cholesky factor: a forecast of 48 steps ahead costs what
 one step does, and has one set of relevance vectors.
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
+from streamgp.errors import UsageError
 from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import Evidence, descend
@@ -68,7 +70,11 @@ class RelevanceVectors(NamedTuple):
 
 
 class OnlineRvm(Model):
-    """See the module; built by `streamgp.models.rvm.build`."""
+    """See the module; built by `streamgp.models.rvm.build`.
+
+    Raises:
+        UsageError: linear functions are wanted, and are more than half of the dictionary.
+    """
 
     family = Gaussian
 
@@ -77,6 +83,11 @@ class OnlineRvm(Model):
         self.config, self.shape = config, shape
         self.inputs = KernelInputs(shape)
         self.width = len(self.inputs.groups)
+        if config.linear is True and not self._linear:
+            raise UsageError(
+                f"linear=true: {self.width + 1} linear functions are more than half of dictionary={config.dictionary}",
+                hint=f"set dictionary to {2 * (self.width + 1)} or more, or leave out linear",
+            )
         self.kernel = squared_exponential.build(squared_exponential.Config(), self.width).requires_grad_(False)
         self.functions = Functions(shape, self.kernel, config.basis)
         self.regression = Regression(shape.columns, config.basis)
@@ -87,6 +98,7 @@ class OnlineRvm(Model):
         self.hyper = beginning(self.inputs.count)
         self.generator = torch.Generator().manual_seed(config.seed)
         self.rebuilt = 0  # rows seen at the last rebuild
+        self.fitted = ""  # the batch that was fitted last
         self.anchors: Tensor
         self.register_buffer("anchors", torch.zeros(ANCHORS, self.width, dtype=FLOAT))  # kernel inputs of some rows
 
@@ -130,6 +142,7 @@ class OnlineRvm(Model):
         x, y = x.rows(seen), y[seen]
         if not len(y):
             return self._step("nothing observed")
+        self.fitted = ""
         if self.rebuilt:
             y = self.limit(y, self.predict(x), self.regression.weight)
         self.reservoir.offer(x, y, self.generator)
@@ -146,13 +159,17 @@ class OnlineRvm(Model):
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """An epoch selects from the windows kept so far and others of these, equally weighted, with the evidence of
-        more rows than the last. There is no more when all windows have been in one dictionary.
+        more rows than the last. There is no more when all windows have been in one dictionary. A fit of the same
+        windows selects once more, and has no new rows.
         """
         seen = torch.isfinite(y).any(1)
         x, y = x.rows(seen), y[seen]
         if epochs < 1 or not len(y):
             return
-        self.reservoir.offer(x, y, self.generator)
+        batch = f"{len(y)} " + " ".join(repr(float(torch.nan_to_num(part).sum())) for part in (*x, y))
+        if batch != self.fitted:
+            self.reservoir.offer(x, y, self.generator)
+            self.fitted = batch
         sample = Sample(x, y, y.new_ones(len(y)))
         for epoch in range(epochs):
             rows = max(min(self.config.evidence_rows << epoch, EVIDENCE), self.config.evidence_rows)
@@ -185,33 +202,43 @@ class OnlineRvm(Model):
 
     def _learn_anew(self, sample: Sample, evidence_rows: int, why: str) -> Step:
         """New scaling, hyper-parameters and selection, and the sample learned with them."""
+        x, y, _ = sample
+        first, filled = not self.rebuilt, y
+        if not bool(torch.isfinite(y).all()):
+            if first:  # nothing predicts yet: the mean of what is seen
+                self._take(sample, y, evidence_rows, EVALUATIONS)
+            issued = self.predict(x)
+            draw = torch.randn(y.shape, generator=self.generator, dtype=FLOAT).to(y.device)
+            filled = torch.where(torch.isfinite(y), y, issued.mean + issued.noise.sqrt() * draw)
+        done = self._take(sample, filled, evidence_rows, EVALUATIONS if first else EVALUATIONS // 3)
+        self.rebuilt = self.seen
+        return self._step(f"{why}; {done}")
+
+    def _take(self, sample: Sample, filled: Tensor, evidence_rows: int, evaluations: int) -> str:
+        """See `_learn_anew`. filled: (N, T) targets to estimate and select by; what is NaN counts as the mean."""
         x, y, weight = sample
-        if self.rebuilt and not bool(torch.isfinite(y).all()):  # the missing as predicted: it teaches nothing new
-            y = torch.where(torch.isfinite(y), y, self.predict(x).mean)
         if isinstance(self.reference, LearnedReference):
             self.reference.fit(x, y, weight)
         self.inputs.scaling.fit(x)
         self.outputs.fit(y - self.reference(x), y)
         z, target = self.inputs(x), self._targets(x, y)
-        self._estimate(z, torch.nan_to_num(target), evidence_rows)
+        filled = torch.nan_to_num(self._targets(x, filled))
+        self._estimate(z, filled, evidence_rows, evaluations)
         dictionary = self._dictionary(x)
         temper = self.config.tempering(self.shape)
         share = weight * torch.isfinite(target).to(FLOAT).mean(1) / temper
         noise = float(self.hyper.noise.exp())
-        kept = select(self.config, dictionary, z, torch.nan_to_num(target), share, noise, self.generator)
+        kept = select(self.config, dictionary, z, filled, share, noise, self.generator)
         ahead = len(dictionary.columns)
         windows = kept.places[kept.places >= ahead] - ahead
         points = dictionary.features.points[windows]
         self.functions.put(kept.places[kept.places < ahead], dictionary.x.rows(windows), points)
         self.regression.begin(kept.precision, kept.noise * temper)
-        for start in range(0, len(y), CHUNK):
-            part = slice(start, start + CHUNK)
-            self.regression.absorb(self.functions(z[part]), target[part], weight[part])
-        self.regression.solve()
+        parts = [slice(start, start + CHUNK) for start in range(0, len(y), CHUNK)]
+        self.regression.learn(lambda: ((self.functions(z[part]), target[part], weight[part]) for part in parts))
         chosen = torch.multinomial(weight.cpu(), ANCHORS, replacement=True, generator=self.generator)
         self.anchors.copy_(z[chosen.to(z.device)])
-        self.rebuilt = self.seen
-        return self._step(f"{why}; {len(windows)} relevance vectors of {len(dictionary.x.past)}")
+        return f"{len(windows)} relevance vectors of {len(dictionary.x.past)}"
 
     def _dictionary(self, x: Inputs) -> Functions:
         """The kept windows and others of x, in random order, and the linear functions."""
@@ -223,12 +250,11 @@ class OnlineRvm(Model):
         dictionary.put(torch.arange(self._linear, device=x.past.device), windows, self.inputs(windows))
         return dictionary
 
-    def _estimate(self, z: Tensor, target: Tensor, most: int) -> None:
+    def _estimate(self, z: Tensor, target: Tensor, most: int, evaluations: int) -> None:
         """Hyper-parameters of an exact GP on at most so many rows, evenly spread: about three a horizon."""
         count = min(max(3 * len(z) // self.shape.horizon, 60), most, len(z))
         thin = torch.linspace(0, len(z) - 1, count, device=z.device).round().long()
         evidence = Evidence(z[thin], target[thin], self.inputs.groups, self.kernel.profile)
-        evaluations = EVALUATIONS // 3 if self.rebuilt else EVALUATIONS
         self.hyper, _ = descend(evidence, self.hyper, evaluations)
         width = math.log(self.config.widening)
         self.kernel.log_lengthscale.copy_(width - self.inputs.inverse(self.hyper.lengthscale).log())
@@ -236,7 +262,7 @@ class OnlineRvm(Model):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, rest = gather(self._parts())
         tensors |= {"hyper": self.hyper.pack(), "generator": self.generator.get_state()}
-        return tensors, {"parts": rest, "rebuilt": self.rebuilt}
+        return tensors, {"parts": rest, "rebuilt": self.rebuilt, "fitted": self.fitted}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         parts = rest["parts"]
@@ -244,7 +270,7 @@ class OnlineRvm(Model):
         scatter(self._parts(), tensors, parts)
         self.hyper = Hyper.unpack(tensors["hyper"].clone())
         self.generator.set_state(tensors["generator"].cpu())
-        self.rebuilt = int(str(rest["rebuilt"]))
+        self.rebuilt, self.fitted = int(str(rest["rebuilt"])), str(rest["fitted"])
 
     def _parts(self) -> Parts:
         names = ("inputs", "kernel", "functions", "regression", "outputs", "reservoir", "limit", "anchors")

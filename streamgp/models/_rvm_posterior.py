@@ -2,11 +2,17 @@
 
 y_t = Φw_t + noise, w_jt ~ N(0, 1/s_j):  A = ΦᵀΦ/σ² + diag(s),  μ_t = A⁻¹Φᵀy_t/σ²,  latent variance = φᵀA⁻¹φ. ΦᵀΦ, Φᵀy,
 yᵀy and n are sums over rows, so a batch is learned exactly in O(N k² + k³), and forgetting scales the sums.
+
+The columns share ΦᵀΦ. Where targets are missing, column t's own is ΦᵀMΦ, M its rows that are seen; a batch is then
+learned by conjugate gradients on all columns at once, with the shared A as preconditioner (`learn`), O(N k T) a step.
+On a stream the missing is taken as predicted, which moves nothing.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +20,13 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT, Json
 from streamgp.linalg.cholesky import whiten
 from streamgp.optim.relevance import posterior
+
+Rows: TypeAlias = Callable[[], Iterable[tuple[Tensor, Tensor, Tensor]]]
+"""Parts of a batch, (φ, y, weight) each, as `Regression.absorb` takes them; called more than once."""
+PASSES = 50
+"""Steps at most of the conjugate gradients where targets are missing."""
+CLOSE = 1e-6
+"""Norm of what they leave, relative to where they began."""
 
 
 class Regression(nn.Module):
@@ -27,6 +40,7 @@ class Regression(nn.Module):
         precision: (k,) s.
         noise: () σ² of the posterior; tempered.
         weight: () n, Σ of the weights of the rows learned, after forgetting.
+        count: (T,) n_t, of the rows in which the column was observed.
         coefficients: (k, T) μ.
         residual: (T,) σ_t² of the predictions.
 
@@ -49,6 +63,7 @@ class Regression(nn.Module):
         self.moment: Tensor
         self.square: Tensor
         self.weight: Tensor
+        self.count: Tensor
         self.root: Tensor
         self.coefficients: Tensor
         self.residual: Tensor
@@ -59,6 +74,7 @@ class Regression(nn.Module):
             "moment": torch.zeros(0, columns, dtype=FLOAT),  # Φᵀy
             "square": torch.zeros(columns, dtype=FLOAT),  # yᵀy
             "weight": torch.zeros((), dtype=FLOAT),
+            "count": torch.zeros(columns, dtype=FLOAT),
             "root": torch.zeros(0, 0, dtype=FLOAT),  # chol A
             "coefficients": torch.zeros(0, columns, dtype=FLOAT),
             "residual": torch.ones(columns, dtype=FLOAT),
@@ -71,6 +87,7 @@ class Regression(nn.Module):
         self.precision, self.noise = precision, precision.new_full((), noise)
         self.outer, self.moment = precision.new_zeros(size, size), precision.new_zeros(size, columns)
         self.square, self.weight = precision.new_zeros(columns), precision.new_zeros(())
+        self.count = precision.new_zeros(columns)
         self.root, self.coefficients = torch.diag(precision.sqrt()), precision.new_zeros(size, columns)
         self.residual = precision.new_full((columns,), noise)
 
@@ -98,19 +115,68 @@ class Regression(nn.Module):
         if not bool(seen.all()):
             y = torch.where(seen, y, self.mean(phi))
             weight = weight * seen.to(FLOAT).mean(1)
+        self.count = self.count * kept + weight @ seen.to(FLOAT)
         weighted = phi * weight[:, None]
         self.outer = torch.addmm(self.outer, weighted.T, phi, beta=kept)
         self.moment = torch.addmm(self.moment, weighted.T, y, beta=kept)
         self.square = self.square * kept + (weight[:, None] * y.square()).sum(0)
         self.weight = self.weight * kept + weight.sum()
 
+    def learn(self, rows: Rows) -> None:
+        """A whole batch after `begin`, and `solve`: with the missing as the posterior of the others predicts it."""
+        missing = False
+        for phi, y, weight in rows():
+            missing |= not bool(torch.isfinite(y).all())
+            self.absorb(phi, y, weight)
+        self.solve()
+        if not missing:
+            return
+        self.coefficients = self._of_seen(rows)
+        for name in ("outer", "moment", "square", "weight", "count"):
+            getattr(self, name).zero_()
+        for phi, y, weight in rows():
+            self.absorb(phi, y, weight)
+        self.solve()
+
+    def _of_seen(self, rows: Rows) -> Tensor:
+        """(k, T) μ with (ΦᵀMΦ/σ² + diag(s)) μ = ΦᵀMy/σ², the rows weighted as `absorb` does."""
+        if not len(self.precision):
+            return self.coefficients
+
+        def image(mean: Tensor | None) -> Tensor:
+            """ΦᵀMΦμ, or ΦᵀMy."""
+            total = torch.zeros_like(self.moment)
+            for phi, y, weight in rows():
+                seen = torch.isfinite(y)
+                value = torch.nan_to_num(y) if mean is None else phi @ mean * seen
+                total += phi.T @ (value * (weight * seen.to(FLOAT).mean(1))[:, None])
+            return total / self.noise
+
+        mean = torch.zeros_like(self.moment)
+        left = image(None)
+        step = torch.cholesky_solve(left, self.root)
+        size = begun = (left * step).sum(0)
+        for _ in range(PASSES):
+            if bool((size <= CLOSE**2 * begun).all()):
+                break
+            moved = image(step) + self.precision[:, None] * step
+            length = size / (step * moved).sum(0).clamp(min=1e-300)
+            mean, left = mean + length * step, left - length * moved
+            solved = torch.cholesky_solve(left, self.root)
+            before, size = size, (left * solved).sum(0)
+            step = solved + size / before.clamp(min=1e-300) * step
+        return mean
+
     def solve(self) -> None:
-        """The posterior of the sums, and each column's noise Σ_n (y_t − φᵀμ_t)²/(n − Σγ) (Tipping 2001, eq. (18))."""
+        """The posterior of the sums, and each column's noise Σ_n (y_t − φᵀμ_t)²/n_t(1 − Σγ/n) (Tipping 2001, (18)):
+        what is missing is as predicted, and leaves nothing.
+        """
         noise = float(self.noise)
         found = posterior(self.outer, self.moment, self.square, self.precision, noise)
         self.root, self.coefficients = found.lower, found.mean.contiguous()
-        free = torch.maximum(self.weight - found.determined.sum(), 0.5 * self.weight)
-        self.residual = (found.residual / free.clamp(min=1e-9)).clamp(min=1e-9)
+        free = (1.0 - found.determined.sum() / self.weight.clamp(min=1e-9)).clamp(min=0.5) * self.count
+        known = self.count > 1e-9
+        self.residual = torch.where(known, found.residual / free.clamp(min=1e-9), self.residual).clamp(min=1e-9)
 
     def loss(self) -> float:
         """Negative log evidence a row and column, at the noise of the posterior (Tipping & Faul 2003, equation (5))."""
@@ -142,6 +208,7 @@ class Regression(nn.Module):
             "moment": (size, columns),
             "square": (columns,),
             "weight": (),
+            "count": (columns,),
             "coefficients": (size, columns),
             "residual": (columns,),
         }

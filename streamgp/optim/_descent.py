@@ -49,7 +49,7 @@ class DescentConfig(BaseModel):
         0.0, ge=0, le=1, description="step size of the logarithms of hyper-parameters and noise; 0: frozen (adagrad)"
     )
     restart: int = Field(
-        500, ge=1, description="steps between restarts of the control variate, where hyper-parameters are learned"
+        500, ge=1, description="steps between restarts of the control variate, where hyper-parameters learn (adagrad)"
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="of weights and features while learning")
     seed: int = Field(0, ge=0, lt=2**63, description="seed of the draws")
