@@ -1,5 +1,5 @@
-"""Odd or even: on scikit-learn's digits QSGP with a logistic likelihood has an accuracy of at least 0.98 and a log
-loss of at most 0.07 on each of five draws of its features.
+"""Odd or even: on scikit-learn's digits QSGP on 10,000 functions, with a logistic likelihood, has an accuracy of at least
+0.98 and a log loss of at most 0.07 on each of five draws of them.
 
 1,797 images of 8 × 8 pixels; 20 % are held out, stratified, random_state 0, a split chosen before anything was measured
 on it (some of the model's constants were then settled in its sight: docs/results/qsgp.md). Beside it stochastic steps,
@@ -112,8 +112,8 @@ def main(seeds: int) -> int:
     print(f"{len(data.y)} rows to learn, {len(data.truth)} held out, {float(data.truth.mean()):.3f} of them odd")
 
     def config(solver: str, seed: int) -> qsgp.Config:
-        options = {"features": {"name": "fourier", "seed": seed}} if seed else {}
-        return qsgp.Config.model_validate({"likelihood": "logistic", "solver": solver, "seed": seed} | options)
+        options = {"likelihood": "logistic", "solver": solver, "seed": seed, "features": {"seed": seed}}
+        return qsgp.Config.model_validate(options)
 
     for solver in ("block", "stochastic"):
         for seed in range(seeds):
