@@ -1,5 +1,5 @@
-"""Odd or even: on scikit-learn's digits QSGP on 10,000 functions, with a logistic likelihood, has an accuracy of at least
-0.98 and a log loss of at most 0.07 on each of five draws of them.
+"""Odd or even: on scikit-learn's digits QSGP on 10,000 functions, with a logistic likelihood, has an accuracy of at
+least 0.98 and a log loss of at most 0.07 on each of five draws of them.
 
 1,797 images of 8 × 8 pixels; 20 % are held out, stratified, random_state 0, a split chosen before anything was measured
 on it (some of the model's constants were then settled in its sight: docs/results/qsgp.md). Beside it stochastic steps,
