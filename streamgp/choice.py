@@ -27,6 +27,7 @@ class OneOf:
     Attributes:
         kind: of part, as the registry names it.
         unnamed: the part that options without a name belong to; "" asks for the name.
+        optional: whether there may be none.
 
     Example:
         >>> from typing import Annotated
@@ -39,6 +40,7 @@ class OneOf:
 
     kind: str
     unnamed: str = ""
+    optional: bool = False
 
     def configs(self) -> dict[str, type[BaseModel]]:
         """Every part's Config by the part's name."""
@@ -46,11 +48,13 @@ class OneOf:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            self._read, serialization=core_schema.plain_serializer_function_ser_schema(written)
+            self._read, serialization=core_schema.plain_serializer_function_ser_schema(_written)
         )
 
-    def _read(self, value: Any) -> BaseModel:
+    def _read(self, value: Any) -> BaseModel | None:
         """An error in an option of the part keeps its place: pydantic adds the inner path to the field's own."""
+        if value is None and self.optional:
+            return None
         if isinstance(value, BaseModel) and type(value).__module__ in self._modules():
             return value
         try:
@@ -95,6 +99,10 @@ def part_name(config: BaseModel) -> str:
 def written(config: BaseModel) -> dict[str, Any]:
     """A Config as a mapping that `read` takes: its name, then its options."""
     return {"name": part_name(config), **config.model_dump()}
+
+
+def _written(config: BaseModel | None) -> dict[str, Any] | None:
+    return None if config is None else written(config)
 
 
 def build(kind: str, config: BaseModel, *arguments: Any) -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from streamgp import choice, registry
@@ -57,7 +58,8 @@ def model_settings(name: str, options: Mapping[str, Any]) -> BaseModel:
     config: type[BaseModel] = registry.load("models", name).Config
     given: dict[str, Any] = {}
     for dotted, value in flatten(options).items():
-        path, found = dotted.split("."), _parse(value)
+        path = dotted.split(".")
+        found = _parse(value, choice.at(config, path))
         if not _is_own_name(config, path, found, dotted, name):
             _place(given, path, found, dotted, config)
     try:
@@ -111,9 +113,12 @@ def option_names(config: type[BaseModel]) -> list[str]:
     return list(dict.fromkeys(option.name for option in choice.options(config)))
 
 
-def _parse(value: Any) -> Any:
+def _parse(value: Any, fields: list[FieldInfo]) -> Any:
+    """Text as JSON where it is JSON, and "none" as None where the fields that it may be of can be that."""
     if not isinstance(value, str):
         return value
+    if value == "none" and fields and all(type(None) in get_args(field.annotation) for field in fields):
+        return None
     try:
         return json.loads(value)
     except json.JSONDecodeError:

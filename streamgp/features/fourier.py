@@ -30,7 +30,9 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    size: int = Field(10_000, ge=2, multiple_of=2, description="basis functions, cosines and sines counted singly")
+    size: int = Field(
+        10_000, ge=2, le=100_000_000, multiple_of=2, description="basis functions, cosines and sines counted singly"
+    )
     width: int = Field(1000, ge=2, multiple_of=2, description="basis functions in a block")
     seed: int = Field(0, ge=0, lt=2**63, description="seed of the frequencies")
 

@@ -47,6 +47,8 @@ class HeldFourier(Fourier):
 
     def frequencies(self, block: int) -> Frequencies:
         """See `Fourier.frequencies`."""
+        if not self.kernel.normals:  # refused there, with a hint
+            return super().frequencies(block)
         span = self.span(block)
         start, count = span.start // 2, (span.stop - span.start) // 2
         device = next(self.kernel.parameters()).device

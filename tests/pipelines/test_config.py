@@ -252,6 +252,18 @@ def test_options_that_will_not_do(name: str, options: dict[str, Any], message: s
     assert hint in caught.value.hint
 
 
+def test_none_is_nothing_where_there_may_be_nothing() -> None:
+    assert model_settings("rvm", {"limit": "none"}).limit is None  # type: ignore[attr-defined]
+    settings = model_settings("qsgp", {"kernel": "none", "covariance": "none"})
+    assert settings.kernel is None and settings.covariance == "none"  # type: ignore[attr-defined]
+
+
+def test_a_part_that_need_not_be_there_is_chosen_as_any() -> None:
+    settings = model_settings("qsgp", {"kernel": "matern", "kernel.nu": "0.5"})
+    assert settings.kernel == matern.Config(nu=0.5)  # type: ignore[attr-defined]
+    assert type(settings).model_validate(settings.model_dump()) == settings
+
+
 def test_every_option_of_a_model_is_named() -> None:
     names = option_names(svdgp.Config)
     assert {"basis", "likelihood", "seed"} <= set(names) and len(names) == len(set(names))
