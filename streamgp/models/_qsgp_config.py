@@ -17,6 +17,11 @@ MANY = 200_000
 """Features up to which every block can have its turn."""
 DENSE = 8192
 """Features up to which a matrix of all is made."""
+STEPS_OF = {
+    "momentum": ("momentum", "rate"),
+    "adagrad": ("adagrad_rate", "batch", "support", "hyper_rate", "restart"),
+}
+"""Options of `DescentConfig` that one optimiser alone looks at."""
 
 
 class Config(BaseModel):
@@ -125,6 +130,22 @@ class Config(BaseModel):
             raise ValueError(f"with this likelihood options of steps are {wanted}.…, not {name}.…")
         if self.covariance == "chevron" and self._size > DENSE:
             raise ValueError(f"covariance=chevron makes a matrix of all features: at most {DENSE}")
+        self._fitting_the_steps()
+
+    def _fitting_the_steps(self) -> None:
+        """No option of steps may be set that they do not look at."""
+        steps, default = self.stochastic, DescentConfig()
+        for optimiser, names in STEPS_OF.items():
+            for name in names if optimiser != steps.optimiser else ():
+                if getattr(steps, name) != getattr(default, name):
+                    wanted = f"stochastic.optimiser={optimiser}"
+                    raise ValueError(f"stochastic.{name} is for {wanted}; set that, or leave out stochastic.{name}")
+        if not steps.hyper_rate and steps.restart != default.restart:
+            raise ValueError(
+                "stochastic.restart needs stochastic.hyper_rate; set that, or leave out stochastic.restart"
+            )
+        if self.outcomes and self.sites.likelihood_rate != SiteConfig().likelihood_rate:
+            raise ValueError("likelihood=logistic has no parameters to learn; leave out sites.likelihood_rate")
 
     @property
     def _size(self) -> int:

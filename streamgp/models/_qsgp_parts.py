@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from streamgp.base import Shape
+from streamgp.errors import UsageError
 from streamgp.likelihoods import gaussian
 from streamgp.likelihoods._base import Likelihood
 from streamgp.likelihoods.laplace import Laplace
@@ -59,12 +60,18 @@ def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) 
     """The engine for windows of `width` columns.
 
     Raises:
-        UsageError: the features cannot be made of the kernel, or the kernel is no function of one distance.
+        UsageError: the features cannot be made of the kernel, the kernel is no function of one distance, or the linear
+            part that is wanted is larger than a block.
     """
     offered = AUTO[:1] if shape.lags else AUTO  # few windows of a stream are independent: too few to choose by
     kernel = candidates(offered if config.kernel is None else (config.kernel,), width)
     linear = not config.by_steps if config.linear == "auto" else config.linear
     base = basis(config.features, kernel, linear)
+    if config.linear is True and not base.extra:
+        raise UsageError(
+            f"linear=true: a window has {width} columns, more than a block of {base.inner.width} functions",
+            hint=f"set features.width to {width} or more, or leave out linear",
+        )
     temper = config.tempering(shape)
     if config.by_steps:
         if isinstance(config.likelihood, gaussian.Config):

@@ -69,6 +69,15 @@ def stream(model: OnlineQsgp, x: Inputs, y: torch.Tensor, batch: int = 50) -> No
         ({"solver": "stochastic", "linear": True}, "solver=block"),
         ({"solver": "stochastic", "sites": {"cells": 2}}, "not sites"),
         ({"solver": "stochastic", "likelihood": "laplace", "stochastic": {"rate": 0.1}}, "not stochastic"),
+        ({"solver": "stochastic", "stochastic": {"batch": 7}}, "optimiser=adagrad"),
+        ({"solver": "stochastic", "stochastic": {"support": 7}}, "optimiser=adagrad"),
+        ({"solver": "stochastic", "stochastic": {"adagrad_rate": 0.1}}, "optimiser=adagrad"),
+        ({"solver": "stochastic", "stochastic": {"hyper_rate": 0.1}}, "optimiser=adagrad"),
+        ({"solver": "stochastic", "stochastic": {"restart": 7}}, "optimiser=adagrad"),
+        ({"solver": "stochastic", "stochastic": {"optimiser": "adagrad", "momentum": 0.5}}, "optimiser=momentum"),
+        ({"solver": "stochastic", "stochastic": {"optimiser": "adagrad", "rate": 0.1}}, "optimiser=momentum"),
+        ({"solver": "stochastic", "stochastic": {"optimiser": "adagrad", "restart": 7}}, "needs stochastic.hyper_rate"),
+        ({"solver": "stochastic", "likelihood": "logistic", "sites": {"likelihood_rate": 0.1}}, "no parameters"),
         ({"bases": 3}, "extra"),
     ],
 )
@@ -84,6 +93,7 @@ def test_what_cannot_be_built_is_refused_with_a_hint() -> None:
         ({"kernel": {"name": "matern", "lengthscale": 2.0}}, "estimated by evidence"),
         ({"kernel": {"name": "matern", "separable": True}}, "no function of one distance"),
         ({"solver": "stochastic", "features": {"name": "inducing"}}, "independent weights"),
+        ({"linear": True, "features": {"size": 8, "width": 2}}, "more than a block of 2"),
     ):
         with pytest.raises(UsageError, match=said) as refusal:
             qsgp.build(qsgp.Config.model_validate(options), SHAPES[1])
