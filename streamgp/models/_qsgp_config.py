@@ -40,7 +40,7 @@ class Config(BaseModel):
     features: Annotated[BaseModel, OneOf("features", unnamed="fourier")] = Field(
         fourier.Config(size=4096, width=512), description="basis functions, and how many of them make a block"
     )
-    kernel: Annotated[BaseModel, OneOf("kernels")] | None = Field(
+    kernel: Annotated[BaseModel | None, OneOf("kernels", optional=True)] = Field(
         None,
         description="any that is a function of one scaled distance; none: squared exponential with lags, and without "
         "them the one with the best evidence among it and the Matérn ones",
@@ -89,6 +89,12 @@ class Config(BaseModel):
         "auto",
         description="rows at most, thinned in time, that estimate hyper-parameters; auto: 400 with lags, 1000 without",
     )
+    limit: float | None = Field(
+        5.0,
+        gt=0,
+        description="standard deviations of its own forecast that a row of a stream counts for at most, with a "
+        "Gaussian likelihood; none: any",
+    )
     seed: int = Field(0, ge=0, description="of the reservoir, held-out rows and chosen basis points")
 
     @field_validator("kernel", mode="before")
@@ -104,6 +110,8 @@ class Config(BaseModel):
             raise ValueError("qsgp knows the likelihoods gaussian, laplace and logistic")
         if self.likelihood != type(self.likelihood)():
             raise ValueError("qsgp finds the noise itself; leave out likelihood.noise")
+        if not isinstance(self.likelihood, gaussian.Config) and self.limit not in (5.0, None):
+            raise ValueError("limit is for likelihood=gaussian; leave out limit")
         if isinstance(self.features, inducing.Config) and self.features.independent:
             raise ValueError("features.independent is for the relevance vector machine; use model rvm")
         self._fitting_the_solver()

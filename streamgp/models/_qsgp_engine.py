@@ -131,7 +131,8 @@ class Engine(nn.Module, ABC):
 
     def adopt(self, lesson: Lesson, places: Tensor, share: Tensor) -> None:
         """The rows of a batch as those that are kept, and no others. places: (R,), share: (C,)"""
-        self.keep(lesson.rows.x, lesson.y, share, places)
+        rows = lesson.rows  # of which the lesson may show but a few
+        self.keep(rows.x, torch.where(rows.observed, rows.target, torch.nan), share, places)
 
     @abstractmethod
     def learn(self, new: int) -> None:

@@ -5,6 +5,9 @@ the first block and the `visits` others whose turn it is (`_qsgp_engine`). Forge
 the kept rows. A rebuild takes a new scaling, reference and hyper-parameters from the reservoir, keeps the frequencies,
 and sweeps over all blocks from zero.
 
+With a Gaussian likelihood a row of the stream is limited before it is learned or kept (`_outliers`), and an update that
+fails numerically is undone.
+
 In batch all windows count alike, and every sweep over all blocks is an epoch; where windows do not overlap some are
 held out for the noise, since of the others a large basis leaves too little.
 """
@@ -18,15 +21,18 @@ import torch
 from torch import Tensor, nn
 
 from streamgp import choice
-from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.base import Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
+from streamgp.likelihoods import gaussian
 from streamgp.likelihoods._base import Likelihood
 from streamgp.models._hyperparameters import Hyper
 from streamgp.models._kernel_inputs import KernelInputs
 from streamgp.models._learned_reference import LearnedReference, reference
-from streamgp.models._qsgp_config import Config
+from streamgp.models._outliers import SETTLED, Limit
+from streamgp.models._qsgp_config import MANY, Config
 from streamgp.models._qsgp_engine import Engine, Lesson
-from streamgp.models._qsgp_hyper import TRIAL_ROWS, Estimate, estimate, height
+from streamgp.models._qsgp_held import enough, fingerprint, judge, shares, undoing
+from streamgp.models._qsgp_hyper import Estimate, estimate, height
 from streamgp.models._qsgp_parts import engine_of
 from streamgp.models._qsgp_sites import RECENT
 from streamgp.models._reservoir import Reservoir
@@ -37,10 +43,6 @@ PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""
 ENOUGH = 1e-4
 """Nats a row; a sweep that gains less is the last."""
-LATENT = 200
-"""Held-out rows whose own variance is looked at."""
-HELD, LEAST = 20, 1000
-"""One row in so many is held out in batch, at most 1000, from so many rows on."""
 
 
 class OnlineQsgp(Model):
@@ -65,6 +67,8 @@ class OnlineQsgp(Model):
         self.engine: Engine = engine_of(config, shape, len(self.inputs.groups), self.likelihood)
         self.family = self.engine.sites.family
         self.reservoir = Reservoir(config.reservoir, shape, config.forgetting(shape))
+        most = config.limit if isinstance(config.likelihood, gaussian.Config) else None
+        self.limit = Limit(shape, most, max(SETTLED, 20.0 * (shape.lags + shape.horizon)))  # as windows overlap
         self.found: Estimate | None = None
         self.generator = torch.Generator().manual_seed(config.seed)
         self.rebuilt = 0  # rows seen at the last rebuild
@@ -89,6 +93,11 @@ class OnlineQsgp(Model):
         x, y = self._observed(x, y)
         if not len(y):
             return Step(float("nan"), self.engine.basis.size, True, "nothing observed")
+        return undoing(self, lambda: self._learn(x, y), self.engine.basis.inner.capacity <= MANY)
+
+    def _learn(self, x: Inputs, y: Tensor) -> Step:
+        if self.rebuilt:
+            y = self.limit(y, self.predict(x), self.reservoir.seen)
         before, self.fitted = self.reservoir.key.clone(), ""
         if self.stale:
             self._take_up()
@@ -109,13 +118,17 @@ class OnlineQsgp(Model):
         x, y = self._observed(x, y)
         if epochs < 1 or not len(y):
             return
-        share, batch = self._shares(len(y)), f"{len(y)} {float(torch.nan_to_num(y).sum())!r}"
+        sites, batch = self.engine.sites if self.shape.horizon == 1 else None, fingerprint(x, y)
+        share = shares(len(y), sites, self.config.seed).to(y.device)
         if batch != self.fitted:
             self.reservoir.offer(x, y, self.generator)
             self._begin(x, y, torch.ones_like(share))
             self.fitted, self.epochs, self.stale = batch, 0, True
         z, target = self.inputs(x), self._targets(x, y)
         lesson = self.engine.lesson(z, target, share)
+        if not enough(lesson):
+            share = torch.ones_like(share)
+            lesson = self.engine.lesson(z, target, share)
         if self.engine.summed:
             self._sum_up(z, target, share)
         start, loss = self.epochs, math.inf
@@ -124,7 +137,8 @@ class OnlineQsgp(Model):
             self.epochs += 1
             if self.engine.summed and not self.engine.sites.lasting:
                 self._sum_up(z, target, share)
-            step, before = self._batch_step(lesson), loss
+            step, before = self._step("epoch", lesson), loss
+            judge(self.engine, lesson)
             yield step
             loss = step.loss
             if abs(before - loss) < ENOUGH:
@@ -133,26 +147,11 @@ class OnlineQsgp(Model):
     def epochs_for(self, rows: int) -> int:
         return self.engine.epochs
 
-    def _shares(self, rows: int) -> Tensor:
-        """(N,) 1, and 0 for those that a batch does not learn from."""
-        share = torch.ones(rows, dtype=FLOAT)
-        if self.shape.horizon == 1 and rows >= LEAST and not self.config.outcomes:
-            draws = torch.Generator().manual_seed(self.config.seed)
-            share[torch.randperm(rows, generator=draws)[: min(rows // HELD, 1000)]] = 0.0
-        return share.to(self.inputs.groups.device)
-
-    def _batch_step(self, lesson: Lesson) -> Step:
-        step, held = self._step("epoch", lesson), lesson.share == 0
-        if bool(held.any()):
-            error = (lesson.y - lesson.fitted)[held]
-            latent = self.engine.variance(lesson.x[held][:LATENT]).mean().to(FLOAT)
-            self.engine.sites.judge(error, latent.expand(len(error)), 0.0)
-        return step
-
     def _step(self, done: str, lesson: Lesson) -> Step:
         self.engine.settle(lesson, float(self._least()))
         loss = self.engine.loss(lesson)
-        return Step(loss, self.engine.basis.size, math.isfinite(loss) and self.engine.healthy, done)
+        healthy = math.isfinite(loss) and self.engine.healthy and bool(self.outputs.scale.square().isfinite().all())
+        return Step(loss, self.engine.basis.size, healthy, done)
 
     def _least(self) -> float:
         """The noise that rows alone cannot lower: with one step ahead no tempering guards against overfitting."""
@@ -237,32 +236,29 @@ class OnlineQsgp(Model):
         self.engine.basis.begin(z[chosen.to(z.device)])
         target, noise = self._targets(x, y), hyper.noise.exp()
         if self.config.outcomes and (self.config.learn == "rebuild" or not self.rebuilt):
-            kernel.log_outputscale.fill_(self._height(z, target, weight, noise, logit)).log_()
+            kernel.log_outputscale.fill_(
+                height(self.engine, z, target, weight, noise, logit, late=bool(self.shape.lags))
+            ).log_()
         elif logit is not None:
             kernel.log_outputscale.fill_(logit).log_()
         self.engine.begin(noise, target)
         self.rebuilt = self.seen
 
-    def _height(self, z: Tensor, target: Tensor, share: Tensor, noise: Tensor, about: float | None) -> float:
-        """Of a logit: by every fifth row of a regression, and by the last fifth of a stream."""
-        some = slice(None)
-        if len(z) > TRIAL_ROWS:
-            some = torch.linspace(0, len(z) - 1, TRIAL_ROWS, device=z.device).round().long()  # type: ignore[assignment]
-        z, target, share = z[some], target[some], share[some]
-        place = torch.arange(len(z), device=z.device)
-        held = place >= 0.8 * len(z) if self.shape.lags else place % 5 == 0
-        return height(self.engine, z, target, share, held, noise, about)
-
     def _rebuild(self, why: str) -> Step:
         """Start anew from the reservoir."""
         x, y, share = self.reservoir.sample()
         self._begin(x, y, share)
+        return self._sweep(f"rebuild: {why}")
+
+    def _sweep(self, done: str) -> Step:
+        """Learn the reservoir under the hyper-parameters of now; what was learned is forgotten."""
+        x, y, share = self.reservoir.sample()
         z, target = self.inputs(x), self._targets(x, y)
         lesson = self.engine.lesson(z, target, share)
         self._sum_up(z, target, share)
         for place in range(self.config.sweeps):
             self.engine.epoch(lesson, place, self.config.sweeps)
-        step = self._step(f"rebuild: {why}", lesson)
+        step = self._step(done, lesson)
         self.engine.adopt(lesson, self.reservoir.places(), self.reservoir.shares())
         self.stale = False
         return step
@@ -295,6 +291,6 @@ class OnlineQsgp(Model):
         self.engine.attach(self.inputs(Inputs(self.reservoir.past, self.reservoir.future)))
 
     def _parts(self) -> dict[str, nn.Module | Standardiser | Tensor]:
-        names = ("inputs", "outputs", "engine", "reservoir")
+        names = ("inputs", "outputs", "engine", "reservoir", "limit")
         parts: dict[str, nn.Module | Standardiser | Tensor] = {name: getattr(self, name) for name in names}
         return parts | ({"reference": self.reference} if isinstance(self.reference, LearnedReference) else {})

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import UsageError
 from streamgp.models import qsgp
+from streamgp.models._qsgp_held import shares
 from streamgp.models._qsgp_online import OnlineQsgp
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import reborn
@@ -78,6 +79,7 @@ def stream(model: OnlineQsgp, x: Inputs, y: torch.Tensor, batch: int = 50) -> No
         ({"solver": "stochastic", "stochastic": {"optimiser": "adagrad", "rate": 0.1}}, "optimiser=momentum"),
         ({"solver": "stochastic", "stochastic": {"optimiser": "adagrad", "restart": 7}}, "needs stochastic.hyper_rate"),
         ({"solver": "stochastic", "likelihood": "logistic", "sites": {"likelihood_rate": 0.1}}, "no parameters"),
+        ({"likelihood": "laplace", "limit": 3.0}, "likelihood=gaussian"),
         ({"bases": 3}, "extra"),
     ],
 )
@@ -149,7 +151,7 @@ def test_a_batch_goes_on_until_it_changes_nothing_and_can_be_taken_up() -> None:
         next(fit)
     taken_up = reborn(cut, made())
     list(taken_up.fit(x, y, 6))
-    assert (taken_up.predict(x).mean - whole.predict(x).mean).abs().max() < 1e-3, "a fit taken up ends elsewhere"
+    assert (taken_up.predict(x).mean - whole.predict(x).mean).abs().max() < 1e-2, "a fit taken up ends elsewhere"
     assert int(taken_up.reservoir.seen) == 1500, "a fit that is taken up has no new rows"
     stream(taken_up, *wave(200, seed=3))
     assert taken_up.seen == 1700
@@ -236,3 +238,33 @@ def test_outcomes_of_many_rows_are_learned_in_batch(solver: str) -> None:
     assert all(step.healthy for step in model.fit(x, y, 2))
     error = (model.predict(x).mean - probability).square().mean().sqrt()
     assert error < 0.12  # always to say a half: 0.33
+
+
+@pytest.mark.parametrize(
+    "options", [{"likelihood": "laplace"}, {"stochastic": {"optimiser": "adagrad"}}], ids=["laplace", "adagrad"]
+)
+def test_steps_that_look_at_few_rows_keep_all_of_a_rebuild(options: dict[str, Any]) -> None:
+    x, y = wave(1000)
+    model = made(solver="stochastic", steps=20, reservoir=800, rebuild=600, **options)
+    stream(model, x, y, 200)
+    assert model.rebuilt >= 600
+
+
+def test_what_is_no_number_of_this_process_is_limited_or_undone() -> None:
+    x, y = wave(600)
+    model = made()
+    stream(model, x.rows(slice(0, 300)), y[:300], 100)
+    y[310], future = 1e200, x.future.clone()
+    future[450] = 1e200
+    assert model.update(x.rows(slice(300, 400)), y[300:400]).healthy
+    before = model.predict(x).parameters()
+    step = model.update(Inputs(x.past[400:500], future[400:500]), y[400:500])
+    assert not step.healthy and "undone: " in step.done
+    assert torch.equal(model.predict(x).parameters(), before) and bool(before.isfinite().all())
+    assert model.update(x.rows(slice(500, 600)), y[500:]).healthy
+
+
+def test_rows_are_held_out_where_they_are_used() -> None:
+    gauss, outcome = made().engine.sites, made(likelihood="logistic").engine.sites
+    for rows, sites, held in ((3999, gauss, 0), (4000, gauss, 200), (4000, outcome, 0), (4000, None, 0)):
+        assert int((shares(rows, sites, 0) == 0).sum()) == held
