@@ -98,8 +98,8 @@ def height(
     if len(z) > TRIAL_ROWS:
         some = torch.linspace(0, len(z) - 1, TRIAL_ROWS, device=z.device).round().long()
         z, y, share = z[some], y[some], share[some]
-    place = torch.arange(len(z), device=z.device)
-    held = place >= 0.8 * len(z) if late else place % 5 == 0
+    number = torch.arange(len(z), device=z.device)
+    held = number >= 0.8 * len(z) if late else number % 5 == 0
     offered, near = (HEIGHTS, 5.0) if engine.trial > 1 else (COARSE, 20.0)
     tried = [v for v in offered if about is None or about / near < v < about * near]
     scores = []
