@@ -288,7 +288,9 @@ class OnlineQsgp(Model):
         self.found = None if index < 0 else Estimate(index, Hyper.unpack(tensors["hyper"].clone()))
         self.rebuilt, self.engine.turn, self.epochs = (int(str(rest[name])) for name in ("rebuilt", "turn", "epochs"))
         self.fitted, self.stale = str(rest["fitted"]), bool(rest["stale"])
-        self.engine.attach(self.inputs(Inputs(self.reservoir.past, self.reservoir.future)))
+        z = self.inputs(Inputs(self.reservoir.past, self.reservoir.future))
+        empty = ~torch.isfinite(self.reservoir.key)  # where no row has been, what is computed is that of 0
+        self.engine.attach(z.masked_fill(empty[:, None], 0.0))
 
     def _parts(self) -> dict[str, nn.Module | Standardiser | Tensor]:
         names = ("inputs", "outputs", "engine", "reservoir", "limit")
