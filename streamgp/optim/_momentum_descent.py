@@ -122,15 +122,6 @@ class MomentumDescent(Descent[SupportRows]):
         return self.moving(block)[0]
 
     @torch.no_grad()
-    def settle(self) -> None:
-        """Write what all touched blocks have coasted to into μ; nothing that is computed from it changes but by
-        rounding. Predictions and states do without."""
-        for block in self.touched():
-            span = self.features.span(block)
-            self.weights[span], self.velocity[span] = self.moving(block)
-            self.last[block] = self.steps
-
-    @torch.no_grad()
     def rows(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> SupportRows:
         x = x.to(self.dtype)
         rows = SupportRows(x, y, y.new_ones(len(y)) if weight is None else weight, self.dtype, self.heads(x))

@@ -127,9 +127,6 @@ class SampledDescent(Descent[SampledRows]):
     def current(self, block: int) -> Tensor:
         return self.weights[self.features.span(block)].clone()
 
-    def settle(self) -> None:
-        """Nothing: μ is what it says."""
-
     @property
     def held_features(self) -> Features:
         """Those at which the running expectation was started."""

@@ -119,12 +119,6 @@ class BlockSolver(nn.Module):
         return self
 
     @torch.no_grad()
-    def change_noise(self, noise: Tensor | float, rows: Rows) -> None:
-        """Another σ², from the μ that there is; the next sweeps make do with the factors that there are."""
-        self.noise.copy_(torch.as_tensor(noise, dtype=FLOAT))
-        rows.changed()
-
-    @torch.no_grad()
     def rows(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Rows:
         """Take up rows; O(R m (W + T)), or O(R T) at μ = 0.
 

@@ -118,7 +118,8 @@ def test_they_follow_weights_and_noise_that_changed() -> None:
     solver.sweep(rows)
     assert p.weight is not None
     rows.reweigh(0.5 * p.weight)
-    solver.change_noise(0.3, rows)
+    solver.noise.fill_(0.3)
+    rows.changed()
     solver.sweep(rows)  # with the factors of before
     now = p._replace(weight=0.5 * p.weight, noise=torch.full((2,), 0.3, dtype=torch.float64))
     fresh, same = started(features_of("fourier"), now)
