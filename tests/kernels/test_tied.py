@@ -115,7 +115,7 @@ def test_what_is_learned_and_what_is_kept() -> None:
 def test_a_group_that_is_a_lengthscale_apart_is_so_whatever_its_size() -> None:
     kernel = Tied(squared_exponential.Config(lengthscale=3.0), GROUPS)
     for group in range(3):
-        x = torch.where(GROUPS == group, 3.0, 0.0).to(FLOAT)[None]
+        x = torch.where(group == GROUPS, 3.0, 0.0).to(FLOAT)[None]
         assert kernel(x, 0 * x).log().item() == pytest.approx(-0.5, abs=1e-12)
 
 
