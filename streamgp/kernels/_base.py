@@ -23,6 +23,13 @@ class Frequencies(NamedTuple):
     weight: Tensor
 
 
+class Unit(NamedTuple):
+    """What a hyper-parameter is measured in: a power of the inputs' unit times a power of the covariances' unit."""
+
+    input: int = 0
+    output: int = 0
+
+
 class Kernel(nn.Module, ABC):
     """A covariance function k(x, z) with learnable hyper-parameters.
 
@@ -35,12 +42,19 @@ class Kernel(nn.Module, ABC):
         4. Where `grid_terms` answers, its sum of Kronecker products of Toeplitz matrices is the kernel on the grid.
         5. Where `frequencies` answers, the mean of v cos(ωᵀ(x − z)) is the kernel.
         6. Where a stationary kernel's `profile` answers, it is the correlation as a function of the scaled distance.
+        7. Where `units` names them all, c · k(x, z) is the kernel of rx and rz whose hyper-parameters are those
+           times r and c to the powers that `units` says.
 
     Attributes:
         dims: columns of an input.
     """
 
     dims: int
+
+    @property
+    def units(self) -> dict[str, Unit | None]:
+        """The unit of every hyper-parameter, whose logarithm is the parameter of that name; None: no one unit."""
+        return dict.fromkeys(name for name, _ in self.named_parameters())
 
     @property
     def normals(self) -> int:

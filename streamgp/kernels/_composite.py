@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from streamgp import choice
-from streamgp.kernels._base import Kernel
+from streamgp.kernels._base import Kernel, Unit
 
 Parts: TypeAlias = tuple[Annotated[BaseModel, choice.OneOf("kernels")], ...]
 """Kernels by name, by name and options, or by Config; a tuple of their Configs once read."""
@@ -31,6 +31,10 @@ class Composite(Kernel):
     def kernels(self) -> list[Kernel]:
         """The parts as what they are."""
         return [cast(Kernel, part) for part in self.parts]
+
+    @property
+    def units(self) -> dict[str, Unit | None]:
+        return {f"parts.{p}.{name}": unit for p, part in enumerate(self.kernels) for name, unit in part.units.items()}
 
     def covariances(self, x: Tensor, z: Tensor) -> list[Tensor]:
         """(N, D), (M, D) -> the parts' (N, M)."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
-from streamgp.kernels._base import Kernel
+from streamgp.kernels._base import Kernel, Unit
 
 
 def logs(value: float, *shape: int) -> nn.Parameter:
@@ -64,6 +64,10 @@ class Stationary(Kernel):
         self.dims = dims
         self.log_lengthscale = logs(lengthscale, dims)
         self.log_outputscale = logs(outputscale)
+
+    @property
+    def units(self) -> dict[str, Unit | None]:
+        return {"log_lengthscale": Unit(input=int(self.spatial)), "log_outputscale": Unit(output=1)}
 
     @property
     def lengthscale(self) -> Tensor:

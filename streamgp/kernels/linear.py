@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from streamgp.kernels._base import Kernel
+from streamgp.kernels._base import Kernel, Unit
 from streamgp.kernels._stationary import logs
 
 
@@ -48,6 +48,10 @@ class Linear(Kernel):
         self.dims = dims
         self.log_variance = logs(config.variance, dims)
         self.log_bias = logs(config.bias)
+
+    @property
+    def units(self) -> dict[str, Unit | None]:
+        return {"log_variance": Unit(input=-2, output=1), "log_bias": Unit(output=1)}
 
     @property
     def variance(self) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from streamgp.kernels._base import Unit
 from streamgp.kernels._stationary import Stationary, logs
 from streamgp.kernels.periodic import on_circles
 from streamgp.kernels.squared_exponential import correlation
@@ -56,6 +57,11 @@ class LocallyPeriodic(Stationary):
         self.tied = config.tied
         if not config.tied:
             self.log_pattern_lengthscale = logs(config.pattern_lengthscale, dims)
+
+    @property
+    def units(self) -> dict[str, Unit | None]:
+        found = {**super().units, "log_period": Unit(input=1)}
+        return {**found, "log_lengthscale": None} if self.tied else {**found, "log_pattern_lengthscale": Unit()}
 
     @property
     def period(self) -> Tensor:

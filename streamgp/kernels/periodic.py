@@ -8,6 +8,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from streamgp.kernels._base import Unit
 from streamgp.kernels._stationary import Stationary, logs
 from streamgp.kernels.squared_exponential import correlation
 
@@ -71,6 +72,10 @@ class Periodic(Stationary):
     def __init__(self, config: Config, dims: int) -> None:
         super().__init__(dims, config.lengthscale, config.outputscale)
         self.log_period = logs(config.period, dims)
+
+    @property
+    def units(self) -> dict[str, Unit | None]:
+        return {**super().units, "log_period": Unit(input=1)}
 
     @property
     def period(self) -> Tensor:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from streamgp.kernels import periodic, squared_exponential
-from streamgp.kernels._base import Frequencies
+from streamgp.kernels._base import Frequencies, Unit
 from streamgp.kernels._composite import Composite, Parts
 
 
@@ -47,6 +47,14 @@ class Product(Composite):
         >>> round(kernel(torch.zeros(1, 1).double(), torch.zeros(1, 1).double()).item(), 12)
         3.0
     """
+
+    @property
+    def units(self) -> dict[str, Unit | None]:
+        """The first part has the covariances' unit."""
+        return {
+            name: unit if unit is None or name.startswith("parts.0.") else unit._replace(output=0)
+            for name, unit in super().units.items()
+        }
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """(N, D), (M, D) -> (N, M)"""

@@ -8,6 +8,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from streamgp.kernels._base import Unit
 from streamgp.kernels._distance import squared_distance
 from streamgp.kernels._stationary import Stationary, logs
 
@@ -53,6 +54,10 @@ class RationalQuadratic(Stationary):
         super().__init__(dims, config.lengthscale, config.outputscale)
         self.separable = config.separable or dims == 1
         self.log_alpha = logs(config.alpha)
+
+    @property
+    def units(self) -> dict[str, Unit | None]:
+        return {**super().units, "log_alpha": Unit()}
 
     @property
     def alpha(self) -> Tensor:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT
-from streamgp.kernels._base import Frequencies, Kernel
+from streamgp.kernels._base import Frequencies, Kernel, Unit
 from streamgp.kernels._stationary import logs, toeplitz_columns
 from streamgp.kernels.squared_exponential import correlation
 
@@ -63,6 +63,10 @@ class SpectralMixture(Kernel):
         self.log_weight = logs(config.outputscale / count, count)
         self.log_mean = nn.Parameter((config.frequency * (1.0 - drawn)).log())  # never log 0
         self.log_variance = logs((2.0 * math.pi * config.lengthscale) ** -2, count, dims)
+
+    @property
+    def units(self) -> dict[str, Unit | None]:
+        return {"log_weight": Unit(output=1), "log_mean": Unit(input=-1), "log_variance": Unit(input=-2)}
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """(N, D), (M, D) -> (N, M); D + 1 matrix products a component."""

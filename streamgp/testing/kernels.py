@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
@@ -55,6 +56,7 @@ def check_kernel(build: Callable[[int], Kernel], dims: Sequence[int] = (1, 3)) -
         _check_grid(kernel, width)
         _check_frequencies(kernel, x[:4], z[:3])
         _check_profile(kernel, x, z)
+        _check_units(kernel, x, z)
 
 
 def _check_coincident(kernel: Kernel, x: Tensor) -> None:
@@ -124,6 +126,20 @@ def _check_profile(kernel: Kernel, x: Tensor, z: Tensor) -> None:
         wanted = -(kernel.profile(squares + step)[0] - kernel.profile(squares - step)[0]) / step
         assert torch.allclose(correlation, kernel.correlation(x, z), rtol=0, atol=1e-12), "law 6: profile is not c"
         assert torch.allclose(slope, wanted, rtol=1e-5, atol=1e-7), "law 6: the slope of profile is not −2 c'"
+
+
+def _check_units(kernel: Kernel, x: Tensor, z: Tensor) -> None:
+    """Law 7, in inputs of half the unit and covariances of a third of it."""
+    named, units = dict(kernel.named_parameters()), kernel.units
+    assert units.keys() == named.keys(), "law 7: units are not those of the hyper-parameters"
+    known = {name: unit for name, unit in units.items() if unit is not None}
+    if len(known) < len(units):
+        return
+    r, c = 2.0, 3.0
+    moved = {name: named[name] + unit.input * math.log(r) + unit.output * math.log(c) for name, unit in known.items()}
+    with torch.no_grad():
+        found = torch.func.functional_call(kernel, moved, (r * x, r * z))
+        assert torch.allclose(found, c * kernel(x, z), rtol=1e-9, atol=1e-12), "law 7: units"
 
 
 def _check_frequencies(kernel: Kernel, x: Tensor, z: Tensor) -> None:
