@@ -1,0 +1,237 @@
+"""Hyper-parameters by maximum marginal likelihood (ML-II), with restarts.
+
+Minimised is the negative log marginal likelihood of n rows and T columns, with gradients in closed form: one
+factorisation and one inverse an evaluation, or one a column where each has its own noise. L-BFGS-B (Byrd et al. 1995,
+SciPy's) is there in some tens of evaluations; Adam (Kingma & Ba 2015) needs some hundreds, and is offered because the
+literature's figures are its.
+
+The marginal likelihood has several maxima. The first start is the kernel as given, every further one a draw
+(`streamgp.optim._starts`); the best value wins. A start that fails numerically is told, and the others go on.
+
+With few rows and many lengthscales the marginal likelihood over-fits as any likelihood does. `prior` adds
+½ Σ_j ((θ_j − c_j)/prior)² over the logarithms θ of the kernel's hyper-parameters, c the data's own scales
+(`_starts.centres`); without it this is plain ML-II.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.optimize import OptimizeResult, minimize
+from torch import Tensor
+
+from streamgp.errors import NotPositiveDefinite, NumericalError
+from streamgp.kernels._tied import Tied
+from streamgp.objectives.marginal_likelihood import shared_noise
+from streamgp.optim import _starts
+from streamgp.optim._tuned import Tuned
+from streamgp.solvers import exact
+
+HUGE = 1e10
+"""Loss where the covariance cannot be factorised."""
+BOUND = 20.0
+"""Logarithms stay within this of 0, so that their exponentials are numbers that can be multiplied."""
+DECAYS = (0.9, 0.999)
+
+Vector: TypeAlias = NDArray[np.float64]
+
+
+class MarginalLikelihoodConfig(BaseModel):
+    """Maximum marginal likelihood."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    method: Literal["lbfgs", "adam"] = Field(
+        "lbfgs", description="lbfgs: few evaluations, each with a line search; adam: many small steps"
+    )
+    evaluations: int = Field(
+        60, ge=1, le=100_000, description="of the marginal likelihood, for each start at most (lbfgs may end earlier)"
+    )
+    restarts: int = Field(0, ge=0, le=1000, description="further starts, drawn around the data's scales; best one wins")
+    rate: float = Field(0.1, gt=0, le=10, description="adam: step size, in logarithms of the hyper-parameters")
+    noise: Literal["own", "shared"] = Field(
+        "own", description="own: every column has its noise, and costs a factorisation; shared: one noise for all"
+    )
+    floor: float = Field(
+        1e-4, ge=1e-12, le=1, description="least noise variance, in squared units of the standardised target"
+    )
+    prior: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description="standard deviation of the kernel's log hyper-parameters around the data's scales; "
+        "none: plain maximum likelihood",
+    )
+    seed: int = Field(0, ge=0, description="of the further starts")
+
+
+def maximise(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: MarginalLikelihoodConfig) -> Tuned:
+    """See the module, and `streamgp.optim._tuned` for arguments and result; the loss is NLML a row and
+    column, with the prior's part where there is one.
+
+    An evaluation is O(n³), or O(T n³) with own noise; memory O(n²).
+
+    Raises:
+        NumericalError: no start led anywhere.
+
+    Example:
+        >>> from streamgp.kernels import squared_exponential
+        >>> kernel = Tied(squared_exponential.Config(lengthscale=0.1), torch.zeros(1, dtype=torch.int64))
+        >>> x = torch.linspace(-3, 3, 40, dtype=torch.float64)[:, None]
+        >>> found = maximise(kernel, torch.tensor([-2.0]).double(), x, x.sin(), MarginalLikelihoodConfig())
+        >>> found.loss < 0, 1 < found.kernel["log_lengthscale"].exp().item() < 4
+        (True, True)
+    """
+    begun = time.process_time()
+    problem = Problem(kernel, y.shape[1], x, y, config)
+    generator = torch.Generator().manual_seed(config.seed)
+    given = {name: value.detach() for name, value in kernel.named_parameters()}
+    starts = [problem.pack(given, log_noise)]
+    starts += [problem.pack(*_starts.draw(kernel, x, y.shape[1], generator)) for _ in range(config.restarts)]
+    descend = _lbfgs if config.method == "lbfgs" else _adam
+    found, failures = list[_Found](), list[str]()
+    for number, start in enumerate(starts):
+        one = descend(problem, start, config)
+        if one.loss < HUGE:
+            found.append(one)
+        else:
+            failures.append(f"start {number}: {problem.failure}")
+    if not found:
+        raise NumericalError(
+            f"no start of {len(starts)} has a finite marginal likelihood ({failures[0]})",
+            hint="look for constant or huge columns, raise the least noise, or start from longer lengthscales",
+        )
+    best = min(found, key=lambda one: one.loss)
+    problem.put(best.at)
+    state = {name: value.detach().clone() for name, value in problem.kernel.state_dict().items()}
+    noise = problem.noise.detach().expand(y.shape[1]).clone()
+    seconds = time.process_time() - begun
+    return Tuned(state, noise, best.loss, tuple(best.history), seconds, problem.evaluations, tuple(failures))
+
+
+class Problem:
+    """What is minimised, as a function of one vector: the kernel's logarithms, then those of the noise above its floor.
+
+    Args:
+        kernel: copied.
+        columns: T.
+        x: (n, W)
+        y: (n, T)
+        config: of which `noise`, `floor` and `prior` are looked at.
+    """
+
+    def __init__(self, kernel: Tied, columns: int, x: Tensor, y: Tensor, config: MarginalLikelihoodConfig) -> None:
+        self.kernel = copy.deepcopy(kernel).requires_grad_(True)
+        self.x, self.y, self.shared = x, y, config.noise == "shared"
+        self.names = [name for name, _ in self.kernel.named_parameters()]
+        count = 1 if self.shared else columns
+        self.solver = exact.build(exact.Config(floor=config.floor), self.kernel, count).to(x.device)
+        self.prior, self.centres = config.prior, torch.empty(0)
+        if config.prior is not None:
+            around = _starts.centres(kernel, x)
+            self.centres = torch.cat([around[name].flatten() for name in self.names])
+        self.evaluations, self.failure = 0, ""
+
+    @property
+    def noise(self) -> Tensor:
+        """(T,), or (1,) where it is shared."""
+        return self.solver.noise
+
+    def pack(self, values: dict[str, Tensor], log_noise: Tensor) -> Tensor:
+        """Names and their logarithms, (T,) log σ² -> the vector; a noise at its floor is lifted by a tenth of it."""
+        floor = self.solver.floor
+        rest = (log_noise.detach().to(self.x).exp() - floor).clamp(min=0.1 * floor).log()
+        rest = rest.mean()[None] if self.shared else rest.expand(self.solver.log_noise.shape)
+        parts = [values[name].to(self.x).flatten() for name in self.names]
+        return torch.cat([*parts, rest]).clamp(-BOUND, BOUND)
+
+    @torch.no_grad()
+    def put(self, packed: Tensor) -> None:
+        """Write the vector into kernel and noise."""
+        named = dict(self.kernel.named_parameters())
+        places = [*(named[name] for name in self.names), self.solver.log_noise]
+        for place, part in zip(places, packed.split([place.numel() for place in places]), strict=True):
+            place.copy_(part.view_as(place))
+
+    def __call__(self, packed: Tensor) -> tuple[float, Tensor]:
+        """The loss a row and column, and its gradient; `HUGE` and zeros where it cannot be computed."""
+        self.evaluations += 1
+        self.put(packed)
+        size = self.y.numel()
+        try:
+            with torch.enable_grad():
+                if self.shared:
+                    total = shared_noise(self.kernel, self.noise[0], self.x, self.y)
+                else:
+                    total = self.solver.nlml_at(self.x, self.y)
+                free = [*self.kernel.parameters(), self.solver.log_noise]
+                gradient = torch.cat([part.flatten() for part in torch.autograd.grad(total, free)]) / size
+        except NotPositiveDefinite as error:
+            self.failure = error.message
+            return HUGE, torch.zeros_like(packed)
+        loss = total.item() / size
+        if self.prior is not None:
+            off = (packed[: len(self.centres)] - self.centres) / self.prior
+            loss += 0.5 * off.square().sum().item() / size
+            gradient[: len(off)] += off / (self.prior * size)
+        if not (math.isfinite(loss) and bool(torch.isfinite(gradient).all())):
+            self.failure = "the marginal likelihood is not finite"
+            return HUGE, torch.zeros_like(packed)
+        return loss, gradient
+
+
+class _Found(NamedTuple):
+    at: Tensor
+    loss: float
+    history: list[float]
+
+
+class _Best:
+    """The objective, with the best that it has seen."""
+
+    def __init__(self, problem: Problem, start: Tensor) -> None:
+        self.problem, self.at, self.loss = problem, start.clone(), HUGE
+
+    def __call__(self, packed: Tensor) -> tuple[float, Tensor]:
+        loss, gradient = self.problem(packed)
+        if loss < self.loss:
+            self.at, self.loss = packed.clone(), loss
+        return loss, gradient
+
+
+def _lbfgs(problem: Problem, start: Tensor, config: MarginalLikelihoodConfig) -> _Found:
+    best, history = _Best(problem, start), list[float]()
+
+    def evaluate(at: Vector) -> tuple[float, Vector]:
+        loss, gradient = best(torch.from_numpy(at.copy()).to(start))
+        return loss, gradient.cpu().numpy()
+
+    def note(intermediate_result: OptimizeResult) -> None:
+        history.append(float(intermediate_result.fun))
+
+    options = {"maxiter": config.evaluations, "maxfun": config.evaluations, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-7}
+    bounds = [(-BOUND, BOUND)] * len(start)
+    minimize(evaluate, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, callback=note, options=options)
+    return _Found(best.at, best.loss, history)
+
+
+def _adam(problem: Problem, start: Tensor, config: MarginalLikelihoodConfig) -> _Found:
+    best, history, at = _Best(problem, start), list[float](), start.clone()
+    first, second = torch.zeros_like(at), torch.zeros_like(at)
+    for step in range(1, config.evaluations + 1):
+        loss, gradient = best(at)
+        if loss == HUGE:
+            break
+        history.append(loss)
+        first.lerp_(gradient, 1.0 - DECAYS[0])
+        second.lerp_(gradient.square(), 1.0 - DECAYS[1])
+        root = (second / (1.0 - DECAYS[1] ** step)).sqrt() + 1e-12
+        at = (at - config.rate * first / (1.0 - DECAYS[0] ** step) / root).clamp(-BOUND, BOUND)
+    return _Found(best.at, best.loss, history)
