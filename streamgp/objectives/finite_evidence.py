@@ -1,0 +1,241 @@
+"""Marginal likelihood of a GP whose kernel is φ(x)ᵀφ(x') with φ in R^d, from sums over rows or from a mini-batch.
+
+    y_t | w_t ~ N(Z w_t, σ_t² I),   w_t ~ N(0, (σ_t²/κ) I),   Z = φ(X) (N, d),   F = ZᵀZ + κI for every column t
+
+    l(θ) = Σ_t [ ‖Z w_t − y_t‖²/σ_t² + κ‖w_t‖²/σ_t² + log|F| − d log κ + N log σ_t² ]
+
+(Shoham & Avron, section 2.2, whose l this is for one column, where κ = σ²). At the best w it is 2·NLML − TN log 2π:
+their Theorem B.1 with the residual squared, bᵀ(VVᵀ + λI)⁻¹b = min_w ‖Vw − b‖²/λ + ‖w‖².
+
+Ours: several columns share one F, so κ = exp(mean_t log σ_t²) is the one ridge of all of them.
+
+log|F| does not decompose over rows, its linearisations do: every method of `streamgp.optim.finite_descent` puts
+⟨P, (N/|b|) Σ_b φ_iφ_iᵀ + κI⟩ in its place, and they differ in P alone (`Determinant`). With P given all gradients are
+in closed form (`gradients`). N rows, |b| of a mini-batch, d features, T columns; everything is float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT
+from streamgp.linalg.cholesky import cholesky, log_determinant, solve
+
+
+class Statistics(NamedTuple):
+    """Sums over rows, without any regulariser: all that l and NLML need of them.
+
+    Attributes:
+        gram: (d, d) ZᵀZ
+        cross: (d, T) ZᵀY
+        squares: (T,) diagonal of YᵀY
+        rows: N
+    """
+
+    gram: Tensor
+    cross: Tensor
+    squares: Tensor
+    rows: int
+
+
+class Determinant(NamedTuple):
+    """What a method puts in the place of log|F|, on the rows of a mini-batch.
+
+    Attributes:
+        value: () its estimate of log|F|.
+        rows: (|b|, d) Pφ_i with P = ∂/∂F, held: the part's gradient in φ_i is 2Pφ_i.
+        trace: () tr P, its gradient in κ.
+    """
+
+    value: Tensor
+    rows: Tensor
+    trace: Tensor
+
+
+class Gradients(NamedTuple):
+    """Of l̂/N, an estimate of l per row.
+
+    Attributes:
+        value: () l̂/N
+        phi: (|b|, d) in the features of the mini-batch's rows.
+        weights: (d, T) in w.
+        log_noise: (T,) in log σ_t².
+    """
+
+    value: Tensor
+    phi: Tensor
+    weights: Tensor
+    log_noise: Tensor
+
+
+def statistics(parts: Iterable[tuple[Tensor, Tensor]]) -> Statistics:
+    """Sums over chunks of rows, in float64.
+
+    Args:
+        parts: at least one (φ (n, d), y (n, T)).
+
+    Example:
+        >>> phi, y = torch.ones(3, 2), torch.full((3, 1), 2.0)
+        >>> found = statistics([(phi, y), (phi, y)])
+        >>> found.gram.tolist(), found.cross.tolist(), found.squares.tolist(), found.rows
+        ([[6.0, 6.0], [6.0, 6.0]], [[12.0], [12.0]], [24.0], 6)
+    """
+    total: Statistics | None = None
+    for rows, targets in parts:
+        phi, y = rows.to(FLOAT), targets.to(FLOAT)
+        some = Statistics(phi.T @ phi, phi.T @ y, y.square().sum(0), len(y))
+        if total is None:
+            total = some
+        else:
+            total = Statistics(
+                total.gram + some.gram, total.cross + some.cross, total.squares + some.squares, total.rows + some.rows
+            )
+    assert total is not None, "statistics of no chunks"
+    return total
+
+
+def ridge(noise: Tensor) -> Tensor:
+    """(T,) σ_t² -> () κ = exp(mean_t log σ_t²): σ² itself for one column."""
+    return noise.log().mean().exp()
+
+
+def regularised(gram: Tensor, kappa: Tensor) -> Tensor:
+    """(d, d) ZᵀZ -> (d, d) F = ZᵀZ + κI."""
+    out = gram.clone()
+    out.diagonal().add_(kappa)
+    return out
+
+
+def best_weights(data: Statistics, noise: Tensor) -> Tensor:
+    """(d, T) F⁻¹ZᵀY, the minimum of l in w; the same κ serves all columns.
+
+    Raises:
+        NotPositiveDefinite: F could not be factorised.
+    """
+    return solve(cholesky(regularised(data.gram, ridge(noise)), first=0.0).lower, data.cross)
+
+
+def loss(data: Statistics, weights: Tensor, noise: Tensor) -> Tensor:
+    """l(θ) of all rows, differentiable in everything but the rows' number.
+
+    Args:
+        weights: (d, T)
+        noise: (T,) σ_t², squared units of y.
+
+    Returns:
+        () in twice nats, not per row.
+
+    Raises:
+        NotPositiveDefinite: F could not be factorised.
+    """
+    kappa, width = ridge(noise), len(data.gram)
+    residuals = data.squares - 2.0 * (weights * data.cross).sum(0) + (weights * (data.gram @ weights)).sum(0)
+    shared = cholesky(data.gram + kappa * _eye(data.gram), first=0.0).lower
+    fit = (residuals + kappa * weights.square().sum(0)) / noise + data.rows * noise.log()
+    return fit.sum() + len(noise) * (log_determinant(shared) - width * kappa.log())
+
+
+def nlml(data: Statistics, noise: Tensor) -> Tensor:
+    """Negative log marginal likelihood of all rows, ½(l + TN log 2π) at the best w; differentiable.
+
+    Returns:
+        () in nats, summed over columns. Where the fit is nearly perfect Σy² − ŷ² cancels: about 16 digits less those.
+
+    Raises:
+        NotPositiveDefinite: F could not be factorised.
+
+    Example:
+        >>> phi, y = torch.tensor([[1.0], [2.0]], dtype=FLOAT), torch.tensor([[1.0], [0.0]], dtype=FLOAT)
+        >>> joint = torch.distributions.MultivariateNormal(torch.zeros(2).double(), phi @ phi.T + 0.5 * torch.eye(2))
+        >>> found = nlml(statistics([(phi, y)]), torch.tensor([0.5], dtype=FLOAT))
+        >>> torch.allclose(found, -joint.log_prob(y[:, 0]))
+        True
+    """
+    kappa, width = ridge(noise), len(data.gram)
+    lower = cholesky(data.gram + kappa * _eye(data.gram), first=0.0).lower
+    residuals = data.squares - (data.cross * solve(lower, data.cross)).sum(0)
+    fit = residuals / noise + data.rows * (noise.log() + math.log(2.0 * math.pi))
+    return 0.5 * (fit.sum() + len(noise) * (log_determinant(lower) - width * kappa.log()))
+
+
+def row_terms(phi: Tensor, y: Tensor, weights: Tensor, noise: Tensor, total: int) -> Tensor:
+    """g_i, the part of l that is a sum over rows (Shoham & Avron, section 3), summed over columns.
+
+    g_i = Σ_t [ (φ_iᵀw_t − y_it)²/σ_t² + κ‖w_t‖²/(Nσ_t²) + log σ_t² − (d/N) log κ ], so that l = Σ_i g_i + T log|F|.
+
+    Args:
+        phi, y: (n, d), (n, T) any rows.
+        weights, noise: (d, T), (T,)
+        total: N
+
+    Returns:
+        (n,)
+    """
+    kappa = ridge(noise)
+    shared = (kappa / total * weights.square().sum(0) / noise + noise.log() - phi.shape[1] / total * kappa.log()).sum()
+    return ((phi @ weights - y).square() / noise).sum(1) + shared
+
+
+def batch_loss(phi: Tensor, y: Tensor, noise: Tensor) -> Tensor:
+    """The loss of BSGD: l of a mini-batch by itself, at its own best w; differentiable (Shoham & Avron, section 4.2).
+
+    Σ_t y_tᵀ(K + σ_t²I)⁻¹y_t + log|K + σ_t²I| with K = ΦΦᵀ σ_t²/κ. The paper rewrites it as Σ_b g_i + h(Σ_b F_i) of the
+    full data's θ, which is false: it takes the mini-batch's own w, log σ² counted |b| − d times rather than
+    |b|(N − d)/N, and the whole κ in F. That is `loss(statistics([(phi, y)]), w_b, noise)`.
+
+    Returns:
+        () in twice nats, not per row.
+
+    Example:
+        >>> phi, y = torch.eye(3, 2, dtype=FLOAT), torch.ones(3, 1, dtype=FLOAT)
+        >>> noise = torch.tensor([0.5], dtype=FLOAT)
+        >>> data = statistics([(phi, y)])
+        >>> torch.allclose(batch_loss(phi, y, noise), loss(data, best_weights(data, noise), noise))
+        True
+    """
+    kappa, count = ridge(noise), len(y)
+    lower = cholesky(phi @ phi.T + kappa * torch.eye(count, dtype=phi.dtype, device=phi.device), first=0.0).lower
+    fit = kappa / noise * (y * solve(lower, y)).sum(0) + count * (noise / kappa).log()
+    return fit.sum() + len(noise) * log_determinant(lower)
+
+
+def gradients(
+    phi: Tensor, y: Tensor, weights: Tensor, noise: Tensor, determinant: Determinant, total: float
+) -> Gradients:
+    """Closed-form gradients of l̂/N = (1/|b|) Σ_b g_i + (T/N) · (what stands in for log|F|), with P held.
+
+        in φ_i      (2/|b|) [Σ_t r_it w_t/σ_t² + T Pφ_i],   r = Φw − y
+        in w_t      (2/|b|) Φᵀr_t/σ_t² + 2κ w_t/(Nσ_t²)
+        in log σ_t² 1 − (1/|b|) Σ_b r_it²/σ_t² − v_t + mean_t v_t + (κ tr P − d)/N,   v_t = κ‖w_t‖²/(Nσ_t²)
+
+    The paper's θ-step omits N/|b|, so that its rates change with the batch; here it is in.
+
+    Args:
+        phi, y: (|b|, d), (|b|, T) without graph.
+        weights, noise: (d, T), (T,)
+        determinant: of these rows.
+        total: N
+    """
+    count, columns = y.shape
+    residual = torch.addmm(y, phi, weights, beta=-1.0)
+    scaled = residual / noise
+    fit = (scaled * residual).sum(0) / count
+    pull = weights * (ridge(noise) / total / noise)
+    size = (weights * pull).sum(0)
+    part = phi.shape[1] / total
+    value = (fit + size + (1.0 - part) * noise.log()).sum() + determinant.value * (columns / total)
+    return Gradients(
+        value,
+        (scaled @ weights.T).add_(determinant.rows, alpha=columns).mul_(2.0 / count),
+        torch.addmm(pull, phi.T, scaled, alpha=2.0 / count, beta=2.0),
+        1.0 - part - fit - size + size.mean() + ridge(noise) * determinant.trace / total,
+    )
+
+
+def _eye(like: Tensor) -> Tensor:
+    return torch.eye(len(like), dtype=like.dtype, device=like.device)

@@ -1,0 +1,202 @@
+"""MINIMAX: log|F| by a matrix A that a penalty ties to F (Shoham & Avron, section 3.1).
+
+    Ψ(θ, A, B) = g(θ) + log|A| + μ⟨B, A − F(θ)⟩/‖A‖,   A ⪰ κI,   ‖B‖ ≤ 1 (Frobenius)
+    min over θ and A, max over B, by mini-batches of F that are independent for descent and ascent
+
+In θ this is ⟨P, F⟩ with P = −μB/‖A‖. The gradients in A and B, with F̂ = (N/|b|) Σ_b F_i (their appendix A.1):
+
+    A⁻¹ + μ[B/‖A‖ − ⟨B, A − F̂⟩A/‖A‖³],   μ(A − F̂)/‖A‖
+
+A = F is stationary only if F⁻¹ = −μB/‖F‖, so that ‖B‖ ≤ 1 asks for μ ≥ ‖F‖‖F⁻¹‖ ≥ d. The paper's μ = 1 never lets A
+track F: the penalty is then a bounded pull on θ. `whitened` (ours) takes A and B in coordinates in which F was I when
+an epoch began, A = LÂLᵀ, F = LLᵀ, where μ ≥ d is enough; A = I and B = −(√d/μ) I then, which is the saddle, P = F⁻¹.
+log|A| is concave, so that the saddle is a stable one for no step sizes: B must be quick against A, and both circle
+around it.
+
+Departures. A and F are per row, A/N, which leaves the penalty as it is and log|A| up to a constant, so that steps do
+not follow N; B's rate is over μ. A takes Adam's steps
+where the paper has AdaDelta (raw), or plain ones (whitened). The projection on A ⪰ κI needs an eigendecomposition,
+O(d³), only where A − κI has no Cholesky factor.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from streamgp.base import FLOAT, Json
+from streamgp.errors import NotPositiveDefinite
+from streamgp.linalg.cholesky import cholesky, log_determinant
+from streamgp.objectives.finite_evidence import Determinant, Statistics, regularised, ridge
+from streamgp.optim._flat_steps import FlatAdam
+from streamgp.optim.finite_head import Estimator, FiniteHead
+
+
+class MinimaxConfig(BaseModel):
+    """The penalty of MINIMAX and its steps."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    penalty: float | None = Field(
+        None, gt=0, le=1e9, description="mu; none: 1 as in the paper, or twice the features where whitened"
+    )
+    whitened: bool = Field(False, description="A and B in coordinates in which F is I as an epoch begins")
+    descent_rate: float = Field(
+        1e-3,
+        ge=0,
+        le=1,
+        description="step size for A: Adam's, relative to the mean diagonal of F; plain where whitened",
+    )
+    ascent_rate: float = Field(2e-2, ge=0, le=1e6, description="step size of plain ascent on B, over mu")
+
+
+class Gradient(NamedTuple):
+    """Of log|A| + μ⟨B, A − F̂⟩/‖A‖ in A and in B, (d, d) each, and its value ()."""
+
+    primal: Tensor
+    dual: Tensor
+    value: Tensor
+
+
+def gradient(primal: Tensor, dual: Tensor, estimate: Tensor, penalty: float) -> Gradient:
+    """Closed form of appendix A.1.
+
+    Args:
+        primal: (d, d) A ≻ 0.
+        dual: (d, d) B.
+        estimate: (d, d) F̂.
+        penalty: μ
+
+    Example:
+        >>> eye = torch.eye(3, dtype=FLOAT)
+        >>> at = gradient(eye, -(3**0.5 / 6) * eye, eye, penalty=6.0)  # the saddle
+        >>> bool(at.primal.abs().max() < 1e-12), bool(at.dual.abs().max() < 1e-12), float(at.value)
+        (True, True, 0.0)
+    """
+    lower = cholesky(primal, first=0.0).lower
+    norm, gap = primal.norm(), primal - estimate
+    along = (dual * gap).sum()
+    by_primal = torch.cholesky_inverse(lower) + (penalty / norm) * (dual - (along / norm.square()) * primal)
+    return Gradient(by_primal, (penalty / norm) * gap, log_determinant(lower) + penalty * along / norm)
+
+
+def project_above(matrix: Tensor, lower: Tensor) -> Tensor:
+    """The nearest symmetric matrix ⪰ CCᵀ, in the Frobenius norm of the coordinates in which CCᵀ is I.
+
+    Args:
+        matrix: (d, d)
+        lower: (d, d) C, lower triangular, regular.
+
+    Raises:
+        NotPositiveDefinite: the matrix is not finite.
+
+    Example:
+        >>> project_above(torch.diag(torch.tensor([3.0, -1.0])), torch.eye(2)).tolist()
+        [[3.0, 0.0], [0.0, 1.0]]
+    """
+    _, failed = torch.linalg.cholesky_ex(matrix - lower @ lower.T)
+    if not bool(failed):
+        return matrix
+    if not bool(torch.isfinite(matrix).all()):
+        raise NotPositiveDefinite("A of MINIMAX holds NaN or infinity", hint="lower its step sizes, or the penalty")
+    half = torch.linalg.solve_triangular(lower, matrix, upper=False)
+    inside = torch.linalg.solve_triangular(lower, half.T, upper=False)
+    values, vectors = torch.linalg.eigh(0.5 * (inside + inside.T))
+    spread = lower @ vectors
+    out: Tensor = (spread * values.clamp(min=1.0)) @ spread.T
+    return out
+
+
+def project_ball(matrix: Tensor) -> Tensor:
+    """The nearest B with ‖B‖ ≤ 1."""
+    out: Tensor = matrix / matrix.norm().clamp(min=1.0)
+    return out
+
+
+class Minimax(Estimator):
+    """MINIMAX's part for log|F|, by descent on A and ascent on B. O(d³ + |b|d²) a step, O(d²) memory.
+
+    Args:
+        config: see there.
+
+    Attributes:
+        root: (d, d) R with F̂ → RᵀF̂R: L⁻ᵀ where whitened, else I/√N.
+        primal, dual: (d, d) A and B in those coordinates, symmetric.
+        penalty: μ
+    """
+
+    ascends = True
+
+    def __init__(self, config: MinimaxConfig) -> None:
+        self.config, self.penalty = config, 1.0
+        self.root = self.primal = self.dual = self.shared = torch.zeros(0, 0, dtype=FLOAT)
+        self.steps = FlatAdam(self.primal)
+
+    @property
+    def looks(self) -> bool:  # type: ignore[override]
+        """Every epoch where whitened, else before the first alone, to begin with A = F."""
+        return self.config.whitened or not len(self.root)
+
+    def begin(self, data: Statistics, head: FiniteHead) -> None:
+        """A = F of all rows, with B at the saddle where whitened, and B = 0 in the paper's own coordinates.
+
+        Raises:
+            NotPositiveDefinite: F could not be factorised.
+        """
+        with torch.no_grad():
+            full = regularised(data.gram, ridge(head.noise))
+            eye = torch.eye(len(full), dtype=FLOAT, device=full.device)
+            if self.config.whitened:
+                lower = cholesky(full, first=0.0).lower
+                root = torch.linalg.solve_triangular(lower, eye, upper=False).T.contiguous()
+                self._take(root, eye, eye * -(len(eye) ** 0.5 / self._penalty(len(eye))))
+            else:
+                self._take(eye * data.rows**-0.5, full / data.rows, torch.zeros_like(eye))
+
+    def determinant(self, phi: Tensor, kappa: Tensor, total: int) -> Determinant:
+        """log|A| + μ⟨B, A − F̂⟩/‖A‖ and its parts, then a step on A with the same rows."""
+        white = phi @ self.root
+        found = gradient(self.primal, self.dual, self._estimate(white, kappa, total), self.penalty)
+        pull = -self.penalty / self.primal.norm()
+        scale = -2.0 * self.root.diagonal().log().sum()  # log|A| in coordinates of φ
+        part = Determinant(
+            found.value + scale, pull * (white @ self.dual @ self.root.T), pull * (self.dual * self.shared).sum()
+        )
+        primal = self.primal - self.config.descent_rate * self._direction(found.primal)
+        self.primal = project_above(0.5 * (primal + primal.T), kappa.sqrt() * self.root.T).contiguous()
+        return part
+
+    def ascend(self, phi: Tensor, head: FiniteHead, total: int) -> None:
+        """A step on B along its gradient over μ, and the projection on ‖B‖ ≤ 1."""
+        with torch.no_grad():
+            estimate = self._estimate(phi.to(FLOAT) @ self.root, ridge(head.noise), total)
+            gap = (self.primal - estimate) / self.primal.norm()
+            self.dual = project_ball(self.dual + self.config.ascent_rate * gap)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors, rest = self.steps.state()
+        own = {"root": self.root.clone(), "primal": self.primal.clone(), "dual": self.dual.clone()}
+        return tensors | own, rest
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self._take(tensors["root"].clone(), tensors["primal"].clone(), tensors["dual"].clone())
+        self.steps.restore(tensors, rest)
+
+    def _take(self, root: Tensor, primal: Tensor, dual: Tensor) -> None:
+        self.root, self.primal, self.dual, self.shared = root, primal, dual, root.T @ root
+        self.steps, self.penalty = FlatAdam(primal), self._penalty(len(root))
+
+    def _penalty(self, width: int) -> float:
+        return self.config.penalty or (2.0 * width if self.config.whitened else 1.0)
+
+    def _estimate(self, white: Tensor, kappa: Tensor, total: int) -> Tensor:
+        """RᵀF̂R from the rows ΦR."""
+        return torch.addmm(kappa * self.shared, white.T, white, alpha=total / len(white))
+
+    def _direction(self, found: Tensor) -> Tensor:
+        if self.config.whitened:
+            return found
+        return self.steps.direction(found) * self.primal.diagonal().mean()
