@@ -55,17 +55,31 @@ def model_settings(name: str, options: Mapping[str, Any]) -> BaseModel:
         >>> model_settings("svdgp", {"encoder": "mlp", "encoder.hidden": "8"}).encoder.hidden
         8
     """
-    config: type[BaseModel] = registry.load("models", name).Config
+    return read_settings(registry.load("models", name).Config, options, f"see: streamgp models {name}", name)
+
+
+def read_settings(config: type[BaseModel], options: Mapping[str, Any], see: str, model: str = "") -> BaseModel:
+    """A Config with these options set; see `model_settings`.
+
+    Args:
+        config: of which they are options.
+        options: dotted option -> value.
+        see: where all of them are listed, for hints.
+        model: that the Config is of; "" where it is of none.
+
+    Raises:
+        UsageError: an option or a value is unknown.
+    """
     given: dict[str, Any] = {}
     for dotted, value in flatten(options).items():
         path = dotted.split(".")
         found = _parse(value, choice.at(config, path))
-        if not _is_own_name(config, path, found, dotted, name):
+        if not _is_own_name(config, path, found, dotted, model):
             _place(given, path, found, dotted, config)
     try:
         return config.model_validate(_onto_defaults(config, given))
     except ValidationError as error:
-        raise _refused(error.errors()[0], config, name, given) from None
+        raise _refused(error.errors()[0], config, see, given) from None
 
 
 def seeded(config: BaseModel, seed: int) -> BaseModel:
@@ -193,7 +207,7 @@ def _onto_defaults(config: type[BaseModel], given: Mapping[str, Any]) -> dict[st
     return merged
 
 
-def _refused(error: ErrorDetails, config: type[BaseModel], name: str, given: Any) -> UsageError:
+def _refused(error: ErrorDetails, config: type[BaseModel], see: str, given: Any) -> UsageError:
     """What pydantic says of an option, at the option's dotted name."""
     path: list[str] = []
     for part in error["loc"]:  # what does not lead into the options is pydantic's name for one type of several
@@ -209,13 +223,12 @@ def _refused(error: ErrorDetails, config: type[BaseModel], name: str, given: Any
     elif error["type"] == "model_type":
         message = f"{given!r} is no value: {where} has options of its own"
         inner = [option.name for option in choice.options(config) if option.name.startswith(f"{where}.")]
-        return UsageError(f"--set {where}: {message}", hint=f"such as {inner[0]}; see: streamgp models {name}")
-    return UsageError(f"--set {where}: {message}" if where else message, hint=_hint(config, where, name, unknown))
+        return UsageError(f"--set {where}: {message}", hint=f"such as {inner[0]}; {see}")
+    return UsageError(f"--set {where}: {message}" if where else message, hint=_hint(config, where, see, unknown))
 
 
-def _hint(config: type[BaseModel], where: str, name: str, unknown: bool) -> str:
+def _hint(config: type[BaseModel], where: str, see: str, unknown: bool) -> str:
     options = list(choice.options(config))
-    see = f"see: streamgp models {name}"
     if parts := [option.part for option in options if unknown and option.name == where]:
         choose = f"set {where.rpartition('.')[0]} to {' or '.join(parts)}"
         return f"{where!r} is an option of {', '.join(parts)}: {choose}; {see}"

@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import polars as pl
-import pyarrow as pa
 import torch
 
-from streamgp.base import Inputs, Offset, Progress, Tracker
+from streamgp.base import Inputs, Progress, Tracker
 from streamgp.errors import DataError
-from streamgp.streaming.batches import SKIP, micro_batches
-from streamgp.streaming.ledger import Ledger
-from streamgp.streaming.windows import Windows
-from streamgp_pipelines.heldout import HeldOut, asked, held_out, hide
-from streamgp_pipelines.learner import Learner, WarmUp
+from streamgp_pipelines.collect import collect, stretches
+from streamgp_pipelines.heldout import HeldOut, asked, held_out
+from streamgp_pipelines.learner import Learner
 from streamgp_pipelines.predictions import Predictions, frame
 from streamgp_pipelines.session import Session
-
-COLLECT_ROWS = 4096
-"""Rows read at a time while windows are collected: nothing depends on it."""
 
 
 class BatchRun:
@@ -73,21 +67,15 @@ class BatchRun:
     def _collect(self) -> tuple[Inputs, torch.Tensor]:
         """Every complete window of the rows that are not held out: x, and y (N, T).
 
-        Memory is N · (L·D + H·F + T) numbers. The ledger only pairs questions with their truths here.
+        Memory is N · (L·D + H·F + T) numbers.
         """
-        learner = self.session.learner
-        windows = Windows(learner.windows.spec)
-        ledger = Ledger(windows.shape, learner.levels, learner.model.family)
-        kept = WarmUp()
-        for rows, position, _ in self._stream(COLLECT_ROWS):
-            hidden = self.held_out[position : position + rows.num_rows]
-            asks, answers = windows.push(hide(rows, windows.spec.targets, hidden))
-            if len(asks.origin):
-                ledger.add(asks, learner.blank(asks), learner.bands.factors())
-            due = ledger.pop(answers)
-            kept.add(due.x, due.target)
-            self.progress(Progress("read", position + rows.num_rows, self.rows))
-        found = kept.windows()
+        session = self.session
+        found = collect(
+            session.source,
+            session.learner.windows.spec,
+            self.held_out,
+            tell=lambda read: self.progress(Progress("read", read, self.rows)),
+        )
         if found is None:
             raise DataError(
                 f"no window of the {self.rows} rows is whole, so there is nothing to learn",
@@ -126,7 +114,7 @@ class BatchRun:
         clock = learner.clock.state()
         if predictions is not None:
             predictions.resume(0)
-        for rows, _, after in self._stream(session.config.batch):
+        for rows, _, after in stretches(session.source, self.rows, session.config.batch):
             due = learner.observe(rows)
             session.offset = after
             if predictions is not None:
@@ -140,16 +128,3 @@ class BatchRun:
         session.save(rows=self.rows)
         ahead, last = learner.preview(None)
         return ahead, [frame(due, ahead.windows.names, session.naming, ahead.windows.shape) for due in last]
-
-    def _stream(self, size: int) -> Iterator[tuple[pa.RecordBatch, int, Offset]]:
-        """The rows of the run from the first, each batch's place in the table, and the offset behind it."""
-        position = 0
-        before: Offset = {}
-        for rows, after in micro_batches(self.session.source, {}, size):
-            room = self.rows - position
-            if room < rows.num_rows:
-                if room:
-                    yield rows.slice(0, room), position, {**before, SKIP: int(before.get(SKIP, 0)) + room}
-                return
-            yield rows, position, after
-            position, before = position + rows.num_rows, after

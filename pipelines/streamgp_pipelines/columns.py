@@ -10,12 +10,12 @@ import pyarrow as pa
 from streamgp.errors import SchemaError, UsageError
 from streamgp.streaming.table import TableMeta
 from streamgp.streaming.windows import WindowSpec
-from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.config import DataConfig
 
 DEFAULT_LAGS = 24
 
 
-def window_spec(config: TrainConfig, schema: pa.Schema, meta: TableMeta) -> WindowSpec:
+def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> WindowSpec:
     """What one window of this run looks at: names checked, patterns expanded, defaults filled.
 
     Raises:

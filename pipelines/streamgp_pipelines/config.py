@@ -108,17 +108,10 @@ def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(sorted(set(value)))
 
 
-class TrainConfig(Settings):
-    """`streamgp train`, online or in batch. Rows and steps are table rows; levels are percentages.
-
-    Example:
-        >>> config = TrainConfig.read({"table": "t", "target": "y", "level": ["80", "95"], "set": {"basis": "64"}})
-        >>> config.target, config.level, config.horizon
-        (('y',), (80.0, 95.0), 1)
-    """
+class DataConfig(Settings):
+    """What windows of a table are made of, and which of its rows are held out; in `train` and in `tune`."""
 
     table: TableUri
-    online: bool = False
     target: Names = ()
     inputs: Names = ()
     known: Names = ()
@@ -127,8 +120,31 @@ class TrainConfig(Settings):
     horizon: int = Field(1, ge=1)
     season: int = Field(1, ge=1)
     gaps: Literal["reset", "mask"] = "reset"
+    test_column: str | None = None
+    test_tail: float | None = Field(None, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _windows_are_possible(self) -> Self:
+        if self.test_column is not None and self.test_tail is not None:
+            raise ValueError("give --test-column or --test-tail, not both")
+        if self.lags == 0 and (self.horizon != 1 or self.season != 1):
+            raise ValueError("--lags 0 is regression: it takes --horizon 1 and no --season")
+        return self
+
+
+class TrainConfig(DataConfig):
+    """`streamgp train`, online or in batch. Rows and steps are table rows; levels are percentages.
+
+    Example:
+        >>> config = TrainConfig.read({"table": "t", "target": "y", "level": ["80", "95"], "set": {"basis": "64"}})
+        >>> config.target, config.level, config.horizon
+        (('y',), (80.0, 95.0), 1)
+    """
+
+    online: bool = False
     model: str = "svdgp"
     set: dict[str, Any] = {}
+    init: Path | None = None
     warmup: int | None = Field(None, ge=0)
     batch: int = Field(256, ge=1)
     level: Levels = (80.0, 90.0, 95.0)
@@ -143,8 +159,6 @@ class TrainConfig(Settings):
     tracking_uri: str | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: int = Field(0, ge=0)
-    test_column: str | None = None
-    test_tail: float | None = Field(None, gt=0, lt=1)
     epochs: int | None = Field(None, ge=1)
     time_budget: float | None = Field(None, gt=0)
 
@@ -164,11 +178,28 @@ class TrainConfig(Settings):
         if wrong:
             there = "batch training: leave out --online" if self.online else "--online"
             raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
-        if self.test_column is not None and self.test_tail is not None:
-            raise ValueError("give --test-column or --test-tail, not both")
-        if self.lags == 0 and (self.horizon != 1 or self.season != 1):
-            raise ValueError("--lags 0 is regression: it takes --horizon 1 and no --season")
         return self
+
+
+class TuneConfig(DataConfig):
+    """`streamgp tune`. `start` and `end` are rows of the table, counted from 0, or times.
+
+    Example:
+        >>> config = TuneConfig.read({"table": "t", "method": "cv-admm", "start": "2014-03-01", "rows": 500})
+        >>> config.method, config.rows, str(config.output)
+        ('cv-admm', 500, 'tuned.json')
+    """
+
+    method: Literal["ml", "cv-admm", "cv-implicit"] = "ml"
+    set: dict[str, Any] = {}
+    init: Path | None = None
+    rows: int = Field(1000, ge=2)
+    start: str | None = None
+    end: str | None = None
+    output: Path = Path("tuned.json")
+    experiment: str = "streamgp"
+    tracking_uri: str | None = None
+    seed: int = Field(0, ge=0)
 
 
 class ForecastConfig(Settings):

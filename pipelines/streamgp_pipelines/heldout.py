@@ -13,10 +13,10 @@ from torch import Tensor
 from streamgp.errors import SchemaError, UsageError
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Answers, Asks, WindowSpec
-from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.config import DataConfig
 
 
-def held_out(config: TrainConfig, table: Table, rows: int) -> Tensor:
+def held_out(config: DataConfig, table: Table, rows: int) -> Tensor:
     """(rows,) which of the first `rows` rows of the table are held out.
 
     Raises:

@@ -174,11 +174,6 @@ class Learner:
             keep &= due.cutoff >= self.schedule.score_time
         return select(due, keep)
 
-    def blank(self, asks: Asks) -> Predictive:
-        """A stand-in for forecasts of these questions that nobody will look at: the first one's, for all."""
-        one = self.model.predict(asks.x.rows(slice(0, 1)).to(self.device)).parameters().cpu()
-        return self.model.family.from_parameters(one.expand(-1, len(asks.origin), -1))
-
     def _pair(self, asks: Asks, answers: Answers) -> Due:
         """Steps 1 to 3: issue, match with the truths that arrived, score, calibrate."""
         if self.only is not None:

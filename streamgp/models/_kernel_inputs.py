@@ -43,6 +43,12 @@ class KernelInputs(nn.Module):
         self.groups: Tensor
         self.register_buffer("groups", groups)
 
+    @property
+    def scale(self) -> Tensor:
+        """(G,) what one standardised unit of each group is, in the units of the columns."""
+        past, future = self.scaling.past.scale, self.scaling.future.scale
+        return torch.cat((past[: self.count - len(future)], future))
+
     def inverse(self, log_lengthscale: Tensor) -> Tensor:
         """(G,) log ℓ -> (W,) 1/(ℓ_g √s_g)."""
         sizes = torch.bincount(self.groups, minlength=self.count).to(FLOAT)

@@ -1,0 +1,71 @@
+"""Files of hyper-parameters that `streamgp tune` writes and `streamgp train --init` takes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from streamgp.base import Json
+from streamgp.errors import DataError, ServiceError, UsageError
+from streamgp.models._initial import Initial
+from streamgp.models._initial_file import document, from_document
+from streamgp_pipelines.files import replaced
+
+
+def read(path: Path) -> Initial:
+    """The hyper-parameters in a file.
+
+    Raises:
+        UsageError: there is no such file.
+        DataError: it holds something else, or is damaged.
+        ServiceError: it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        hint = "--init names a file that streamgp tune has written"
+        raise UsageError(f"there is no file {path}", hint=hint) from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is no JSON", hint="give a file that streamgp tune has written") from None
+    except OSError as error:
+        raise ServiceError(f"{path} cannot be read: {error.strerror}", hint="may you read it?") from None
+    try:
+        told = json.loads(text)
+    except ValueError:
+        hint = "give a file that streamgp tune has written; if it is one, write it anew"
+        raise DataError(f"{path} is no JSON", hint=hint) from None
+    return from_document(told, str(path))
+
+
+def write(path: Path, initial: Initial, readable: Mapping[str, Json]) -> None:
+    """Write hyper-parameters to a file, whole or not at all.
+
+    Args:
+        path: of the file; one that is there is replaced.
+        initial: the hyper-parameters.
+        readable: what a person reads in it.
+
+    Raises:
+        ServiceError: it cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from streamgp.base import Shape
+        >>> from streamgp.models._initial import example
+        >>> shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
+        >>> file = Path(tempfile.mkdtemp()) / "tuned.json"
+        >>> write(file, example(shape), {})
+        >>> read(file).noise.tolist(), digest(read(file)) == digest(example(shape))
+        ([0.1], True)
+    """
+    text = json.dumps(document(initial, readable), indent=1, allow_nan=False)
+    with replaced(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def digest(initial: Initial) -> str:
+    """What tells hyper-parameters from others, whatever file they are in and however they were found."""
+    told = {key: value for key, value in document(initial).items() if key not in ("streamgp", "found", "readable")}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
