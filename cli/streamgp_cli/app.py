@@ -22,6 +22,7 @@ from streamgp_cli.forecast import forecast
 from streamgp_cli.ingest import ingest
 from streamgp_cli.models import models
 from streamgp_cli.train import train
+from streamgp_cli.tune import tune
 from streamgp_cli.ui import ui
 
 
@@ -67,7 +68,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (ingest, describe, models, train, forecast, ui, demo):
+for command in (ingest, describe, models, tune, train, forecast, ui, demo):
     app.command()(command)
 
 

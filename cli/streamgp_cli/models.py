@@ -41,7 +41,7 @@ def models(
 
     module = registry.load("models", name)
     description = _first_sentence(module.__doc__)
-    options = _options(module.Config)
+    options = options_of(module.Config)
     if json:
         print_json({"name": name, "description": description, "options": options})
         return
@@ -67,7 +67,7 @@ def _first_sentence(docstring: str | None) -> str:
     return " ".join(inspect.cleandoc(docstring or "").split("\n\n")[0].split()).removesuffix(".")
 
 
-def _options(config: type[BaseModel]) -> list[dict[str, Any]]:
+def options_of(config: type[BaseModel]) -> list[dict[str, Any]]:
     """The fields of a Config; those of the parts inside it follow under dotted names.
 
     Where one of several parts can stand inside, the meaning of each option begins with the part it is of.

@@ -52,6 +52,9 @@ def train(
         list[str] | None,
         option(MODEL, "Option of the model, repeated; see: streamgp models NAME.", metavar="KEY=VALUE", names="--set"),
     ] = None,
+    init: Annotated[
+        Path | None, option(MODEL, "Start from hyper-parameters that streamgp tune has found.", metavar="FILE")
+    ] = None,
     level: Annotated[
         list[str] | None,
         option(MODEL, "Widths of the bands in percent, 80,95 or repeated; default: 80,90,95.", metavar="PERCENT"),

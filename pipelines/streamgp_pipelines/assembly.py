@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from streamgp import choice, registry
 from streamgp.base import Model, Shape
 from streamgp.errors import UsageError
+from streamgp.models._initial import Initial
 
 
 def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: torch.device, seed: int = 0) -> Model:
@@ -56,6 +57,25 @@ def model_settings(name: str, options: Mapping[str, Any]) -> BaseModel:
         8
     """
     return read_settings(registry.load("models", name).Config, options, f"see: streamgp models {name}", name)
+
+
+def with_kernel(name: str, options: Mapping[str, Any], initial: Initial) -> dict[str, Any]:
+    """The options of a model, with the kernel that hyper-parameters are of where a kernel can be chosen and none is.
+
+    Example:
+        >>> from streamgp.models._initial import example
+        >>> found = example(Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=()))
+        >>> with_kernel("qsgp", {"rebuild": 500}, found)
+        {'rebuild': 500, 'kernel': {'name': 'squared_exponential'}}
+        >>> with_kernel("svdgp", {}, found)
+        {}
+    """
+    field = registry.load("models", name).Config.model_fields.get("kernel")
+    mark = None if field is None else choice.one_of(field)
+    chosen = any(key.split(".")[0] == "kernel" for key in flatten(options))
+    if mark is None or mark.kind != "kernels" or chosen:
+        return dict(options)
+    return {**options, "kernel": dict(initial.kernel)}
 
 
 def read_settings(config: type[BaseModel], options: Mapping[str, Any], see: str, model: str = "") -> BaseModel:

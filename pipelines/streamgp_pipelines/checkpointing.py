@@ -15,18 +15,20 @@ import torch
 import streamgp
 from streamgp.base import Json, Offset
 from streamgp.errors import StateError
+from streamgp.models._initial import Initial
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.initial import digest
 from streamgp_pipelines.learner import Learner
 
 LOCK = ".lock"
 """The file that the process which trains in a directory has locked."""
 
 
-def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int) -> dict[str, Json]:
+def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Initial | None = None) -> dict[str, Json]:
     """The options that shape state: a run goes on only under the same ones."""
     shared: dict[str, Json] = {
         "target": list(spec.targets),
@@ -44,6 +46,8 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int) -> dict[str,
         "level": list(config.level),
         "mode": "online" if config.online else "batch",
     }
+    if initial is not None:
+        shared["init"] = f"{initial.found.get('method')} {digest(initial)}"
     if config.online:
         return shared | {"warmup": warmup, "score-from": config.score_from}
     return shared | {"test-column": config.test_column, "test-tail": config.test_tail, "max-rows": config.max_rows}

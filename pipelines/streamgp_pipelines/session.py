@@ -14,10 +14,12 @@ from torch import Tensor
 
 from streamgp.base import Chunk, Json, Offset
 from streamgp.errors import ServiceError, TableError, UsageError
+from streamgp.models._initial import Initial, TakesInitial, initialise
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.windows import Windows, WindowSpec
-from streamgp_pipelines.assembly import build_model
+from streamgp_pipelines import initial as initial_file
+from streamgp_pipelines.assembly import build_model, with_kernel
 from streamgp_pipelines.checkpointing import fingerprint, manifest, match_machine
 from streamgp_pipelines.columns import window_spec
 from streamgp_pipelines.config import TrainConfig
@@ -124,7 +126,8 @@ def open_session(config: TrainConfig) -> Session:
     device = find_device(config.device)
     shape = spec.shape
     schedule = make_schedule(config, spec, table.meta)
-    options = fingerprint(config, spec, schedule.warmup)
+    initial = None if config.init is None else initial_file.read(config.init)
+    options = fingerprint(config, spec, schedule.warmup, initial)
     saved = None
     warnings = []
     if checkpoint.exists(config.checkpoint):
@@ -132,6 +135,13 @@ def open_session(config: TrainConfig) -> Session:
         checkpoint.check_fingerprint(saved.manifest["fingerprint"], options)  # type: ignore[arg-type]
         warnings = match_machine(saved, device) + [saved.warning] * bool(saved.warning)
     model = build_model(config.model, config.set, shape, device, config.seed)
+    if initial is not None:
+        given = with_kernel(config.model, config.set, initial)
+        if isinstance(model, TakesInitial) and given != config.set:
+            config = config.model_copy(update={"set": given})
+            model = build_model(config.model, given, shape, device, config.seed)
+        initialise(model, config.model, initial)
+        warnings += seen_before(config, initial, table, schedule)
     levels = () if model.family.binary else config.level
     if len(levels) < len(config.level) and "level" in config.model_fields_set:
         warnings.append("--level was not used: the target is an outcome of 0 or 1, and its probability has no bands")
@@ -153,6 +163,25 @@ def open_session(config: TrainConfig) -> Session:
         session.fitted = bool(saved.manifest["fitted"])
         check_table(saved, table)
     return session
+
+
+def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: Schedule) -> list[str]:
+    """What to know of the scores where hyper-parameters were found on rows that are scored."""
+    about: Any = initial.found
+    if (about.get("table") or {}).get("id") != table.id:
+        return []
+    last = int(about["last_row"])
+    if not config.online:
+        if (about["test_column"], about["test_tail"]) == (config.test_column, config.test_tail):
+            return []
+        return ["the hyper-parameters of --init were found on rows that are held out here: their scores are flattered"]
+    first = max(schedule.warmup, schedule.score_from or 0)
+    if schedule.score_time is not None or first >= last:
+        return []
+    return [
+        f"the hyper-parameters of --init were found on rows before {last} of this table, and those from {first} on are "
+        f"scored: --score-from {last} scores none of them"
+    ]
 
 
 def one_after_another(table: Table, time: str) -> bool:
@@ -217,7 +246,7 @@ def make_schedule(config: TrainConfig, spec: WindowSpec, meta: TableMeta) -> Sch
         if config.score_from.isdigit():
             rows = int(config.score_from)
         else:
-            time = _instant(config.score_from, meta, spec.zone)
+            time = instant(config.score_from, meta, spec.zone, "--score-from")
     return Schedule(config.batch, warmup, rows, time, each=config.warmup is None)
 
 
@@ -227,14 +256,18 @@ def default_warmup(spec: WindowSpec) -> int:
     return (3 * spec.season if spec.season > 1 else 500) + window
 
 
-def _instant(text: str, meta: TableMeta, zone: str | None) -> int:
-    """An ISO time as ns since the epoch; without an offset it is a time in the table's zone."""
+def instant(text: str, meta: TableMeta, zone: str | None, flag: str) -> int:
+    """An ISO time as ns since the epoch; without an offset it is a time in the table's zone.
+
+    Raises:
+        UsageError: the table has no clock, or it is no time; the message names the flag.
+    """
     if meta.time is None or not meta.clock:
-        raise UsageError(f"--score-from {text}: this table has no clock", hint="give a number of rows")
+        raise UsageError(f"{flag} {text}: this table has no clock", hint="give a number of rows")
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"--score-from {text} is neither rows nor a time", hint="such as 1344 or 2014-01-29") from None
+        raise UsageError(f"{flag} {text} is neither rows nor a time", hint="such as 1344 or 2014-01-29") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=clock_of(zone))
     return int(moment.timestamp() * 1_000_000) * 1000

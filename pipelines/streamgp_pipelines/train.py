@@ -96,10 +96,12 @@ def _train(session: Session, run: Tracker, progress: Callable[[Progress], None],
 def _describe(session: Session, run: Tracker) -> None:
     """Parameters and data set, before the first row."""
     config, table = session.config, session.table
-    skip = {"set", "table", "checkpoint", "predictions", "tracking_uri", "experiment", "fresh", "follow"}
+    skip = {"set", "init", "table", "checkpoint", "predictions", "tracking_uri", "experiment", "fresh", "follow"}
     params: dict[str, Json] = json.loads(config.model_dump_json(exclude=skip))
     params |= {f"set.{key}": value for key, value in flatten(config.set).items()}
     params |= {"lags": session.learner.windows.spec.lags, "warmup": session.learner.schedule.warmup}
+    if "init" in session.options:
+        params["init"] = session.options["init"]
     run.params({key: value for key, value in params.items() if value not in (None, [], "")})
     run.dataset(Path(table.path).name, str(table.path), table.version, table.schema)
 

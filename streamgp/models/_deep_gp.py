@@ -54,6 +54,7 @@ class DeepGp(DeepModel):
     """
 
     config: DeepGpConfig
+    untuned = "learns its kernel on what its net makes of a window, and net and kernel together"
 
     def __init__(self, config: DeepGpConfig, shape: Shape, encoder: BaseModel) -> None:
         super().__init__(config, shape)

@@ -189,7 +189,7 @@ def initialise(model: Model, name: str, initial: Initial) -> None:
         UsageError: it has none of this kind, or they do not fit it.
     """
     if not isinstance(model, TakesInitial):
-        why = getattr(model, "untuned", "has no kernel, whose hyper-parameters could be given")
+        why = getattr(model, "untuned", "has no kernel, and so no hyper-parameters to start from")
         raise UsageError(f"{name} {why}", hint=f"models that start from a file: {', '.join(TAKERS)}")
     model.initialise(initial)
 

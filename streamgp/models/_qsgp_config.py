@@ -83,7 +83,9 @@ class Config(BaseModel):
         4000, ge=0, description="rows from one rebuild (scaling, hyper-parameters, all blocks) to the next; 0: never"
     )
     learn: Literal["rebuild", "once"] = Field(
-        "rebuild", description="hyper-parameters: estimated anew at every rebuild, from those before, or once"
+        "rebuild",
+        description="hyper-parameters: estimated anew at every rebuild, from those before, or once; those of --init "
+        "stay with once",
     )
     evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(
         "auto",

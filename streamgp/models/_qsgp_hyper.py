@@ -12,10 +12,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT
+from streamgp.base import FLOAT, Shape
+from streamgp.errors import UsageError
 from streamgp.models._evidence import choose
 from streamgp.models._hyperparameters import Hyper
 from streamgp.models._hyperparameters import estimate as adam
+from streamgp.models._initial import Initial, structure
+from streamgp.models._qsgp_config import Config
 from streamgp.models._qsgp_engine import Engine
 from streamgp.models._qsgp_kernel import Candidates
 
@@ -40,6 +43,55 @@ class Estimate(NamedTuple):
 
     kernel: int
     hyper: Hyper
+
+
+def accept(initial: Initial, config: Config, shape: Shape, kernel: Candidates) -> None:
+    """See that a model can start from these hyper-parameters.
+
+    Raises:
+        UsageError: its windows, what it learns of its targets, or its kernels are others.
+    """
+    if config.outcomes:
+        raise UsageError(
+            "hyper-parameters of amounts say nothing of likelihood=logistic, whose function is a logit",
+            hint="leave out --init",
+        )
+    initial.check(shape, config.target, config.decay)
+    initial.radial("qsgp")
+    _place(initial, kernel)
+
+
+def given(initial: Initial, kernel: Candidates, scale: Tensor, target_scale: Tensor) -> Estimate:
+    """These hyper-parameters in the units of a model; `scale` (G,) and `target_scale` (T,) are its own."""
+    place = _place(initial, kernel)
+    with torch.no_grad():
+        for name, value in kernel.radial[place].named_parameters():
+            if name not in ("log_lengthscale", "log_outputscale"):  # such as α, which has no unit
+                value.copy_(initial.values[name])
+    return Estimate(place, initial.hyper(scale, target_scale))
+
+
+def _place(initial: Initial, kernel: Candidates) -> int:
+    """Which of the kernels it is that the hyper-parameters are of.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    wanted = structure(initial.config)
+    offered = [structure(config) for config in kernel.configs]
+    if wanted not in offered:
+        names = ", ".join(str(one["name"]) for one in offered)
+        raise UsageError(
+            f"the hyper-parameters are those of kernel={wanted['name']}, and this qsgp chooses from {names}",
+            hint=f"train with --set kernel={wanted['name']}",
+        )
+    return offered.index(wanted)
+
+
+def thinned(rows: int, horizon: int, most: int) -> Tensor:
+    """Rows that estimate hyper-parameters, evenly spread, three a horizon: places among `rows`."""
+    count = min(max(3 * rows // horizon, 60), most, rows)
+    return torch.linspace(0, rows - 1, count).round().long()
 
 
 def estimate(

@@ -23,8 +23,10 @@ class Candidates(Stationary):
 
     Args:
         kernels: of the same columns.
+        configs: theirs.
 
     Attributes:
+        configs: as given.
         index: () int64, the one in use.
 
     Example:
@@ -35,8 +37,9 @@ class Candidates(Stationary):
         (3, 0.6065, 0.3679)
     """
 
-    def __init__(self, kernels: Sequence[Stationary]) -> None:
+    def __init__(self, kernels: Sequence[Stationary], configs: Sequence[BaseModel] = ()) -> None:
         super().__init__(kernels[0].dims, 1.0, 1.0)
+        self.configs = tuple(configs)
         for kernel in kernels:
             kernel.log_lengthscale, kernel.log_outputscale = self.log_lengthscale, self.log_outputscale
         self.kernels = nn.ModuleList(kernels)
@@ -98,4 +101,4 @@ def candidates(configs: Sequence[BaseModel], dims: int) -> Candidates:
                     hint=f"leave out --set kernel.{field}",
                 )
         kernels.append(kernel)
-    return Candidates(kernels)
+    return Candidates(kernels, configs)

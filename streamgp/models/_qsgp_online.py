@@ -26,13 +26,14 @@ from streamgp.errors import UsageError
 from streamgp.likelihoods import gaussian
 from streamgp.likelihoods._base import Likelihood
 from streamgp.models._hyperparameters import Hyper
+from streamgp.models._initial import Initial
 from streamgp.models._kernel_inputs import KernelInputs
 from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.models._outliers import SETTLED, Limit
 from streamgp.models._qsgp_config import MANY, Config
 from streamgp.models._qsgp_engine import Engine, Lesson
 from streamgp.models._qsgp_held import enough, fingerprint, judge, shares, undoing
-from streamgp.models._qsgp_hyper import Estimate, estimate, height
+from streamgp.models._qsgp_hyper import Estimate, accept, estimate, given, height, thinned
 from streamgp.models._qsgp_parts import engine_of
 from streamgp.models._qsgp_sites import RECENT
 from streamgp.models._reservoir import Reservoir
@@ -70,6 +71,7 @@ class OnlineQsgp(Model):
         most = config.limit if isinstance(config.likelihood, gaussian.Config) else None
         self.limit = Limit(shape, most, max(SETTLED, 20.0 * (shape.lags + shape.horizon)))  # as windows overlap
         self.found: Estimate | None = None
+        self.initial: Initial | None = None
         self.generator = torch.Generator().manual_seed(config.seed)
         self.rebuilt = 0  # rows seen at the last rebuild
         self.fitted = ""  # the batch that was fitted last
@@ -80,6 +82,11 @@ class OnlineQsgp(Model):
     def seen(self) -> int:
         """Rows learned."""
         return int(self.reservoir.seen)
+
+    def initialise(self, initial: Initial) -> None:
+        """See `streamgp.models._initial.TakesInitial`: the first estimate starts there, or with learn=once is that."""
+        accept(initial, self.config, self.shape, self.engine.kernel)
+        self.initial = initial
 
     def predict(self, x: Inputs) -> Predictive:
         z = self.inputs(x)
@@ -201,10 +208,7 @@ class OnlineQsgp(Model):
 
     def _begin(self, x: Inputs, y: Tensor, weight: Tensor) -> None:
         """New scaling, reference and hyper-parameters; what was learned is forgotten."""
-        count = min(
-            max(3 * len(y) // self.shape.horizon, 60), self.config.thinned(self.shape), len(y)
-        )  # three a horizon
-        thin = torch.linspace(0, len(y) - 1, count, device=y.device).round().long()
+        thin = thinned(len(y), self.shape.horizon, self.config.thinned(self.shape)).to(y.device)
         filled = y[thin]
         if self.rebuilt and not bool(torch.isfinite(filled).all()):  # the missing as predicted: it teaches nothing new
             filled = torch.where(torch.isfinite(filled), filled, self.predict(x.rows(thin)).mean)
@@ -216,17 +220,12 @@ class OnlineQsgp(Model):
             self.outputs.fit(y - self.reference(x), y)
             self.engine.sites.rescale(before / self.outputs.scale)
         z, kernel = self.inputs(x), self.engine.kernel
+        if self.initial is not None and (self.config.learn == "once" or not self.rebuilt):
+            self.found = given(self.initial, kernel, self.inputs.scale, self.outputs.scale)
         if self.found is None or self.config.learn == "rebuild":
             some = 2.0 * filled - 1.0 if self.config.outcomes else self._targets(x.rows(thin), filled)
-            self.found = estimate(
-                z[thin],
-                torch.nan_to_num(some),
-                self.inputs.groups,
-                kernel,
-                self.found,
-                outcomes=self.config.outcomes,
-                slowly=bool(self.shape.lags) and not self.config.outcomes,
-            )
+            told = {"outcomes": self.config.outcomes, "slowly": bool(self.shape.lags) and not self.config.outcomes}
+            self.found = estimate(z[thin], torch.nan_to_num(some), self.inputs.groups, kernel, self.found, **told)
         hyper = self.found.hyper
         logit = float(kernel.log_outputscale.exp()) if self.config.outcomes and self.rebuilt else None
         kernel.take(self.found.kernel)

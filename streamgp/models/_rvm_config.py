@@ -66,6 +66,11 @@ class Config(BaseModel):
     rebuild: int = Field(
         4000, ge=0, description="rows from one rebuild (scaling, hyper-parameters, selection) to the next; 0: never"
     )
+    learn: Literal["rebuild", "once"] = Field(
+        "rebuild",
+        description="hyper-parameters: estimated anew at every rebuild, from those before, or once; those of --init "
+        "stay with once",
+    )
     limit: float | None = Field(
         5.0,
         gt=0,

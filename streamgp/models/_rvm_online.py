@@ -29,6 +29,7 @@ from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import Evidence, descend
 from streamgp.models._evidence import start as beginning
 from streamgp.models._hyperparameters import Hyper
+from streamgp.models._initial import Initial
 from streamgp.models._kernel_inputs import KernelInputs
 from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.models._outliers import Limit
@@ -96,6 +97,7 @@ class OnlineRvm(Model):
         self.limit = Limit(shape, config.limit)
         self.reference = reference(config.target, shape, config.decay)
         self.hyper = beginning(self.inputs.count)
+        self.initial: Initial | None = None
         self.generator = torch.Generator().manual_seed(config.seed)
         self.rebuilt = 0  # rows seen at the last rebuild
         self.fitted = ""  # the batch that was fitted last
@@ -129,6 +131,12 @@ class OnlineRvm(Model):
         if self.config.augment:
             latent = latent + self._beyond(z)
         return Gaussian(mean, latent * scale.square(), self.regression.residual * scale.square())
+
+    def initialise(self, initial: Initial) -> None:
+        """See `streamgp.models._initial.TakesInitial`: the first estimate starts there, or with learn=once is that."""
+        initial.check(self.shape, self.config.target, self.config.decay)
+        initial.radial("rvm", ("squared_exponential",))
+        self.initial = initial
 
     def _beyond(self, z: Tensor) -> Tensor:
         """(N, W) -> (N, T): what a function at each row would add to the latent variance."""
@@ -254,8 +262,12 @@ class OnlineRvm(Model):
         """Hyper-parameters of an exact GP on at most so many rows, evenly spread: about three a horizon."""
         count = min(max(3 * len(z) // self.shape.horizon, 60), most, len(z))
         thin = torch.linspace(0, len(z) - 1, count, device=z.device).round().long()
-        evidence = Evidence(z[thin], target[thin], self.inputs.groups, self.kernel.profile)
-        self.hyper, _ = descend(evidence, self.hyper, evaluations)
+        once = self.config.learn == "once"
+        if self.initial is not None and (once or not self.rebuilt):
+            self.hyper = self.initial.hyper(self.inputs.scale, self.outputs.scale)
+        if not once or not (self.rebuilt or self.initial):
+            evidence = Evidence(z[thin], target[thin], self.inputs.groups, self.kernel.profile)
+            self.hyper, _ = descend(evidence, self.hyper, evaluations)
         width = math.log(self.config.widening)
         self.kernel.log_lengthscale.copy_(width - self.inputs.inverse(self.hyper.lengthscale).log())
 

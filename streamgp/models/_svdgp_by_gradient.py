@@ -36,6 +36,8 @@ class GradientSvdgp(Model):
             as a change or as a departure.
     """
 
+    untuned = "finds its lengthscales along with its posterior where inference goes by gradients"
+
     def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
         self.shape = shape

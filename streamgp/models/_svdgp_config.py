@@ -59,6 +59,11 @@ class Config(BaseModel):
         ge=0,
         description="rows from one rebuild (scaling, hyper-parameters, basis) to the next; 0: never",
     )
+    learn: Literal["rebuild", "once"] = Field(
+        "rebuild",
+        description="hyper-parameters: estimated anew at every rebuild, from those before, or once; those of --init "
+        "stay with once",
+    )
     limit: float | None = Field(
         5.0,
         gt=0,

@@ -17,6 +17,7 @@ from torch import Tensor
 from streamgp.base import Inputs, Json, Model, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.models._hyperparameters import Hyper, estimate
+from streamgp.models._initial import Initial
 from streamgp.models._kernel_inputs import KernelInputs
 from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.models._outliers import Limit
@@ -33,6 +34,8 @@ ROOM = 4
 """A rebuild leaves room for the growth until the next one, at most the basis divided by this."""
 EVIDENCE = 1600
 """Rows at most that estimate hyper-parameters in batch: each step is cubic in them."""
+STEPS, FURTHER = 60, 30
+"""Of Adam on the hyper-parameters, at first and from others."""
 PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""
 
@@ -54,6 +57,7 @@ class OnlineSvdgp(Model):
         self.limit = Limit(shape, config.limit)
         self.reference = reference(config.target, shape, config.decay)
         self.hyper = Hyper.start(self.inputs.count)
+        self.initial: Initial | None = None
         self.generator = torch.Generator().manual_seed(config.seed)
         self.rebuilt = 0  # rows seen at the last rebuild
 
@@ -176,13 +180,10 @@ class OnlineSvdgp(Model):
         self.inputs.scaling.fit(x)
         self.outputs.fit(y - self.reference(x), y)
         thin = self._thin(len(y), evidence_rows)
-        self.hyper = estimate(
-            self.inputs(x.rows(thin)),
-            torch.nan_to_num(self._targets(x.rows(thin), y[thin])),
-            self.inputs.groups,
-            self.hyper,
-            steps=30 if self.rebuilt else 60,
-        )
+        self.hyper, steps = self._start()
+        if steps:
+            target = torch.nan_to_num(self._targets(x.rows(thin), y[thin]))
+            self.hyper = estimate(self.inputs(x.rows(thin)), target, self.inputs.groups, self.hyper, steps=steps)
         chosen = torch.randperm(len(y), generator=self.generator)[:size].to(y.device)
         inverse = self.inputs.inverse(self.hyper.lengthscale)
         noise = self.hyper.noise.exp() * self.config.tempering(self.shape)
@@ -194,6 +195,19 @@ class OnlineSvdgp(Model):
         self.posterior.solve()
         self.rebuilt = self.seen
         return self._step("")
+
+    def _start(self) -> tuple[Hyper, int]:
+        """Where an estimation of hyper-parameters starts, under the scaling of now, and how many steps it takes."""
+        once = self.config.learn == "once"
+        if self.initial is not None and (once or not self.rebuilt):
+            return self.initial.hyper(self.inputs.scale, self.outputs.scale), 0 if once else FURTHER
+        return (self.hyper, 0 if once else FURTHER) if self.rebuilt else (self.hyper, STEPS)
+
+    def initialise(self, initial: Initial) -> None:
+        """See `streamgp.models._initial.TakesInitial`: the first estimate starts there, or with learn=once is that."""
+        initial.check(self.shape, self.config.target, self.config.decay)
+        initial.radial("svdgp", ("squared_exponential",))
+        self.initial = initial
 
     def _thin(self, rows: int, most: int) -> Tensor:
         """Indices of the rows for the evidence, evenly spread: about three a horizon."""

@@ -1,0 +1,177 @@
+"""`streamgp tune`: hyper-parameters from windows of a table, for `streamgp train --init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from streamgp_cli._options import AsJson, ConfigFile, Debug, flags, option
+
+DATA, ROWS, METHOD, OUT = "Data", "Rows", "Method", "Output"
+
+
+def tune(
+    context: typer.Context,
+    table: Annotated[str | None, option(DATA, "Table that ingest made.", metavar="DIR")] = None,
+    target: Annotated[
+        list[str] | None, option(DATA, "Columns to forecast, a,b or repeated; default: y.", metavar="COL")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        option(
+            DATA, "Columns whose past is looked at: names or patterns such as 'a,b*'; default: none.", metavar="COL"
+        ),
+    ] = None,
+    known: Annotated[list[str] | None, option(DATA, "Inputs whose future values are known.", metavar="COL")] = None,
+    calendar: Annotated[
+        bool | None,
+        option(DATA, "Look at hour, weekday and day of the year; default: no.", names="--calendar/--no-calendar"),
+    ] = None,
+    lags: Annotated[
+        int | None, option(DATA, "Rows looked back on; default: 24, or 0 (regression) for a table without a clock.")
+    ] = None,
+    horizon: Annotated[int | None, option(DATA, "Steps ahead; default: 1.")] = None,
+    season: Annotated[
+        int | None, option(DATA, "Rows in one season, such as 336 for a week of half hours; default: 1 (none).")
+    ] = None,
+    gaps: Annotated[
+        str | None,
+        option(
+            DATA,
+            "What a gap does: reset waits until the window is whole, mask marks the missing lags; default: reset.",
+            metavar="reset|mask",
+        ),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        option(ROWS, "Windows to tune on, spread evenly over the rows; default: 1000.", metavar="COUNT"),
+    ] = None,
+    start: Annotated[
+        str | None, option(ROWS, "Tune from this row or time on; default: the table's first.", metavar="ROW|TIME")
+    ] = None,
+    end: Annotated[
+        str | None, option(ROWS, "Look at no row from this one or this time on; default: none.", metavar="ROW|TIME")
+    ] = None,
+    test_column: Annotated[
+        str | None, option(ROWS, "Leave out the rows where this column is not 0, as train does.", metavar="COL")
+    ] = None,
+    test_tail: Annotated[
+        float | None, option(ROWS, "Leave out this share of the rows at the end, as train does.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        option(
+            METHOD,
+            "ml: maximum marginal likelihood; cv-admm, cv-implicit: least squared error of rows held out, by "
+            "matrix-vector products only; default: ml.",
+            metavar="ml|cv-admm|cv-implicit",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        option(METHOD, "Option of kernel or method, repeated; see --options.", metavar="KEY=VALUE", names="--set"),
+    ] = None,
+    options: Annotated[
+        bool, option(METHOD, "List every option that --set takes with this method.", names="--options")
+    ] = False,
+    init: Annotated[
+        Path | None, option(METHOD, "Start from hyper-parameters that were found before.", metavar="FILE")
+    ] = None,
+    seed: Annotated[int | None, option(METHOD, "Of every random choice; default: 0.")] = None,
+    output: Annotated[
+        Path | None, option(OUT, "Where to write what is found; default: tuned.json.", metavar="FILE")
+    ] = None,
+    experiment: Annotated[str | None, option(OUT, "MLflow experiment; default: streamgp.", metavar="NAME")] = None,
+    tracking_uri: Annotated[
+        str | None, option(OUT, "MLflow store; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI")
+    ] = None,
+    dry_run: Annotated[bool, option(OUT, "Print what would be done, and do nothing.", names="--dry-run")] = False,
+    config: ConfigFile = None,
+    json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Find hyper-parameters of a kernel on rows of a table.
+
+    They are written to a file that streamgp train --init starts from.
+    Any kernel: --set kernel=matern, locally_periodic, sum (by default a
+    squared exponential and a locally periodic one).
+
+    \b
+    Examples:
+      streamgp tune --table demand --target demand_gw --horizon 48 \\
+          --season 336 --end 2014-03-01
+      streamgp train --online --table demand --target demand_gw \\
+          --horizon 48 --season 336 --init tuned.json
+      streamgp tune --table kin40k --target y --known 'x*' \\
+          --test-column split0 --method cv-implicit --rows 4000
+      streamgp tune --method cv-admm --options
+    """
+    from streamgp_cli._output import only_our_output, print_json, print_pairs
+    from streamgp_cli._progress import Reporter
+
+    if options:
+        _list(method or "ml", as_json=json)
+        return
+    from streamgp_pipelines.adapters.mlflow import mlflow_tracker
+    from streamgp_pipelines.config import TuneConfig
+    from streamgp_pipelines.tune import Tuning
+    from streamgp_pipelines.tune import tune as run
+
+    settings = TuneConfig.read(flags(context, "dry_run", "options"), config)
+    if dry_run:
+        planned = Tuning(settings).plan()
+        print_json(planned) if json else print_pairs(planned, "would tune (nothing was written):")
+        return
+    with only_our_output(), Reporter(quiet=json) as progress:
+        name = f"tune {settings.method} {Path(settings.table).name}"
+        found = run(settings, mlflow_tracker(settings.tracking_uri, settings.experiment, name), progress)
+    print_json(found) if json else _print(found)
+
+
+def _list(method: str, as_json: bool) -> None:
+    """Every option of `--set`."""
+    from streamgp.errors import UsageError
+    from streamgp_cli._output import print_json, print_table
+    from streamgp_cli.models import options_of
+    from streamgp_pipelines.tuning import METHODS
+
+    if method not in METHODS:
+        raise UsageError(f"--method: there is no {method!r}", hint=f"there are: {', '.join(METHODS)}")
+    found = options_of(METHODS[method].options)
+    if as_json:
+        print_json({"name": method, "options": found})
+        return
+    columns = ["option", "type", "default", "meaning"]
+    print_table(columns, [[option[column] for column in columns] for option in found])
+
+
+def _print(found: dict[str, Any]) -> None:
+    """Hyper-parameters in the units of the table, how they were found, and what to do with them."""
+    from streamgp_cli._output import print_pairs, print_table
+
+    channels, targets = found["channels"], found["targets"]
+    if channels:
+        names = [name for name in channels[0] if name not in ("channel", "when", "unit", "sd")]
+        columns = ["channel", "", "unit", *names, "its sd"]
+        print_table(columns, [[c["channel"], c["when"], c["unit"], *(c[n] for n in names), c["sd"]] for c in channels])
+    steps = max(one["step"] for one in targets)
+    shown = [one for one in targets if one["step"] in (1, (steps + 1) // 2, steps)]
+    names = [name for name in targets[0] if name not in ("target", "step", "unit", "sd")]
+    rows = [[one["target"], str(one["step"]), one["unit"], *(one[name] for name in names), one["sd"]] for one in shown]
+    print_table(["target", "step ahead", "unit", *names, "what is learned, sd"], rows)
+    pairs = {
+        **found["others"],
+        "method": found["method"],
+        "loss": f"{found['loss_before']:.4g} -> {found['loss']:.4g} ({found['loss_is']})",
+        "windows": found["rows"],
+        "iterations": f"{found['iterations']} ({found['evaluations']} evaluations)",
+        "CPU seconds": found["cpu_seconds"],
+        "MLflow run": found["run_id"],
+        "output": found["output"],
+        "next": found["next"],
+    }
+    print_pairs(pairs)
+    for failure in found["failures"]:
+        print(f"note: {failure}")

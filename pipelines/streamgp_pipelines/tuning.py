@@ -1,0 +1,116 @@
+"""What can be set of each way of tuning, and how it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from streamgp.choice import OneOf
+from streamgp.kernels import squared_exponential
+from streamgp.kernels._tied import Tied
+from streamgp.optim import implicit, marginal_likelihood
+from streamgp.optim._tuned import Tuned
+from streamgp.optim.implicit import ImplicitConfig, cv_implicit
+from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
+
+
+class TuneOptions(BaseModel):
+    """What every way of tuning looks at: the kernel, and what is learned of a target."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    kernel: Annotated[BaseModel, OneOf("kernels")] = Field(
+        squared_exponential.Config(),
+        description="any; hyper-parameters that are not set start from the scales of the data",
+    )
+    period: float | None = Field(
+        None,
+        gt=0,
+        le=1e12,
+        description="where the periods of a kernel that has them start, in the unit of its channel; none: from the "
+        "scales of the data",
+    )
+    target: Literal["auto", "level", "change", "season"] = Field(
+        "auto",
+        description="what is learned of a target, as the models' option of this name: its level, its change from the "
+        "present value, its departure from the season, or from a mixture of these",
+    )
+    decay: float = Field(
+        0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
+    )
+
+
+class MlOptions(TuneOptions):
+    """Maximum marginal likelihood."""
+
+    ml: MarginalLikelihoodConfig = Field(
+        MarginalLikelihoodConfig(restarts=1, noise="shared"), description="maximum marginal likelihood"
+    )
+
+
+class ImplicitOptions(TuneOptions):
+    """Cross-validation by the reduced gradient."""
+
+    implicit: ImplicitConfig = Field(ImplicitConfig(restarts=1), description="cross-validation, its reduced gradient")
+
+
+class Method(NamedTuple):
+    """A way of tuning.
+
+    Attributes:
+        options: what can be set.
+        own: the name under which its own options are.
+        loss: what it minimises, in words.
+        tune: see `streamgp.optim._tuned`.
+        before: the loss of a kernel (with its log noise) on x, y, under the way's own options.
+    """
+
+    options: type[TuneOptions]
+    own: str
+    loss: str
+    tune: Callable[[Tied, Tensor, Tensor, Tensor, Any], Tuned]
+    before: Callable[[Tied, Tensor, Tensor, Tensor, Any], float]
+
+
+def _evidence(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: MarginalLikelihoodConfig) -> float:
+    problem = marginal_likelihood.Problem(kernel, y.shape[1], x, y, config)
+    return problem(problem.pack(dict(kernel.named_parameters()), log_noise))[0]
+
+
+def _held_out(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: ImplicitConfig) -> float:
+    problem = implicit.Problem(kernel, log_noise, x, y, config)
+    return problem(problem.learned.read())[0]
+
+
+HELD_OUT = "mean squared error of rows held out, in standardised units"
+METHODS: dict[str, Method] = {
+    "ml": Method(MlOptions, "ml", "negative log marginal likelihood a row, in standardised units", maximise, _evidence),
+    "cv-implicit": Method(ImplicitOptions, "implicit", HELD_OUT, cv_implicit, _held_out),
+}
+
+
+def find(
+    method: str, options: TuneOptions, kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor
+) -> tuple[Tuned, float]:
+    """Hyper-parameters by a method, and the loss of those it started from.
+
+    Args:
+        method: its name.
+        options: of its kind.
+        kernel, log_noise: (T,) where to start.
+        x: (n, W) standardised windows.
+        y: (n, T) standardised targets, none missing.
+
+    Raises:
+        NumericalError: no start led anywhere.
+        UsageError: too few rows, or a kernel that this way does not take.
+    """
+    way = METHODS[method]
+    own = getattr(options, way.own)
+    with torch.no_grad():
+        before = way.before(kernel, log_noise, x, y, own)
+    return way.tune(kernel, log_noise, x, y, own), before
