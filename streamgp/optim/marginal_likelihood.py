@@ -39,6 +39,8 @@ HUGE = 1e10
 BOUND = 20.0
 """Logarithms stay within this of 0, so that their exponentials are numbers that can be multiplied."""
 DECAYS = (0.9, 0.999)
+OWN = 4
+"""Columns up to which each has a noise of its own by default."""
 
 Vector: TypeAlias = NDArray[np.float64]
 
@@ -56,8 +58,10 @@ class MarginalLikelihoodConfig(BaseModel):
     )
     restarts: int = Field(0, ge=0, le=1000, description="further starts, drawn around the data's scales; best one wins")
     rate: float = Field(0.1, gt=0, le=10, description="adam: step size, in logarithms of the hyper-parameters")
-    noise: Literal["own", "shared"] = Field(
-        "own", description="own: every column has its noise, and costs a factorisation; shared: one noise for all"
+    noise: Literal["auto", "own", "shared"] = Field(
+        "auto",
+        description="own: every column has its noise, and costs a factorisation; shared: one noise for all; "
+        "auto: own up to four columns",
     )
     floor: float = Field(
         1e-4, ge=1e-12, le=1, description="least noise variance, in squared units of the standardised target"
@@ -70,6 +74,11 @@ class MarginalLikelihoodConfig(BaseModel):
         "none: plain maximum likelihood",
     )
     seed: int = Field(0, ge=0, description="of the further starts")
+
+    def noises(self, columns: int) -> int:
+        """How many noises T columns have: T, or one that they share."""
+        shared = columns > OWN if self.noise == "auto" else self.noise == "shared"
+        return 1 if shared else columns
 
 
 def maximise(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: MarginalLikelihoodConfig) -> Tuned:
@@ -129,10 +138,11 @@ class Problem:
 
     def __init__(self, kernel: Tied, columns: int, x: Tensor, y: Tensor, config: MarginalLikelihoodConfig) -> None:
         self.kernel = copy.deepcopy(kernel).requires_grad_(True)
-        self.x, self.y, self.shared = x, y, config.noise == "shared"
+        self.x, self.y = x, y
         self.names = [name for name, _ in self.kernel.named_parameters()]
-        count = 1 if self.shared else columns
-        self.solver = exact.build(exact.Config(floor=config.floor), self.kernel, count).to(x.device)
+        noises = config.noises(columns)
+        self.shared = noises < columns
+        self.solver = exact.build(exact.Config(floor=config.floor), self.kernel, noises).to(x.device)
         self.prior, self.centres = config.prior, torch.empty(0)
         if config.prior is not None:
             around = _starts.centres(kernel, x)
@@ -216,7 +226,7 @@ def _lbfgs(problem: Problem, start: Tensor, config: MarginalLikelihoodConfig) ->
     def note(intermediate_result: OptimizeResult) -> None:
         history.append(float(intermediate_result.fun))
 
-    options = {"maxiter": config.evaluations, "maxfun": config.evaluations, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-7}
+    options = {"maxiter": config.evaluations, "maxfun": config.evaluations, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-7}
     bounds = [(-BOUND, BOUND)] * len(start)
     minimize(evaluate, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, callback=note, options=options)
     return _Found(best.at, best.loss, history)

@@ -22,7 +22,10 @@ KNOWN = WindowSpec(
 )
 REGRESSION = WindowSpec(targets=("y",), inputs=("u", "k"), lags=0)
 SPECS = [PLAIN, KNOWN, REGRESSION]
-SMALL = {"svdgp": {"basis": 32}}
+SMALL = {
+    "exact": {"rows": 200, "evidence_rows": 50, "training": {"evaluations": 8}},
+    "svdgp": {"basis": 32},
+}
 
 
 class Made:

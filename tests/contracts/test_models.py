@@ -15,12 +15,20 @@ NET: dict[str, Any] = {"online": ONLINE, "encoder": {"hidden": 8}}
 GP: dict[str, Any] = {**NET, "solver": {"name": "kiss", "grid": 10}}
 BLOCKS = {"size": 192, "width": 64}
 QSGP: dict[str, Any] = {"features": BLOCKS, "reservoir": 300, "rebuild": 500}
+EXACT = {"rows": 300, "evidence_rows": 60, "refit": 500, "training": {"evaluations": 8}}
 DROPPED = {"hidden": 6, "layers": 2, "dropout": 0.2, "recurrent_dropout": 0.1}
 """Small enough for some thousand rows in a second: windows, refreshes, nets and grids."""
 
 STOCHASTIC = {"solver": "stochastic", "stochastic": {"steps": 40, "functions": 20, "support": 50}, "augment": False}
 
+SVGP: dict[str, Any] = {"points": 24, "reservoir": 300, "rebuild": 500, "refresh": 3, "evidence_rows": 60}
+
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "exact": [
+        EXACT,
+        {**EXACT, "kernel": "sum", "linear": False, "ard": "column", "refit": 0, "rescale": False},
+        {**EXACT, "training": {"method": "adam", "evaluations": 5, "restarts": 1, "noise": "own"}, "target": "level"},
+    ],
     "gp_gru": [GP],
     "gp_lstm": [
         GP,
@@ -56,6 +64,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {**STOCHASTIC, "dictionary": 60, "basis": 30, "reservoir": 200, "rebuild": 400, "evidence_rows": 50},
     ],
     "svdgp": [{"basis": 32}],  # small, so that its basis is soon as large as it may be
+    "svgp": [
+        SVGP,
+        {**SVGP, "likelihood": "logistic", "rebuild": 2000},
+        {**SVGP, "likelihood": "laplace", "points": 16, "refresh": 2, "kernel": "matern"},
+        {**SVGP, "encoder": {"hidden": 8}, "training": {"batch": 64, "precision": "float64"}},
+    ],
 }
 CASES = [(name, options) for name in registry.names("models") for options in VARIANTS.get(name, [{}])]
 IDS = [f"{name}-{place}" for name in registry.names("models") for place in range(len(VARIANTS.get(name, [{}])))]
