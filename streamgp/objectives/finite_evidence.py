@@ -104,6 +104,16 @@ def ridge(noise: Tensor) -> Tensor:
     return noise.log().mean().exp()
 
 
+def factorised(matrix: Tensor) -> Tensor:
+    """(d, d) -> (d, d) lower factor of a matrix that is positive definite but for rounding; jitter only if it is not.
+
+    Raises:
+        NotPositiveDefinite: it could not be factorised.
+    """
+    lower, failed = torch.linalg.cholesky_ex(matrix)
+    return cholesky(matrix).lower if bool(failed) else lower
+
+
 def regularised(gram: Tensor, kappa: Tensor) -> Tensor:
     """(d, d) ZᵀZ -> (d, d) F = ZᵀZ + κI."""
     out = gram.clone()
@@ -216,24 +226,27 @@ def gradients(
     The paper's θ-step omits N/|b|, so that its rates change with the batch; here it is in.
 
     Args:
-        phi, y: (|b|, d), (|b|, T) without graph.
-        weights, noise: (d, T), (T,)
+        phi, y: (|b|, d), (|b|, T) without graph, of one dtype: that of all products.
+        weights, noise: (d, T), (T,) float64; so are their gradients.
         determinant: of these rows.
         total: N
     """
     count, columns = y.shape
-    residual = torch.addmm(y, phi, weights, beta=-1.0)
-    scaled = residual / noise
-    fit = (scaled * residual).sum(0) / count
-    pull = weights * (ridge(noise) / total / noise)
-    size = (weights * pull).sum(0)
     part = phi.shape[1] / total
-    value = (fit + size + (1.0 - part) * noise.log()).sum() + determinant.value * (columns / total)
+    log_noise = noise.log()
+    kappa = log_noise.mean().exp()
+    narrow = weights.to(phi.dtype)
+    residual = torch.addmm(y, phi, narrow, beta=-1.0)
+    scaled = residual / noise.to(phi.dtype)
+    pull = weights * (kappa / noise)
+    fit = (scaled * residual).sum(0) / count
+    size = (weights * pull).sum(0) / total
+    value = torch.add(fit + size, log_noise, alpha=1.0 - part).sum()
     return Gradients(
-        value,
-        (scaled @ weights.T).add_(determinant.rows, alpha=columns).mul_(2.0 / count),
-        torch.addmm(pull, phi.T, scaled, alpha=2.0 / count, beta=2.0),
-        1.0 - part - fit - size + size.mean() + ridge(noise) * determinant.trace / total,
+        torch.add(value, determinant.value, alpha=columns / total),
+        torch.addmm(determinant.rows, scaled, narrow.T, alpha=2.0 / count, beta=2.0 * columns / count),
+        pull.mul_(2.0 / total).add_(phi.T @ scaled, alpha=2.0 / count),
+        (kappa * determinant.trace / total + (1.0 - part) + size.mean()) - fit - size,
     )
 
 

@@ -1,16 +1,17 @@
-"""Steps on features and head together: one flat gradient, clipped as a whole, with a rate for each of three parts."""
+"""Steps on features and head together: one gradient, clipped as a whole, with a rate for each of three parts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from streamgp.base import FLOAT, Json
-from streamgp.optim._flat_steps import FlatAdaDelta, FlatAdam, FlatSteps
-from streamgp.optim.descent import DescentConfig, rate
+from streamgp.base import Json
+from streamgp.optim._fused_steps import FusedAdaDelta, FusedAdam, FusedSteps
+from streamgp.optim.descent import DescentConfig
 from streamgp.optim.finite_head import FiniteHead
 
 
@@ -18,39 +19,22 @@ class FiniteSteps:
     """Adam or AdaDelta on the parameters of features and of a head, in place. Stateful.
 
     Args:
-        features: its parameters that ask for a gradient are stepped on; it may have none.
+        features: its parameters that ask for a gradient are stepped on, all of one dtype; it may have none.
         head: weights and log_noise.
-        config: schedule and clipping.
+        config: clipping.
         optimiser: which.
-        rates: of features, weights and log_noise, before the schedule.
-        epochs: that a cosine spans; 0: it does not fall.
 
     Attributes:
         skipped: steps left out so far, since features or gradients were not finite.
     """
 
     def __init__(
-        self,
-        features: nn.Module,
-        head: FiniteHead,
-        config: DescentConfig,
-        optimiser: Literal["adam", "adadelta"],
-        rates: tuple[float, float, float],
-        epochs: int,
+        self, features: nn.Module, head: FiniteHead, config: DescentConfig, optimiser: Literal["adam", "adadelta"]
     ) -> None:
         self.own = [p for p in features.parameters() if p.requires_grad]
-        self.parameters = [*self.own, head.weights, head.log_noise]
-        self.config, self.epochs, self.skipped = config, epochs, 0
-        sizes = [p.numel() for p in self.parameters]
-        self.sizes, self.top = sizes, max(rates)
-        parts = [rates[0]] * len(self.own) + list(rates[1:])
-        relative = [part / self.top if self.top else 0.0 for part in parts]
-        device = head.weights.device
-        # one dtype for all: float32 networks then have float64 moments, and a head its float64
-        filled = [torch.full((s,), f, dtype=FLOAT, device=device) for s, f in zip(sizes, relative, strict=True)]
-        self.factors = torch.cat(filled)
-        self.uniform = len(set(relative)) == 1
-        self.moments: FlatSteps = (FlatAdam if optimiser == "adam" else FlatAdaDelta)(self.factors)
+        self.head, self.clip, self.skipped = head, config.clip, 0
+        self.kind: type[FusedAdam] | type[FusedAdaDelta] = FusedAdam if optimiser == "adam" else FusedAdaDelta
+        self._make()
 
     def through(self, phi: Tensor, gradient: Tensor) -> list[Tensor]:
         """Gradients in the features' parameters from that in φ (n, d); zeros where one is not used."""
@@ -59,37 +43,65 @@ class FiniteSteps:
         found = torch.autograd.grad(phi, self.own, gradient.to(phi.dtype), allow_unused=True)
         return [torch.zeros_like(p) if g is None else g for p, g in zip(self.own, found, strict=True)]
 
-    @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], t: float) -> bool:
-        """One step, t epochs after the start.
+    def step(
+        self, own: Sequence[Tensor], weights: Tensor, log_noise: Tensor, rates: tuple[float, float, float]
+    ) -> bool:
+        """One step.
 
         Args:
-            gradients: of the features' parameters, weights and log_noise.
+            own: gradients in the features' parameters.
+            weights, log_noise: (d, T), (T,) gradients in the head's.
+            rates: of features, weights and log_noise.
 
         Returns:
             whether it was taken; not, when a gradient was not finite.
         """
-        flat = torch.cat([gradient.flatten().to(FLOAT) for gradient in gradients])
-        norm = flat.norm()
-        if not bool(torch.isfinite(norm)):
+        norm = math.hypot(*_norms(own), float(weights.norm()), float(log_noise.norm()))
+        if not math.isfinite(norm):
             self.skipped += 1
             return False
-        if self.config.clip is not None:
-            flat.mul_((self.config.clip / norm).clamp_(max=1.0))
-        change = self.moments.direction(flat).mul_(rate(self.config, self.top, t, self.epochs))
-        if not self.uniform:
-            change.mul_(self.factors)
-        for parameter, part in zip(self.parameters, change.split(self.sizes), strict=True):
-            parameter.sub_(part.view_as(parameter))
+        self._follow()
+        gradients = [list(own), [weights], [log_noise]]
+        if self.clip is not None and norm > self.clip:
+            gradients = [[part * (self.clip / norm) for part in some] for some in gradients]
+        for name, some, rate in zip(("features", "weights", "log_noise"), gradients, rates, strict=True):
+            if name in self.groups:
+                self.groups[name].step(some, rate)
         return True
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Moments, and the count; the parameters belong to their modules."""
-        tensors, rest = self.moments.state()
-        return tensors, {"skipped": self.skipped, "moments": rest}
+        tensors: dict[str, Tensor] = {}
+        rest: dict[str, Json] = {"skipped": self.skipped}
+        for name, group in self.groups.items():
+            inner, rest[name] = group.state()
+            tensors |= {f"{name}.{key}": value for key, value in inner.items()}
+        return tensors, rest
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self._follow()
         self.skipped = int(str(rest["skipped"]))
-        inner = rest["moments"]
-        assert isinstance(inner, dict)
-        self.moments.restore(tensors, inner)
+        for name, group in self.groups.items():
+            inner = rest[name]
+            assert isinstance(inner, dict)
+            own = {key.removeprefix(f"{name}."): t for key, t in tensors.items() if key.startswith(f"{name}.")}
+            group.restore(own, inner)
+
+    def _make(self) -> None:
+        named = {"features": self.own, "weights": [self.head.weights], "log_noise": [self.head.log_noise]}
+        self.groups: dict[str, FusedSteps] = {name: self.kind(parts) for name, parts in named.items() if parts}
+        self.at = self.head.weights.data_ptr()
+
+    def _follow(self) -> None:
+        """Modules that went to another device or type have new tensors behind their parameters."""
+        if self.head.weights.data_ptr() != self.at:
+            tensors, rest = self.state()
+            self._make()
+            self.restore(tensors, rest)
+
+
+def _norms(parts: Sequence[Tensor]) -> list[float]:
+    if not parts:
+        return []
+    found: list[float] = torch.stack(torch._foreach_norm(list(parts))).tolist()
+    return found

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Json
-from streamgp.linalg.cholesky import cholesky, log_determinant
-from streamgp.objectives.finite_evidence import Determinant, regularised
+from streamgp.linalg.cholesky import log_determinant
+from streamgp.objectives.finite_evidence import Determinant, factorised, regularised
 
 
 class Dense:
@@ -26,21 +26,22 @@ class Dense:
         self.every, self.age = every, 0
         self.gram = torch.zeros(width, width, dtype=FLOAT, device=device)
         self.inverse = torch.zeros(width, width, dtype=FLOAT, device=device)
-        self.log_determinant = torch.zeros((), dtype=FLOAT, device=device)
+        self.log_determinant = self.trace = torch.zeros((), dtype=FLOAT, device=device)
 
     def add(self, phi: Tensor, kept: float, weight: float) -> None:
         """G̃ ← kept · G̃ + weight · ΦᵀΦ."""
-        self.gram.addmm_(phi.T, phi, beta=kept, alpha=weight)
+        rows = phi.to(FLOAT)
+        self.gram.addmm_(rows.T, rows, beta=kept, alpha=weight)
 
     def determinant(self, phi: Tensor, kappa: Tensor) -> Determinant:
         """log|F̃|, F̃⁻¹φ_i of any rows, tr F̃⁻¹."""
         if self.age % self.every == 0:
-            lower = cholesky(regularised(self.gram, kappa), first=0.0).lower
+            lower = factorised(regularised(self.gram, kappa))
             # contiguous, as a checkpoint gives it back: BLAS may round otherwise for another layout
             self.inverse = torch.cholesky_inverse(lower).contiguous()
-            self.log_determinant = log_determinant(lower)
+            self.log_determinant, self.trace = log_determinant(lower), self.inverse.trace()
         self.age += 1
-        return Determinant(self.log_determinant, phi @ self.inverse, self.inverse.trace())
+        return Determinant(self.log_determinant, phi @ self.inverse.to(phi.dtype), self.trace)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {"gram": self.gram.clone()}
@@ -52,6 +53,7 @@ class Dense:
         self.age = int(str(rest["age"]))
         for name, tensor in tensors.items():
             setattr(self, name, tensor.to(self.gram.device).clone())
+        self.trace = self.inverse.trace()
 
 
 class Recent:
@@ -98,16 +100,17 @@ class Recent:
         """
         roots = self.weights.sqrt().repeat_interleave(self.batch).to(phi.device)
         inner = regularised(self.products * roots * roots[:, None], kappa)
-        lower = cholesky(inner, first=0.0).lower
+        lower = factorised(inner)
         inverse = torch.cholesky_inverse(lower)
         rest = self.rows.shape[1] - len(inner)
         if newest:
             root = math.sqrt(float(self.weights[(self.age - 1) % self.slots]))
             solved = (inverse[self.newest] * roots) @ self.rows / root
         else:
-            along = (phi @ self.rows.T) * roots
+            along = (phi.to(FLOAT) @ self.rows.T) * roots
             solved = (phi - ((along @ inverse) * roots) @ self.rows) / kappa
-        return Determinant(rest * kappa.log() + log_determinant(lower), solved, rest / kappa + inverse.trace())
+        value = rest * kappa.log() + log_determinant(lower)
+        return Determinant(value, solved.to(phi.dtype), rest / kappa + inverse.trace())
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {"rows": self.rows.clone(), "products": self.products.clone(), "weights": self.weights.clone()}

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
-from streamgp.linalg.cholesky import cholesky, log_determinant
-from streamgp.objectives.finite_evidence import Determinant, gradients, regularised, ridge
+from streamgp.linalg.cholesky import log_determinant
+from streamgp.objectives.finite_evidence import Determinant, factorised, gradients, regularised, ridge
 from streamgp.optim.finite_head import Estimate, Estimator, FiniteHead, through_floor
 
 
@@ -49,11 +49,11 @@ def _own(phi: Tensor, y: Tensor, kappa: Tensor) -> tuple[Tensor, Determinant]:
     """(d, T) w_b and the determinant's part, by way of the smaller of ΦᵀΦ and ΦΦᵀ."""
     count, width = phi.shape
     if width < count:
-        lower = cholesky(regularised(phi.T @ phi, kappa), first=0.0).lower
+        lower = factorised(regularised(phi.T @ phi, kappa))
         inverse = torch.cholesky_inverse(lower)
         part = Determinant(log_determinant(lower), phi @ inverse, inverse.trace())
         return inverse @ (phi.T @ y), part
-    lower = cholesky(regularised(phi @ phi.T, kappa), first=0.0).lower
+    lower = factorised(regularised(phi @ phi.T, kappa))
     inverse = torch.cholesky_inverse(lower)
     rest = width - count
     part = Determinant(rest * kappa.log() + log_determinant(lower), inverse @ phi, rest / kappa + inverse.trace())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import Literal
 
 import torch
@@ -24,7 +25,7 @@ from streamgp.objectives.evidence import CHUNK
 from streamgp.objectives.finite_evidence import Statistics, best_weights, statistics
 from streamgp.optim._finite_steps import FiniteSteps
 from streamgp.optim.bsgd import Bsgd
-from streamgp.optim.descent import DescentConfig, batches_of, minibatches, recent_batches
+from streamgp.optim.descent import DescentConfig, batches_of, minibatches, rate, recent_batches
 from streamgp.optim.finite_head import Estimator, FiniteHead, NoDeterminant
 from streamgp.optim.ldb import Ldb, LdbConfig
 from streamgp.optim.minimax import Minimax, MinimaxConfig
@@ -47,11 +48,16 @@ class FiniteDescentConfig(DescentConfig):
     weights_rate: float | None = Field(
         None, ge=0, le=10, description="step size for the weights w; none: that of the features"
     )
-    noise_rate: float | None = Field(
-        None, ge=0, le=10, description="step size for the logarithm of the noise; none: that of the features"
+    noise_rate: float = Field(3e-3, ge=0, le=10, description="step size for the logarithm of the noise; no schedule")
+    warmup: float = Field(
+        0.02, ge=0, le=1, description="part of the epochs a schedule spans in which the rates rise from 0 at first"
     )
     solve: int = Field(
-        1, ge=0, le=10_000, description="epochs after which w is solved for, from all rows; 0 for gradient steps alone"
+        0,
+        ge=0,
+        le=10_000,
+        description="epochs after which w is solved for, from all rows; 0 never, which learns faster: w then has "
+        "gradient steps alone",
     )
     full_steps: int = Field(1, ge=1, le=10_000, description="steps an epoch of method full")
     scgd: ScgdConfig = Field(ScgdConfig(), description="options of method scgd")
@@ -105,8 +111,8 @@ class FiniteDescent:
     def __init__(self, features: nn.Module, head: FiniteHead, config: FiniteDescentConfig, epochs: int = 0) -> None:
         self.features, self.head, self.config = features, head, config
         self.estimator = estimator(config)
-        self.descent = FiniteSteps(features, head, config, config.optimiser, _rates(config), epochs)
-        self.epochs, self.since = 0, 0
+        self.descent = FiniteSteps(features, head, config, config.optimiser)
+        self.span, self.epochs, self.since = epochs, 0, 0
         self.healthy = True
 
     def epoch(self, z: Tensor, y: Tensor, generator: Generator) -> float:
@@ -141,18 +147,19 @@ class FiniteDescent:
             return float("nan")
         before, whole = self.descent.skipped, batches_of(len(y), self.config.batch)
         total, taken = torch.zeros((), dtype=FLOAT, device=z.device), 0
-        others = self._drawn(len(y), count, generator, recent) if self.estimator.ascends else None
-        drawn = self._all(count) if self.config.method == "full" else self._drawn(len(y), count, generator, recent)
-        for place, rows in enumerate(drawn):
-            if self.since % whole == 0 or rows is None:
+        full = self.config.method == "full"
+        drawn = self._drawn(z, y, count, generator, recent)
+        others = self._drawn(z, y, count, generator, recent) if self.estimator.ascends else None
+        for place in range(count):
+            if self.since % whole == 0 or full:
                 self._look(z, y)
             self.since += 1
             t = self.epochs + min(place / whole, 1.0)
-            value = self._whole(z, y, t) if rows is None else self._step(z, y, rows.to(z.device), t)
+            value = self._whole(z, y, t) if full else self._step(*next(drawn), len(y), t)
             if value is not None:
-                total, taken = total + value, taken + 1
+                total, taken = total.add_(value), taken + 1
             if others is not None:
-                self._ascend(z, next(others).to(z.device), len(y))
+                self._ascend(next(others)[0], len(y))
         self.healthy = before == self.descent.skipped
         return 0.5 * (float(total) / taken + y.shape[1] * LOG_2PI) if taken else float("nan")
 
@@ -188,51 +195,55 @@ class FiniteDescent:
                     self.head.weights.copy_(best_weights(data, self.head.noise))
             self.estimator.begin(data, self.head)
 
-    def _step(self, z: Tensor, y: Tensor, rows: Tensor, t: float) -> Tensor | None:
+    def _step(self, z: Tensor, y: Tensor, total: int, t: float) -> Tensor | None:
         """One mini-batch; its l̂/N, or None where it was left out."""
-        phi = self.features(z[rows])
+        phi = self.features(z)
         if not _finite(phi):
             self.descent.skipped += 1
             return None
-        found = self.estimator.estimate(phi.detach(), y[rows], self.head, len(y))
-        parts = self.descent.through(phi, found.phi)
-        return found.value if self.descent.step([*parts, found.weights, found.log_noise], t) else None
+        found = self.estimator.estimate(phi.detach(), y, self.head, total)
+        own = self.descent.through(phi, found.phi)
+        return found.value if self.descent.step(own, found.weights, found.log_noise, self._rates(t)) else None
 
     def _whole(self, z: Tensor, y: Tensor, t: float) -> Tensor | None:
         """One step with all rows: estimates of chunks at P = F⁻¹, in proportion to their rows."""
-        value, sums = torch.zeros((), dtype=FLOAT, device=z.device), None
+        value = torch.zeros((), dtype=FLOAT, device=z.device)
+        own = [torch.zeros_like(p) for p in self.descent.own]
+        weights, log_noise = torch.zeros_like(self.head.weights), torch.zeros_like(self.head.log_noise)
         for some, targets in zip(z.split(CHUNK), y.split(CHUNK), strict=True):
             phi = self.features(some)
             found, part = self.estimator.estimate(phi.detach(), targets, self.head, len(y)), len(targets) / len(y)
-            gradients = [*self.descent.through(phi, found.phi), found.weights, found.log_noise]
-            weighted = [part * gradient for gradient in gradients]
-            sums = weighted if sums is None else [done + more for done, more in zip(sums, weighted, strict=True)]
-            value = value + part * found.value
-        assert sums is not None
-        return value if self.descent.step(sums, t) else None
+            more = self.descent.through(phi, part * found.phi)
+            own = [done + some for done, some in zip(own, more, strict=True)]
+            value, weights = value + part * found.value, weights + part * found.weights
+            log_noise = log_noise + part * found.log_noise
+        return value if self.descent.step(own, weights, log_noise, self._rates(t)) else None
 
     @torch.no_grad()
-    def _ascend(self, z: Tensor, rows: Tensor, total: int) -> None:
-        phi = self.features(z[rows])
+    def _ascend(self, z: Tensor, total: int) -> None:
+        phi = self.features(z)
         if _finite(phi):
             self.estimator.ascend(phi, self.head, total)
 
-    def _drawn(self, n: int, count: int, generator: Generator, recent: int) -> Iterator[Tensor]:
-        if recent:
-            return recent_batches(n, recent, self.config.batch, count, generator)
-        return minibatches(n, self.config.batch, count, generator)
+    def _rates(self, t: float) -> tuple[float, float, float]:
+        """Of features, weights and noise, t epochs after the start."""
+        config = self.config
+        weights = config.rate if config.weights_rate is None else config.weights_rate
+        warm = min(t / (config.warmup * self.span) + 1e-3, 1.0) if config.warmup * self.span else 1.0
+        falling = [warm * rate(config, initial, t, self.span) for initial in (config.rate, weights)]
+        return falling[0], falling[1], config.noise_rate
 
-    def _all(self, count: int) -> Iterator[None]:
-        return iter([None] * count)
+    def _drawn(
+        self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Mini-batches of rows; those of 4096 rows are gathered at a time, which takes a tenth of the time."""
+        n, batch = len(y), self.config.batch
+        rows = recent_batches(n, recent, batch, count, generator) if recent else minibatches(n, batch, count, generator)
+        while some := list(islice(rows, max(CHUNK // batch, 1))):
+            sizes, order = [len(part) for part in some], torch.cat(some).to(z.device)
+            yield from zip(z[order].split(sizes), y[order].split(sizes), strict=True)
 
 
 def _finite(phi: Tensor) -> bool:
     """Whether features can go into sums of squares."""
-    return bool(torch.isfinite(phi.detach().to(FLOAT).norm()))
-
-
-def _rates(config: FiniteDescentConfig) -> tuple[float, float, float]:
-    """Of features, weights, noise."""
-    weights = config.rate if config.weights_rate is None else config.weights_rate
-    noise = config.rate if config.noise_rate is None else config.noise_rate
-    return config.rate, weights, noise
+    return math.isfinite(float(phi.detach().norm()))

@@ -84,7 +84,7 @@ class Estimator(ABC):
         """What stands in for log|F| on these rows, and a step of what is kept of F.
 
         Args:
-            phi: (|b|, d) float64, finite, without graph.
+            phi: (|b|, d) finite, without graph; `rows` are of its dtype, factorisations float64.
             kappa: () κ
             total: N
 
@@ -105,9 +105,9 @@ class Estimator(ABC):
             NotPositiveDefinite: what is kept of F could not be factorised.
         """
         with torch.no_grad():
-            rows, noise = phi.to(FLOAT), head.noise
-            part = self.determinant(rows, ridge(noise), total)
-            found = gradients(rows, y, head.weights, noise, part, total)
+            noise = head.noise
+            part = self.determinant(phi, ridge(noise), total)
+            found = gradients(phi, y.to(phi.dtype), head.weights, noise, part, total)
             return through_floor(found.value, found.phi, found.weights, found.log_noise, head)
 
     def ascend(self, phi: Tensor, head: FiniteHead, total: int) -> None:

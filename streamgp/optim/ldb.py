@@ -21,7 +21,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Json
 from streamgp.linalg.cholesky import cholesky
 from streamgp.objectives.finite_evidence import Determinant, Statistics, regularised, ridge
-from streamgp.optim._flat_steps import FlatAdam
+from streamgp.optim._fused_steps import FusedAdam
 from streamgp.optim.finite_head import Estimator, FiniteHead
 
 
@@ -63,7 +63,7 @@ class Ldb(Estimator):
     def __init__(self, config: LdbConfig) -> None:
         self.config = config
         self.root = self.inner = self.shared = torch.zeros(0, 0, dtype=FLOAT)
-        self.steps = FlatAdam(self.inner)
+        self.steps = FusedAdam([self.inner])
 
     def begin(self, data: Statistics, head: FiniteHead) -> None:
         """L₀ from all rows, T = I.
@@ -79,20 +79,27 @@ class Ldb(Estimator):
     def determinant(self, phi: Tensor, kappa: Tensor, total: int) -> Determinant:
         """⟨P, (N/|b|) Σ_b F_i⟩ − log|P| − d and its parts, then a step on T with the same rows."""
         scale = total / len(phi)
+        if not self.config.rate:
+            return self._held(phi, kappa, scale)
         inner = self.inner.tril(-1)
         inner.diagonal().copy_(self.inner.diagonal().exp())
-        white = phi @ self.root
+        white = phi.to(FLOAT) @ self.root
         product = white @ inner
         ridged = self.shared @ inner  # L₀ᵀL₀ T
         trace = (inner * ridged).sum()
         log_p = 2.0 * (self.root.diagonal().log().sum() + self.inner.diagonal().sum())
         value = scale * product.square().sum() + kappa * trace - log_p - len(inner)
         rows = product @ inner.T @ self.root.T
-        if self.config.rate:
-            step = torch.addmm(kappa * ridged, white.T, product, alpha=scale).mul_(2.0).tril_()
-            step.diagonal().mul_(inner.diagonal()).sub_(2.0)
-            self.inner.sub_(self.steps.direction(step).mul_(self.config.rate))
-        return Determinant(value, rows, trace)
+        step = torch.addmm(kappa * ridged, white.T, product, alpha=scale).mul_(2.0).tril_()
+        step.diagonal().mul_(inner.diagonal()).sub_(2.0)
+        self.steps.step([step], self.config.rate)
+        return Determinant(value, rows.to(phi.dtype), trace)
+
+    def _held(self, phi: Tensor, kappa: Tensor, scale: float) -> Determinant:
+        """The same at T = I, which stays."""
+        rows = phi @ self.held.to(phi.dtype)
+        value = kappa * self.trace + (self.log_f - len(self.held)) + scale * (rows * phi).sum()
+        return Determinant(value, rows, self.trace)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, rest = self.steps.state()
@@ -104,4 +111,7 @@ class Ldb(Estimator):
 
     def _take(self, root: Tensor, inner: Tensor) -> None:
         self.root, self.inner, self.shared = root, inner, root.T @ root
-        self.steps = FlatAdam(inner)
+        self.steps = FusedAdam([inner])
+        if not self.config.rate:
+            self.held, self.trace = root @ root.T, self.shared.trace()
+            self.log_f = -2.0 * root.diagonal().log().sum()

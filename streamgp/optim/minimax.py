@@ -31,7 +31,7 @@ from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
 from streamgp.linalg.cholesky import cholesky, log_determinant
 from streamgp.objectives.finite_evidence import Determinant, Statistics, regularised, ridge
-from streamgp.optim._flat_steps import FlatAdam
+from streamgp.optim._fused_steps import FusedAdam
 from streamgp.optim.finite_head import Estimator, FiniteHead
 
 
@@ -133,7 +133,7 @@ class Minimax(Estimator):
     def __init__(self, config: MinimaxConfig) -> None:
         self.config, self.penalty = config, 1.0
         self.root = self.primal = self.dual = self.shared = torch.zeros(0, 0, dtype=FLOAT)
-        self.steps = FlatAdam(self.primal)
+        self.steps = FusedAdam([self.primal])
 
     @property
     def looks(self) -> bool:  # type: ignore[override]
@@ -152,21 +152,26 @@ class Minimax(Estimator):
             if self.config.whitened:
                 lower = cholesky(full, first=0.0).lower
                 root = torch.linalg.solve_triangular(lower, eye, upper=False).T.contiguous()
-                self._take(root, eye, eye * -(len(eye) ** 0.5 / self._penalty(len(eye))))
+                self._take(root, eye.clone(), eye * -(len(eye) ** 0.5 / self._penalty(len(eye))))
             else:
                 self._take(eye * data.rows**-0.5, full / data.rows, torch.zeros_like(eye))
 
     def determinant(self, phi: Tensor, kappa: Tensor, total: int) -> Determinant:
         """log|A| + μ⟨B, A − F̂⟩/‖A‖ and its parts, then a step on A with the same rows."""
-        white = phi @ self.root
+        white = phi.to(FLOAT) @ self.root
         found = gradient(self.primal, self.dual, self._estimate(white, kappa, total), self.penalty)
         pull = -self.penalty / self.primal.norm()
         scale = -2.0 * self.root.diagonal().log().sum()  # log|A| in coordinates of φ
         part = Determinant(
-            found.value + scale, pull * (white @ self.dual @ self.root.T), pull * (self.dual * self.shared).sum()
+            found.value + scale,
+            (pull * (white @ self.dual @ self.root.T)).to(phi.dtype),
+            pull * (self.dual * self.shared).sum(),
         )
-        primal = self.primal - self.config.descent_rate * self._direction(found.primal)
-        self.primal = project_above(0.5 * (primal + primal.T), kappa.sqrt() * self.root.T).contiguous()
+        if self.config.whitened:
+            self.primal.sub_(found.primal, alpha=self.config.descent_rate)
+        else:
+            self.steps.step([found.primal], self.config.descent_rate * float(self.primal.diagonal().mean()))
+        self.primal.copy_(project_above(0.5 * (self.primal + self.primal.T), kappa.sqrt() * self.root.T))
         return part
 
     def ascend(self, phi: Tensor, head: FiniteHead, total: int) -> None:
@@ -187,7 +192,7 @@ class Minimax(Estimator):
 
     def _take(self, root: Tensor, primal: Tensor, dual: Tensor) -> None:
         self.root, self.primal, self.dual, self.shared = root, primal, dual, root.T @ root
-        self.steps, self.penalty = FlatAdam(primal), self._penalty(len(root))
+        self.steps, self.penalty = FusedAdam([self.primal]), self._penalty(len(root))
 
     def _penalty(self, width: int) -> float:
         return self.config.penalty or (2.0 * width if self.config.whitened else 1.0)
@@ -195,8 +200,3 @@ class Minimax(Estimator):
     def _estimate(self, white: Tensor, kappa: Tensor, total: int) -> Tensor:
         """RᵀF̂R from the rows ΦR."""
         return torch.addmm(kappa * self.shared, white.T, white, alpha=total / len(white))
-
-    def _direction(self, found: Tensor) -> Tensor:
-        if self.config.whitened:
-            return found
-        return self.steps.direction(found) * self.primal.diagonal().mean()
