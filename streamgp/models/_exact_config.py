@@ -57,6 +57,11 @@ class Config(BaseModel):
         description="rows at most, thinned in time, that the hyper-parameters are learned from; "
         "0: they stay as set; none: all",
     )
+    learn: Literal["refit", "once"] = Field(
+        "refit",
+        description="hyper-parameters: learned anew at every refit, from those before, or once; those of --init stay "
+        "with once, without the linear kernel",
+    )
     refit: int = Field(
         4000,
         ge=0,

@@ -11,7 +11,6 @@ stays as it is, the variance shrinks as if it had been seen.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from typing import Self
@@ -21,19 +20,16 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
 from streamgp.errors import NumericalError, UsageError
-from streamgp.kernels._tied import Tied
 from streamgp.models._deep_window import RecentWindows
 from streamgp.models._exact_config import Config
-from streamgp.models._exact_posterior import GrowingPosterior
-from streamgp.models._hyperparameters import START_NOISE
+from streamgp.models._exact_hyper import Hyperparameters
+from streamgp.models._initial import Initial
 from streamgp.models._kernel_inputs import KernelInputs
 from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.models._naive import random_walk_variance
 from streamgp.models._outliers import Limit
 from streamgp.models._scaling import Standardiser
 from streamgp.models._state import Parts, gather, holding, scatter
-from streamgp.optim import _starts
-from streamgp.optim.marginal_likelihood import maximise
 from streamgp.predictives.gaussian import Gaussian
 
 PATIENCE = 0.5
@@ -53,14 +49,12 @@ class ExactGp(Model):
             raise UsageError("a GP needs something to look at", hint="use --lags 1 or more, or name --inputs")
         self.config, self.shape = config, shape
         self.inputs = KernelInputs(shape)
-        self.kernel = self._first_kernel()
+        self.hyper = Hyperparameters(config, shape, self.inputs)
         self.outputs = Standardiser(shape.columns)
         self.reference = reference(config.target, shape, config.decay)
         self.limit = Limit(shape, config.limit)
         self.recent = RecentWindows(config.rows, shape)
-        self.log_noise: Tensor  # (T,) log σ², standardised
-        self.register_buffer("log_noise", torch.full((shape.columns,), START_NOISE, dtype=FLOAT))
-        self.posterior = self._prior()
+        self.posterior = self.hyper.prior()
         self.refitted = 0  # rows seen at the last refit
 
     @property
@@ -78,6 +72,13 @@ class ExactGp(Model):
         centre = reference + self.outputs.location.to(mean.device)
         noise = (self.posterior.noises * scale.square()).expand_as(mean)
         return Gaussian(mean * scale + centre, latent * scale.square(), noise)
+
+    def initialise(self, initial: Initial) -> None:
+        """See `streamgp.models._initial.TakesInitial`: the first search starts there, or with learn=once there is none.
+
+        The kernel is that of the file, or, with linear=true, the one beside the linear kernel.
+        """
+        self.hyper.initialise(initial)
 
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
         """See `streamgp.base.Simulates`: one function a path and column, and noise at every step."""
@@ -144,38 +145,23 @@ class ExactGp(Model):
         blocks = rest["blocks"]
         assert isinstance(blocks, list)
         sizes = [int(str(size)) for size in blocks]
-        self._replay(sizes, tensors["targets"][: sum(sizes)].to(self.log_noise.device))
+        self._replay(sizes, tensors["targets"][: sum(sizes)].to(self.hyper.log_noise.device))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """The posterior to where the rows are: it is no module, which PyTorch would move."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._replay(list(self.posterior.blocks), self.posterior.y.to(self.log_noise.device))
+        self._replay(list(self.posterior.blocks), self.posterior.y.to(self.hyper.log_noise.device))
         return self
 
-    def _first_kernel(self) -> Tied:
-        """With the hyper-parameters that are set."""
-        groups = self.inputs.groups
-        if self.config.ard == "column":
-            groups = torch.arange(len(groups), device=groups.device)
-        return Tied(self.config.whole, groups).requires_grad_(False)
-
-    def _prior(self) -> GrowingPosterior:
-        """No rows, under the present hyper-parameters."""
-        shared = self.config.training.noises(self.shape.columns) < self.shape.columns
-        noise = self.log_noise.mean()[None].exp() if shared else self.log_noise.exp()
-        noise = noise * self.config.tempering(self.shape)
-        return GrowingPosterior(copy.deepcopy(self.kernel), noise, self.shape.columns, self.config.rescale)
-
     def _start_over(self) -> None:
-        self.kernel.load_state_dict(self._first_kernel().state_dict())
-        self.log_noise.fill_(START_NOISE)
+        self.hyper.reset()
         for count in (self.recent.seen, self.limit.excess, self.limit.far):
             count.zero_()
         self.refitted = 0
-        self.posterior = self._prior()
+        self.posterior = self.hyper.prior()
 
     def _replay(self, blocks: list[int], y: Tensor) -> None:
-        posterior = self._prior()
+        posterior = self.hyper.prior()
         if blocks:
             z = self.inputs(self.recent.rows()[0])[-sum(blocks) :]
             for h, own in zip(z.split(blocks), y.split(blocks), strict=True):
@@ -185,9 +171,8 @@ class ExactGp(Model):
     def _parts(self) -> Parts:
         return {
             "inputs": self.inputs,
-            "kernel": self.kernel,
+            "hyper": self.hyper,
             "outputs": self.outputs,
-            "log_noise": self.log_noise,
             "limit": self.limit,
             "recent": self.recent,
             **({"reference": self.reference} if isinstance(self.reference, LearnedReference) else {}),
@@ -223,7 +208,7 @@ class ExactGp(Model):
         if posterior.rows + len(r) > most:
             kept = max(most - most // DROPPED - len(r), 0)
             done = f": {posterior.rows - kept} rows dropped"
-            posterior = posterior.newest(kept) if kept else self._prior()
+            posterior = posterior.newest(kept) if kept else self.hyper.prior()
         self.posterior = posterior.append(h, r)
         self.recent.push(x, y)
         return self._step(done)
@@ -237,8 +222,8 @@ class ExactGp(Model):
         self.inputs.scaling.fit(x)
         self.outputs.fit(y - self.reference(x), y)
         h, r = self.inputs(x), self._targets(x, y)
-        failures = self._learn_hyperparameters(h, r)
-        self.posterior = self._prior()
+        failures = self.hyper.learn(h, r, self.inputs.scale, self.outputs.scale, first=not self.refitted)
+        self.posterior = self.hyper.prior()
         whole = torch.isfinite(r).all(1)
         if not bool(whole.all()):
             known = self.posterior.append(h[whole], r[whole]).mean(h) if bool(whole.any()) else torch.zeros_like(r)
@@ -247,43 +232,6 @@ class ExactGp(Model):
         self.refitted = self.seen
         return self._step("".join(f"; {failure}" for failure in failures))
 
-    def _learn_hyperparameters(self, h: Tensor, r: Tensor) -> tuple[str, ...]:
-        """By the marginal likelihood of some rows; starts that failed are returned."""
-        first, training, most = not self.refitted, self.config.training, self.config.evidence_rows
-        if most == 0:
-            return ()
-        whole = torch.isfinite(r).all(1).nonzero()[:, 0]
-        rows = whole if len(whole) > 1 else torch.arange(len(r), device=r.device)
-        rows = rows[self._thin(len(rows), len(rows) if most is None else most)]
-        h, r = h[rows], torch.nan_to_num(r[rows])
-        if first:
-            self._settle(h)
-        else:
-            training = training.model_copy(update={"restarts": 0})
-        found = maximise(self.kernel, self.log_noise, h, r, training)
-        self.kernel.load_state_dict(found.kernel)
-        self.log_noise.copy_(found.noise.log())
-        return found.failures
-
-    def _settle(self, h: Tensor) -> None:
-        """Lengthscales that nobody set begin where the data says."""
-        around = _starts.centres(self.kernel, h)
-        with torch.no_grad():
-            for name, value in self.kernel.named_parameters():
-                if name.rpartition(".")[2] == "log_lengthscale" and not self._is_set(name):
-                    value.copy_(around[name])
-
-    def _is_set(self, name: str) -> bool:
-        config = self.kernel.config
-        for place in name.split(".")[1:-1:2]:
-            config = config.parts[int(place)]  # type: ignore[attr-defined]
-        return "lengthscale" in config.model_fields_set
-
     def _targets(self, x: Inputs, y: Tensor) -> Tensor:
         """(N, T) standardised; NaN stays NaN."""
         return (y - self.reference(x) - self.outputs.location.to(y.device)) / self.outputs.scale.to(y.device)
-
-    def _thin(self, rows: int, most: int) -> Tensor:
-        """Indices of the rows for the marginal likelihood, evenly spread: about three a horizon."""
-        count = min(max(3 * rows // self.shape.horizon, 60), most, rows)
-        return torch.linspace(0, rows - 1, count, device=self.log_noise.device).round().long()

@@ -54,7 +54,11 @@ class MarginalLikelihoodConfig(BaseModel):
         "lbfgs", description="lbfgs: few evaluations, each with a line search; adam: many small steps"
     )
     evaluations: int = Field(
-        60, ge=1, le=100_000, description="of the marginal likelihood, for each start at most (lbfgs may end earlier)"
+        60,
+        ge=1,
+        le=100_000,
+        description="of the marginal likelihood, for each start; lbfgs stops earlier where nothing is left to gain, "
+        "and finishes the iteration that it is in",
     )
     restarts: int = Field(0, ge=0, le=1000, description="further starts, drawn around the data's scales; best one wins")
     rate: float = Field(0.1, gt=0, le=10, description="adam: step size, in logarithms of the hyper-parameters")
