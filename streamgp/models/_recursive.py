@@ -127,7 +127,7 @@ class RecursiveRegression(nn.Module):
             self.root[: self.width, : self.width].diagonal().fill_(kappa**0.5)
         self._found = None
 
-    def add(self, phi: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
+    def add(self, phi: Tensor, y: Tensor, weight: Tensor | None = None, *, together: bool = False) -> None:
         """Learn rows, in the order of their arrival. One without any target is left out.
 
         A missing target is taken as the mean says it is, before these rows: alone that leaves the column's weights and
@@ -139,6 +139,7 @@ class RecursiveRegression(nn.Module):
             phi: (N, d) finite.
             y: (N, T), NaN = not observed.
             weight: (N,) at least 0, how many rows each stands for; one without.
+            together: nothing ages by these rows, neither what was before nor they by each other.
         """
         weights = phi.new_ones(len(phi)) if weight is None else weight.to(phi)
         seen = torch.isfinite(y)
@@ -148,7 +149,7 @@ class RecursiveRegression(nn.Module):
             y = torch.where(seen, y, self.mean(phi))
         if not len(phi):
             return
-        if self.forgetting < 1.0:
+        if self.forgetting < 1.0 and not together:
             self.forget(self.forgetting ** len(phi))
             ages = torch.arange(len(phi) - 1, -1, -1, dtype=FLOAT, device=phi.device)
             weights = weights * self.forgetting**ages

@@ -24,6 +24,7 @@ REGRESSION = WindowSpec(targets=("y",), inputs=("u", "k"), lags=0)
 SPECS = [PLAIN, KNOWN, REGRESSION]
 SMALL = {
     "exact": {"rows": 200, "evidence_rows": 50, "training": {"evaluations": 8}},
+    "finite_rkhs": {"fourier": {"size": 64}, "evidence_rows": 50},
     "svdgp": {"basis": 32},
 }
 

@@ -16,6 +16,8 @@ GP: dict[str, Any] = {**NET, "solver": {"name": "kiss", "grid": 10}}
 BLOCKS = {"size": 192, "width": 64}
 QSGP: dict[str, Any] = {"features": BLOCKS, "reservoir": 300, "rebuild": 500}
 EXACT = {"rows": 300, "evidence_rows": 60, "refit": 500, "training": {"evaluations": 8}}
+REBUILT: dict[str, Any] = {"reservoir": 300, "rebuild": 500, "epochs": 1, "first": 2}
+FINITE: dict[str, Any] = {"fourier": {"size": 64}, "online": REBUILT, "evidence_rows": 60}
 DROPPED = {"hidden": 6, "layers": 2, "dropout": 0.2, "recurrent_dropout": 0.1}
 """Small enough for some thousand rows in a second: windows, refreshes, nets and grids."""
 
@@ -28,6 +30,13 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         EXACT,
         {**EXACT, "kernel": "sum", "linear": False, "ard": "column", "refit": 0, "rescale": False},
         {**EXACT, "training": {"method": "adam", "evaluations": 5, "restarts": 1, "noise": "own"}, "target": "level"},
+    ],
+    "finite_rkhs": [
+        FINITE,
+        {**FINITE, "encoder": {"hidden": 12}, "epochs": 3},
+        {**FINITE, "fourier": {"size": 40, "frequencies": "learned"}, "form": "root", "predictive": "student_t"},
+        {**FINITE, "encoder": {"name": "lstm", "hidden": 8}, "kernel": "matern", "linear": True, "validation": 0.0},
+        {**FINITE, "kernel": "linear", "form": "factor", "learn": "once", "online": {**REBUILT, "memory": "all"}},
     ],
     "gp_gru": [GP],
     "gp_lstm": [

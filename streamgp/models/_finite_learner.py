@@ -1,0 +1,215 @@
+"""Features, the head that trains them, and the exact regression that predicts from them, on standardised rows.
+
+z: (N, W) standardised windows, r: (N, T) standardised residuals, NaN = not observed. What is trained is trained on rows
+that are whole; the regression learns all.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+
+from streamgp import choice
+from streamgp.base import FLOAT, Shape
+from streamgp.encoders._base import Layout
+from streamgp.errors import NumericalError, UsageError
+from streamgp.kernels._stationary import Stationary
+from streamgp.models._deep_parts import training
+from streamgp.models._evidence import Evidence, descend
+from streamgp.models._finite_config import Config
+from streamgp.models._finite_features import FiniteFeatures
+from streamgp.models._hyperparameters import Hyper
+from streamgp.models._initial import Initial
+from streamgp.models._kernel_inputs import KernelInputs
+from streamgp.models._recursive import RecursiveRegression
+from streamgp.models._state import Parts
+from streamgp.objectives.finite_evidence import ridge
+from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
+from streamgp.optim.finite_head import FiniteHead
+
+CHUNK = 4096
+"""Rows whose features are held at once."""
+
+
+class Standing(NamedTuple):
+    """Of N rows: mean (N, T), leverage (N,), and s² (T,): the variance of a forecast is s² (1 + leverage)."""
+
+    mean: Tensor
+    leverage: Tensor
+    noise: Tensor
+
+
+class FiniteLearner(nn.Module):
+    """See the module.
+
+    Args:
+        config: of the model.
+        shape: of the windows.
+        inputs: how they become z.
+
+    Attributes:
+        features: φ, `width` of them.
+        head: w and σ², what training steps on beside φ.
+        regression: of all rows learned, on φ as it is.
+        descent: training that goes on from epoch to epoch.
+
+    Raises:
+        UsageError: encoder, kernel and windows do not go together.
+    """
+
+    def __init__(self, config: Config, shape: Shape, inputs: KernelInputs) -> None:
+        super().__init__()
+        self.config, self.shape = config, shape
+        layout = Layout(shape.lags, len(shape.past) if shape.lags else 0, shape.horizon, len(shape.future))
+        encoder = choice.build("encoders", config.net, layout)
+        linear, fourier = config.straight(layout.width), config.fourier
+        self.features = FiniteFeatures(
+            encoder, config.on_latents, fourier.size, fourier.seed, linear, fourier.frequencies == "learned"
+        )
+        self.width = self.features.width + (layout.width + 1 if linear else 0)
+        self.groups: Tensor
+        self.register_buffer("groups", inputs.groups.clone(), persistent=False)
+        kernel = self.features.kernel
+        self.radial = config.plain and radial(kernel)
+        if self.radial or (self.features.straight and not config.plain):
+            kernel.requires_grad_(False)  # estimated otherwise, or said twice by the encoder's last layer
+        memory = config.forgetting(shape)
+        forgetting = 1.0 if memory is None else math.exp(-1.0 / memory)
+        self.head = FiniteHead(self.width, shape.columns, config.noise, config.floor)
+        self.regression = RecursiveRegression(self.width, shape.columns, config.form, forgetting)
+        self.descent = FiniteDescent(self.features, self.head, config.training)
+
+    @property
+    def learns(self) -> bool:
+        """Whether features have anything to train."""
+        return any(p.requires_grad for p in self.features.parameters())
+
+    @property
+    def trained(self) -> dict[str, nn.Module]:
+        """What training moves."""
+        return {"features": self.features, "head": self.head}
+
+    def parts(self) -> Parts:
+        """Everything that a checkpoint holds."""
+        return {**self.trained, "regression": self.regression, "descent": self.descent}
+
+    def estimate(self, z: Tensor, r: Tensor, begin: Hyper, evaluations: int) -> Hyper:
+        """Hyper-parameters of a radial kernel on the window itself, by the evidence of these rows; see `_evidence`."""
+        kernel = self.features.kernel
+        assert isinstance(kernel, Stationary)
+        return descend(Evidence(z, r, self.groups, kernel.profile), begin, evaluations)[0]
+
+    @torch.no_grad()
+    def settle(self, hyper: Hyper, inverse: Tensor) -> None:
+        """Give the kernel and the noise these values. inverse: (W,) 1/ℓ of each column of z."""
+        kernel = self.features.kernel
+        assert isinstance(kernel, Stationary)
+        kernel.log_lengthscale.copy_(-inverse.log())
+        kernel.log_outputscale.copy_(hyper.outputscale)
+        self.head.log_noise.copy_((hyper.noise.exp() - self.head.floor).clamp(min=0.1 * self.head.floor).log())
+
+    def begin(self, config: FiniteDescentConfig, epochs: int) -> None:
+        """Training without a past. epochs: that its schedule falls over."""
+        self.descent = FiniteDescent(self.features, self.head, config, epochs)
+
+    def epoch(self, z: Tensor, r: Tensor, generator: Generator) -> float:
+        """One epoch of training on the rows that are whole.
+
+        Raises:
+            NotPositiveDefinite: a factorisation failed.
+        """
+        whole = torch.isfinite(r).all(1)
+        if not bool(whole.all()):
+            z, r = z[whole], r[whole]
+        if not len(r):
+            return float("nan")
+        with training(self.features):
+            return self.descent.epoch(z, r, generator)
+
+    @torch.no_grad()
+    def serve(self, z: Tensor, r: Tensor, weight: Tensor | None = None) -> None:
+        """The regression anew, from these rows and with features and noise as they are.
+
+        κ of the regression is that of training, exp(mean_t log σ_t²), so that weights are N(0, I) where σ_t² is.
+        """
+        noise, temper = self.head.noise, self.config.tempering(self.shape)
+        kappa = float(ridge(noise))
+        self.features.slope.fill_((kappa * temper) ** 0.5)  # a linear coefficient's prior counts for one row
+        self.regression.begin(kappa, noise=noise)
+        self.learn(z, r, weight, together=True)
+
+    @torch.no_grad()
+    def learn(self, z: Tensor, r: Tensor, weight: Tensor | None = None, *, together: bool = False) -> None:
+        """Add rows to the regression; see `RecursiveRegression.add`."""
+        share = (r.new_ones(len(r)) if weight is None else weight) / self.config.tempering(self.shape)
+        for at in range(0, len(z), CHUNK):
+            rows = slice(at, at + CHUNK)
+            self.regression.add(self.features(z[rows]), r[rows], share[rows], together=together)
+
+    @torch.no_grad()
+    def standing(self, z: Tensor) -> Standing:
+        """What the regression says of some rows."""
+        parts = [
+            (self.regression.mean(phi), self.regression.leverage(phi)) for phi in map(self.features, z.split(CHUNK))
+        ]
+        mean, leverage = (torch.cat(part) for part in zip(*parts, strict=True))
+        return Standing(mean, leverage, self.regression.noise)
+
+    def nlml(self) -> float:
+        """Exact negative log marginal likelihood a row learned, in nats, summed over columns, in standardised units."""
+        rows = float(self.regression.rows)
+        with torch.no_grad():
+            return self.regression.nlml(self.head.noise) / rows if rows else float("nan")
+
+    @property
+    def finite(self) -> bool:
+        """Whether all parameters are, and all that is predicted from them."""
+        posterior = self.regression.posterior
+        values = (*self.features.parameters(), *self.head.parameters(), posterior.weights, posterior.residual)
+        return self.descent.healthy and all(bool(torch.isfinite(value).all()) for value in values)
+
+    def check(self) -> None:
+        """See that the rows learned can be predicted from.
+
+        Raises:
+            NumericalError: a factorisation failed, or something is not finite.
+        """
+        posterior = self.regression.posterior
+        if not bool(torch.isfinite(posterior.weights).all() and torch.isfinite(posterior.residual).all()):
+            raise NumericalError(
+                "the regression on the features is not finite",
+                hint="look for huge values in the inputs, or lower training.rate",
+            )
+
+    def span(self, epochs: int) -> None:
+        """The epochs, from the first, that the schedule of training falls over."""
+        self.descent.span = epochs
+
+    def takes(self, initial: Initial) -> None:
+        """See that the kernel can start from these hyper-parameters.
+
+        Raises:
+            UsageError: it is another one, or not on the window itself.
+        """
+        kernel = self.config.on_latents
+        if not self.radial:
+            raise UsageError(
+                "finite_rkhs takes hyper-parameters for Fourier features of the window itself, and this one has "
+                f"encoder={choice.part_name(self.config.encoder)}, kernel={choice.part_name(kernel)}",
+                hint="use encoder=identity with kernel=squared_exponential or matern, or leave out --init",
+            )
+        initial.radial("finite_rkhs", (choice.part_name(kernel),))
+
+
+def radial(kernel: nn.Module) -> bool:
+    """Whether a kernel is a function of one distance, so that its evidence is cheap."""
+    if not isinstance(kernel, Stationary):
+        return False
+    try:
+        kernel.profile(torch.zeros(1, dtype=FLOAT))
+    except UsageError:
+        return False
+    return True
