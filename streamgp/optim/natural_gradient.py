@@ -31,15 +31,15 @@ BLOCK = 256
 
 
 class Site(NamedTuple):
-    """What rows say of f, as Gaussian observations would.
+    """What rows say of f, as Gaussian observations would; every term is weighted, and 0 where nothing was observed.
 
     Attributes:
-        precision: (b, T) λ, 0 where nothing was observed.
-        pull: (b, T) g + λ f̂, 0 where nothing was observed.
-        slope: (b, T) g.
-        curve: (b, T) ∂E/∂v, as it is.
-        value: (b, T) E log p(y | f).
-        own: gradients of Σ w E log p in the likelihood's parameters.
+        precision: (b, T) w λ.
+        pull: (b, T) w (g + λ f̂).
+        slope: (b, T) w g.
+        curve: (b, T) w ∂E/∂v, as it is.
+        value: () Σ w E log p(y | f).
+        own: its gradients in the likelihood's parameters, by name.
     """
 
     precision: Tensor
@@ -47,31 +47,33 @@ class Site(NamedTuple):
     slope: Tensor
     curve: Tensor
     value: Tensor
-    own: tuple[Tensor, ...]
+    own: dict[str, Tensor]
 
 
-def sites(likelihood: Likelihood, y: Tensor, mean: Tensor, variance: Tensor) -> Site:
+def sites(likelihood: Likelihood, y: Tensor, mean: Tensor, variance: Tensor, weight: Tensor) -> Site:
     """λ and g + λf̂ of any likelihood, from the gradients of its expected log probability.
 
     Args:
         likelihood: whose parameters get their gradients too.
         y: (b, T), NaN = not observed.
         mean, variance: (b, T) of f.
+        weight: (b,) w.
 
     Example:
         >>> from streamgp.likelihoods import logistic
         >>> one = torch.ones(1, 1, dtype=torch.float64)
-        >>> found = sites(logistic.build(logistic.Config(), 1), one, 0.0 * one, 1e-9 * one)
+        >>> found = sites(logistic.build(logistic.Config(), 1), one, 0.0 * one, 1e-9 * one, one[0])
         >>> round(found.precision.item(), 3), round(found.pull.item(), 3)  # σ(1 − σ), y − σ
         (0.25, 0.5)
     """
     with torch.enable_grad():
         mean, variance = mean.detach().requires_grad_(), variance.detach().requires_grad_()
-        value = likelihood.expected_log_prob(y, mean, variance)
-        parameters = list(likelihood.parameters())
-        slope, curve, *own = torch.autograd.grad(value.sum(), [mean, variance, *parameters])
+        value = (weight[:, None] * likelihood.expected_log_prob(y, mean, variance)).sum()
+        names = dict(likelihood.named_parameters())
+        slope, curve, *own = torch.autograd.grad(value, [mean, variance, *names.values()])
     precision = (-2.0 * curve).clamp(min=0.0)
-    return Site(precision, slope + precision * mean.detach(), slope, curve, value.detach(), tuple(own))
+    pull = slope + precision * mean.detach()
+    return Site(precision, pull, slope, curve, value.detach(), dict(zip(names, own, strict=True)))
 
 
 def weighted_gram(phi: Tensor, weight: Tensor) -> Tensor:
