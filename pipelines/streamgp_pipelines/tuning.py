@@ -12,8 +12,9 @@ from torch import Tensor
 from streamgp.choice import OneOf
 from streamgp.kernels import squared_exponential
 from streamgp.kernels._tied import Tied
-from streamgp.optim import implicit, marginal_likelihood
+from streamgp.optim import admm, implicit, marginal_likelihood
 from streamgp.optim._tuned import Tuned
+from streamgp.optim.admm import AdmmConfig, cv_admm
 from streamgp.optim.implicit import ImplicitConfig, cv_implicit
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
 
@@ -52,6 +53,12 @@ class MlOptions(TuneOptions):
     )
 
 
+class AdmmOptions(TuneOptions):
+    """Cross-validation by ADMM."""
+
+    admm: AdmmConfig = Field(AdmmConfig(restarts=1), description="cross-validation by ADMM")
+
+
 class ImplicitOptions(TuneOptions):
     """Cross-validation by the reduced gradient."""
 
@@ -81,6 +88,11 @@ def _evidence(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: Mar
     return problem(problem.pack(dict(kernel.named_parameters()), log_noise))[0]
 
 
+def _approached(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmConfig) -> float:
+    run = admm.Run(kernel, log_noise, x, y, config)
+    return run.loss(run.learned.read())[0]
+
+
 def _held_out(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: ImplicitConfig) -> float:
     problem = implicit.Problem(kernel, log_noise, x, y, config)
     return problem(problem.learned.read())[0]
@@ -89,6 +101,7 @@ def _held_out(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: Imp
 HELD_OUT = "mean squared error of rows held out, in standardised units"
 METHODS: dict[str, Method] = {
     "ml": Method(MlOptions, "ml", "negative log marginal likelihood a row, in standardised units", maximise, _evidence),
+    "cv-admm": Method(AdmmOptions, "admm", HELD_OUT, cv_admm, _approached),
     "cv-implicit": Method(ImplicitOptions, "implicit", HELD_OUT, cv_implicit, _held_out),
 }
 

@@ -15,7 +15,7 @@ from streamgp.errors import DataError, ServiceError, StateError, UsageError
 from streamgp_cli._errors import explain, report
 from streamgp_cli.app import app
 
-COMMANDS = ("ingest", "describe", "models", "train", "forecast", "ui", "demo")
+COMMANDS = ("ingest", "describe", "models", "tune", "train", "forecast", "ui", "demo")
 HEAVY = ("torch", "mlflow", "polars", "pyarrow", "pandas", "numpy", "pydantic", "pydantic_settings", "ray", "rich")
 LATER = ("--model-uri", "--engine", "evaluate", "serve", "html")
 
