@@ -78,6 +78,12 @@ class Config(BaseModel):
         "auto",
         description="mini-batches of training at a rebuild; auto: 40, and none with lags under Gaussian noise",
     )
+    noise: Literal["residual", "bound"] = Field(
+        "residual",
+        description="of predictions under Gaussian noise: what the squared residuals of the rows learned leave beyond "
+        "the latent variance, or the noise at which the bound is largest, which also counts what the inducing inputs "
+        "cannot express; the posterior has the latter",
+    )
     memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
         "auto", description="rows after which a row counts 1/e; auto: 4000 with lags, all rows alike without"
     )
@@ -116,6 +122,8 @@ class Config(BaseModel):
             raise ValueError("svgp finds Gaussian noise itself; leave out likelihood.noise")
         if not self.gaussian and self.limit not in (5.0, None):
             raise ValueError("limit is for likelihood=gaussian; leave out limit")
+        if not self.gaussian and self.noise != "residual":
+            raise ValueError("noise is for likelihood=gaussian; leave out noise")
         return self
 
     @property

@@ -10,6 +10,10 @@ and forgetting scales them. One eigendecomposition G = UΛUᵀ, O(M³), serves a
 in the M factors 1/(λ + σ_t²) alone, so that T covariances cost no more than one, and F_t as a function of σ_t² costs
 O(M), so that every column's noise is where its bound is largest.
 
+That noise stands for what the inducing inputs cannot express as well, which the latent variance counts again. So
+predictions have, if not told otherwise, what the mean squared residual leaves beyond the mean latent variance of the
+rows learned, r_t² − (s + tr S_tG)/n, and at least a tenth of r_t².
+
 In training, where θ and Z move, one σ² stands for all columns, and S is shared.
 """
 
@@ -31,6 +35,8 @@ LEAST, MOST = 1e-6, 4.0
 """Of σ², in units of the standardised target's variance."""
 GRID, ROUNDS = 24, 30
 """Places that the noise is looked for at first, and sections of the best interval."""
+LEFT = 0.1
+"""Of the mean squared residual, that is noise at least."""
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -75,10 +81,12 @@ class GaussianHead(Head):
     Args:
         points: M.
         columns: T.
+        residual: whether predictions have the noise of residuals, or that of the bound.
 
     Attributes:
         log_noise: () log σ² of training.
         noise: (T,) σ_t².
+        served: (T,) the noise of predictions.
         square, mass, slack: q, n and s.
         vectors: (M, M) U.
         shrink: (M, T) 1/(1 + λ/σ_t²) − 1.
@@ -95,11 +103,13 @@ class GaussianHead(Head):
 
     family = Gaussian
 
-    def __init__(self, points: int, columns: int) -> None:
+    def __init__(self, points: int, columns: int, residual: bool = True) -> None:
         super().__init__()
+        self.residual = residual
         self.natural = Natural(points, columns, shared=True)
         self.log_noise = nn.Parameter(torch.zeros((), dtype=FLOAT))
         self.noise: Tensor
+        self.served: Tensor
         self.square: Tensor
         self.mass: Tensor
         self.slack: Tensor
@@ -109,6 +119,7 @@ class GaussianHead(Head):
         self.coefficients: Tensor
         for name, value in {
             "noise": torch.ones(columns, dtype=FLOAT),
+            "served": torch.ones(columns, dtype=FLOAT),
             "square": torch.zeros(columns, dtype=FLOAT),
             "mass": torch.zeros((), dtype=FLOAT),
             "slack": torch.zeros((), dtype=FLOAT),
@@ -127,6 +138,7 @@ class GaussianHead(Head):
         with torch.no_grad():
             self.log_noise.copy_(noise.log())
             self.noise.copy_(noise.expand_as(self.noise))
+            self.served.copy_(self.noise)
 
     def clear(self) -> None:
         for buffer in (self.natural.precision, self.natural.moment, self.square, self.mass, self.slack):
@@ -212,13 +224,21 @@ class GaussianHead(Head):
         total = self.values[:, None] + self.noise
         self.shrink.copy_(self.noise / total - 1.0)
         self.coefficients.copy_(vectors @ (moment / total))
+        self.served.copy_(self._left(moment / total, moment) if self.residual else self.noise)
+
+    def _left(self, mean: Tensor, moment: Tensor) -> Tensor:
+        """(T,) the noise of residuals. mean, moment: (M, T) Uᵀm, Uᵀc."""
+        mass, values = self.mass.clamp(min=1e-12), self.values[:, None]
+        residual = (self.square - (mean * (2.0 * moment - values * mean)).sum(0)) / mass
+        latent = (self.slack + (values * (1.0 + self.shrink)).sum(0)) / mass
+        return torch.maximum(residual - latent, LEFT * residual).clamp(min=LEAST)
 
     def moments(self, phi: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
         variance = prior[:, None] + (phi @ self.vectors).square() @ self.shrink
         return phi @ self.coefficients, variance.clamp(min=1e-12)
 
     def predictive(self, mean: Tensor, variance: Tensor) -> Gaussian:
-        return Gaussian(mean, variance, self.noise)
+        return Gaussian(mean, variance, self.served)
 
     def loss(self) -> float:
         moment = self.vectors.T @ self.natural.moment

@@ -78,7 +78,10 @@ class OnlineSvgp(Model):
         self.kernel = Chosen(configs(config.kernel, only), groups)
         points = config.size(shape)
         self.prior = SparsePrior(self.kernel, encoder, points)
-        self.head: Head = GaussianHead(points, shape.columns) if config.gaussian else SitesHead(points, likelihood)
+        residual = config.noise == "residual"
+        self.head: Head = (
+            GaussianHead(points, shape.columns, residual) if config.gaussian else SitesHead(points, likelihood)
+        )
         self.family = self.head.family
         self.trainer = Training(self.prior, self.head, config.training)
         self.reservoir = Reservoir(config.reservoir, shape, config.forgetting(shape))
