@@ -38,7 +38,9 @@ class Bsgd(Estimator):
             kappa = ridge(noise)
             weights, part = _own(rows, targets, kappa)
             found = gradients(rows, targets, weights, noise, part, len(rows))
-            return through_floor(found.value, found.phi, torch.zeros_like(found.weights), found.log_noise, head)
+            return through_floor(
+                found.value, found.phi.to(phi.dtype), torch.zeros_like(found.weights), found.log_noise, head
+            )
 
     def determinant(self, phi: Tensor, kappa: Tensor, total: int) -> Determinant:
         """log|F_b|, F_b⁻¹φ_i and tr F_b⁻¹; `total` is not looked at."""

@@ -48,7 +48,13 @@ class FiniteDescentConfig(DescentConfig):
     weights_rate: float | None = Field(
         None, ge=0, le=10, description="step size for the weights w; none: that of the features"
     )
-    noise_rate: float = Field(3e-3, ge=0, le=10, description="step size for the logarithm of the noise; no schedule")
+    noise_rate: float | None = Field(
+        None,
+        ge=0,
+        le=10,
+        description="step size for the logarithm of the noise, without schedule; none: 0.003 with adam, that of the "
+        "features with adadelta",
+    )
     warmup: float = Field(
         0.02, ge=0, le=1, description="part of the epochs a schedule spans in which the rates rise from 0 at first"
     )
@@ -231,7 +237,8 @@ class FiniteDescent:
         weights = config.rate if config.weights_rate is None else config.weights_rate
         warm = min(t / (config.warmup * self.span) + 1e-3, 1.0) if config.warmup * self.span else 1.0
         falling = [warm * rate(config, initial, t, self.span) for initial in (config.rate, weights)]
-        return falling[0], falling[1], config.noise_rate
+        usual = 3e-3 if config.optimiser == "adam" else config.rate
+        return falling[0], falling[1], usual if config.noise_rate is None else config.noise_rate
 
     def _drawn(
         self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int

@@ -48,7 +48,7 @@ class MinimaxConfig(BaseModel):
         1e-3,
         ge=0,
         le=1,
-        description="step size for A: Adam's, relative to the mean diagonal of F; plain where whitened",
+        description="step size for A: Adam's, relative to the mean diagonal of F at first; plain where whitened",
     )
     ascent_rate: float = Field(2e-2, ge=0, le=1e6, description="step size of plain ascent on B, over mu")
 
@@ -131,7 +131,7 @@ class Minimax(Estimator):
     ascends = True
 
     def __init__(self, config: MinimaxConfig) -> None:
-        self.config, self.penalty = config, 1.0
+        self.config, self.penalty, self.unit = config, 1.0, 1.0
         self.root = self.primal = self.dual = self.shared = torch.zeros(0, 0, dtype=FLOAT)
         self.steps = FusedAdam([self.primal])
 
@@ -155,6 +155,7 @@ class Minimax(Estimator):
                 self._take(root, eye.clone(), eye * -(len(eye) ** 0.5 / self._penalty(len(eye))))
             else:
                 self._take(eye * data.rows**-0.5, full / data.rows, torch.zeros_like(eye))
+                self.unit = float(self.primal.diagonal().mean())
 
     def determinant(self, phi: Tensor, kappa: Tensor, total: int) -> Determinant:
         """log|A| + μ⟨B, A − F̂⟩/‖A‖ and its parts, then a step on A with the same rows."""
@@ -170,7 +171,7 @@ class Minimax(Estimator):
         if self.config.whitened:
             self.primal.sub_(found.primal, alpha=self.config.descent_rate)
         else:
-            self.steps.step([found.primal], self.config.descent_rate * float(self.primal.diagonal().mean()))
+            self.steps.step([found.primal], self.config.descent_rate * self.unit)
         self.primal.copy_(project_above(0.5 * (self.primal + self.primal.T), kappa.sqrt() * self.root.T))
         return part
 
@@ -184,10 +185,11 @@ class Minimax(Estimator):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, rest = self.steps.state()
         own = {"root": self.root.clone(), "primal": self.primal.clone(), "dual": self.dual.clone()}
-        return tensors | own, rest
+        return tensors | own, rest | {"unit": self.unit}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self._take(tensors["root"].clone(), tensors["primal"].clone(), tensors["dual"].clone())
+        self.unit = float(str(rest["unit"]))
         self.steps.restore(tensors, rest)
 
     def _take(self, root: Tensor, primal: Tensor, dual: Tensor) -> None:

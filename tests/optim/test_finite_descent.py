@@ -1,0 +1,199 @@
+"""The driver: what it learns, that restarts go on bit for bit, and what it does with rows it cannot use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from streamgp.base import FLOAT
+from streamgp.errors import NotPositiveDefinite
+from streamgp.objectives import finite_evidence as fe
+from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
+from streamgp.optim.finite_head import FiniteHead
+from tests.optim.finite_toys import network, normal
+
+METHODS: list[dict[str, Any]] = [
+    {"method": "scgd"},
+    {"method": "scgd", "scgd": {"b": 0.9, "low_rank": True, "order": "before"}},
+    {"method": "scgd", "scgd": {"every": 5, "power": 0.5}},
+    {"method": "ldb"},
+    {"method": "ldb", "ldb": {"rate": 0.0}, "solve": 2},
+    {"method": "minimax"},
+    {"method": "minimax", "minimax": {"whitened": True}},
+    {"method": "bsgd"},
+    {"method": "no_determinant", "optimiser": "adadelta", "rate": 1.0},
+    {"method": "full", "full_steps": 2},
+]
+
+
+def names(method: dict[str, Any]) -> str:
+    return "-".join(str(value) for value in method.values())
+
+
+def rows(count: int = 200, columns: int = 1) -> tuple[Tensor, Tensor]:
+    x = normal(count, 3, seed=20)
+    signal = torch.stack([torch.sin(2 * x[:, 0]) + x[:, c % 3] * x[:, 1] for c in range(columns)], 1)
+    return x, signal + 0.1 * normal(count, columns, seed=21)
+
+
+def made(method: dict[str, Any], columns: int = 1, epochs: int = 6, dtype: torch.dtype = FLOAT) -> FiniteDescent:
+    config = FiniteDescentConfig.model_validate({"batch": 16, "rate": 1e-2, "schedule": "cosine"} | method)
+    return FiniteDescent(network(3, 8, seed=30, dtype=dtype), FiniteHead(8, columns, 0.5, 1e-3), config, epochs)
+
+
+def evidence(descent: FiniteDescent, x: Tensor, y: Tensor) -> float:
+    """NLML of all rows, per row."""
+    with torch.no_grad():
+        return float(fe.nlml(descent.statistics(x, y), descent.head.noise)) / len(y)
+
+
+def everything(descent: FiniteDescent) -> list[Tensor]:
+    return [p.detach().clone() for module in (descent.features, descent.head) for p in module.parameters()]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=names)
+def test_epochs_lower_the_nlml(method: dict[str, Any]) -> None:
+    x, y = rows(columns=2)
+    count = 150 if method["method"] == "full" else 20
+    descent, generator = made(method, 2, count), torch.Generator().manual_seed(0)
+    before = evidence(descent, x, y)
+    losses = [descent.epoch(x, y, generator) for _ in range(count)]
+    assert descent.healthy and descent.epochs == count
+    assert evidence(descent, x, y) < before - 0.6 and losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=names)
+def test_restored_it_goes_on_bit_for_bit(method: dict[str, Any]) -> None:
+    """In the middle of an epoch's worth of steps, after an epoch."""
+    x, y = rows(columns=2)
+    whole, generator = made(method, 2), torch.Generator().manual_seed(0)
+    whole.epoch(x, y, generator)
+    whole.steps(x, y, 5, generator, recent=50)
+    again, resumed = made(method, 2), torch.Generator()
+    again.features.load_state_dict(whole.features.state_dict())
+    again.head.load_state_dict(whole.head.state_dict())
+    tensors, rest = whole.state()
+    again.restore({name: t.clone() for name, t in tensors.items()}, rest)
+    resumed.set_state(generator.get_state())
+    for descent, drawn in ((whole, generator), (again, resumed)):
+        descent.steps(x, y, 9, drawn, recent=50)
+        descent.epoch(x, y, drawn)
+    assert all(torch.equal(a, b) for a, b in zip(everything(whole), everything(again), strict=True))
+    one, other = whole.state(), again.state()
+    assert one[1] == other[1] and all(torch.equal(one[0][name], other[0][name]) for name in one[0])
+
+
+@pytest.mark.parametrize("method", METHODS, ids=names)
+def test_a_state_holds_nothing_by_the_row(method: dict[str, Any]) -> None:
+    sizes = []
+    for count in (100, 400):
+        descent = made(method)
+        descent.epoch(*rows(count), torch.Generator().manual_seed(0))
+        sizes.append(sum(t.numel() for t in descent.state()[0].values()))
+    assert sizes[0] == sizes[1]
+
+
+def test_full_steps_are_gradient_steps_on_l() -> None:
+    """Every row with its graph at once, and Adam of PyTorch."""
+    x, y = rows(columns=2)
+    descent = made(
+        {"method": "full", "full_steps": 3, "clip": None, "warmup": 0.0, "schedule": "constant", "noise_rate": 1e-2}, 2
+    )
+    twin, head = network(3, 8, seed=30), FiniteHead(8, 2, 0.5, 1e-3)
+    adam = torch.optim.Adam([*twin.parameters(), *head.parameters()], lr=1e-2, eps=1e-12)
+    values = []
+    for _ in range(3):
+        phi = twin(x)
+        loss = fe.loss(fe.Statistics(phi.T @ phi, phi.T @ y, y.square().sum(0), 200), head.weights, head.noise) / 200
+        values.append(0.5 * float(loss.detach()) + torch.log(torch.tensor(2 * torch.pi)).item())
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    assert descent.epoch(x, y, torch.Generator()) == pytest.approx(sum(values) / 3, rel=1e-6)
+    for ours, theirs in zip(everything(descent), [*twin.parameters(), *head.parameters()], strict=True):
+        torch.testing.assert_close(ours, theirs.detach(), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m["method"] in ("scgd", "bsgd", "no_determinant")], ids=names)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e300])
+def test_a_row_that_cannot_be_used_leaves_its_steps_out(method: dict[str, Any], bad: float) -> None:
+    x, y = rows()
+    descent, generator = made(method), torch.Generator().manual_seed(0)
+    descent.features[-1] = nn.ReLU()  # type: ignore[operator]  # not bounded
+    x[3] = bad
+    descent.epoch(x, y, generator)
+    assert not descent.healthy and descent.descent.skipped == 1
+    assert all(bool(torch.isfinite(p).all()) for p in everything(descent))
+    x[3] = 0.0
+    descent.epoch(x, y, generator)
+    assert descent.healthy
+
+
+@pytest.mark.parametrize("method", ["ldb", "minimax", "full"])
+def test_methods_that_look_at_all_rows_raise_where_one_cannot_be_used(method: str) -> None:
+    x, y = rows()
+    x[3] = float("nan")
+    with pytest.raises(NotPositiveDefinite):
+        made({"method": method}).epoch(x, y, torch.Generator().manual_seed(0))
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
+    x, y = rows()
+    y[0] = float("inf")
+    descent = made({"method": "scgd", "batch": 200})
+    before = everything(descent)
+    descent.epoch(x, y, torch.Generator().manual_seed(0))
+    assert not descent.healthy
+    assert all(torch.equal(a, b) for a, b in zip(before, everything(descent), strict=True))
+
+
+def test_clipping_is_by_the_norm_over_all_parameters() -> None:
+    """AdaDelta's first step is 1e-3/√0.1 in units of the gradient's sign, for gradients much above √1e-5."""
+    x, y = rows()
+    moved = []
+    for clip in (None, 1e-6):
+        descent = made({"method": "no_determinant", "optimiser": "adadelta", "clip": clip, "batch": 200, "warmup": 0.0})
+        before = everything(descent)
+        descent.steps(x, y, 1, torch.Generator().manual_seed(0))
+        moved.append(sum(float((a - b).norm()) for a, b in zip(before, everything(descent), strict=True)))
+    assert 0 < moved[1] < 1e-2 * moved[0]
+
+
+def test_rates_warm_up_fall_and_leave_the_noise_alone() -> None:
+    descent = made(
+        {"method": "scgd", "rate": 0.5, "weights_rate": 0.25, "noise_rate": 0.1, "warmup": 0.1, "last": 0.0}, epochs=100
+    )
+    assert descent._rates(0.0)[0] == pytest.approx(5e-4, rel=1e-2)
+    assert descent._rates(5.0)[0] == pytest.approx(0.25, rel=0.02)
+    assert descent._rates(50.0) == pytest.approx((0.25, 0.125, 0.1))
+    assert descent._rates(100.0) == pytest.approx((0.0, 0.0, 0.1), abs=1e-12)
+    assert made({"method": "scgd", "schedule": "constant"}, epochs=0)._rates(0.0)[0] == 1e-2
+
+
+def test_features_without_parameters_train_a_head_alone() -> None:
+    x, y = rows()
+    descent = FiniteDescent(nn.Identity(), FiniteHead(3, 1), FiniteDescentConfig(batch=16, rate=3e-2, noise_rate=3e-2))
+    for _ in range(60):
+        descent.epoch(x, y, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        best = fe.best_weights(descent.statistics(x, y), descent.head.noise)
+    torch.testing.assert_close(descent.head.weights.detach(), best, rtol=0, atol=0.05)
+
+
+def test_float32_features_train_with_a_float64_head() -> None:
+    x, y = rows()
+    descent = made({"method": "ldb"}, epochs=20, dtype=torch.float32)
+    before = evidence(descent, x.float(), y)
+    for _ in range(20):
+        descent.epoch(x.float(), y, torch.Generator().manual_seed(0))
+    assert evidence(descent, x.float(), y) < before - 0.3 and descent.head.weights.dtype == FLOAT
+
+
+def test_no_rows_and_no_steps_are_no_loss() -> None:
+    x, y = rows()
+    descent = made({"method": "scgd"})
+    assert not descent.epoch(x[:0], y[:0], torch.Generator()) < 0
+    assert not descent.steps(x, y, 0, torch.Generator()) < 0
