@@ -29,6 +29,7 @@ class Hyperparameters(nn.Module):
         kernel: over W columns, without gradients.
         log_noise: (T,) log σ², standardised; all the same where the noise is shared.
         initial: hyper-parameters found before, to start from.
+        evaluations: of the marginal likelihood in the last search.
     """
 
     log_noise: Tensor
@@ -41,6 +42,7 @@ class Hyperparameters(nn.Module):
         self.channels = (inputs.groups,)  # in a tuple, so that it is no buffer of ours
         self.register_buffer("log_noise", torch.full((shape.columns,), START_NOISE, dtype=FLOAT))
         self.initial: Initial | None = None
+        self.evaluations = 0
 
     def reset(self) -> None:
         """As they were built."""
@@ -99,6 +101,7 @@ class Hyperparameters(nn.Module):
         found = marginal_likelihood.maximise(self.kernel, self.log_noise, h, r, training)
         self.kernel.load_state_dict(found.kernel)
         self.log_noise.copy_(found.noise.log())
+        self.evaluations = found.evaluations
         return found.failures
 
     def _thin(self, rows: int, most: int) -> Tensor:

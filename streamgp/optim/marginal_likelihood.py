@@ -145,7 +145,7 @@ class Problem:
         self.x, self.y = x, y
         self.names = [name for name, _ in self.kernel.named_parameters()]
         noises = config.noises(columns)
-        self.shared = noises < columns
+        self.shared = noises == 1
         self.solver = exact.build(exact.Config(floor=config.floor), self.kernel, noises).to(x.device)
         self.prior, self.centres = config.prior, torch.empty(0)
         if config.prior is not None:
@@ -155,7 +155,7 @@ class Problem:
 
     @property
     def noise(self) -> Tensor:
-        """(T,), or (1,) where it is shared."""
+        """(T,), or (1,) where there is one for all."""
         return self.solver.noise
 
     def pack(self, values: dict[str, Tensor], log_noise: Tensor) -> Tensor:
