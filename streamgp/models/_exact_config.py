@@ -42,7 +42,7 @@ class Config(BaseModel):
         "channel", description="one lengthscale a channel, shared by its lags and steps, or one a column of the window"
     )
     rows: int = Field(
-        2000,
+        3000,
         ge=2,
         le=50_000,
         description="rows that the posterior stands on at most: a fit refuses more, a stream keeps the newest, "
@@ -74,7 +74,9 @@ class Config(BaseModel):
         "auto: √horizon",
     )
     rescale: bool = Field(
-        True, description="scale each column's variance by the mean squared one-step error of its own rows"
+        True,
+        description="scale each column's variance by the mean squared error, in its own standard deviations, of its "
+        "rows as forecast from those that were known by then",
     )
     limit: float | None = Field(
         5.0,

@@ -66,7 +66,8 @@ class Hyperparameters(nn.Module):
         shared = self.config.training.noises(self.shape.columns) < self.shape.columns
         noise = self.log_noise.mean()[None].exp() if shared else self.log_noise.exp()
         noise = noise * self.config.tempering(self.shape)
-        return GrowingPosterior(copy.deepcopy(self.kernel), noise, self.shape.columns, self.config.rescale)
+        gap = self.shape.horizon - 1 if self.config.rescale else None
+        return GrowingPosterior(copy.deepcopy(self.kernel), noise, self.shape.columns, gap)
 
     def learn(self, h: Tensor, r: Tensor, scale: Tensor, target_scale: Tensor, first: bool) -> tuple[str, ...]:
         """By the marginal likelihood of some rows, where the options say so.

@@ -4,13 +4,16 @@ With C = k(H, H) + σ²I = LLᵀ and u = L⁻¹y, b more rows h' add
 
     V = L⁻¹k(H, h'),  L' = chol(k(h', h') + σ²I − VᵀV),  u' = L'⁻¹(y' − Vᵀu)
 
-O(N²b) instead of O(N³): block forward substitution. u_i is the error of row i as forecast from the rows before it, in
-standard deviations of that forecast (the prequential decomposition of the evidence, Dawid 1984), so that
+O(N²b) instead of O(N³): block forward substitution. Row i of L knows how row i is forecast from any number of first
+rows: Σ_{j ≤ m} L_ij u_j is its mean given the first m, Σ_{j > m} L_ij² its variance, noise included. On a stream row i
+is forecast from rows i − H and older, as younger ones are not complete by then. With a gap of g = H − 1 rows
 
-    a_t = (Σ_i u_ti² + 4)/(N + 4)
+    z_ti = Σ_{j = i − g}^i L_ij u_tj / (Σ_{j = i − g}^i L_ij²)^½,   a_t = (Σ_i z_ti² + 4)/(N + 4)
 
-says by how much column t's variances are off as a whole, from N rows and four that say they are right. Variances times
-a_t are the maximum-likelihood ones of the model C_t = a_t C.
+are standardised errors of honest forecasts, and by how much column t's variances are off as a whole, from N rows and
+four that say they are right. Forecasts have their variance times a_t. Where H = 1, z is u, and these are the
+maximum-likelihood ones of the model C_t = a_t C (the prequential form of the evidence, Dawid 1984). Rows of several
+series that take turns have a shorter gap than their own.
 
 T columns have R factors: T where each has its own noise, 1 where they share it.
 """
@@ -38,7 +41,7 @@ class GrowingPosterior:
         kernel: its hyper-parameters must not change as long as this is used.
         noise: (R,) σ².
         columns: T.
-        rescale: whether a_t is 1 otherwise.
+        gap: g; None: a_t is 1.
 
     Attributes:
         h, y: (N, W) inputs and (N, T) targets.
@@ -46,25 +49,27 @@ class GrowingPosterior:
         white: (R, N, T/R) u.
         alpha: (N, T) C⁻¹y.
         blocks: how many rows came at a time.
+        squares: (T,) Σ_i z_ti².
         scale: (T,) a.
 
     Example:
         >>> from streamgp.kernels import squared_exponential
         >>> kernel = squared_exponential.build(squared_exponential.Config(), 1).requires_grad_(False)
-        >>> prior = GrowingPosterior(kernel, torch.ones(1).double(), columns=1, rescale=False)
+        >>> prior = GrowingPosterior(kernel, torch.ones(1).double(), columns=1, gap=None)
         >>> at = torch.zeros(1, 1).double()
         >>> mean, variance = prior.append(at, 2 * at + 3).moments(at)
         >>> round(mean.item(), 12), round(variance.item(), 12)  # 3/(1 + 1), 1 − 1/(1 + 1)
         (1.5, 0.5)
     """
 
-    def __init__(self, kernel: Kernel, noise: Tensor, columns: int, rescale: bool) -> None:
-        self.kernel, self.noise, self.columns, self.rescale = kernel, noise, columns, rescale
+    def __init__(self, kernel: Kernel, noise: Tensor, columns: int, gap: int | None) -> None:
+        self.kernel, self.noise, self.columns, self.gap = kernel, noise, columns, gap
         factors = len(noise)
         self.h, self.y = noise.new_zeros(0, kernel.dims), noise.new_zeros(0, columns)
         self.lower = noise.new_zeros(factors, 0, 0)
         self.white = noise.new_zeros(factors, 0, columns // factors)
-        self.alpha, self.scale = noise.new_zeros(0, columns), noise.new_ones(columns)
+        self.alpha = noise.new_zeros(0, columns)
+        self.squares, self.scale = noise.new_zeros(columns), noise.new_ones(columns)
         self.blocks: tuple[int, ...] = ()
 
     @property
@@ -88,7 +93,7 @@ class GrowingPosterior:
         Raises:
             NotPositiveDefinite: the new rows cannot be told from the old ones.
         """
-        grown = GrowingPosterior(self.kernel, self.noise, self.columns, self.rescale)
+        grown = GrowingPosterior(self.kernel, self.noise, self.columns, self.gap)
         before, factors = self.rows, len(self.noise)
         corner: Tensor = self.kernel(h, h)
         corner = corner + self.noise[:, None, None] * torch.eye(len(h), dtype=h.dtype, device=h.device)
@@ -106,14 +111,15 @@ class GrowingPosterior:
         grown.alpha = alpha.mT.flatten(0, 1).T.contiguous()
         grown.h, grown.y = torch.cat((self.h, h)), torch.cat((self.y, y))
         grown.blocks = (*self.blocks, len(h))
-        if self.rescale:
-            grown.scale = (grown._squares() + PRIOR_ROWS) / (grown.rows + PRIOR_ROWS)
+        if self.gap is not None:
+            grown.squares = self.squares + grown._errors(before, self.gap).square().sum(0)
+            grown.scale = (grown.squares + PRIOR_ROWS) / (grown.rows + PRIOR_ROWS)
         return grown
 
     def newest(self, rows: int) -> GrowingPosterior:
         """Given the newest rows alone; O(rows³) for each factor."""
         start = max(self.rows - rows, 0)
-        fresh = GrowingPosterior(self.kernel, self.noise, self.columns, self.rescale)
+        fresh = GrowingPosterior(self.kernel, self.noise, self.columns, self.gap)
         return fresh.append(self.h[start:].contiguous(), self.y[start:].contiguous())
 
     def half(self, h: Tensor) -> Tensor:
@@ -139,12 +145,18 @@ class GrowingPosterior:
 
     def loss(self) -> float:
         """Negative log marginal likelihood a row and column, under C_t = a_t C."""
-        each = self._squares() / self.scale + self.rows * (self.scale.log() + math.log(2.0 * math.pi))  # (T,)
+        fit = self.white.square().sum(1).flatten()
+        each = fit / self.scale + self.rows * (self.scale.log() + math.log(2.0 * math.pi))  # (T,)
         return float(0.5 * (each + log_determinant(self.lower)).mean() / max(self.rows, 1))
 
-    def _squares(self) -> Tensor:
-        """(T,) Σ_i u_ti²."""
-        return self.white.square().sum(1).flatten()
+    def _errors(self, start: int, gap: int) -> Tensor:
+        """(N − start, T): z of the rows from `start` on; O(b(b + g)) a column."""
+        first = max(start - gap, 0)
+        row, column = torch.arange(start, self.rows)[:, None], torch.arange(first, self.rows)
+        near = ((column <= row) & (column >= row - gap)).to(self.lower)
+        band = self.lower[:, start:, first:] * near  # (R, b, b + g)
+        z = band @ self.white[:, first:] / band.square().sum(2, keepdim=True).sqrt()  # (R, b, T/R)
+        return z.mT.flatten(0, 1).T
 
     def _variance(self, h: Tensor) -> Tensor:
         """(N', W) -> (N', R)"""

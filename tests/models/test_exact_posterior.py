@@ -51,7 +51,7 @@ def test_any_split_gives_the_batch_posterior(sizes: list[int], shared: bool) -> 
     noise = NOISE[:1] if shared else NOISE
     h, y = rows(sum(sizes))
     at, _ = rows(7, seed=1)
-    grown = GrowingPosterior(kernel(), noise, 2, rescale=False)
+    grown = GrowingPosterior(kernel(), noise, 2, gap=None)
     for part, target in zip(h.split(sizes), y.split(sizes), strict=True):
         grown = grown.append(part, target)
     means, variances, _, loss = twin(noise, h, y, at)
@@ -64,39 +64,42 @@ def test_any_split_gives_the_batch_posterior(sizes: list[int], shared: bool) -> 
 
 def test_the_newest_rows_alone() -> None:
     h, y = rows(50)
-    prior = GrowingPosterior(kernel(), NOISE, 2, rescale=True)
+    prior = GrowingPosterior(kernel(), NOISE, 2, gap=0)
     whole = prior.append(h, y)
     some, wanted = whole.newest(20), prior.append(h[30:], y[30:])
     assert torch.equal(some.alpha, wanted.alpha) and torch.equal(some.scale, wanted.scale)
     assert whole.rows == 50 and some.rows == 20 and whole.newest(80).rows == 50
 
 
-def test_variances_are_scaled_by_one_step_errors() -> None:
-    """u are the standardised errors of forecasts from the rows before, and a is their mean square."""
+@pytest.mark.parametrize("gap", [0, 3])
+def test_variances_are_scaled_by_errors_of_forecasts_from_what_was_known(gap: int) -> None:
+    """From the rows before, but for the newest `gap` of them."""
     h, y = rows(40)
     y[:, 1] *= 5.0
-    grown = GrowingPosterior(kernel(), NOISE, 2, rescale=True).append(h, y)
+    grown = GrowingPosterior(kernel(), NOISE, 2, gap=gap)
+    for part, target in zip(h.split(16), y.split(16), strict=True):
+        grown = grown.append(part, target)
     errors = np.empty((40, 2))
     for row in range(40):
-        at = h[row : row + 1]
-        if row:
-            means, variances, _, _ = twin(NOISE, h[:row], y[:row], at)
+        at, known = h[row : row + 1], row - gap
+        if known > 0:
+            means, variances, _, _ = twin(NOISE, h[:known], y[:known], at)
         else:
             means, variances = np.zeros((1, 2)), np.full((1, 2), 1.7)
         errors[row] = (y[row].numpy() - means[0]) / np.sqrt(variances[0] + NOISE.numpy())
     wanted = ((errors**2).sum(0) + PRIOR_ROWS) / (40 + PRIOR_ROWS)
     np.testing.assert_allclose(grown.scale, wanted, rtol=1e-9)
     assert grown.scale[1] > 10 * grown.scale[0]
-    plain = GrowingPosterior(kernel(), NOISE, 2, rescale=False).append(h, y)
+    plain = GrowingPosterior(kernel(), NOISE, 2, gap=None).append(h, y)
     at, _ = rows(5, seed=2)
-    assert torch.allclose(grown.moments(at)[1], plain.moments(at)[1] * grown.scale, rtol=1e-12)
-    assert torch.equal(grown.moments(at)[0], plain.moments(at)[0])
+    assert torch.allclose(grown.moments(at)[1], plain.moments(at)[1] * grown.scale, rtol=1e-9)
+    assert torch.allclose(grown.moments(at)[0], plain.moments(at)[0], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_functions_have_the_posteriors_moments(shared: bool) -> None:
     h, y = rows(30)
-    grown = GrowingPosterior(kernel(), NOISE[:1] if shared else NOISE, 2, rescale=False).append(h, y)
+    grown = GrowingPosterior(kernel(), NOISE[:1] if shared else NOISE, 2, gap=None).append(h, y)
     at, paths = torch.tensor([[0.1, 0.2], [2.5, -2.0], [2.6, -2.0]], dtype=FLOAT), 4000
     draw = grown.draw(paths, torch.Generator().manual_seed(0))
     values = torch.cat([draw(part.expand(paths, 1, 2)) for part in at.split(1)], 1)  # (P, 3, T)
