@@ -15,6 +15,7 @@ from streamgp.kernels import linear, squared_exponential
 from streamgp.models._recursive import Form
 from streamgp.optim.early_stopping import validation_rows
 from streamgp.optim.finite_descent import FiniteDescentConfig
+from streamgp.optim.ldb import LdbConfig
 
 STEPS = 4000
 """Mini-batches after which a perceptron of the default size has learned most of what it learns."""
@@ -30,7 +31,7 @@ class FourierConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    size: int = Field(512, ge=2, le=20_000, multiple_of=2, description="cosines and sines, counted singly")
+    size: int = Field(1024, ge=2, le=20_000, multiple_of=2, description="cosines and sines, counted singly")
     frequencies: Literal["drawn", "learned"] = Field(
         "drawn", description="drawn from the kernel's spectral density, or learned from there on, as the encoder is"
     )
@@ -58,10 +59,17 @@ class OnlineConfig(BaseModel):
     epochs: int = Field(
         2, ge=0, le=1000, description="passes over the kept rows that features are trained at a rebuild"
     )
-    first: int = Field(20, ge=0, le=1000, description="the same at the first rebuilds, up to `rebuild` rows")
-    rate: float = Field(1e-3, gt=0, le=1, description="step size for the features at a rebuild, before the schedule")
+    first: int = Field(20, ge=0, le=1000, description="the same of a net at the first rebuilds, up to `rebuild` rows")
+    rate: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None,
+        description="step size for the features at a rebuild, before the schedule; none: 1e-2 for frequencies on the "
+        "window itself, 1e-3 for a net",
+    )
+    settled: int = Field(
+        3500, ge=0, description="rows from which on frequencies on the window itself are learned; fewer are overfitted"
+    )
     variance: Annotated[float, Field(gt=0)] | None = Field(
-        2000,
+        4000,
         description="rows after which a squared error counts 1/e in a factor on the variance, and at most as much as "
         "one of 5 standard deviations; none leaves it at what validation rows say",
     )
@@ -97,7 +105,8 @@ class Config(BaseModel):
         "no more columns than these",
     )
     training: FiniteDescentConfig = Field(
-        FiniteDescentConfig(schedule="cosine", solve=0), description="training of features by marginal likelihood"
+        FiniteDescentConfig(schedule="cosine", rate=5e-3, weights_rate=5e-4),
+        description="training of features by marginal likelihood",
     )
     noise: float = Field(
         0.1, ge=1e-6, le=1e3, description="noise that training starts from, in variances of the standardised target"
@@ -132,6 +141,11 @@ class Config(BaseModel):
         gt=0,
         description="standard deviations of its own forecast that a row of a stream counts for at most; none: any",
     )
+    prior: Literal["auto", "one", "mixed"] = Field(
+        "auto",
+        description="of the weights, for forecasts: one precision, the noise over the kernel's variances; or 1/4, 1, 4 "
+        "and 16 times that, mixed column by column by how well each has forecast of late; auto: mixed with lags",
+    )
     form: Form = Field(
         "gram",
         description="of the regression: gram (sums of products, factorised for a forecast), root (triangular root of "
@@ -152,6 +166,8 @@ class Config(BaseModel):
     def _possible(self) -> Self:
         if self.form == "factor" and self.online.memory not in ("all", "auto"):
             raise ValueError("form=factor cannot forget; use online.memory=all, or form=gram or root")
+        if self.form == "factor" and self.prior == "mixed":
+            raise ValueError("form=factor has one prior; use prior=one, or form=gram or root")
         if self.noise <= self.floor:
             raise ValueError("noise must be above floor, below which it cannot fall")
         return self
@@ -211,7 +227,17 @@ class Config(BaseModel):
             return self.epochs
         return min(max(math.ceil(STEPS * self.training.batch / max(rows, 1)), FEWEST_EPOCHS), MOST_EPOCHS)
 
+    def mixed(self, shape: Shape) -> bool:
+        """Whether several prior precisions are mixed."""
+        return self.prior == "mixed" or (self.prior == "auto" and bool(shape.lags) and self.form != "factor")
+
     @property
     def refreshing(self) -> FiniteDescentConfig:
-        """Training at a rebuild."""
-        return self.training.model_copy(update={"rate": self.online.rate, "schedule": "cosine"})
+        """Training at a rebuild; of frequencies on the window itself with weights and noise held, and log|F| at F⁻¹."""
+        rate = self.online.rate
+        if not self.plain:
+            changed = {"rate": 1e-3 if rate is None else rate, "schedule": "cosine"}
+            return self.training.model_copy(update=changed)
+        held = {"method": "ldb", "ldb": LdbConfig(rate=0.0), "solve": 1, "weights_rate": 0.0, "noise_rate": 0.0}
+        own = {"batch": 256, "schedule": "cosine", "rate": 1e-2 if rate is None else rate}
+        return self.training.model_copy(update=held | own)

@@ -22,9 +22,6 @@ from streamgp.models._reservoir import Reservoir
 from streamgp.models._state import holding
 from streamgp.optim.early_stopping import EarlyStopping
 
-EVIDENCE = 1600
-"""Rows at most that estimate hyper-parameters in batch: each evaluation is cubic in them."""
-
 
 class FiniteFit(ABC):
     """The part of `FiniteRkhs` that trains in epochs. Attributes are those of its owner.
@@ -64,7 +61,7 @@ class FiniteFit(ABC):
 
     def epochs_for(self, rows: int) -> int:
         """See `streamgp.base.Model`."""
-        return self.config.epochs_for(rows) if self.learner.learns else 1
+        return self.config.epochs_for(rows) if self.learner.learns(rows) else 1
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Train; goes on where an earlier call stopped, and after `update` begins anew from the features at hand.
@@ -79,13 +76,14 @@ class FiniteFit(ABC):
         if not self.trained:
             self.reservoir.offer(x, y, self.generator)
         held = self.config.held_out(len(y)).to(y.device) & torch.isfinite(y).all(1)
-        if not self.learner.learns:
+        learns = self.learner.learns(len(y))
+        if not learns:
             held.zero_()
         if not self.trained:
             self._begin(x.rows(~held), y[~held])
         z, r = self.inputs(x), self._targets(x, y)
         self.rebuilt = self.seen
-        if not self.learner.learns:
+        if not learns:
             self.learner.serve(z, r)
             self.learner.check()
             yield self._step("epoch")
@@ -99,7 +97,7 @@ class FiniteFit(ABC):
     def _begin(self, x: Inputs, y: Tensor) -> None:
         """Units and hyper-parameters of these rows, and training without a past."""
         self._units(x, y, y.new_ones(len(y)))
-        self._hyperparameters(self.inputs(x), self._targets(x, y), max(self.config.evidence_rows, EVIDENCE))
+        self._hyperparameters(self.inputs(x), self._targets(x, y), self.config.evidence_rows)
         self.early = EarlyStopping(self.config.patience)
         self.factor.fill_(1.0)
         self.learner.begin(self.config.training, 0)
@@ -134,8 +132,8 @@ class FiniteFit(ABC):
         loss = score = learner.nlml()
         spread = torch.ones_like(self.factor)
         if bool(held.any()):
-            mean, leverage, noise = learner.standing(z[held])
-            variance = noise * (1 + leverage[:, None])
+            mean, latent, noise = learner.standing(z[held])
+            variance = latent + noise
             squares = (r[held] - mean).square() / variance
             spread = squares.mean(0).clamp(min=1.0) ** self.config.rescale
             score = 0.5 * (squares / spread + torch.log(2 * torch.pi * variance * spread)).mean().item()

@@ -18,12 +18,12 @@ from streamgp.encoders._base import Layout
 from streamgp.errors import NumericalError, UsageError
 from streamgp.kernels._stationary import Stationary
 from streamgp.models._deep_parts import training
-from streamgp.models._evidence import Evidence, descend
 from streamgp.models._finite_config import Config
 from streamgp.models._finite_features import FiniteFeatures
-from streamgp.models._hyperparameters import Hyper
+from streamgp.models._hyperparameters import Hyper, estimate
 from streamgp.models._initial import Initial
 from streamgp.models._kernel_inputs import KernelInputs
+from streamgp.models._precision_mixture import PrecisionMixture
 from streamgp.models._recursive import RecursiveRegression
 from streamgp.models._state import Parts
 from streamgp.objectives.finite_evidence import ridge
@@ -35,10 +35,26 @@ CHUNK = 4096
 
 
 class Standing(NamedTuple):
-    """Of N rows: mean (N, T), leverage (N,), and s² (T,): the variance of a forecast is s² (1 + leverage)."""
+    """Of N rows: mean (N, T), latent variance (N, T), noise (T,)."""
 
     mean: Tensor
-    leverage: Tensor
+    latent: Tensor
+    noise: Tensor
+
+
+class Served(NamedTuple):
+    """What forecasts are made with, as long as nothing is learned.
+
+    Attributes:
+        version: of the regression and of the mixture.
+        weights: (d, T)
+        unit: (T,) latent variance over the leverage.
+        noise: (T,) variance of an observation around the function.
+    """
+
+    version: tuple[int, float]
+    weights: Tensor
+    unit: Tensor
     noise: Tensor
 
 
@@ -80,12 +96,14 @@ class FiniteLearner(nn.Module):
         forgetting = 1.0 if memory is None else math.exp(-1.0 / memory)
         self.head = FiniteHead(self.width, shape.columns, config.noise, config.floor)
         self.regression = RecursiveRegression(self.width, shape.columns, config.form, forgetting)
+        self.mixture = PrecisionMixture(shape.columns, config.mixed(shape))
         self.descent = FiniteDescent(self.features, self.head, config.training)
+        self._served: Served | None = None
 
-    @property
-    def learns(self) -> bool:
-        """Whether features have anything to train."""
-        return any(p.requires_grad for p in self.features.parameters())
+    def learns(self, rows: int) -> bool:
+        """Whether features have anything to train, and so many rows to train it on."""
+        few = self.config.plain and rows < self.config.online.settled
+        return not few and any(p.requires_grad for p in self.features.parameters())
 
     @property
     def trained(self) -> dict[str, nn.Module]:
@@ -94,13 +112,13 @@ class FiniteLearner(nn.Module):
 
     def parts(self) -> Parts:
         """Everything that a checkpoint holds."""
-        return {**self.trained, "regression": self.regression, "descent": self.descent}
+        return {**self.trained, "regression": self.regression, "mixture": self.mixture, "descent": self.descent}
 
-    def estimate(self, z: Tensor, r: Tensor, begin: Hyper, evaluations: int) -> Hyper:
-        """Hyper-parameters of a radial kernel on the window itself, by the evidence of these rows; see `_evidence`."""
+    def estimate(self, z: Tensor, r: Tensor, begin: Hyper, steps: int) -> Hyper:
+        """Hyper-parameters of a radial kernel on the window itself, by the evidence of these rows."""
         kernel = self.features.kernel
         assert isinstance(kernel, Stationary)
-        return descend(Evidence(z, r, self.groups, kernel.profile), begin, evaluations)[0]
+        return estimate(z, r, self.groups, begin, steps, profile=kernel.profile)
 
     @torch.no_grad()
     def settle(self, hyper: Hyper, inverse: Tensor) -> None:
@@ -109,7 +127,31 @@ class FiniteLearner(nn.Module):
         assert isinstance(kernel, Stationary)
         kernel.log_lengthscale.copy_(-inverse.log())
         kernel.log_outputscale.copy_(hyper.outputscale)
-        self.head.log_noise.copy_((hyper.noise.exp() - self.head.floor).clamp(min=0.1 * self.head.floor).log())
+        self._expect(hyper.noise.exp())
+
+    def _expect(self, noise: Tensor) -> None:
+        """Give the head this noise, () or (T,)."""
+        self.head.log_noise.copy_((noise - self.head.floor).clamp(min=0.1 * self.head.floor).log())
+
+    def refresh(self, z: Tensor, r: Tensor, epochs: int, generator: Generator) -> None:
+        """Train anew from the features at hand, on the rows of a stream, with the weights that they now have.
+
+        Frequencies are trained at the noise of rows that overlap, which stand for fewer.
+
+        Raises:
+            NotPositiveDefinite: a factorisation failed.
+        """
+        noise = self.head.noise.detach().clone()
+        with torch.no_grad():
+            self.head.weights.copy_(self.regression.posterior.weights)
+            if self.config.plain:
+                self._expect(noise * self.config.tempering(self.shape))
+        self.begin(self.config.refreshing, epochs)
+        for _ in range(epochs):
+            self.epoch(z, r, generator)
+        if self.config.plain:
+            with torch.no_grad():
+                self._expect(noise)
 
     def begin(self, config: FiniteDescentConfig, epochs: int) -> None:
         """Training without a past. epochs: that its schedule falls over."""
@@ -150,13 +192,39 @@ class FiniteLearner(nn.Module):
             self.regression.add(self.features(z[rows]), r[rows], share[rows], together=together)
 
     @torch.no_grad()
+    def score(self, z: Tensor, r: Tensor) -> None:
+        """Take note of rows that are not learned yet: which prior forecasts best."""
+        if len(self.mixture.times) > 1:
+            self.mixture.score(self.regression, self.features(z), r)
+
+    @property
+    def served(self) -> Served:
+        """What forecasts are made with.
+
+        Under one prior both variances are in proportion to s², which is unknown. Under a mixture a column's prior is no
+        longer in proportion to its noise: the latent variance then is that of the kernel as it was trained, and the
+        noise the mean of what the precisions find.
+        """
+        regression, shares = self.regression, self.mixture.shares
+        version = (regression.version, float(self.mixture.rows))
+        if self._served is None or self._served.version != version:
+            noise = unit = regression.noise
+            if len(shares) > 1:
+                parts = [
+                    share * regression.under(m).residual for m, share in zip(self.mixture.times, shares, strict=True)
+                ]
+                noise = (2.0 * regression.rate + torch.stack(parts).sum(0)) / (regression.freedom - 2.0)
+                unit = self.head.noise.detach()
+            self._served = Served(version, self.mixture.weights(regression), unit, noise)
+        return self._served
+
+    @torch.no_grad()
     def standing(self, z: Tensor) -> Standing:
-        """What the regression says of some rows."""
-        parts = [
-            (self.regression.mean(phi), self.regression.leverage(phi)) for phi in map(self.features, z.split(CHUNK))
-        ]
+        """What is forecast of some rows."""
+        served = self.served
+        parts = [(phi @ served.weights, self.regression.leverage(phi)) for phi in map(self.features, z.split(CHUNK))]
         mean, leverage = (torch.cat(part) for part in zip(*parts, strict=True))
-        return Standing(mean, leverage, self.regression.noise)
+        return Standing(mean, leverage[:, None] * served.unit, served.noise)
 
     def nlml(self) -> float:
         """Exact negative log marginal likelihood a row learned, in nats, summed over columns, in standardised units."""

@@ -33,10 +33,10 @@ from streamgp.predictives.student_t import StudentT
 
 PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""
-EVALUATIONS, FURTHER = 30, 10
-"""Of the evidence, at first and from hyper-parameters that were found before."""
-LEAST = 1e-6
-"""Smallest factor on the variance that a stream without errors can lead to."""
+STEPS, FURTHER = 60, 30
+"""Of Adam on the hyper-parameters, at first and from others."""
+LEAST, MOST = 0.25, 4.0
+"""Factors on the variance that a stream's errors can lead to."""
 
 
 class FiniteRkhs(FiniteFit, Model):
@@ -84,11 +84,11 @@ class FiniteRkhs(FiniteFit, Model):
         if len(x.future) > CHUNK:  # whatever the number of rows, the work takes the memory of one chunk
             parts = [self.predict(x.rows(slice(at, at + CHUNK))) for at in range(0, len(x.future), CHUNK)]
             return self.family.from_parameters(torch.cat([part.parameters() for part in parts], 1))
-        mean, leverage, noise = self.learner.standing(self.inputs(x))
+        mean, latent, noise = self.learner.standing(self.inputs(x))
         scale = self.outputs.scale.to(mean.device)
-        noise = noise * self.factor * scale.square()
+        variance = self.factor * scale.square()
         mean = mean * scale + self.outputs.location.to(mean.device) + self.reference(x)
-        return self._distribution(mean, leverage[:, None] * noise, noise, self.learner.regression.freedom)
+        return self._distribution(mean, latent * variance, noise * variance, self.learner.regression.freedom)
 
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
         """See `streamgp.base.Simulates`: one draw of the weights a path and column, and noise at every step.
@@ -96,11 +96,13 @@ class FiniteRkhs(FiniteFit, Model):
         s² is the posterior mean with predictive=gaussian, and one draw a path with student_t.
         """
         regression, known = self.learner.regression, bool(self.rebuilt)
-        exact = self.config.predictive == "student_t"
         if known:
+            exact = self.config.predictive == "student_t"
             weights, variance = regression.draw(paths, generator, noise=None if exact else regression.noise)
-            mean, root = regression.posterior.weights, self.factor.sqrt()
-            weights, spread = mean + root * (weights - mean), root * variance.sqrt()
+            unit = (weights - regression.posterior.weights) / variance.sqrt()[:, None]  # (P, d, T)
+            served, relative = self.learner.served, variance / regression.noise * self.factor  # (P, T)
+            weights = served.weights + (relative * served.unit).sqrt()[:, None] * unit
+            spread = (relative * served.noise).sqrt()
 
         def draw(x: Inputs) -> Tensor:
             found: Tensor = self.reference(x)  # (P · S, T)
@@ -148,13 +150,14 @@ class FiniteRkhs(FiniteFit, Model):
             rows = seen.sum(0)
             kept = torch.exp(-rows.to(FLOAT) / memory)
             mean = torch.where(seen, squares, 0.0).clamp(max=OUTLIER).sum(0) / rows.clamp(min=1)
-            self.factor.mul_(kept + (1 - kept) * mean).clamp_(min=LEAST)
+            self.factor.mul_(kept + (1 - kept) * mean).clamp_(LEAST, MOST)
+        self.learner.score(self.inputs(x), self._targets(x, y))
         learned: Tensor = self.limit(y, issued, self.learner.regression.count)
         return learned
 
     def _rebuild(self, x: Inputs, y: Tensor, why: str) -> Step:
         """Keep the new rows, and start anew from all that are kept."""
-        young = self.seen + len(y) < self.config.online.rebuild
+        young = not self.config.plain and self.seen + len(y) < self.config.online.rebuild
         epochs = self.config.online.first if young else self.config.online.epochs
         hyper, rebuilt = self.hyper, self.rebuilt
         held = holding({**self._held(), "reservoir": self.reservoir})
@@ -179,12 +182,8 @@ class FiniteRkhs(FiniteFit, Model):
         z, r = self.inputs(x), self._targets(x, y)
         self._hyperparameters(z, r, self.config.evidence_rows)
         self.learner.serve(z, r, weight)
-        if epochs and self.learner.learns:
-            with torch.no_grad():
-                self.learner.head.weights.copy_(self.learner.regression.posterior.weights)
-            self.learner.begin(self.config.refreshing, epochs)
-            for _ in range(epochs):
-                self.learner.epoch(z, r, self.generator)
+        if epochs and self.learner.learns(self.seen):
+            self.learner.refresh(z, r, epochs, self.generator)
             self.learner.serve(z, r, weight)
         self.learner.check()
         self.rebuilt = self.seen
@@ -207,7 +206,7 @@ class FiniteRkhs(FiniteFit, Model):
             count = min(max(3 * len(z) // self.shape.horizon, 60), most, len(z))
             thin = torch.linspace(0, len(z) - 1, count, device=z.device).round().long()
             some = torch.nan_to_num(r[thin])
-            self.hyper = self.learner.estimate(z[thin], some, self.hyper, FURTHER if found else EVALUATIONS)
+            self.hyper = self.learner.estimate(z[thin], some, self.hyper, FURTHER if found else STEPS)
         self.learner.settle(self.hyper, self.inputs.inverse(self.hyper.lengthscale))
 
     def _targets(self, x: Inputs, y: Tensor) -> Tensor:

@@ -11,8 +11,7 @@ the normal-inverse-gamma posterior of w_t | s_t² ~ N(0, s_t² I/κ), s_t² ~ IG
 features of a finite-dimensional kernel this is its GP posterior.
 
 λ is a factor a row, also within a batch, so that how the rows are cut into batches changes nothing. Only data is
-forgotten: where F itself is scaled, its prior decays too, and the variance of a direction that no row has shown for
-long is no longer that of the prior but 1/λ^n times as much.
+forgotten: where F itself is scaled, its prior decays too, and directions that no row has shown for long lose all bounds.
 
 What is kept is one of three:
 
@@ -72,6 +71,7 @@ class RecursiveRegression(nn.Module):
         shape, rate: (T,) a₀ and b₀.
         count: (T,) n of each column: Σ λ^a over the rows in which it was observed.
         rows: () Σ λ^a over all rows.
+        version: counts changes; nothing else.
 
     Raises:
         UsageError: λ out of range, or below 1 with form=factor.
@@ -107,7 +107,8 @@ class RecursiveRegression(nn.Module):
         prior = {"kappa": (), "shape": (columns,), "rate": (columns,)}
         for name, size in {**prior, "count": (columns,), "rows": (), **own}.items():
             self.register_buffer(name, torch.zeros(size, dtype=FLOAT))
-        self._found: Posterior | None = None
+        self.version = 0
+        self._found: dict[float, Posterior] = {}
         self.begin(1.0)
 
     def begin(self, kappa: float, shape: float = A0, noise: Tensor | float = 1.0) -> None:
@@ -125,7 +126,7 @@ class RecursiveRegression(nn.Module):
         self.rate.copy_((shape - 1.0) * torch.as_tensor(noise, dtype=FLOAT))
         if self.form == "factor":
             self.root[: self.width, : self.width].diagonal().fill_(kappa**0.5)
-        self._found = None
+        self._changed()
 
     def add(self, phi: Tensor, y: Tensor, weight: Tensor | None = None, *, together: bool = False) -> None:
         """Learn rows, in the order of their arrival. One without any target is left out.
@@ -162,7 +163,7 @@ class RecursiveRegression(nn.Module):
             self.square += weights @ y.square()
         else:
             triangular.absorb(self.root, torch.cat((phi, y), 1) * weights.sqrt()[:, None], in_place=True)
-        self._found = None
+        self._changed()
 
     def forget(self, factor: float) -> None:
         """Every row so far counts this part of what it did.
@@ -178,7 +179,7 @@ class RecursiveRegression(nn.Module):
             value *= factor
         if self.form == "root":
             self.root *= factor**0.5
-        self._found = None
+        self._changed()
 
     @property
     def posterior(self) -> Posterior:
@@ -187,21 +188,32 @@ class RecursiveRegression(nn.Module):
         Raises:
             NotPositiveDefinite: form=gram, and F is not positive definite even with a jitter of 1e-4 of its diagonal.
         """
-        if self._found is None:
-            self._found = self._from_gram() if self.form == "gram" else self._from_root()
-        return self._found
+        return self.under(1.0)
 
-    def _from_gram(self) -> Posterior:
+    def under(self, times: float) -> Posterior:
+        """The posterior under a prior precision that is so many times κ; see `posterior`.
+
+        Raises:
+            UsageError: form=factor, which has the prior among the rows, and times is not 1.
+        """
+        if times not in self._found:
+            if times != 1.0 and self.form == "factor":
+                raise UsageError("form=factor has one prior, among the rows", hint="use gram or root")
+            kappa = times * float(self.kappa)
+            self._found[times] = self._from_gram(kappa) if self.form == "gram" else self._from_root(kappa)
+        return self._found[times]
+
+    def _from_gram(self, kappa: float) -> Posterior:
         gram = self.gram.clone()
-        gram.diagonal().add_(self.kappa)
+        gram.diagonal().add_(kappa)
         lower = cholesky(gram, first=0.0).lower
         half = whiten(lower, self.cross)
         weights = torch.linalg.solve_triangular(lower.T, half, upper=True)
         return Posterior(lower, weights, (self.square - half.square().sum(0)).clamp(min=0.0))
 
-    def _from_root(self) -> Posterior:
+    def _from_root(self, kappa: float) -> Posterior:
         d = self.width
-        root = self.root if self.form == "factor" else triangular.shifted(self.root, float(self.kappa), d)
+        root = self.root if self.form == "factor" else triangular.shifted(self.root, kappa, d)
         lower = root[:d, :d].contiguous()
         weights = torch.linalg.solve_triangular(lower.T, root[d:, :d].T, upper=True)
         return Posterior(lower, weights, root[d:, d:].square().sum(1))
@@ -275,8 +287,13 @@ class RecursiveRegression(nn.Module):
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         for name, buffer in self.named_buffers():
             buffer.copy_(tensors[name])
-        self._found = None
+        self._changed()
+
+    def _changed(self) -> None:
+        """What was computed is void."""
+        self.version += 1
+        self._found = {}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self._found = None
+        self._changed()
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call,no-any-return]
