@@ -30,7 +30,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
 from streamgp.linalg.cholesky import cholesky, log_determinant
-from streamgp.objectives.finite_evidence import Determinant, Statistics, regularised, ridge
+from streamgp.objectives.finite_evidence import Determinant, Statistics, factorised, regularised, ridge
 from streamgp.optim._fused_steps import FusedAdam
 from streamgp.optim.finite_head import Estimator, FiniteHead
 
@@ -76,7 +76,7 @@ def gradient(primal: Tensor, dual: Tensor, estimate: Tensor, penalty: float) -> 
         >>> bool(at.primal.abs().max() < 1e-12), bool(at.dual.abs().max() < 1e-12), float(at.value)
         (True, True, 0.0)
     """
-    lower = cholesky(primal, first=0.0).lower
+    lower = factorised(primal)
     norm, gap = primal.norm(), primal - estimate
     along = (dual * gap).sum()
     by_primal = torch.cholesky_inverse(lower) + (penalty / norm) * (dual - (along / norm.square()) * primal)
@@ -172,7 +172,7 @@ class Minimax(Estimator):
             self.primal.sub_(found.primal, alpha=self.config.descent_rate)
         else:
             self.steps.step([found.primal], self.config.descent_rate * self.unit)
-        self.primal.copy_(project_above(0.5 * (self.primal + self.primal.T), kappa.sqrt() * self.root.T))
+        self._project(kappa)
         return part
 
     def ascend(self, phi: Tensor, head: FiniteHead, total: int) -> None:
@@ -195,6 +195,12 @@ class Minimax(Estimator):
     def _take(self, root: Tensor, primal: Tensor, dual: Tensor) -> None:
         self.root, self.primal, self.dual, self.shared = root, primal, dual, root.T @ root
         self.steps, self.penalty = FusedAdam([self.primal]), self._penalty(len(root))
+
+    def _project(self, kappa: Tensor) -> None:
+        """A symmetric and ⪰ κI; most steps leave it so, which a Cholesky factorisation shows."""
+        primal = 0.5 * (self.primal + self.primal.T)
+        _, failed = torch.linalg.cholesky_ex(primal - kappa * self.shared)
+        self.primal.copy_(project_above(primal, kappa.sqrt() * self.root.T) if bool(failed) else primal)
 
     def _penalty(self, width: int) -> float:
         return self.config.penalty or (2.0 * width if self.config.whitened else 1.0)
