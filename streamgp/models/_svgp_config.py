@@ -98,6 +98,11 @@ class Config(BaseModel):
         ge=0,
         description="rows from one rebuild (scaling, hyper-parameters, inducing inputs) to the next; 0: never",
     )
+    learn: Literal["rebuild", "once"] = Field(
+        "rebuild",
+        description="hyper-parameters of the kernel: learned anew at every rebuild, from those before, or once; those "
+        "of --init stay as they are with once",
+    )
     limit: float | None = Field(
         5.0,
         gt=0,

@@ -24,6 +24,7 @@ from streamgp.kernels._tied import Tied
 from streamgp.models._evidence import choose
 from streamgp.models._hyperparameters import START_NOISE, Hyper
 from streamgp.models._hyperparameters import estimate as adam
+from streamgp.models._initial import Initial, structure
 from streamgp.optim import _starts
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
 
@@ -34,8 +35,9 @@ FEW, EVALUATIONS, REFINE = 400, 20, 10
 STEPS, FURTHER = 60, 30
 """Of Adam on windows that overlap, at first and at every rebuild."""
 SPREAD, WIDE = 0.2, 16
-"""Prior standard deviation of log ℓ among the columns of outcomes, which over-fit with free ones, beyond so many groups;
-up to these the common prior does, and keeps lengthscales from falling to where a function is as good as noise."""
+"""Prior standard deviation of log ℓ among the columns of outcomes, which over-fit with free ones, beyond so many
+groups; up to these the common prior does, and keeps lengthscales from falling to where a function is as good as noise.
+"""
 HEIGHTS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """ρ² of a logit that are tried at first; afterwards those next to the one before."""
 OTHERS = MarginalLikelihoodConfig(evaluations=30, noise="shared", prior=1.0, floor=1e-3)
@@ -72,6 +74,18 @@ class Chosen(Kernel):
         """The one in use."""
         return cast(Tied, self.kernels[int(self.index)])
 
+    def take(self, initial: Initial) -> None:
+        """Use the one that hyper-parameters found before are of.
+
+        Raises:
+            UsageError: there is none.
+        """
+        for index, kernel in enumerate(self.kernels):
+            if structure(cast(Tied, kernel).config) == structure(initial.config):
+                self.index.fill_(index)
+                return
+        initial.fits(self.own.config)
+
     @property
     def radial(self) -> bool:
         """Whether every one is a function of one distance."""
@@ -100,7 +114,7 @@ def configs(kernel: BaseModel | None, only: bool) -> tuple[BaseModel, ...]:
 
 
 def estimate(
-    kernel: Chosen, x: Tensor, y: Tensor, noise: Tensor | None, *, outcomes: bool, slowly: bool
+    kernel: Chosen, x: Tensor, y: Tensor, noise: Tensor | None, *, outcomes: bool, slowly: bool, fixed: bool = False
 ) -> tuple[Tensor, str]:
     """Set the kernel in use and its hyper-parameters; returns () log σ² and what went wrong on the way.
 
@@ -111,6 +125,7 @@ def estimate(
         noise: () σ² of before; None at first.
         outcomes: whether targets are −1 and 1.
         slowly: take few steps: windows overlap.
+        fixed: whether the kernel in use is the only one to choose from.
 
     Raises:
         NumericalError: the rows are not finite.
@@ -137,18 +152,20 @@ def estimate(
         start = Hyper.start(int(groups.max()) + 1) if begin is None else begin
         hyper = adam(x, y, groups, start, STEPS if begin is None else FURTHER, profile=own.profile)
     else:
+        offered = [own] if fixed else list(kernel.kernels)
         chosen = choose(
             x,
             y,
             groups,
-            [cast(Stationary, one) for one in kernel.kernels],  # of which their profile is asked for alone
+            [cast(Stationary, one) for one in offered],  # of which their profile is asked for alone
             begin,
             few=FEW,
             evaluations=EVALUATIONS if begin is None else EVALUATIONS // 2,
             refine=REFINE if begin is None else REFINE // 2,
             spread=SPREAD if outcomes and len(own.unit) > WIDE else None,
         )
-        kernel.index.fill_(chosen.kernel)
+        if not fixed:
+            kernel.index.fill_(chosen.kernel)
         hyper = chosen.hyper
     with torch.no_grad():
         length, scale = _logs(kernel.own)
@@ -156,6 +173,18 @@ def estimate(
         if not outcomes:
             scale.copy_(hyper.outputscale)
     return hyper.noise, ""
+
+
+def given(kernel: Chosen, initial: Initial, scale: Tensor, target_scale: Tensor) -> Tensor:
+    """Give the kernel hyper-parameters found before; returns () log σ². Scales: as of `Initial.onto`."""
+    kernel.take(initial)
+    own = kernel.own
+    log_noise = initial.onto(own, scale, target_scale)
+    if kernel.radial:  # the evidence knows lengthscales in units of the scaling alone
+        with torch.no_grad():
+            own.unit.copy_(torch.bincount(own.groups).to(FLOAT).rsqrt())
+            _logs(own)[0].copy_(initial.hyper(scale, target_scale).lengthscale)
+    return log_noise.mean()
 
 
 def heights(kernel: Chosen, first: bool) -> Iterator[None]:

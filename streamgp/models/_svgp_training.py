@@ -10,6 +10,7 @@ The large products of a step may be made in float32; factors, sums and everythin
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Generator, Tensor, nn
@@ -38,6 +39,7 @@ class Training:
 
     def __init__(self, prior: SparsePrior, head: Head, config: TrainingConfig) -> None:
         self.prior, self.head, self.config = prior, head, config
+        self.frozen = False  # whether the kernel's hyper-parameters stay
         self.forget()
 
     def forget(self) -> None:
@@ -85,6 +87,8 @@ class Training:
         found = torch.autograd.grad(surrogate, list(named.values()), allow_unused=True)
         total = float(weight.sum())
         gradients = {f"prior.{n}": -g / total for n, g in zip(named, found, strict=True) if g is not None}
+        if self.frozen:
+            gradients = {name: slope for name, slope in gradients.items() if not name.startswith("prior.kernel.")}
         gradients |= {f"head.{name}": -slope / total for name, slope in lesson.own.items()}
         if not all(bool(torch.isfinite(gradient).all()) for gradient in gradients.values()):
             raise NumericalError("a gradient of the ELBO is not finite", hint="lower training.rate")
@@ -119,9 +123,15 @@ class Training:
                 left -= 1
         return sum(values) / max(len(values), 1)
 
+    def move(self, fn: Callable[[Tensor], Tensor]) -> None:
+        """Follow parameters that `fn` was applied to, to another device for instance."""
+        self.adam.move(self._parameters(), fn)
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Of Adam; the parameters belong to their owners."""
-        return self.adam.state()
+        tensors, rest = self.adam.state()
+        return tensors, rest | {"frozen": self.frozen}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self.adam.restore(tensors, rest)
+        self.frozen = bool(rest["frozen"])

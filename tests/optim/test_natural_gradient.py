@@ -102,7 +102,8 @@ def test_sites_are_the_slopes_of_the_expected_log_probability(options: dict[str,
     found = sites(likelihood, y, mean, variance, weight)
 
     def value(m: Tensor, v: Tensor) -> Tensor:
-        return (weight[:, None] * likelihood.expected_log_prob(y, m, v)).detach()
+        found: Tensor = (weight[:, None] * likelihood.expected_log_prob(y, m, v)).detach()
+        return found
 
     slope = (value(mean + step, variance) - value(mean - step, variance)) / (2 * step)
     curve = (value(mean, variance + step) - value(mean, variance - step)) / (2 * step)
