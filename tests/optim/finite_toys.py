@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from streamgp.base import FLOAT
 from streamgp.objectives.finite_evidence import Statistics, regularised, ridge, statistics
@@ -58,3 +63,41 @@ def network(width: int, size: int, seed: int, dtype: torch.dtype = FLOAT) -> nn.
         for place, p in enumerate(made.parameters()):
             p.copy_(0.5 * normal(*p.shape, seed=seed + place))
     return made
+
+
+class Live(TorchDispatchMode):
+    """Counts the bytes of tensors that are alive among those made under it; workspace of LAPACK is not seen.
+
+    Attributes:
+        peak: the most that were alive at a time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = self.now = 0
+        self.holders: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        known = {id(leaf) for leaf in tree_leaves((args, kwargs))}
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, Tensor) and id(leaf) not in known:
+                storage = leaf.untyped_storage()
+                self.hold(storage.data_ptr(), storage.nbytes(), new=not func.is_view)
+                weakref.finalize(leaf, self.release, storage.data_ptr(), storage.nbytes())
+        self.peak = max(self.peak, self.now)
+        return out
+
+    def hold(self, place: int, size: int, *, new: bool) -> None:
+        if place in self.holders:
+            self.holders[place] += 1
+        elif new:
+            self.holders[place] = 1
+            self.now += size
+
+    def release(self, place: int, size: int) -> None:
+        if place in self.holders:
+            self.holders[place] -= 1
+            if not self.holders[place]:
+                del self.holders[place]
+                self.now -= size

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
 from streamgp.objectives import finite_evidence as fe
-from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
+from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig, estimator
 from streamgp.optim.finite_head import FiniteHead
-from tests.optim.finite_toys import network, normal
+from tests.optim.finite_toys import Live, network, normal, problem
 
 METHODS: list[dict[str, Any]] = [
     {"method": "scgd"},
@@ -94,6 +94,23 @@ def test_a_state_holds_nothing_by_the_row(method: dict[str, Any]) -> None:
         descent.epoch(*rows(count), torch.Generator().manual_seed(0))
         sizes.append(sum(t.numel() for t in descent.state()[0].values()))
     assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m["method"] != "full"], ids=names)
+def test_memory_of_a_step_is_that_of_the_matrices_and_the_mini_batch(method: dict[str, Any]) -> None:
+    """Live bytes of steps on given features, in units of d² + |b|d numbers; the number of rows does not matter."""
+    config = FiniteDescentConfig.model_validate({"batch": 32} | method)
+    slots = 12 if config.scgd.low_rank else 1  # mini-batches that are held
+    for width, batch in ((64, 16), (128, 16), (16, 64)):
+        phi, y, head, data = problem(batch, width, 1)
+        made = estimator(config.model_copy(update={"batch": batch}))
+        with Live() as live:
+            made.begin(data, head)
+            for _ in range(3):
+                made.estimate(phi, y, head, 10_000_000)
+                made.ascend(phi, head, 10_000_000)
+        unit = 8 * (width**2 + slots * batch * width + (slots * batch) ** 2 * (slots > 1))
+        assert live.peak < 20 * unit
 
 
 def test_full_steps_are_gradient_steps_on_l() -> None:
