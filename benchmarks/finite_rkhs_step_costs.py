@@ -27,12 +27,12 @@ from streamgp.optim.finite_descent import FiniteDescentConfig, estimator
 from streamgp.optim.finite_head import FiniteHead
 
 METHODS: dict[str, dict[str, object]] = {
-    "scgd": {"method": "scgd", "scgd": {"b": 0.1, "low_rank": False}},
+    "scgd": {"method": "scgd", "scgd": {"b": 0.1, "low_rank": False, "every": 1}},
     "scgd, Woodbury": {"method": "scgd", "scgd": {"b": 0.9, "low_rank": True}},
-    "ldb": {"method": "ldb"},
+    "ldb": {"method": "ldb", "ldb": {"every": 1}},
     "ldb, P held": {"method": "ldb", "ldb": {"rate": 0.0}},
-    "minimax": {"method": "minimax"},
-    "minimax, whitened": {"method": "minimax", "minimax": {"whitened": True}},
+    "minimax": {"method": "minimax", "minimax": {"every": 1}},
+    "minimax, whitened": {"method": "minimax", "minimax": {"whitened": True, "every": 1}},
     "bsgd": {"method": "bsgd"},
     "no determinant": {"method": "no_determinant"},
 }

@@ -99,7 +99,7 @@ def main() -> None:
                 for b in EXPECTED:
                     epochs = 2 + round(6 * batch / ROWS / b)
                     for order in ("after", "before"):
-                        config = ScgdConfig.model_validate({"b": b, "order": order, "low_rank": False})
+                        config = ScgdConfig.model_validate({"b": b, "every": 1, "order": order, "low_rank": False})
                         found[b, order] = measure(Scgd(config, batch), phi, head, batch, epochs)
                 found["bsgd"] = measure(Bsgd(), phi, head, batch, 1)
                 for key, row in found.items():

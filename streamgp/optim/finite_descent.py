@@ -44,9 +44,9 @@ class FiniteDescentConfig(DescentConfig):
         "(penalty), bsgd (the mini-batch by itself, biased), no_determinant (nothing: a control); full takes all rows",
     )
     optimiser: Literal["adam", "adadelta"] = Field("adam", description="of features, weights and noise")
-    rate: float = Field(3e-3, ge=0, le=10, description="step size for the features, before the schedule")
+    rate: float = Field(5e-3, ge=0, le=10, description="step size for the features, before the schedule")
     weights_rate: float | None = Field(
-        None, ge=0, le=10, description="step size for the weights w; none: that of the features"
+        None, ge=0, le=10, description="step size for the weights w; none: a fifth of that of the features"
     )
     noise_rate: float | None = Field(
         None,
@@ -234,7 +234,7 @@ class FiniteDescent:
     def _rates(self, t: float) -> tuple[float, float, float]:
         """Of features, weights and noise, t epochs after the start."""
         config = self.config
-        weights = config.rate if config.weights_rate is None else config.weights_rate
+        weights = 0.2 * config.rate if config.weights_rate is None else config.weights_rate
         warm = min(t / (config.warmup * self.span) + 1e-3, 1.0) if config.warmup * self.span else 1.0
         falling = [warm * rate(config, initial, t, self.span) for initial in (config.rate, weights)]
         usual = 3e-3 if config.optimiser == "adam" else config.rate

@@ -9,7 +9,8 @@ the marginal likelihood.
 
 Here P = L₀TTᵀL₀ᵀ with L₀L₀ᵀ = F⁻¹ at an epoch's beginning and T lower triangular, T = I then: gradients in T are in
 coordinates in which F begins as I. The diagonal of T is exp of free numbers, so that P ≻ 0 without an
-eigendecomposition or a projection. T takes Adam's steps (Kingma & Ba 2015).
+eigendecomposition or a projection. T takes Adam's steps (Kingma & Ba 2015), one
+for some of θ's: between them P is held, and a mini-batch costs O(|b|d²).
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ class LdbConfig(BaseModel):
         1e-3,
         ge=0,
         le=1,
-        description="Adam's step size for T; 0 leaves P as it was at the epoch's beginning, and a step at O(|b|d^2)",
+        description="Adam's step size for T; 0 leaves P as it was at the epoch's beginning",
+    )
+    every: int = Field(
+        8, ge=1, le=1000, description="mini-batches for a step on T, of the last of them; the others cost O(|b|d^2)"
     )
 
 
@@ -61,7 +65,7 @@ class Ldb(Estimator):
     looks = True
 
     def __init__(self, config: LdbConfig) -> None:
-        self.config = config
+        self.config, self.age = config, 0
         self.root = self.inner = self.shared = torch.zeros(0, 0, dtype=FLOAT)
         self.steps = FusedAdam([self.inner])
 
@@ -79,39 +83,44 @@ class Ldb(Estimator):
     def determinant(self, phi: Tensor, kappa: Tensor, total: int) -> Determinant:
         """⟨P, (N/|b|) Σ_b F_i⟩ − log|P| − d and its parts, then a step on T with the same rows."""
         scale = total / len(phi)
-        if not self.config.rate:
-            return self._held(phi, kappa, scale)
-        inner = self.inner.tril(-1)
-        inner.diagonal().copy_(self.inner.diagonal().exp())
-        white = phi.to(FLOAT) @ self.root
-        product = white @ inner
-        ridged = self.shared @ inner  # L₀ᵀL₀ T
-        trace = (inner * ridged).sum()
-        log_p = 2.0 * (self.root.diagonal().log().sum() + self.inner.diagonal().sum())
-        value = scale * product.square().sum() + kappa * trace - log_p - len(inner)
-        rows = product @ inner.T @ self.root.T
-        step = torch.addmm(kappa * ridged, white.T, product, alpha=scale).mul_(2.0).tril_()
+        rows = phi @ self.held.to(phi.dtype)
+        value = kappa * self.trace - self.log_p - len(self.held) + scale * (rows * phi).sum()
+        part = Determinant(value, rows, self.trace)
+        self.age += 1
+        if self.config.rate and self.age % self.config.every == 0:
+            self._step(phi.to(FLOAT) @ self.root, kappa, scale)
+        return part
+
+    def _step(self, white: Tensor, kappa: Tensor, scale: float) -> None:
+        """Along 2 tril((L₀ᵀF̂L₀ − (TTᵀ)⁻¹) T), from rows ΦL₀."""
+        inner = self._triangle()
+        step = torch.addmm(kappa * (self.shared @ inner), white.T, white @ inner, alpha=scale).mul_(2.0).tril_()
         step.diagonal().mul_(inner.diagonal()).sub_(2.0)
         self.steps.step([step], self.config.rate)
-        return Determinant(value, rows.to(phi.dtype), trace)
+        self._hold()
 
-    def _held(self, phi: Tensor, kappa: Tensor, scale: float) -> Determinant:
-        """The same at T = I, which stays."""
-        rows = phi @ self.held.to(phi.dtype)
-        value = kappa * self.trace + (self.log_f - len(self.held)) + scale * (rows * phi).sum()
-        return Determinant(value, rows, self.trace)
+    def _triangle(self) -> Tensor:
+        """(d, d) T"""
+        out = self.inner.tril(-1)
+        out.diagonal().copy_(self.inner.diagonal().exp())
+        return out
+
+    def _hold(self) -> None:
+        """P, tr P and log|P| for the steps to come."""
+        half = self.root @ self._triangle()
+        self.held, self.trace = half @ half.T, half.square().sum()
+        self.log_p = 2.0 * (self.root.diagonal().log().sum() + self.inner.diagonal().sum())
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, rest = self.steps.state()
-        return tensors | {"root": self.root.clone(), "inner": self.inner.clone()}, rest
+        return tensors | {"root": self.root.clone(), "inner": self.inner.clone()}, rest | {"mini-batches": self.age}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self._take(tensors["root"].clone(), tensors["inner"].clone())
         self.steps.restore(tensors, rest)
+        self.age = int(str(rest["mini-batches"]))
 
     def _take(self, root: Tensor, inner: Tensor) -> None:
         self.root, self.inner, self.shared = root, inner, root.T @ root
         self.steps = FusedAdam([inner])
-        if not self.config.rate:
-            self.held, self.trace = root @ root.T, self.shared.trace()
-            self.log_f = -2.0 * root.diagonal().log().sum()
+        self._hold()

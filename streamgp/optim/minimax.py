@@ -21,8 +21,6 @@ O(d³), only where A − κI has no Cholesky factor.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
@@ -50,37 +48,31 @@ class MinimaxConfig(BaseModel):
         le=1,
         description="step size for A: Adam's, relative to the mean diagonal of F at first; plain where whitened",
     )
+    every: int = Field(
+        8, ge=1, le=1000, description="mini-batches for a step on A, which costs O(d^3); B steps on each"
+    )
     ascent_rate: float = Field(2e-2, ge=0, le=1e6, description="step size of plain ascent on B, over mu")
 
 
-class Gradient(NamedTuple):
-    """Of log|A| + μ⟨B, A − F̂⟩/‖A‖ in A and in B, (d, d) each, and its value ()."""
-
-    primal: Tensor
-    dual: Tensor
-    value: Tensor
-
-
-def gradient(primal: Tensor, dual: Tensor, estimate: Tensor, penalty: float) -> Gradient:
-    """Closed form of appendix A.1.
+def primal_gradient(primal: Tensor, dual: Tensor, along: Tensor, penalty: float) -> Tensor:
+    """A⁻¹ + μ[B/‖A‖ − ⟨B, A − F̂⟩A/‖A‖³], closed form of appendix A.1.
 
     Args:
         primal: (d, d) A ≻ 0.
         dual: (d, d) B.
-        estimate: (d, d) F̂.
+        along: () ⟨B, A − F̂⟩
         penalty: μ
 
     Example:
         >>> eye = torch.eye(3, dtype=FLOAT)
-        >>> at = gradient(eye, -(3**0.5 / 6) * eye, eye, penalty=6.0)  # the saddle
-        >>> bool(at.primal.abs().max() < 1e-12), bool(at.dual.abs().max() < 1e-12), float(at.value)
-        (True, True, 0.0)
+        >>> at = primal_gradient(eye, -(3**0.5 / 6) * eye, torch.zeros(()), penalty=6.0)  # the saddle, where A = F
+        >>> bool(at.abs().max() < 1e-12)
+        True
     """
-    lower = factorised(primal)
-    norm, gap = primal.norm(), primal - estimate
-    along = (dual * gap).sum()
-    by_primal = torch.cholesky_inverse(lower) + (penalty / norm) * (dual - (along / norm.square()) * primal)
-    return Gradient(by_primal, (penalty / norm) * gap, log_determinant(lower) + penalty * along / norm)
+    norm = primal.norm()
+    inverse = torch.cholesky_inverse(factorised(primal))
+    out: Tensor = inverse + (penalty / norm) * (dual - (along / norm.square()) * primal)
+    return out
 
 
 def project_above(matrix: Tensor, lower: Tensor) -> Tensor:
@@ -131,7 +123,7 @@ class Minimax(Estimator):
     ascends = True
 
     def __init__(self, config: MinimaxConfig) -> None:
-        self.config, self.penalty, self.unit = config, 1.0, 1.0
+        self.config, self.penalty, self.unit, self.age = config, 1.0, 1.0, 0
         self.root = self.primal = self.dual = self.shared = torch.zeros(0, 0, dtype=FLOAT)
         self.steps = FusedAdam([self.primal])
 
@@ -160,19 +152,16 @@ class Minimax(Estimator):
     def determinant(self, phi: Tensor, kappa: Tensor, total: int) -> Determinant:
         """log|A| + μ⟨B, A − F̂⟩/‖A‖ and its parts, then a step on A with the same rows."""
         white = phi.to(FLOAT) @ self.root
-        found = gradient(self.primal, self.dual, self._estimate(white, kappa, total), self.penalty)
+        pulled = white @ self.dual
         pull = -self.penalty / self.primal.norm()
-        scale = -2.0 * self.root.diagonal().log().sum()  # log|A| in coordinates of φ
+        trace = (self.dual * self.shared).sum()
+        gap = (self.dual * self.primal).sum() - total / len(phi) * (pulled * white).sum() - kappa * trace
         part = Determinant(
-            found.value + scale,
-            (pull * (white @ self.dual @ self.root.T)).to(phi.dtype),
-            pull * (self.dual * self.shared).sum(),
+            self.log_determinant - pull * gap, (pull * (pulled @ self.root.T)).to(phi.dtype), pull * trace
         )
-        if self.config.whitened:
-            self.primal.sub_(found.primal, alpha=self.config.descent_rate)
-        else:
-            self.steps.step([found.primal], self.config.descent_rate * self.unit)
-        self._project(kappa)
+        self.age += 1
+        if self.age % self.config.every == 0:
+            self._descend(gap, kappa)
         return part
 
     def ascend(self, phi: Tensor, head: FiniteHead, total: int) -> None:
@@ -185,22 +174,33 @@ class Minimax(Estimator):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, rest = self.steps.state()
         own = {"root": self.root.clone(), "primal": self.primal.clone(), "dual": self.dual.clone()}
-        return tensors | own, rest | {"unit": self.unit}
+        return tensors | own, rest | {"unit": self.unit, "mini-batches": self.age}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self._take(tensors["root"].clone(), tensors["primal"].clone(), tensors["dual"].clone())
-        self.unit = float(str(rest["unit"]))
+        self.unit, self.age = float(str(rest["unit"])), int(str(rest["mini-batches"]))
         self.steps.restore(tensors, rest)
 
     def _take(self, root: Tensor, primal: Tensor, dual: Tensor) -> None:
         self.root, self.primal, self.dual, self.shared = root, primal, dual, root.T @ root
         self.steps, self.penalty = FusedAdam([self.primal]), self._penalty(len(root))
+        self._note()
 
-    def _project(self, kappa: Tensor) -> None:
-        """A symmetric and ⪰ κI; most steps leave it so, which a Cholesky factorisation shows."""
+    def _descend(self, gap: Tensor, kappa: Tensor) -> None:
+        """A step on A, which is symmetric and ⪰ κI afterwards: most are anyway, as a Cholesky factorisation shows."""
+        found = primal_gradient(self.primal, self.dual, gap, self.penalty)
+        if self.config.whitened:
+            self.primal.sub_(found, alpha=self.config.descent_rate)
+        else:
+            self.steps.step([found], self.config.descent_rate * self.unit)
         primal = 0.5 * (self.primal + self.primal.T)
         _, failed = torch.linalg.cholesky_ex(primal - kappa * self.shared)
         self.primal.copy_(project_above(primal, kappa.sqrt() * self.root.T) if bool(failed) else primal)
+        self._note()
+
+    def _note(self) -> None:
+        """log|A| in coordinates of the features."""
+        self.log_determinant = log_determinant(factorised(self.primal)) - 2.0 * self.root.diagonal().log().sum()
 
     def _penalty(self, width: int) -> float:
         return self.config.penalty or (2.0 * width if self.config.whitened else 1.0)

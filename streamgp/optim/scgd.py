@@ -45,7 +45,7 @@ class ScgdConfig(BaseModel):
         "after",
         description="whether the step on the features uses the average after or before it takes in their mini-batch",
     )
-    every: int = Field(1, ge=1, le=1000, description="mini-batches that use one factorisation; dense averages only")
+    every: int = Field(8, ge=1, le=1000, description="mini-batches that use one factorisation; of dense averages alone")
     low_rank: bool | None = Field(
         None,
         description="whether the average is kept as its newest rows (Woodbury); none: where those are fewer than 0.8 "
@@ -62,8 +62,6 @@ class ScgdConfig(BaseModel):
     def _rows_forget(self) -> ScgdConfig:
         if self.low_rank and self.power:
             raise ValueError("low_rank needs mini-batches that are forgotten: set power to 0")
-        if self.low_rank and self.every > 1:
-            raise ValueError("every is for dense averages: set it to 1 with low_rank")
         return self
 
 
@@ -133,7 +131,7 @@ class Scgd(Estimator):
         width, rows = like.shape[1], slots(self.config) * self.batch
         wanted = self.config.low_rank
         if wanted is None:
-            wanted = rows <= LOW_RANK_UP_TO * width and not self.config.power and self.config.every == 1
+            wanted = rows <= LOW_RANK_UP_TO * width and not self.config.power
         if wanted:
             return Recent(width, slots(self.config), self.batch, like.device)
         return Dense(width, self.config.every, like.device)

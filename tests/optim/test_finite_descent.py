@@ -24,7 +24,7 @@ METHODS: list[dict[str, Any]] = [
     {"method": "minimax"},
     {"method": "minimax", "minimax": {"whitened": True}},
     {"method": "bsgd"},
-    {"method": "no_determinant", "optimiser": "adadelta", "rate": 1.0},
+    {"method": "no_determinant", "optimiser": "adadelta", "rate": 1.0, "weights_rate": 1.0},
     {"method": "full", "full_steps": 2},
 ]
 
@@ -40,7 +40,9 @@ def rows(count: int = 200, columns: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def made(method: dict[str, Any], columns: int = 1, epochs: int = 6, dtype: torch.dtype = FLOAT) -> FiniteDescent:
-    config = FiniteDescentConfig.model_validate({"batch": 16, "rate": 1e-2, "schedule": "cosine"} | method)
+    config = FiniteDescentConfig.model_validate(
+        {"batch": 16, "rate": 1e-2, "weights_rate": 1e-2, "schedule": "cosine"} | method
+    )
     return FiniteDescent(network(3, 8, seed=30, dtype=dtype), FiniteHead(8, columns, 0.5, 1e-3), config, epochs)
 
 
@@ -192,7 +194,9 @@ def test_rates_warm_up_fall_and_leave_the_noise_alone() -> None:
 
 def test_features_without_parameters_train_a_head_alone() -> None:
     x, y = rows()
-    descent = FiniteDescent(nn.Identity(), FiniteHead(3, 1), FiniteDescentConfig(batch=16, rate=3e-2, noise_rate=3e-2))
+    descent = FiniteDescent(
+        nn.Identity(), FiniteHead(3, 1), FiniteDescentConfig(batch=16, weights_rate=3e-2, noise_rate=3e-2)
+    )
     for _ in range(60):
         descent.epoch(x, y, torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -32,7 +32,7 @@ def along_scale(found: Tensor, truth: Tensor, phi: Tensor) -> float:
 @pytest.mark.parametrize("batch", BATCHES)
 def test_ldb_at_the_inverse_is_the_truth_over_a_partition(batch: int, rate: float) -> None:
     phi, head = features(N, 24), FiniteHead(24, 1)
-    method = Ldb(LdbConfig(rate=rate))
+    method = Ldb(LdbConfig(rate=rate, every=1))
     method.begin(fe.statistics([(phi, phi[:, :1])]), head)
     found = estimated_rows(method, phi, head, batch)
     assert error(found, true_rows(phi, fe.ridge(head.noise.detach()))) < (1e-10 if rate == 0 else 1e-5)
@@ -54,7 +54,7 @@ def test_the_bias_of_scgd_falls_with_b_and_vanishes(batch: int) -> None:
     ratios, errors = [], []
     for b in (0.9, 0.1, 0.02, 0.002):
         passes = 2 if b > 0.01 else 12
-        found = estimated_rows(Scgd(ScgdConfig(b=b, low_rank=False), batch), phi, head, batch, passes)
+        found = estimated_rows(Scgd(ScgdConfig(b=b, every=1, low_rank=False), batch), phi, head, batch, passes)
         ratios.append(along_scale(found, truth, phi))
         errors.append(error(found, truth))
     assert ratios == sorted(ratios) and errors == sorted(errors, reverse=True)
@@ -64,7 +64,7 @@ def test_the_bias_of_scgd_falls_with_b_and_vanishes(batch: int) -> None:
 def test_scgd_with_b_of_one_over_t_is_exact_after_an_epoch() -> None:
     phi, head = features(256, 8), FiniteHead(8, 1)
     kappa = fe.ridge(head.noise.detach())
-    method = Scgd(ScgdConfig(b=1.0, power=1.0), 32)
+    method = Scgd(ScgdConfig(b=1.0, power=1.0, every=1), 32)
     for rows in torch.arange(256).split(32):
         part = method.determinant(phi[rows], kappa, 256)
     torch.testing.assert_close(part.value, torch.logdet(fe.regularised(phi.T @ phi, kappa)), rtol=1e-11, atol=0)
@@ -83,7 +83,7 @@ def test_bsgd_is_several_times_too_large(batch: int) -> None:
 @pytest.mark.parametrize("power", [0.0, 0.5])
 def test_scgd_is_the_plain_loop(order: str, power: float) -> None:
     phi = features(60, 5)
-    config = ScgdConfig.model_validate({"b": 0.3, "order": order, "power": power, "low_rank": False})
+    config = ScgdConfig.model_validate({"b": 0.3, "every": 1, "order": order, "power": power, "low_rank": False})
     method, average = Scgd(config, 10), torch.zeros(5, 5, dtype=FLOAT)
     for t in range(1, 13):
         kappa = torch.tensor(0.1 + 0.01 * t, dtype=FLOAT)  # is taken as it is now, never averaged
@@ -108,7 +108,7 @@ def test_a_factor_is_used_for_as_many_steps_as_asked() -> None:
 @pytest.mark.parametrize("order", ["after", "before"])
 def test_newest_rows_are_the_dense_average(order: str) -> None:
     """Woodbury's path, rows pushed out and smaller mini-batches among them; κ is not tiny, or the dense twin errs."""
-    config = {"b": 0.9, "order": order, "tolerance": 1e-16}
+    config = {"b": 0.9, "every": 1, "order": order, "tolerance": 1e-16}
     dense = Scgd(ScgdConfig.model_validate(config | {"low_rank": False}), 4)
     newest = Scgd(ScgdConfig.model_validate(config | {"low_rank": True}), 4)
     kappa = torch.tensor(1.0, dtype=FLOAT)
@@ -124,7 +124,7 @@ def test_newest_rows_are_the_dense_average(order: str) -> None:
 def test_newest_rows_leave_out_no_more_than_their_tolerance() -> None:
     kappa = torch.tensor(0.5, dtype=FLOAT)
     for tolerance in (1e-3, 1e-6):
-        dense = Scgd(ScgdConfig(b=0.9, low_rank=False), 4)
+        dense = Scgd(ScgdConfig(b=0.9, every=1, low_rank=False), 4)
         newest = Scgd(ScgdConfig(b=0.9, low_rank=True, tolerance=tolerance), 4)
         for step in range(20):
             rows = features(4, 40, seed=step)
