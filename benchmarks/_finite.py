@@ -1,0 +1,183 @@
+"""Training of finite-dimensional GPs and of their peer SVGP for equal CPU time, scored by the exact evidence.
+
+φ is the perceptron of Shoham & Avron (2025), two layers of 128 rectified units, with the linear kernel, or with the
+Gaussian one: random Fourier features of a squared exponential on the 128 outputs, 256 (the paper: 1,000) at
+orthogonal frequencies. Inputs and target are
+standardised on the rows to learn; what is scored is in the units of the files, as the paper's tables are:
+
+    NLML   (1/2n)[yᵀC⁻¹y + log|C| + n log 2π] over all rows to learn, from ZᵀZ in float64; + log of the target's scale
+    RMSE   of the rows held out, with the best w of all rows to learn
+
+Both are those of the evaluation with the least NLML, as in the paper, which says "iteration". Evaluations are evenly
+spread over the time, the last at its end, and are not counted in it; nor are imports, or reading the rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from typing import Any, Literal, NamedTuple
+
+import torch
+from _finite_svgp import course
+from _uci import Split
+from torch import Tensor
+
+from streamgp.encoders import mlp
+from streamgp.encoders._base import Layout
+from streamgp.errors import NumericalError
+from streamgp.kernels import linear, squared_exponential
+from streamgp.models._deep_parts import training
+from streamgp.models._finite_features import FiniteFeatures
+from streamgp.objectives.finite_evidence import best_weights, nlml, statistics
+from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
+from streamgp.optim.finite_head import FiniteHead
+
+Kernel = Literal["linear", "gaussian"]
+ENCODER: dict[str, Any] = {
+    "hidden": 128,
+    "layers": 1,
+    "width": 128,
+    "activation": "relu",
+    "outer": True,
+    "precision": "float32",
+}
+FEATURES = 256
+CHUNK = 2048
+NOISE, FLOOR, LEAST = 0.1, 1e-4, 1e-8
+"""Of the standardised target's variance: the noise at first, the mandatory floor, and what stands for none."""
+RATES: dict[Kernel, dict[str, float]] = {
+    "linear": {"rate": 1e-2, "weights_rate": 2e-3},
+    "gaussian": {"rate": 1e-2, "weights_rate": 3e-3},
+}
+METHODS: dict[str, dict[str, Any]] = {
+    "minimax": {"method": "minimax"},
+    "whitened": {"method": "minimax", "minimax": {"whitened": True}},
+    "scgd": {"method": "scgd", "scgd": {"b": 0.1, "every": 8}},
+    "scgd 0.9": {"method": "scgd", "scgd": {"b": 0.9}},
+    "ldb": {"method": "ldb"},
+    "held": {"method": "ldb", "ldb": {"rate": 0.0}},
+    "bsgd": {"method": "bsgd"},
+    "floored": {"method": "bsgd"},
+    "no log|F|": {"method": "no_determinant"},
+}
+"""Options of each; floored is bsgd with the floor that all but bsgd have."""
+
+
+class Mark(NamedTuple):
+    """An evaluation after `seconds` and `epochs` of training."""
+
+    seconds: float
+    epochs: float
+    nlml: float
+    rmse: float
+    noise: float
+
+
+class Outcome(NamedTuple):
+    """Of a run: its evaluations, CPU milliseconds a step, and why it broke down, if it did."""
+
+    marks: list[Mark]
+    step: float
+    failed: str
+
+    @property
+    def best(self) -> Mark:
+        """The evaluation with the least NLML."""
+        return min(self.marks, key=lambda mark: mark.nlml)
+
+    @property
+    def last(self) -> Mark:
+        """The state at the end."""
+        return self.marks[-1]
+
+
+class Rows(NamedTuple):
+    """A split in standardised units, float64, and the target's scale."""
+
+    x: Tensor
+    y: Tensor
+    held: Tensor
+    truth: Tensor
+    scale: float
+
+
+def standardised(rows: Split) -> Rows:
+    """By mean and standard deviation of the rows to learn; a constant column becomes 0."""
+    location, scale = rows.x.mean(0), rows.x.std(0)
+    scale = torch.where(scale > 0, scale, 1.0)
+    low, high = rows.y.mean(), rows.y.std()
+    x, held = (rows.x - location) / scale, (rows.held - location) / scale
+    return Rows(x, (rows.y - low) / high, held, (rows.truth - low) / high, float(high))
+
+
+def features(width: int, kernel: Kernel, seed: int) -> FiniteFeatures:
+    """φ of windows with so many columns."""
+    encoder = mlp.build(mlp.Config(**ENCODER, seed=seed), Layout(lags=0, past=0, future=width))
+    on = linear.Config() if kernel == "linear" else squared_exponential.Config()
+    found = FiniteFeatures(encoder, on, FEATURES, seed, linear=False)
+    if kernel == "linear":
+        found.kernel.requires_grad_(False)  # said twice by the encoder's last layer
+    return found
+
+
+@torch.no_grad()
+def evaluate(phi: FiniteFeatures, head: FiniteHead, rows: Rows) -> tuple[float, float, float]:
+    """NLML a row, RMSE, noise; the noise in variances of the standardised target."""
+    noise = head.noise
+    data = statistics((phi(x), y) for x, y in zip(rows.x.split(CHUNK), rows.y.split(CHUNK), strict=True))
+    weights = best_weights(data, noise)
+    mean = torch.cat([phi(x) @ weights for x in rows.held.split(CHUNK)])
+    rmse = float((mean - rows.truth).square().mean().sqrt()) * rows.scale
+    return float(nlml(data, noise)) / data.rows + math.log(rows.scale), rmse, float(noise.mean())
+
+
+def trained(
+    rows: Rows, method: str, kernel: Kernel, batch: int, seconds: float, seed: int = 0, looks: int = 10, **more: Any
+) -> Outcome:
+    """Train for so many CPU-seconds, with a cosine that ends with them.
+
+    Args:
+        rows: standardised.
+        method: of METHODS, or "svgp".
+        looks: evaluations.
+        more: options of `FiniteDescentConfig`.
+    """
+    if method == "svgp":
+        return sparse(rows, kernel, batch, seconds, seed, looks)
+    config = FiniteDescentConfig(batch=batch, schedule="cosine", **{**RATES[kernel], **METHODS[method], **more})
+    phi = features(rows.x.shape[1], kernel, seed)
+    head = FiniteHead(phi.width, 1, NOISE, LEAST if method == "bsgd" else FLOOR)
+    descent = FiniteDescent(phi, head, config)
+    generator, whole = torch.Generator().manual_seed(seed), math.ceil(len(rows.y) / batch)
+    x, marks, steps, failed, spent = rows.x.float(), list[Mark](), 0, "", 0.0
+    some = max(min(whole // 4, 50), 1)
+    while spent < seconds and not failed:
+        descent.epochs, before = steps // whole, time.process_time()
+        done = steps / whole
+        # the clock of the schedule is the time spent: its span is what the rest of the time would hold
+        descent.span = max(round(done * seconds / spent), 1) if steps else 10**6
+        with training(phi):
+            try:
+                descent.steps(x, rows.y, some, generator)
+            except NumericalError as error:
+                failed = error.message
+        steps += some
+        spent += time.process_time() - before
+        if spent >= seconds * (len(marks) + 1) / looks or failed:
+            with contextlib.suppress(NumericalError):
+                marks.append(Mark(spent, steps / whole, *evaluate(phi, head, rows)))
+    marks = [mark for mark in marks if math.isfinite(mark.nlml)] or [Mark(spent, 0.0, math.nan, math.nan, math.nan)]
+    return Outcome(marks, 1e3 * spent / max(steps, 1), failed)
+
+
+def sparse(rows: Rows, kernel: Kernel, batch: int, seconds: float, seed: int, looks: int) -> Outcome:
+    """GPyTorch's SVGP; its NLML is the bound on it, −ELBO over all rows to learn."""
+    marks, whole, steps = list[Mark](), math.ceil(len(rows.y) / batch), 1
+    due = [seconds * (place + 1) / looks for place in range(looks)]
+    x, y, held = rows.x.float(), rows.y[:, 0].float(), rows.held.float()
+    for spent, steps, loss, mean in course(x, y, held, kernel == "linear", batch, due, seed):
+        rmse = float((mean.double() - rows.truth[:, 0]).square().mean().sqrt()) * rows.scale
+        marks.append(Mark(spent, steps / whole, loss + math.log(rows.scale), rmse, math.nan))
+    return Outcome(marks, 1e3 * marks[-1].seconds / steps, "")
