@@ -19,6 +19,9 @@ SLACK = 4
 REMAINDER = 0.1
 """Variance, relative to the least noise, that the preconditioner may leave out of a row."""
 
+TRUSTED = 0.1
+"""Part of the loss that a correction for unfinished solves may take away."""
+
 
 class Solved(NamedTuple):
     """value (n, T); iterations, the most that a column took; residual, the largest relative one."""
@@ -32,7 +35,7 @@ class Reduced(NamedTuple):
     """The reduced gradient of a fold.
 
     Attributes:
-        loss: Σ_t ‖y_V − K_VT z‖².
+        loss: Σ_t ‖y_V − K_VT z‖² + M_tᵀ(C_t z_t − y_t), which is l(θ) to second order in what the solves leave.
         kernel: ∂l/∂θ, one tensor for each of the kernel's parameters that asks for one.
         log_noise: (T,) ∂l/∂ log σ_t².
         fitted: (n_T, T) z = C⁻¹y_T.
@@ -142,7 +145,8 @@ class Fold:
             diagonal = self.kernel.diagonal(self.x_fitted).detach().contiguous()
             least = float(self.noise.min())
             factor = pivoted_cholesky(self.gram.row, diagonal, self.rank, tolerance=REMAINDER * least)
-            self._low_rank = LowRank.of(factor, self.noise)
+            finite = bool(torch.isfinite(factor).all())  # it is not where a line search has left all bounds
+            self._low_rank = LowRank.of(factor, self.noise) if finite else None
 
 
 def solve_from(
@@ -195,8 +199,12 @@ def reduced(
     m = fold.solve(-2.0 * fold.cross.transposed(error), adjoint, tolerance=tolerance, iterations=iterations)
     outer = fold.cross.gradient(2.0 * error, z.value)
     inner = fold.gram.gradient(m.value, z.value)
+    plain = float(error.square().sum())
+    correction = float((m.value * (fold.product(z.value) - fold.y_fitted)).sum())
+    if abs(correction) > TRUSTED * plain:
+        correction = abs(correction)  # solves that did not end: a fall of the loss by them would be none
     return Reduced(
-        loss=float(error.square().sum()),
+        loss=plain + correction,
         kernel=[a + b for a, b in zip(outer, inner, strict=True)],
         log_noise=fold.noise * (m.value * z.value).sum(0),
         fitted=z.value,

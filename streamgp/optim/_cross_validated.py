@@ -1,0 +1,154 @@
+"""What both ways of tuning by cross-validation share: their options, the vector that they move, starts, the result."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from streamgp.errors import NumericalError
+from streamgp.kernels._tied import Tied
+from streamgp.objectives._fold import Fold
+from streamgp.objectives.cross_validation import Split, rescale, splits
+from streamgp.optim import _starts
+
+BOUND = 20.0
+"""Logarithms stay within this of 0, so that their exponentials are numbers that can be multiplied."""
+GIB = 2**30
+FEW = 20
+"""Rows on which a change of the variances is checked."""
+
+
+class CrossValidationConfig(BaseModel):
+    """Hyper-parameters by the squared error of rows held out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    folds: int = Field(2, ge=1, le=100, description="parts of the rows that are held out in turn; 1: hold-out, once")
+    holdout: float = Field(0.5, gt=0, lt=1, description="hold-out alone: part of the rows that is held out")
+    arrangement: Literal["random", "contiguous"] = Field(
+        "random",
+        description="random: rows anywhere are held out, which asks for interpolation; contiguous: spans of rows in "
+        "order, hold-out the last ones, which asks for forecasts",
+    )
+    restarts: int = Field(
+        0, ge=0, le=1000, description="further starts, drawn around the data's scales; the best goes on after scouting"
+    )
+    scouting: int = Field(15, ge=1, le=10_000, description="iterations after which the starts are compared")
+    cg_tolerance: float = Field(
+        1e-4, gt=0, le=0.1, description="residual of a solve by conjugate gradients, relative to its right-hand side"
+    )
+    rank: int = Field(
+        100, ge=0, le=10_000, description="columns of the pivoted Cholesky preconditioner, at most; 0: none"
+    )
+    memory: float = Field(
+        1.0, ge=0, le=10_000, description="GiB that kept covariances may take; what does not fit is computed anew"
+    )
+    floor: float = Field(
+        1e-4, ge=1e-12, le=1, description="least noise variance, in squared units of the standardised target"
+    )
+    seed: int = Field(0, ge=0, description="of the rows held out and of the further starts")
+
+
+class Learned:
+    """A kernel and the noise as one vector of logarithms.
+
+    Args:
+        kernel: copied.
+        log_noise: (T,) log σ_t².
+        floor: least σ².
+
+    Attributes:
+        kernel: the copy.
+        noise: (T,) σ_t².
+    """
+
+    def __init__(self, kernel: Tied, log_noise: Tensor, floor: float) -> None:
+        self.kernel = copy.deepcopy(kernel).requires_grad_(True)
+        self.least = math.log(floor)
+        self.noise = log_noise.detach().exp()
+        self.size = sum(parameter.numel() for parameter in self.kernel.parameters()) + len(log_noise)
+        self.write(self.read())
+
+    def read(self) -> Tensor:
+        """(P + T,)"""
+        return torch.cat([*(value.detach().flatten() for value in self.kernel.parameters()), self.noise.log()])
+
+    def clamped(self, at: Tensor) -> Tensor:
+        """(P + T,) within bounds."""
+        kernel, noise = at.split([self.size - len(self.noise), len(self.noise)])
+        return torch.cat((kernel.clamp(-BOUND, BOUND), noise.clamp(self.least, BOUND)))
+
+    @torch.no_grad()
+    def write(self, at: Tensor) -> None:
+        """(P + T,) into the kernel and the noise, clamped."""
+        parameters = list(self.kernel.parameters())
+        *kernel, noise = self.clamped(at).split([*(value.numel() for value in parameters), len(self.noise)])
+        for parameter, part in zip(parameters, kernel, strict=True):
+            parameter.copy_(part.view_as(parameter))
+        self.noise = noise.exp()
+
+
+class Scaled(NamedTuple):
+    """A state dict of the kernel and (T,) σ_t², after all variances were multiplied by one factor."""
+
+    kernel: dict[str, Tensor]
+    noise: Tensor
+
+
+def scaled(learned: Learned, folds: Sequence[Fold], fitted: Sequence[Tensor]) -> Scaled:
+    """Variances where the marginal likelihood of the fitted rows is the largest: c = Σ yᵀz/Σ 1, over rows and columns.
+
+    Args:
+        learned: what the folds were refreshed with; it is changed.
+        folds: fitted to.
+        fitted: (n_T, T) z = C⁻¹y of each.
+    """
+    total = sum(float((fold.y_fitted * z).sum()) for fold, z in zip(folds, fitted, strict=True))
+    count = sum(fold.y_fitted.numel() for fold in folds)
+    factor = total / count
+    if math.isfinite(factor) and factor > 0:
+        rescale(learned.kernel, factor, folds[0].x_fitted[:FEW])
+        learned.noise = (learned.noise * factor).clamp(min=math.exp(learned.least))
+    state = {name: value.detach().clone() for name, value in learned.kernel.state_dict().items()}
+    return Scaled(state, learned.noise.clone())
+
+
+def parts(x: Tensor, config: CrossValidationConfig) -> list[Split]:
+    """The folds of the rows of x (n, W)."""
+    generator = torch.Generator().manual_seed(config.seed)
+    found = splits(len(x), config.folds, config.holdout, config.arrangement, generator)
+    return [Split(*(rows.to(x.device) for rows in split)) for split in found]
+
+
+def starts(kernel: Tied, log_noise: Tensor, x: Tensor, config: CrossValidationConfig) -> list[Tensor]:
+    """(P + T,) each: the kernel as given, then the draws."""
+    names = [name for name, _ in kernel.named_parameters()]
+    generator = torch.Generator().manual_seed(config.seed)
+    found = [Learned(kernel, log_noise.to(x), config.floor).read()]
+    for _ in range(config.restarts):
+        values, noise = _starts.draw(kernel, x, len(log_noise), generator)
+        found.append(torch.cat([*(values[name].flatten() for name in names), noise]))
+    return found
+
+
+def check(kernel: Tied, x: Tensor) -> None:
+    """Fail before the work rather than after it; x (n, W).
+
+    Raises:
+        UsageError: the kernel does not say what its variances are.
+    """
+    rescale(copy.deepcopy(kernel), 2.0, x[:FEW])
+
+
+def none_led(tried: int, reason: str) -> NumericalError:
+    """The error where no start has a finite loss."""
+    return NumericalError(
+        f"no start of {tried} has a finite cross-validated error ({reason})",
+        hint="look for constant or huge columns, raise the least noise, or start from longer lengthscales",
+    )
