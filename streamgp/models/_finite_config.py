@@ -17,7 +17,7 @@ from streamgp.optim.early_stopping import validation_rows
 from streamgp.optim.finite_descent import FiniteDescentConfig
 from streamgp.optim.ldb import LdbConfig
 
-STEPS = 4000
+STEPS = 8000
 """Mini-batches after which a perceptron of the default size has learned most of what it learns."""
 FEWEST_EPOCHS, MOST_EPOCHS = 8, 100
 LONG = 5000
@@ -31,9 +31,9 @@ class FourierConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    size: int = Field(1024, ge=2, le=20_000, multiple_of=2, description="cosines and sines, counted singly")
+    size: int = Field(512, ge=2, le=20_000, multiple_of=2, description="cosines and sines, counted singly")
     frequencies: Literal["drawn", "learned"] = Field(
-        "drawn", description="drawn from the kernel's spectral density, or learned from there on, as the encoder is"
+        "learned", description="drawn from the kernel's spectral density, or learned from there on"
     )
     seed: int = Field(0, ge=0, lt=2**63, description="of the frequencies")
 
@@ -114,7 +114,7 @@ class Config(BaseModel):
     floor: float = Field(1e-4, ge=1e-8, le=1.0, description="least noise, in variances of the standardised target")
     epochs: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
-        description="epochs of a fit from scratch, such as a warm-up; auto: 4000 mini-batches, in 8 to 100 epochs, or "
+        description="epochs of a fit from scratch, such as a warm-up; auto: 8000 mini-batches, in 8 to 100 epochs, or "
         "one where there is nothing to train",
     )
     validation: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
@@ -143,8 +143,8 @@ class Config(BaseModel):
     )
     prior: Literal["auto", "one", "mixed"] = Field(
         "auto",
-        description="of the weights, for forecasts: one precision, the noise over the kernel's variances; or 1/4, 1, 4 "
-        "and 16 times that, mixed column by column by how well each has forecast of late; auto: mixed with lags",
+        description="of the weights, for forecasts: one precision, the noise over the kernel's variances; or 0.3, 3 "
+        "and 30 times that, mixed column by column by how well each has forecast of late; auto: mixed with lags",
     )
     form: Form = Field(
         "gram",
@@ -190,7 +190,7 @@ class Config(BaseModel):
         given = self.encoder
         fields = given.model_fields_set
         if isinstance(given, mlp.Config):
-            own = {"hidden": 128, "activation": "relu", "outer": True, "precision": "float32"}
+            own = {"hidden": 128, "layers": 1, "activation": "relu", "outer": True, "precision": "float32"}
             given = given.model_copy(update={key: value for key, value in own.items() if key not in fields})
         if "width" in type(given).model_fields and "width" not in fields:
             given = given.model_copy(update={"width": given.model_dump()["hidden"]})

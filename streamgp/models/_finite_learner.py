@@ -23,7 +23,7 @@ from streamgp.models._finite_features import FiniteFeatures
 from streamgp.models._hyperparameters import Hyper, estimate
 from streamgp.models._initial import Initial
 from streamgp.models._kernel_inputs import KernelInputs
-from streamgp.models._precision_mixture import PrecisionMixture
+from streamgp.models._precision_mixture import STRONGER, PrecisionMixture
 from streamgp.models._recursive import RecursiveRegression
 from streamgp.models._state import Parts
 from streamgp.objectives.finite_evidence import ridge
@@ -175,12 +175,13 @@ class FiniteLearner(nn.Module):
     def serve(self, z: Tensor, r: Tensor, weight: Tensor | None = None) -> None:
         """The regression anew, from these rows and with features and noise as they are.
 
-        κ of the regression is that of training, exp(mean_t log σ_t²), so that weights are N(0, I) where σ_t² is.
+        κ of the regression is that of training, exp(mean_t log σ_t²), so that weights are N(0, I) where σ_t² is; in a
+        mixture three times that.
         """
         noise, temper = self.head.noise, self.config.tempering(self.shape)
         kappa = float(ridge(noise))
         self.features.slope.fill_((kappa * temper) ** 0.5)  # a linear coefficient's prior counts for one row
-        self.regression.begin(kappa, noise=noise)
+        self.regression.begin(kappa * (STRONGER if len(self.mixture.times) > 1 else 1.0), noise=noise)
         self.learn(z, r, weight, together=True)
 
     @torch.no_grad()

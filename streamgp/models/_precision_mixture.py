@@ -1,6 +1,6 @@
 """Several prior precisions of a regression's weights, mixed column by column by how well each has forecast of late.
 
-    F_m = G + mκI,  W_m = F_m⁻¹c,  m in (¼, 1, 4, 16);  L_mt = Σ e^(−a/2000) (y_t − φᵀw_mt)² over rows of age a
+    F_m = G + mκI,  W_m = F_m⁻¹c,  m in (0.1, 1, 10);  L_mt = Σ e^(−a/2000) (y_t − φᵀw_mt)² over rows of age a
     served are Σ_m p_mt w_mt with p_mt ∝ exp( −½ ν n/2000 (L_mt / min_m L_mt − 1) )
 
 Rows are scored before they are learned, so that L is a prequential loss. The evidence of thinned rows chooses one ridge
@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.models._recursive import RecursiveRegression
 
-TIMES = (0.25, 1.0, 4.0, 16.0)
+TIMES = (0.1, 1.0, 10.0)
 """m"""
+STRONGER = 3.0
+"""κ of a mixture, in units of the one that training or the evidence found: on streams the best is above that."""
 MEMORY = 2000.0
 """Rows after which a squared error counts 1/e."""
 INDEPENDENT = 40.0
@@ -42,7 +44,7 @@ class PrecisionMixture(nn.Module):
         >>> regression, mixture = RecursiveRegression(width=1, columns=1), PrecisionMixture(1)
         >>> regression.add(phi, 3 * phi)
         >>> mixture.shares[:, 0].tolist()
-        [0.0, 1.0, 0.0, 0.0]
+        [0.0, 1.0, 0.0]
         >>> for _ in range(500):
         ...     mixture.score(regression, phi, 3 * phi)
         >>> bool(mixture.shares[0, 0] > 0.99)  # the weakest prior
