@@ -61,7 +61,8 @@ def train_line(config: TuneConfig, initial: Initial) -> str:
     """A command that trains from the file."""
     words = ["streamgp", "train"]
     held = config.test_column is not None or config.test_tail is not None
-    words += [] if held or not initial.shape.lags else ["--online"]
+    online = bool(initial.shape.lags) and not held
+    words += ["--online"] if online else []
     words += ["--table", config.table]
     for name in ("target", "inputs", "known"):
         if given := getattr(config, name):
@@ -74,6 +75,7 @@ def train_line(config: TuneConfig, initial: Initial) -> str:
     for name, usual in (("target", "auto"), ("decay", 0.9)):
         if getattr(initial, name) != usual:
             words += ["--set", f"{name}={getattr(initial, name)}"]
+    words += ["--score-from", str(initial.found["last_row"])] if online and config.end is not None else []
     return shlex.join([*words, "--init", str(config.output)])
 
 
