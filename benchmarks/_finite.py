@@ -34,7 +34,7 @@ from streamgp.objectives.finite_evidence import best_weights, nlml, statistics
 from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
 from streamgp.optim.finite_head import FiniteHead
 
-Kernel = Literal["linear", "gaussian"]
+Kernel = Literal["linear", "gaussian", "gaussian 1000"]
 ENCODER: dict[str, Any] = {
     "hidden": 128,
     "layers": 1,
@@ -43,19 +43,21 @@ ENCODER: dict[str, Any] = {
     "outer": True,
     "precision": "float32",
 }
-FEATURES = 256
+FEATURES = {"linear": 0, "gaussian": 256, "gaussian 1000": 1000}
+"""Random Fourier features."""
 CHUNK = 2048
 NOISE, FLOOR, LEAST = 0.1, 1e-4, 1e-8
 """Of the standardised target's variance: the noise at first, the mandatory floor, and what stands for none."""
 RATES: dict[Kernel, dict[str, float]] = {
     "linear": {"rate": 1e-2, "weights_rate": 2e-3},
     "gaussian": {"rate": 1e-2, "weights_rate": 3e-3},
+    "gaussian 1000": {"rate": 1e-2, "weights_rate": 3e-3},
 }
 METHODS: dict[str, dict[str, Any]] = {
     "minimax": {"method": "minimax"},
     "whitened": {"method": "minimax", "minimax": {"whitened": True}},
     "scgd": {"method": "scgd", "scgd": {"b": 0.1, "every": 8}},
-    "scgd 0.9": {"method": "scgd", "scgd": {"b": 0.9}},
+    "scgd 0.9": {"method": "scgd", "scgd": {"b": 0.9, "tolerance": 1e-4}},
     "ldb": {"method": "ldb"},
     "held": {"method": "ldb", "ldb": {"rate": 0.0}},
     "bsgd": {"method": "bsgd"},
@@ -116,7 +118,7 @@ def features(width: int, kernel: Kernel, seed: int) -> FiniteFeatures:
     """φ of windows with so many columns."""
     encoder = mlp.build(mlp.Config(**ENCODER, seed=seed), Layout(lags=0, past=0, future=width))
     on = linear.Config() if kernel == "linear" else squared_exponential.Config()
-    found = FiniteFeatures(encoder, on, FEATURES, seed, linear=False)
+    found = FiniteFeatures(encoder, on, FEATURES[kernel] or 2, seed, linear=False)
     if kernel == "linear":
         found.kernel.requires_grad_(False)  # said twice by the encoder's last layer
     return found
