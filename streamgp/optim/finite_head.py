@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Json
-from streamgp.objectives.finite_evidence import Determinant, Statistics, gradients, ridge
+from streamgp.objectives.finite_evidence import Determinant, Gradients, Statistics, gradients, ridge
 
 
 class FiniteHead(nn.Module):
@@ -108,7 +108,7 @@ class Estimator(ABC):
             noise = head.noise
             part = self.determinant(phi, ridge(noise), total)
             found = gradients(phi, y.to(phi.dtype), head.weights, noise, part, total)
-            return through_floor(found.value, found.phi, found.weights, found.log_noise, head)
+            return through_floor(found, noise, head)
 
     def ascend(self, phi: Tensor, head: FiniteHead, total: int) -> None:
         """A step on dual variables with a mini-batch (|b|, d) that is independent of the last estimate's."""
@@ -121,9 +121,9 @@ class Estimator(ABC):
         del tensors, rest
 
 
-def through_floor(value: Tensor, phi: Tensor, weights: Tensor, log_noise: Tensor, head: FiniteHead) -> Estimate:
+def through_floor(found: Gradients, noise: Tensor, head: FiniteHead) -> Estimate:
     """An estimate from gradients in log σ², by the chain rule through σ² = floor + exp(log_noise)."""
-    return Estimate(value, phi, weights, log_noise * (head.log_noise.exp() / head.noise))
+    return Estimate(found.value, found.phi, found.weights, found.log_noise * (1.0 - head.floor / noise))
 
 
 class NoDeterminant(Estimator):
