@@ -161,7 +161,7 @@ class GaussianHead(Head):
         misfit = (weight * (error.square().sum(1) + columns * variance[:, 0])).sum() / noise
         count = columns * weight.sum()
         value = -0.5 * (count * torch.log(2.0 * math.pi * noise) + misfit)
-        moment = part.phi.T @ (weight[:, None] * y)
+        moment = part.phi.T @ (weight[:, None] * y).to(part.phi.dtype)
         return Lesson(
             value,
             slope,

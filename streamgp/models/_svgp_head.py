@@ -17,7 +17,7 @@ class Part(NamedTuple):
     """Rows as q sees them.
 
     Attributes:
-        phi: (b, M) whitened features.
+        phi: (b, M) whitened features; for training they may be float32.
         prior: (b,) k(x, x).
         y: (b, T) standardised, NaN = not observed.
         weight: (b,) how many rows each stands for.

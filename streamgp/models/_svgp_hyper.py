@@ -38,7 +38,7 @@ SPREAD, WIDE = 0.2, 16
 """Prior standard deviation of log ℓ among the columns of outcomes, which over-fit with free ones, beyond so many
 groups; up to these the common prior does, and keeps lengthscales from falling to where a function is as good as noise.
 """
-HEIGHTS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+HEIGHTS = (0.3, 1.0, 3.0, 10.0, 30.0)
 """ρ² of a logit that are tried at first; afterwards those next to the one before."""
 OTHERS = MarginalLikelihoodConfig(evaluations=30, noise="shared", prior=1.0, floor=1e-3)
 """For kernels that are not radial."""

@@ -31,7 +31,7 @@ from streamgp.models._svgp_training import Training
 
 CHUNK = 2048
 """Rows whose features are held at once."""
-TRIAL = 4
+TRIAL = 3
 """Sweeps over few rows, to learn what a bound is worth."""
 
 

@@ -18,7 +18,7 @@ from streamgp.models._svgp_head import Head, Lesson, Part, Parts
 from streamgp.objectives.sparse import Belief
 from streamgp.optim.natural_gradient import Natural, Site, sites, weighted_gram
 
-ROUNDS, SETTLED = 5, 1e-3
+ROUNDS, SETTLED = 4, 1e-3
 """Natural-gradient steps on the new rows of a stream at most; the last is one that moves b by less than this part."""
 DAMPING = 0.7
 """Size of all but the first: a full step may overshoot where the curvature of log p moves with q."""
@@ -157,4 +157,5 @@ class SitesHead(Head):
 
 def _sums(phi: Tensor, site: Site) -> tuple[Tensor, Tensor]:
     """(T, M, M) Σ w λ φφᵀ, (M, T) Σ w (g + λf̂) φ."""
-    return torch.stack([weighted_gram(phi, column) for column in site.precision.T]), phi.T @ site.pull
+    outer = torch.stack([weighted_gram(phi, column) for column in site.precision.T])
+    return outer, phi.T @ site.pull.to(phi.dtype)

@@ -72,15 +72,14 @@ class Training:
         covariances = self.prior.covariances(z, Dropout(generator))
         m = int(self.prior.count)
         with torch.no_grad():
-            inverse = self.prior.whitening(covariances.gram)
-            phi = z.new_zeros(len(z), len(self.prior.points))
-            phi[:, :m] = covariances.cross @ inverse.T
-            belief = self.head.belief()
+            inverse = self.prior.whitening(covariances.gram).to(getattr(torch, self.config.precision))
+            phi = covariances.cross.to(inverse.dtype) @ inverse.T
+            belief = self.head.belief().leading(m, inverse.dtype)
             lesson = self.head.lesson(Part(phi, covariances.diagonal, y, weight), belief)
             value = float(lesson.value - belief.divergence())
             if not math.isfinite(value):
                 raise NumericalError("the ELBO is not finite", hint="lower training.rate")
-            slopes = self._slopes(inverse, phi[:, :m], belief, lesson)
+            slopes = _slopes(inverse, phi, belief, lesson)
         named = dict(self.prior.named_parameters())
         # a scalar: with tensors for gradients PyTorch first loads symbolic shapes, which takes longer than many steps
         surrogate = torch.stack([(one * slope).sum() for one, slope in zip(covariances, slopes, strict=True)]).sum()
@@ -99,13 +98,6 @@ class Training:
                     value_.clamp_(-LARGEST, LARGEST)
         self.head.natural.step(lesson.outer, lesson.moment, self.config.natural_rate)
         return value
-
-    def _slopes(self, inverse: Tensor, phi: Tensor, belief: Belief, lesson: Lesson) -> KernelGradient:
-        m, kind = phi.shape[1], getattr(torch, self.config.precision)
-        used = Belief(belief.mean[:m].to(kind), belief.excess[:, :m, :m].to(kind), belief.logs)
-        rows = (phi.to(kind), lesson.slope.to(kind), lesson.curve.to(kind), lesson.bent[:, :m, :m].to(kind))
-        slopes = kernel_gradient(inverse.to(kind), rows[0], used, *rows[1:])
-        return KernelGradient(*(slope.to(phi.dtype) for slope in slopes))
 
     def steps(self, z: Tensor, y: Tensor, weight: Tensor, generator: Generator, count: int | None = None) -> float:
         """Mini-batches of all rows in random order, an epoch or so many; returns the mean ELBO's estimate.
@@ -135,3 +127,10 @@ class Training:
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self.adam.restore(tensors, rest)
         self.frozen = bool(rest["frozen"])
+
+
+def _slopes(inverse: Tensor, phi: Tensor, belief: Belief, lesson: Lesson) -> KernelGradient:
+    """In float64, made in the dtype of the features."""
+    kind = phi.dtype
+    slopes = kernel_gradient(inverse, phi, belief, lesson.slope.to(kind), lesson.curve.to(kind), lesson.bent.to(kind))
+    return KernelGradient(*(slope.double() for slope in slopes))

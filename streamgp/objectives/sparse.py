@@ -50,7 +50,7 @@ class Belief(NamedTuple):
     logs: Tensor
 
     def moments(self, phi: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
-        """(b, M) features, (b,) prior variances -> mean (b, T), latent variance (b, P); O(P b M²).
+        """(b, M) features, (b,) prior variances -> mean (b, T), latent variance (b, P), of these' dtype; O(P b M²).
 
         Example:
             >>> belief = Belief(torch.ones(2, 1), -0.5 * torch.eye(2)[None], torch.tensor([-1.386]))
@@ -58,8 +58,12 @@ class Belief(NamedTuple):
             >>> round(mean.item(), 2), round(variance.item(), 2)  # 1 − 0.36/2
             (0.6, 0.82)
         """
-        reduced = torch.stack([((phi @ excess) * phi).sum(1) for excess in self.excess], 1)
-        return phi @ self.mean, (prior[:, None] + reduced).clamp(min=1e-12)
+        reduced = torch.stack([((phi @ excess) * phi).sum(1) for excess in self.excess], 1).to(prior.dtype)
+        return (phi @ self.mean).to(prior.dtype), (prior[:, None] + reduced).clamp(min=1e-12)
+
+    def leading(self, m: int, kind: torch.dtype) -> Belief:
+        """Of the leading m functions, in another dtype but for log |S|."""
+        return Belief(self.mean[:m].to(kind), self.excess[:, :m, :m].to(kind), self.logs)
 
     def divergence(self) -> Tensor:
         """Σ_t KL[N(m_t, S_t) ‖ N(0, I)] = ½ Σ_t (‖m_t‖² + tr S_t − M − log |S_t|).

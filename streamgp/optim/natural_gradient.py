@@ -77,14 +77,17 @@ def sites(likelihood: Likelihood, y: Tensor, mean: Tensor, variance: Tensor, wei
 
 
 def weighted_gram(phi: Tensor, weight: Tensor) -> Tensor:
-    """Σ_n w_n φ_nφ_nᵀ, symmetric to the last bit. phi: (b, M), weight: (b,). Returns (M, M).
+    """Σ_n w_n φ_nφ_nᵀ, in float64 symmetric to the last bit. phi: (b, M), weight: (b,). Returns (M, M).
 
     Example:
         >>> weighted_gram(torch.tensor([[1.0, 2.0]]), torch.tensor([0.5])).tolist()
         [[0.5, 1.0], [1.0, 2.0]]
     """
     size = phi.shape[1]
-    out, weighted = phi.new_zeros(size, size), phi * weight[:, None]
+    weighted = phi * weight[:, None].to(phi.dtype)
+    if phi.dtype != FLOAT:
+        return weighted.T @ phi
+    out = phi.new_zeros(size, size)
     for start in range(0, size, BLOCK):
         stop = min(start + BLOCK, size)
         out[start:stop, :stop] = weighted[:, start:stop].T @ phi[:, :stop]
@@ -124,12 +127,12 @@ class Natural(nn.Module):
         """Move by `rate` towards what rows say; with `kept`, scale by that instead of 1 − rate.
 
         Args:
-            outer: (P, M, M) Σ w λ φφᵀ.
-            moment: (M, T) Σ w (g + λf̂) φ.
+            outer: (P, m, m) Σ w λ φφᵀ of the leading m <= M functions; 0 of the others.
+            moment: (m, T) Σ w (g + λf̂) φ.
         """
-        kept = 1.0 - rate if kept is None else kept
-        self.precision.mul_(kept).add_(outer, alpha=rate)
-        self.moment.mul_(kept).add_(moment, alpha=rate)
+        kept, m = 1.0 - rate if kept is None else kept, len(moment)
+        self.precision.mul_(kept)[:, :m, :m].add_(outer, alpha=rate)
+        self.moment.mul_(kept)[:m].add_(moment, alpha=rate)
 
     @torch.no_grad()
     def belief(self, factor: Tensor | None = None) -> Belief:
