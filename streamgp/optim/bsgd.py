@@ -38,9 +38,8 @@ class Bsgd(Estimator):
             kappa = ridge(noise)
             weights, part = _own(rows, targets, kappa)
             found = gradients(rows, targets, weights, noise, part, len(rows))
-            return through_floor(
-                found.value, found.phi.to(phi.dtype), torch.zeros_like(found.weights), found.log_noise, head
-            )
+            own = found._replace(phi=found.phi.to(phi.dtype), weights=torch.zeros_like(found.weights))
+            return through_floor(own, noise, head)
 
     def determinant(self, phi: Tensor, kappa: Tensor, total: int) -> Determinant:
         """log|F_b|, F_b⁻¹φ_i and tr F_b⁻¹; `total` is not looked at."""
