@@ -16,6 +16,7 @@ from streamgp.base import Chunk, Json, Offset
 from streamgp.errors import ServiceError, TableError, UsageError
 from streamgp.models._initial import Initial, TakesInitial, initialise
 from streamgp.streaming import checkpoint
+from streamgp.streaming._rows import times
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.windows import Windows, WindowSpec
 from streamgp_pipelines import initial as initial_file
@@ -176,7 +177,10 @@ def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: S
             return []
         return ["the hyper-parameters of --init were found on rows that are held out here: their scores are flattered"]
     first = max(schedule.warmup, schedule.score_from or 0)
-    if schedule.score_time is not None or first >= last:
+    if schedule.score_time is not None and table.meta.time is not None:
+        parts = (times(chunk.rows, table.meta.time) for chunk in table.read({}, (table.meta.time,)))
+        first = max(first, sum(int((part < schedule.score_time).sum()) for part in parts))
+    if first >= last:
         return []
     return [
         f"the hyper-parameters of --init were found on rows before {last} of this table, and those from {first} on are "

@@ -222,6 +222,7 @@ def test_a_run_that_scores_rows_it_was_tuned_on_says_so(stream: Table, tmp_path:
     (note,) = run(stream, tmp_path / "a", **given)["warnings"]
     assert "before 350" in note and "from 200 on" in note and "--score-from 350" in note
     assert run(stream, tmp_path / "b", **given, score_from="350")["warnings"] == []
+    assert run(stream, tmp_path / "e", **given, score_from="2023-11-30")["warnings"] == []  # row 360
     elsewhere = make_table(tmp_path / "u", frame_of(420))
     assert run(elsewhere, tmp_path / "d", **given)["warnings"] == []
 
@@ -294,5 +295,10 @@ def test_a_file_of_a_kernel_with_a_shape_of_its_own_chooses_the_kernel(stream: T
     session = open_session(config_of(stream, tmp_path / "c", model="qsgp", set=small, init=tmp_path / "t.json"))
     model: Any = session.learner.model
     assert model.engine.kernel.own.nu == 0.5
+    given = {"model": "qsgp", "set": small, "max_rows": 300, "init": tmp_path / "t.json"}
+    found = run(stream, tmp_path / "c", **given)
+    assert scores_of(run(stream, tmp_path / "c", **given)) == scores_of(found)
+    alone: Any = load(tmp_path / "c").learner.model
+    assert alone.engine.kernel.own.nu == 0.5
     with pytest.raises(UsageError, match=r"svdgp has no kernel=matern\(nu=0.5\)"):
         open_session(config_of(stream, tmp_path / "d", model="svdgp", init=tmp_path / "t.json"))
