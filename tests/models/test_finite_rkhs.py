@@ -1,0 +1,290 @@
+"""The model: exact between rebuilds, trained by marginal likelihood, and what it does when something goes wrong."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from pydantic import ValidationError
+from scipy import stats
+from torch import Generator, Tensor
+
+from streamgp.base import Inputs, Shape, Simulates
+from streamgp.errors import NumericalError, UsageError
+from streamgp.models import finite_rkhs
+from streamgp.models._finite_learner import FiniteLearner
+from streamgp.models._finite_online import FiniteRkhs
+from streamgp.models._initial import example
+from streamgp.predictives.student_t import StudentT
+from streamgp.testing.models import SHAPES, example_windows
+from tests.models.oracles_recursive import batch
+
+FLAT = Shape(targets=("y",), horizon=1, lags=0, past=("y", "a", "b"), future=("a", "b"))
+LAGS = SHAPES[1]
+EXACT: dict[str, Any] = {
+    "fourier": {"size": 40, "frequencies": "drawn"},
+    "online": {"rebuild": 0, "memory": "all", "temper": 1.0, "variance": None},
+    "prior": "one",
+    "limit": None,
+    "evidence_rows": 60,
+}
+NET: dict[str, Any] = {"encoder": {"hidden": 16}, "training": {"batch": 32, "rate": 1e-2, "weights_rate": 3e-3}}
+
+
+def build(shape: Shape = FLAT, **options: Any) -> FiniteRkhs:
+    return finite_rkhs.build(finite_rkhs.Config(**options), shape)
+
+
+def surface(rows: int, seed: int = 0, noise: float = 0.1) -> tuple[Inputs, Tensor]:
+    """y = 50 + 10 sin(2a) b + noise."""
+    generator = Generator().manual_seed(seed)
+    u = torch.randn(rows, 1, 2, generator=generator, dtype=torch.float64)
+    error = torch.randn(rows, 1, generator=generator, dtype=torch.float64)
+    y = 50 + 10 * (torch.sin(2 * u[:, :, 0]) * u[:, :, 1] + noise * error)
+    return Inputs(u.new_zeros(rows, 0, 3), u), y
+
+
+def standardised(model: FiniteRkhs, x: Inputs, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Features and residuals as the model sees them."""
+    with torch.no_grad():
+        return model.learner.features(model.inputs(x)), model._targets(x, y)
+
+
+@pytest.mark.parametrize("form", ["gram", "root", "factor"])
+@pytest.mark.parametrize("cut", [7, 50])
+def test_between_rebuilds_rows_are_learned_exactly(form: str, cut: int) -> None:
+    """Fit on 100 rows, then 300 of a stream: the batch posterior of all 400 with the same features."""
+    x, y = example_windows(LAGS, 400)
+    model = build(LAGS, **EXACT, form=form)
+    list(model.fit(x.rows(slice(0, 100)), y[:100], 1))
+    for start in range(100, 400, cut):
+        rows = slice(start, min(start + cut, 400))
+        assert model.update(x.rows(rows), y[rows]).done == "update"
+    phi, r = standardised(model, x, y)
+    regression = model.learner.regression
+    oracle = batch(phi, r, float(regression.kappa), phi[-30:])
+    issued = model.predict(x.rows(slice(-30, None)))
+    scale = model.outputs.scale.numpy()
+    mean = oracle.mean * scale + model.outputs.location.numpy() + model.reference(x)[-30:].numpy()
+    assert_allclose(issued.mean, mean, rtol=1e-9)
+    s2 = (2 * regression.rate.numpy() + oracle.residual) / (2 * 2.0 + 400 - 2)
+    assert_allclose(issued.latent_variance, oracle.leverage[:, None] * s2 * scale**2, rtol=1e-7)
+    assert_allclose(issued.variance, (1 + oracle.leverage[:, None]) * s2 * scale**2, rtol=1e-7)
+
+
+def test_rows_that_overlap_count_as_fewer_and_old_ones_less() -> None:
+    x, y = example_windows(LAGS, 300)
+    model = build(LAGS, **EXACT | {"online": {**EXACT["online"], "temper": 4.0, "memory": 50}})
+    list(model.fit(x.rows(slice(0, 100)), y[:100], 1))
+    model.update(x.rows(slice(100, 300)), y[100:])
+    phi, r = standardised(model, x, y)
+    weight = np.exp(-np.r_[np.full(100, 200), np.arange(199, -1, -1)] / 50) / 4  # the fit's rows are of one age
+    oracle = batch(phi, r, float(model.learner.regression.kappa), phi, weight)
+    found = model.learner.standing(model.inputs(x))
+    assert_allclose(found.mean, oracle.mean, rtol=1e-7, atol=1e-8)
+    assert_allclose(found.latent, oracle.leverage[:, None] * found.noise.numpy(), rtol=1e-7)
+    assert float(model.learner.regression.rows) == pytest.approx(weight.sum())
+
+
+def test_student_t_is_the_posterior_predictive() -> None:
+    x, y = surface(60)
+    gaussian, student = (build(**EXACT | {"predictive": name}) for name in ("gaussian", "student_t"))
+    for model in (gaussian, student):
+        list(model.fit(x, y, 1))
+    one, other = gaussian.predict(x), student.predict(x)
+    assert isinstance(other, StudentT)
+    torch.testing.assert_close(one.variance, other.variance)
+    torch.testing.assert_close(other.dof, torch.full_like(other.dof, 64.0))  # 2a₀ + n
+
+
+def test_without_validation_rows_the_epoch_of_least_nlml_is_served() -> None:
+    """Step.loss is the exact NLML a row, of the GP with the trained features: against SciPy's dense normal."""
+    x, y = surface(200)
+    model = build(**NET, validation=0.0, rescale=0.0)
+    losses = []
+    for step in model.fit(x, y, 12):
+        assert step.healthy and step.basis == model.learner.width == 17
+        losses.append(step.loss)
+    assert min(losses) < losses[0] - 0.3
+    phi, r = standardised(model, x, y)
+    noise = float(model.learner.head.noise)
+    covariance = (phi @ phi.T + noise * torch.eye(200, dtype=torch.float64)).numpy()
+    wanted = -stats.multivariate_normal(np.zeros(200), covariance).logpdf(r[:, 0].numpy()) / 200
+    assert min(losses) == pytest.approx(wanted, rel=1e-8)
+    assert model.learner.regression.rows == 200
+
+
+def test_validation_rows_select_and_scale_and_are_learned_then() -> None:
+    x, y = surface(400)
+    model = build(**NET, validation=0.2)
+    list(model.fit(x, y, 6))
+    held = model.config.held_out(400)
+    assert held.sum() == 80 and model.learner.regression.rows == 400
+    other = build(**NET, validation=0.2)
+    list(other.fit(x, y, 6))
+    other.learner.serve(*(part[~held] for part in (other.inputs(x), other._targets(x, y))))
+    found = other.learner.standing(other.inputs(x)[held])
+    squares = (other._targets(x, y)[held] - found.mean).square() / (found.latent + found.noise)
+    torch.testing.assert_close(model.factor, squares.mean(0).clamp(min=1.0))
+    score = 0.5 * (squares / model.factor + torch.log(2 * torch.pi * (found.latent + found.noise) * model.factor))
+    assert model.early.score == pytest.approx(float(score.mean()), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**NET, "encoder": {"hidden": 32}},
+        {**NET, "kernel": "squared_exponential", "fourier": {"size": 60}},
+        {"fourier": {"size": 100}, "training": {"batch": 100}},
+    ],
+    ids=["net", "net and frequencies", "frequencies"],
+)
+def test_it_learns_a_surface_in_batch(options: dict[str, Any]) -> None:
+    """Noise of 1 and a spread of 7: the error on new rows is below 4, where a linear model's is 7."""
+    x, y = surface(600)
+    new, truth = surface(200, seed=1)
+    model = build(**options, online={"settled": 600})
+    list(model.fit(x, y, 20))
+    issued = model.predict(new)
+    assert (issued.mean - truth).square().mean().sqrt() < 4.0
+    inside = ((issued.mean - truth).abs() < 1.96 * issued.variance.sqrt()).double().mean()
+    assert 0.85 < inside <= 1.0
+
+
+def test_frequencies_are_learned_from_enough_rows_on() -> None:
+    x, y = surface(300)
+    made = {"fourier": {"size": 40}, "online": {"rebuild": 100, "settled": 250}, "evidence_rows": 50}
+    model = build(**made)
+    start = model.learner.features.normals.detach().clone()
+    for at, moved in ((0, False), (100, False), (200, True)):
+        rows = slice(at, at + 100)
+        assert "rebuild" in model.update(x.rows(rows), y[rows]).done
+        assert torch.equal(model.learner.features.normals.detach(), start) != moved
+
+
+def test_what_fails_is_undone_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = surface(200)
+    model = build(**NET, online={"rebuild": 1000})
+    list(model.fit(x.rows(slice(0, 100)), y[:100], 2))
+    before = {
+        name: value.clone()
+        for name, value in model.state()[0].items()
+        if not name.startswith(("limit", "early", "iterate"))
+    }
+
+    def fail(self: FiniteLearner) -> None:
+        raise NumericalError("no factor", hint="none")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FiniteLearner, "check", fail)
+        for rows in (slice(100, 110), slice(100, 200)):  # an update, and a rebuild
+            step = model.update(x.rows(rows), y[rows])
+            assert not step.healthy and step.done.endswith("undone: no factor")
+            now = model.state()[0]
+            differ = {name for name in before if not torch.equal(now[name], before[name])}
+            assert differ <= {"generator", "factor"}, differ
+    assert model.update(x.rows(slice(100, 110)), y[100:110]).healthy
+
+
+def test_a_failing_first_epoch_raises_and_a_later_one_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = surface(100)
+    model = build(**NET, validation=0.0)
+    fit = model.fit(x, y, 4)
+    next(fit)
+    before = model.predict(x).parameters()
+
+    def fail(self: FiniteLearner, z: Tensor, r: Tensor, generator: Generator) -> float:
+        raise NumericalError("no factor", hint="none")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FiniteLearner, "epoch", fail)
+        step = next(fit)
+        assert not step.healthy and "no factor" in step.done
+        torch.testing.assert_close(model.predict(x).parameters(), before)
+        with pytest.raises(NumericalError):
+            next(build(**NET).fit(x, y, 1))
+    assert next(fit).healthy
+
+
+@pytest.mark.parametrize("predictive", ["gaussian", "student_t"])
+@pytest.mark.parametrize("prior", ["one", "mixed"])
+def test_drawn_functions_are_distributed_as_predict_says(predictive: str, prior: str) -> None:
+    x, y = surface(40)
+    model = build(**EXACT | {"predictive": predictive, "prior": prior})
+    list(model.fit(x.rows(slice(0, 20)), y[:20], 1))
+    model.update(x.rows(slice(20, 36)), y[20:36])
+    model.factor.fill_(1.7)
+    some, paths = x.rows(slice(36, None)), 20_000
+    assert isinstance(model, Simulates)
+    tiled = Inputs(some.past.repeat(paths, 1, 1), some.future.repeat(paths, 1, 1))
+    drawn = model.functions(paths, Generator().manual_seed(1))(tiled).reshape(paths, 4, 1)
+    issued = model.predict(some)
+    assert ((drawn.mean(0) - issued.mean) / issued.variance.sqrt()).abs().max() < 4 / paths**0.5
+    p = torch.tensor([0.05, 0.25, 0.75, 0.95], dtype=torch.float64)
+    share = (drawn < issued.quantile(p)[:, None]).double().mean(1)
+    assert (share - p[:, None, None]).abs().max() < 4 * 0.5 / paths**0.5
+    again = model.functions(50, Generator().manual_seed(1))
+    one = Inputs(some.past[:1].expand(50, -1, -1), some.future[:1].expand(50, -1, -1))
+    values = torch.stack([again(one)[:, 0] for _ in range(400)])  # the same function, fresh noise
+    ratio = values.mean(0).var() / issued.latent_variance[0, 0]
+    assert 0.3 < float(ratio) < 3.0 and float(values.var(0).mean()) < 1.6 * float(issued.variance[0, 0])
+
+
+def test_hyperparameters_of_a_file_stay_with_learn_once() -> None:
+    x, y = surface(200)
+    initial = example(FLAT)
+    once, anew = (build(fourier={"size": 40}, learn=learn) for learn in ("once", "rebuild"))
+    for model in (once, anew):
+        model.initialise(initial)
+        list(model.fit(x, y, 1))
+    wanted = initial.hyper(once.inputs.scale, once.outputs.scale)
+    torch.testing.assert_close(once.hyper.pack(), wanted.pack())
+    assert not torch.allclose(anew.hyper.pack(), wanted.pack())
+    lengthscale = once.learner.features.kernel.log_lengthscale
+    torch.testing.assert_close(lengthscale, wanted.lengthscale[once.inputs.groups])  # one column a group
+    for options in ({"encoder": "mlp"}, {"kernel": "linear"}):
+        with pytest.raises(UsageError, match="Fourier features of the window itself") as caught:
+            build(**options).initialise(initial)
+        assert "encoder=identity" in caught.value.hint
+    with pytest.raises(UsageError, match="no kernel=squared_exponential"):
+        build(kernel="matern").initialise(initial)
+
+
+def test_a_glitch_teaches_little() -> None:
+    x, y = surface(300)
+    model = build(**EXACT | {"limit": 5.0})
+    list(model.fit(x.rows(slice(0, 200)), y[:200], 1))
+    before = model.predict(x)
+    wrong = y[200:201] + 1e6
+    model.update(x.rows(slice(200, 201)), wrong)
+    assert (model.predict(x).mean - before.mean).abs().max() < 2 * before.variance.max().sqrt()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"form": "factor", "online": {"memory": 500}}, "cannot forget"),
+        ({"form": "factor", "prior": "mixed"}, "one prior"),
+        ({"noise": 1e-5}, "above floor"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        finite_rkhs.Config(**options)
+
+
+def test_what_is_not_set_follows_from_what_is() -> None:
+    net = finite_rkhs.Config(encoder="mlp")
+    found = net.net.model_dump()
+    assert (found["hidden"], found["layers"], found["width"], found["outer"]) == (128, 1, 128, True)
+    own = finite_rkhs.Config(encoder={"hidden": 32, "activation": "tanh", "width": 5}).net.model_dump()
+    assert (own["hidden"], own["width"], own["activation"]) == (32, 5, "tanh")
+    assert type(net.on_latents).__module__.endswith("linear") and not net.straight(4)
+    plain = finite_rkhs.Config()
+    assert plain.straight(500) and not plain.straight(600) and plain.mixed(LAGS) and not plain.mixed(FLAT)
+    assert plain.forgetting(LAGS) == 4000.0 and plain.forgetting(FLAT) is None
+    assert plain.tempering(LAGS) == pytest.approx(math.sqrt(3))
