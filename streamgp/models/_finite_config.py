@@ -31,7 +31,7 @@ class FourierConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    size: int = Field(512, ge=2, le=20_000, multiple_of=2, description="cosines and sines, counted singly")
+    size: int = Field(768, ge=2, le=20_000, multiple_of=2, description="cosines and sines, counted singly")
     frequencies: Literal["drawn", "learned"] = Field(
         "learned", description="drawn from the kernel's spectral density, or learned from there on"
     )
@@ -57,7 +57,11 @@ class OnlineConfig(BaseModel):
         description="rows from one rebuild (scaling, hyper-parameters, features, statistics) to the next; 0: never",
     )
     epochs: int = Field(
-        2, ge=0, le=1000, description="passes over the kept rows that features are trained at a rebuild"
+        3,
+        ge=0,
+        le=1000,
+        description="passes over the kept rows that a net is trained at a rebuild; of frequencies on the window "
+        "itself, each over 2048 rows drawn anew",
     )
     first: int = Field(20, ge=0, le=1000, description="the same of a net at the first rebuilds, up to `rebuild` rows")
     rate: Annotated[float, Field(gt=0, le=1)] | None = Field(
@@ -239,5 +243,5 @@ class Config(BaseModel):
             changed = {"rate": 1e-3 if rate is None else rate, "schedule": "cosine"}
             return self.training.model_copy(update=changed)
         held = {"method": "ldb", "ldb": LdbConfig(rate=0.0), "solve": 1, "weights_rate": 0.0, "noise_rate": 0.0}
-        own = {"batch": 256, "schedule": "cosine", "rate": 1e-2 if rate is None else rate}
+        own = {"batch": 64, "schedule": "cosine", "rate": 1e-2 if rate is None else rate}
         return self.training.model_copy(update=held | own)

@@ -32,6 +32,8 @@ from streamgp.optim.finite_head import FiniteHead
 
 CHUNK = 4096
 """Rows whose features are held at once."""
+SAMPLE = 2048
+"""Rows of an epoch that trains frequencies on a stream."""
 
 
 class Standing(NamedTuple):
@@ -71,6 +73,7 @@ class FiniteLearner(nn.Module):
         head: w and σ², what training steps on beside φ.
         regression: of all rows learned, on φ as it is.
         descent: training that goes on from epoch to epoch.
+        steady: whether no step of the last epoch was left out, since its gradient was not finite.
 
     Raises:
         UsageError: encoder, kernel and windows do not go together.
@@ -98,6 +101,7 @@ class FiniteLearner(nn.Module):
         self.regression = RecursiveRegression(self.width, shape.columns, config.form, forgetting)
         self.mixture = PrecisionMixture(shape.columns, config.mixed(shape))
         self.descent = FiniteDescent(self.features, self.head, config.training)
+        self.steady = True
         self._served: Served | None = None
 
     def learns(self, rows: int) -> bool:
@@ -136,40 +140,49 @@ class FiniteLearner(nn.Module):
     def refresh(self, z: Tensor, r: Tensor, epochs: int, generator: Generator) -> None:
         """Train anew from the features at hand, on the rows of a stream, with the weights that they now have.
 
-        Frequencies are trained at the noise of rows that overlap, which stand for fewer.
+        Frequencies see other `SAMPLE` rows each epoch, which learns as much a step as all rows and costs a quarter:
+        with the noise scaled by the part of the rows that is drawn, the loss is an estimate of that of all. The noise
+        is that of rows that overlap, which stand for fewer.
 
         Raises:
             NotPositiveDefinite: a factorisation failed.
         """
-        noise = self.head.noise.detach().clone()
+        descent = FiniteDescent(self.features, self.head, self.config.refreshing, epochs)
         with torch.no_grad():
             self.head.weights.copy_(self.regression.posterior.weights)
-            if self.config.plain:
-                self._expect(noise * self.config.tempering(self.shape))
-        self.begin(self.config.refreshing, epochs)
+        if not self.config.plain:
+            for _ in range(epochs):
+                self._epoch(descent, z, r, generator)
+            return
+        noise, part = self.head.noise.detach().clone(), min(SAMPLE / len(z), 1.0)
+        with torch.no_grad():
+            self._expect(noise * self.config.tempering(self.shape) * part)
         for _ in range(epochs):
-            self.epoch(z, r, generator)
-        if self.config.plain:
-            with torch.no_grad():
-                self._expect(noise)
+            drawn = torch.randperm(len(z), generator=generator)[:SAMPLE].to(z.device)
+            self._epoch(descent, z[drawn], r[drawn], generator)
+        with torch.no_grad():
+            self._expect(noise)
 
     def begin(self, config: FiniteDescentConfig, epochs: int) -> None:
         """Training without a past. epochs: that its schedule falls over."""
         self.descent = FiniteDescent(self.features, self.head, config, epochs)
 
-    def epoch(self, z: Tensor, r: Tensor, generator: Generator) -> float:
+    def epoch(self, z: Tensor, r: Tensor, generator: Generator) -> None:
         """One epoch of training on the rows that are whole.
 
         Raises:
             NotPositiveDefinite: a factorisation failed.
         """
+        self._epoch(self.descent, z, r, generator)
+
+    def _epoch(self, descent: FiniteDescent, z: Tensor, r: Tensor, generator: Generator) -> None:
         whole = torch.isfinite(r).all(1)
         if not bool(whole.all()):
             z, r = z[whole], r[whole]
-        if not len(r):
-            return float("nan")
-        with training(self.features):
-            return self.descent.epoch(z, r, generator)
+        if len(r):
+            with training(self.features):
+                descent.epoch(z, r, generator)
+        self.steady = descent.healthy
 
     @torch.no_grad()
     def serve(self, z: Tensor, r: Tensor, weight: Tensor | None = None) -> None:
@@ -238,7 +251,7 @@ class FiniteLearner(nn.Module):
         """Whether all parameters are, and all that is predicted from them."""
         posterior = self.regression.posterior
         values = (*self.features.parameters(), *self.head.parameters(), posterior.weights, posterior.residual)
-        return self.descent.healthy and all(bool(torch.isfinite(value).all()) for value in values)
+        return self.steady and all(bool(torch.isfinite(value).all()) for value in values)
 
     def check(self) -> None:
         """See that the rows learned can be predicted from.

@@ -20,6 +20,7 @@ from streamgp.models._finite_learner import FiniteLearner
 from streamgp.models._finite_online import FiniteRkhs
 from streamgp.models._initial import example
 from streamgp.predictives.student_t import StudentT
+from streamgp.testing import reborn
 from streamgp.testing.models import SHAPES, example_windows
 from tests.models.oracles_recursive import batch
 
@@ -164,6 +165,8 @@ def test_frequencies_are_learned_from_enough_rows_on() -> None:
         rows = slice(at, at + 100)
         assert "rebuild" in model.update(x.rows(rows), y[rows]).done
         assert torch.equal(model.learner.features.normals.detach(), start) != moved
+    restored = reborn(model, build(**made))
+    assert torch.equal(restored.predict(x).parameters(), model.predict(x).parameters())
 
 
 def test_what_fails_is_undone_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +200,7 @@ def test_a_failing_first_epoch_raises_and_a_later_one_is_undone(monkeypatch: pyt
     next(fit)
     before = model.predict(x).parameters()
 
-    def fail(self: FiniteLearner, z: Tensor, r: Tensor, generator: Generator) -> float:
+    def fail(self: FiniteLearner, z: Tensor, r: Tensor, generator: Generator) -> None:
         raise NumericalError("no factor", hint="none")
 
     with monkeypatch.context() as patch:
@@ -285,6 +288,6 @@ def test_what_is_not_set_follows_from_what_is() -> None:
     assert (own["hidden"], own["width"], own["activation"]) == (32, 5, "tanh")
     assert type(net.on_latents).__module__.endswith("linear") and not net.straight(4)
     plain = finite_rkhs.Config()
-    assert plain.straight(500) and not plain.straight(600) and plain.mixed(LAGS) and not plain.mixed(FLAT)
+    assert plain.straight(500) and not plain.straight(5000) and plain.mixed(LAGS) and not plain.mixed(FLAT)
     assert plain.forgetting(LAGS) == 4000.0 and plain.forgetting(FLAT) is None
     assert plain.tempering(LAGS) == pytest.approx(math.sqrt(3))
