@@ -49,7 +49,8 @@ class Config(BaseModel):
         "between four fifths of them and all",
     )
     training: MarginalLikelihoodConfig = Field(
-        MarginalLikelihoodConfig(prior=2.0), description="search for hyper-parameters; restarts at the first fit only"
+        MarginalLikelihoodConfig(prior=2.0),
+        description="search for hyper-parameters; later ones go on from it, with a third of the evaluations",
     )
     evidence_rows: int | None = Field(
         800,

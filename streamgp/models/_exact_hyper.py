@@ -16,6 +16,9 @@ from streamgp.models._initial import Initial, structure
 from streamgp.models._kernel_inputs import KernelInputs
 from streamgp.optim import _starts, marginal_likelihood
 
+FURTHER = 3
+"""Searches after the first start near the end, and have so many times fewer evaluations."""
+
 
 class Hyperparameters(nn.Module):
     """Kernel and noise of T columns over standardised windows.
@@ -98,7 +101,8 @@ class Hyperparameters(nn.Module):
         if first and not given:
             self._settle(h)
         if not first:
-            training = training.model_copy(update={"restarts": 0})
+            fewer = max(training.evaluations // FURTHER, 1)
+            training = training.model_copy(update={"restarts": 0, "evaluations": fewer})
         found = marginal_likelihood.maximise(self.kernel, self.log_noise, h, r, training)
         self.kernel.load_state_dict(found.kernel)
         self.log_noise.copy_(found.noise.log())

@@ -230,7 +230,7 @@ def _lbfgs(problem: Problem, start: Tensor, config: MarginalLikelihoodConfig) ->
     def note(intermediate_result: OptimizeResult) -> None:
         history.append(float(intermediate_result.fun))
 
-    options = {"maxiter": config.evaluations, "maxfun": config.evaluations, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-7}
+    options = {"maxiter": config.evaluations, "maxfun": config.evaluations, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-7}
     bounds = [(-BOUND, BOUND)] * len(start)
     minimize(evaluate, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, callback=note, options=options)
     return _Found(best.at, best.loss, history)
