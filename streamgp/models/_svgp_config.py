@@ -14,8 +14,8 @@ from streamgp.likelihoods import gaussian, logistic
 
 POINTS = 512
 """Inducing inputs, if not said."""
-NUMBERS = 2**23
-"""Of the covariances of all columns together, where each has its own: 64 MB."""
+NUMBERS = 2**21
+"""Of the covariances of all columns together, where each has its own: 16 MB."""
 STEPS, MOST_EPOCHS = 1000, 60
 """Mini-batches of a fit from scratch, and epochs at most."""
 
@@ -66,7 +66,7 @@ class Config(BaseModel):
     points: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
         description="inducing inputs; auto: 512, and fewer where a likelihood other than gaussian has so many columns "
-        "that their covariances would take more than 64 MB",
+        "that their covariances would take more than 16 MB",
     )
     training: TrainingConfig = Field(TrainingConfig(), description="by mini-batches")
     epochs: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(

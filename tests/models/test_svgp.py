@@ -266,4 +266,4 @@ def test_a_change_of_outcomes_is_refused() -> None:
 def test_points_fit_into_memory_where_every_column_has_its_covariance() -> None:
     wide = Shape(targets=("y",), horizon=48, lags=3, past=("y",), future=())
     assert svgp.Config().size(wide) == 512
-    assert svgp.Config.model_validate({"likelihood": "laplace"}).size(wide) == 418
+    assert svgp.Config.model_validate({"likelihood": "laplace"}).size(wide) == 209
