@@ -7,7 +7,7 @@ t share the kernel and have their own noise. A departure: the unit matrix of (8)
 
 l does not change when all variances, σ_t² among them, are multiplied by one factor: only z does. So l says nothing
 of how large variances are; `rescale` sets them afterwards to where the marginal likelihood of the fitted rows is the
-largest, c = Σ_t y_T,tᵀ z_t/(T n_T), for free.
+largest, c_t = y_T,tᵀ z_t/n_T, for free.
 
 There are two forms: a dense one that is differentiated through a Cholesky factor, O(n³), which is the oracle, and that
 of `streamgp.objectives._fold`, which knows its matrices by their products alone, O(n²) and in bounded memory.

@@ -41,7 +41,7 @@ class CrossValidationConfig(BaseModel):
     )
     scouting: int = Field(15, ge=1, le=10_000, description="iterations after which the starts are compared")
     cg_tolerance: float = Field(
-        1e-4, gt=0, le=0.1, description="residual of a solve by conjugate gradients, relative to its right-hand side"
+        1e-5, gt=0, le=0.1, description="residual of a solve by conjugate gradients, relative to its right-hand side"
     )
     rank: int = Field(
         100, ge=0, le=10_000, description="columns of the pivoted Cholesky preconditioner, at most; 0: none"
@@ -95,26 +95,30 @@ class Learned:
 
 
 class Scaled(NamedTuple):
-    """A state dict of the kernel and (T,) σ_t², after all variances were multiplied by one factor."""
+    """A state dict of the kernel and (T,) σ_t², of the size that the rows' variance asks for."""
 
     kernel: dict[str, Tensor]
     noise: Tensor
 
 
 def scaled(learned: Learned, folds: Sequence[Fold], fitted: Sequence[Tensor]) -> Scaled:
-    """Variances where the marginal likelihood of the fitted rows is the largest: c = Σ yᵀz/Σ 1, over rows and columns.
+    """Variances where the marginal likelihood of the fitted rows is the largest: c_t = y_tᵀz_t/n_T, over all folds.
+
+    One column's variances are all multiplied by its c, which leaves the loss as it is. Several columns share a kernel:
+    it gets the geometric mean of their factors and each noise its own, as c_t σ_t² is nearly the variance of the
+    residuals, which the loss alone determines badly. Then the loss is no longer quite what it was.
 
     Args:
         learned: what the folds were refreshed with; it is changed.
         folds: fitted to.
         fitted: (n_T, T) z = C⁻¹y of each.
     """
-    total = sum(float((fold.y_fitted * z).sum()) for fold, z in zip(folds, fitted, strict=True))
-    count = sum(fold.y_fitted.numel() for fold in folds)
-    factor = total / count
-    if math.isfinite(factor) and factor > 0:
-        rescale(learned.kernel, factor, folds[0].x_fitted[:FEW])
-        learned.noise = (learned.noise * factor).clamp(min=math.exp(learned.least))
+    pairs = list(zip(folds, fitted, strict=True))
+    count = sum(len(fold.y_fitted) for fold in folds)
+    factors = torch.stack([(fold.y_fitted * z).sum(0) for fold, z in pairs]).sum(0) / count  # (T,)
+    if bool((torch.isfinite(factors) & (factors > 0)).all()):
+        rescale(learned.kernel, float(factors.log().mean().exp()), folds[0].x_fitted[:FEW])
+        learned.noise = (learned.noise * factors).clamp(min=math.exp(learned.least))
     state = {name: value.detach().clone() for name, value in learned.kernel.state_dict().items()}
     return Scaled(state, learned.noise.clone())
 

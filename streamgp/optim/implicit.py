@@ -39,6 +39,8 @@ from streamgp.optim._tuned import Tuned
 
 HUGE = 1e10
 """Loss where it is not finite."""
+TINY = 1e-100
+"""Loss whose logarithm is taken where there is none."""
 
 Vector: TypeAlias = NDArray[np.float64]
 
@@ -52,7 +54,7 @@ class ImplicitConfig(CrossValidationConfig):
     iterations: int = Field(60, ge=1, le=100_000, description="evaluations of loss and gradient, at most")
     rate: float = Field(0.1, gt=0, le=10, description="adam: step size, in logarithms of the hyper-parameters")
     improvement: float = Field(
-        1e-5, ge=0, le=1, description="relative fall of the loss that counts; lbfgs ends with the first smaller one"
+        1e-4, ge=0, le=1, description="relative fall of the loss that counts; lbfgs ends with the first smaller one"
     )
     patience: int = Field(20, ge=1, le=100_000, description="adam: iterations without such a fall, after which it ends")
     cg_steps: int = Field(200, ge=1, le=100_000, description="steps of conjugate gradients a solve, at most")
@@ -95,12 +97,11 @@ def cv_implicit(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: I
     best = descend(problem, offered[0], config, config.iterations)
     if best.loss >= HUGE:
         raise none_led(1, problem.failure)
-    fitted = problem.fitted(best.at)
+    _, fitted = problem.loss(best.at)
     result = scaled(problem.learned, problem.folds, fitted)
+    loss = best.loss if y.shape[1] == 1 else problem.loss(problem.learned.read())[0]
     seconds = time.process_time() - begun
-    return Tuned(
-        result.kernel, result.noise, best.loss, tuple(best.history), seconds, problem.evaluations, tuple(failures)
-    )
+    return Tuned(result.kernel, result.noise, loss, tuple(best.history), seconds, problem.evaluations, tuple(failures))
 
 
 class Problem:
@@ -146,14 +147,16 @@ class Problem:
             return HUGE, torch.zeros_like(at)
         return loss, gradient
 
-    def fitted(self, at: Tensor) -> list[Tensor]:
-        """(P + T,) -> (n_T, T) z = C⁻¹y of each fold, at the given vector."""
+    def loss(self, at: Tensor) -> tuple[float, list[Tensor]]:
+        """(P + T,) -> the loss a value held out, and (n_T, T) z = C⁻¹y of each fold."""
         self._put(at)
         tolerance, steps = self.config.cg_tolerance, self.config.cg_steps
-        return [
+        fitted = [
             fold.solve(fold.y_fitted, start, tolerance=tolerance, iterations=steps).value
             for fold, (start, _) in zip(self.folds, self.starts, strict=True)
         ]
+        errors = [float(fold.error(z).square().sum()) for fold, z in zip(self.folds, fitted, strict=True)]
+        return sum(errors) / self.values, fitted
 
     def _put(self, at: Tensor) -> None:
         self.learned.write(at)
@@ -181,15 +184,16 @@ class _Best:
 
 
 def _lbfgs(problem: Problem, start: Tensor, config: ImplicitConfig, iterations: int) -> _Found:
-    """SciPy's L-BFGS-B (Byrd et al. 1995)."""
+    """SciPy's L-BFGS-B (Byrd et al. 1995) on the logarithm of the loss, as it takes falls below 1 for absolute ones."""
     best, history = _Best(problem, start), list[float]()
 
     def evaluate(at: Vector) -> tuple[float, Vector]:
         loss, gradient = best(torch.from_numpy(at.copy()).to(start))
-        return loss, gradient.cpu().numpy()
+        loss = max(loss, TINY)
+        return math.log(loss), (gradient / loss).cpu().numpy()
 
     def note(intermediate_result: OptimizeResult) -> None:
-        history.append(float(intermediate_result.fun))
+        history.append(math.exp(float(intermediate_result.fun)))
 
     noises = len(problem.learned.noise)
     bounds = [(-BOUND, BOUND)] * (len(start) - noises) + [(problem.learned.least, BOUND)] * noises

@@ -25,7 +25,7 @@ def config(**options: Any) -> ImplicitConfig:
 @pytest.mark.parametrize("folds", [1, 2, 5])
 @pytest.mark.parametrize("method", ["lbfgs", "adam"])
 def test_it_ends_at_the_dense_optimum(folds: int, method: Any) -> None:
-    kernel, asked = tied(SE, lengthscale=1.0), config(folds=folds, method=method, iterations=100)
+    kernel, asked = tied(SE, lengthscale=1.0), config(folds=folds, method=method, iterations=100, improvement=1e-6)
     x, y = drawn(tied(SE), 200)
     found = cv_implicit(kernel, START, x, y, asked)
     best = optimum(kernel, START, x, y, parts(x, asked))
@@ -52,7 +52,7 @@ def test_variances_are_those_of_the_data(scale: float) -> None:
     asked = config(floor=1e-12, method="adam", iterations=1)
     found = cv_implicit(tied(SE), torch.full((10,), 0.1).double().log(), x, scale * y, asked)
     assert found.kernel["log_outputscale"].exp().item() == pytest.approx(scale**2, rel=0.15)
-    assert found.noise.tolist() == pytest.approx([0.1 * scale**2] * 10, rel=0.15)
+    assert found.noise.tolist() == pytest.approx([0.1 * scale**2] * 10, rel=0.4)
 
 
 def test_the_noise_is_found() -> None:
