@@ -110,7 +110,7 @@ def main() -> None:
                     for b, (low, high) in EXPECTED.items()
                     for value in (found[b, "after"].scale, found[b, "after"].projection)
                 )
-    print(f"claimed: LDB's error < 1e-10, SCGD's ratios in {EXPECTED}, BSGD more than 5 times too large along the scale:")
+    print(f"claimed: LDB's error < 1e-10, SCGD's ratios in {EXPECTED}, BSGD over 5 times too large along the scale:")
     print("held" if held else "NOT held")
     sys.exit(0 if held else 1)
 
