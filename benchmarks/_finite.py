@@ -50,8 +50,8 @@ NOISE, FLOOR, LEAST = 0.1, 1e-4, 1e-8
 """Of the standardised target's variance: the noise at first, the mandatory floor, and what stands for none."""
 RATES: dict[Kernel, dict[str, float]] = {
     "linear": {"rate": 1e-2, "weights_rate": 2e-3},
-    "gaussian": {"rate": 1e-2, "weights_rate": 3e-3},
-    "gaussian 1000": {"rate": 1e-2, "weights_rate": 3e-3},
+    "gaussian": {"rate": 3e-3, "weights_rate": 3e-3},
+    "gaussian 1000": {"rate": 3e-3, "weights_rate": 3e-3},
 }
 METHODS: dict[str, dict[str, Any]] = {
     "minimax": {"method": "minimax"},
