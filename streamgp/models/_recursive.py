@@ -11,7 +11,7 @@ the normal-inverse-gamma posterior of w_t | s_t² ~ N(0, s_t² I/κ), s_t² ~ IG
 features of a finite-dimensional kernel this is its GP posterior.
 
 λ is a factor a row, also within a batch, so that how the rows are cut into batches changes nothing. Only data is
-forgotten: where F itself is scaled, its prior decays too, and directions that no row has shown for long lose all bounds.
+forgotten: where F itself is scaled, its prior decays too, and directions unseen for long lose all bounds.
 
 What is kept is one of three:
 
