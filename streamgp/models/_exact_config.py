@@ -90,6 +90,16 @@ class Config(BaseModel):
         """The kernel with its linear part."""
         return sums.Config(parts=(self.kernel, linear.Config())) if self.linear else self.kernel
 
+    def search(self, shape: Shape) -> MarginalLikelihoodConfig:
+        """The search, with noise=auto decided: several steps ahead share it.
+
+        The truths of windows that overlap repeat each other; with a noise of its own, a far step's goes to nothing,
+        because its neighbours explain it.
+        """
+        if self.training.noise != "auto" or shape.horizon == 1:
+            return self.training
+        return self.training.model_copy(update={"noise": "shared"})
+
     def tempering(self, shape: Shape) -> float:
         """The factor on the noise."""
         return float(shape.horizon) ** 0.5 if self.temper == "auto" else float(self.temper)

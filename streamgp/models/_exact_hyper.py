@@ -39,7 +39,7 @@ class Hyperparameters(nn.Module):
 
     def __init__(self, config: Config, shape: Shape, inputs: KernelInputs) -> None:
         super().__init__()
-        self.config, self.shape = config, shape
+        self.config, self.shape, self.search = config, shape, config.search(shape)
         groups = torch.arange(shape.width) if config.ard == "column" else inputs.groups
         self.kernel = Tied(config.whole, groups).requires_grad_(False)
         self.channels = (inputs.groups,)  # in a tuple, so that it is no buffer of ours
@@ -66,7 +66,7 @@ class Hyperparameters(nn.Module):
 
     def prior(self) -> GrowingPosterior:
         """Of no rows, under the present hyper-parameters, which it copies."""
-        shared = self.config.training.noises(self.shape.columns) < self.shape.columns
+        shared = self.search.noises(self.shape.columns) < self.shape.columns
         noise = self.log_noise.mean()[None].exp() if shared else self.log_noise.exp()
         noise = noise * self.config.tempering(self.shape)
         gap = self.shape.horizon - 1 if self.config.rescale else None
@@ -88,7 +88,7 @@ class Hyperparameters(nn.Module):
         Raises:
             NumericalError: all of them did.
         """
-        training, most = self.config.training, self.config.evidence_rows
+        training, most = self.search, self.config.evidence_rows
         given = first and self.initial is not None
         if first and self.initial is not None:
             self._take(self.initial, scale, target_scale)

@@ -111,6 +111,12 @@ def test_more_rows_than_it_may_keep_are_refused_with_a_remedy() -> None:
         build(Shape(targets=("y",), horizon=1, lags=0, past=("y",), future=()))
 
 
+def test_several_steps_ahead_share_their_noise_unless_told_otherwise() -> None:
+    two = Shape(targets=("y", "z"), horizon=1, lags=1, past=("y", "z"), future=())
+    for shape, noise, factors in ((two, "auto", 2), (two, "shared", 1), (SHAPES[1], "auto", 1), (SHAPES[1], "own", 6)):
+        assert len(build(shape, training={"noise": noise}).posterior.noise) == factors
+
+
 def test_any_kernel_and_one_lengthscale_a_column() -> None:
     x, y = example_windows(SHAPES[1], 80)
     for kernel in ("matern", "rational_quadratic", "locally_periodic", {"name": "spectral_mixture", "components": 2}):
