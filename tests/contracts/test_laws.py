@@ -26,6 +26,7 @@ SMALL = {
     "exact": {"rows": 200, "evidence_rows": 50, "training": {"evaluations": 8}},
     "finite_rkhs": {"fourier": {"size": 64}, "evidence_rows": 50},
     "svdgp": {"basis": 32},
+    "svgp": {"points": 24, "reservoir": 300, "rebuild": 500},
 }
 
 
