@@ -89,10 +89,11 @@ class Hyperparameters(nn.Module):
             NumericalError: all of them did.
         """
         training, most = self.search, self.config.evidence_rows
-        given = first and self.initial is not None
-        if first and self.initial is not None:
+        once = most == 0 or self.config.learn == "once"
+        given = self.initial is not None and (first or once)
+        if self.initial is not None and given:  # also where they stay: in the units of the scaling that there is now
             self._take(self.initial, scale, target_scale)
-        if most == 0 or (self.config.learn == "once" and (given or not first)):
+        if most == 0 or (once and (given or not first)):
             return ()
         whole = torch.isfinite(r).all(1).nonzero()[:, 0]
         rows = whole if len(whole) > 1 else torch.arange(len(r), device=r.device)

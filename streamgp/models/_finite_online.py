@@ -151,8 +151,8 @@ class FiniteRkhs(FiniteFit, Model):
             kept = torch.exp(-rows.to(FLOAT) / memory)
             mean = torch.where(seen, squares, 0.0).clamp(max=OUTLIER).sum(0) / rows.clamp(min=1)
             self.factor.mul_(kept + (1 - kept) * mean).clamp_(LEAST, MOST)
-        self.learner.score(self.inputs(x), self._targets(x, y))
         learned: Tensor = self.limit(y, issued, self.learner.regression.count)
+        self.learner.score(self.inputs(x), self._targets(x, learned))
         return learned
 
     def _rebuild(self, x: Inputs, y: Tensor, why: str) -> Step:

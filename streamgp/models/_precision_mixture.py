@@ -26,6 +26,8 @@ MEMORY = 2000.0
 """Rows after which a squared error counts 1/e."""
 INDEPENDENT = 40.0
 """ν: errors that as many rows are worth."""
+HUGE = 1e200
+"""Squared error above which one is as good as another: sums of them are numbers still."""
 
 
 class PrecisionMixture(nn.Module):
@@ -79,7 +81,7 @@ class PrecisionMixture(nn.Module):
         """
         if len(self.times) == 1 or not len(y):
             return
-        squares = torch.stack([(y - phi @ regression.under(m).weights).square() for m in self.times])
+        squares = torch.stack([(y - phi @ regression.under(m).weights).square() for m in self.times]).clamp(max=HUGE)
         kept = math.exp(-len(y) / MEMORY)
         self.rows.mul_(kept).add_(len(y))
         self.loss.mul_(kept).add_(squares.nanmean(1).nan_to_num(0.0), alpha=len(y))

@@ -86,8 +86,14 @@ class SvgpParts(Model):
         """See `streamgp.models._initial.TakesInitial`: the first estimate starts there, or with learn=once is that.
 
         Raises:
-            UsageError: windows, targets or kernel are others, or there is an encoder.
+            UsageError: windows, targets or kernel are others, there is an encoder, or targets are outcomes.
         """
+        if not self.likelihood.units:
+            raise UsageError(
+                f"hyper-parameters of amounts say nothing of likelihood={choice.part_name(self.config.likelihood)}, "
+                "whose function is a logit",
+                hint="leave out --init",
+            )
         if self.config.encoded:
             raise UsageError(
                 "svgp with an encoder has a kernel of latents, which no hyper-parameters of windows fit",
@@ -155,7 +161,7 @@ class SvgpParts(Model):
     def _hyper(self, x: Tensor, y: Tensor) -> Tensor:
         """The kernel's hyper-parameters from rows (n, W) and targets (n, T), none missing; returns () log σ²."""
         log_noise = self._noise.log() if self.rebuilt else None
-        if self.initial is not None and not self.rebuilt:
+        if self.initial is not None and (not self.rebuilt or self.config.learn == "once"):
             log_noise = given(self.kernel, self.initial, self.inputs.scale, self.outputs.scale)
         self.trainer.frozen = self.config.learn == "once" and log_noise is not None
         if log_noise is not None and self.trainer.frozen:

@@ -209,7 +209,7 @@ def test_it_starts_from_hyper_parameters_found_before(options: dict[str, Any]) -
         "log_outputscale": torch.tensor(0.3, dtype=FLOAT),
     }
     initial = found({"name": "squared_exponential"}, values)
-    model = build(REGRESSION, learn="once", rescale=False, **options)
+    model = build(REGRESSION, learn="once", rescale=False, refit=80, **options)
     assert isinstance(model, TakesInitial)
     model.initialise(initial)
     x, y = regression(80)
@@ -224,6 +224,13 @@ def test_it_starts_from_hyper_parameters_found_before(options: dict[str, Any]) -
     wanted = covariance @ torch.linalg.solve(covariance + torch.eye(80, dtype=FLOAT), left) + own.outputs.location
     assert torch.allclose(model.predict(x).mean, wanted, rtol=0, atol=1e-5)
     assert model.predict(x).noise[0, 0].item() == pytest.approx(1.0, abs=1e-9)
+    model.update(x._replace(future=4.0 * x.future), y)  # a refit, in other units: lengthscales are what they were
+    near, far = (model.inputs(x.rows(slice(0, 1))._replace(future=x.future[:1] + by)) for by in (0.0, 0.1))
+    away = model.hyper.kernel(near, far)
+    square = (0.1 / (torch.tensor([3.0, 0.1], dtype=FLOAT) * lengthscale)).square().sum()
+    factor = math.exp(0.3) * (7.0 / model.outputs.scale.item()) ** 2
+    assert model.refitted == 160
+    assert away.item() == pytest.approx(factor * math.exp(-0.5 * square.item()), rel=1e-6)
     searched = build(REGRESSION, **options, **FEW)
     searched.initialise(initial)
     assert next(searched.fit(x, y, 1)).healthy

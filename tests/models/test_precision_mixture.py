@@ -66,6 +66,18 @@ def test_without_a_mixture_the_posterior_serves() -> None:
     assert torch.equal(mixture.weights(regression), regression.posterior.weights)
 
 
+@pytest.mark.parametrize("value", [1e160, float("inf")])
+def test_a_value_beyond_all_squares_leaves_shares_that_are_numbers(value: float) -> None:
+    phi, y = data(40)
+    regression, mixture = RecursiveRegression(5, 2), PrecisionMixture(2)
+    regression.add(phi, y)
+    y[7, 0] = value
+    for _ in range(3):
+        mixture.score(regression, phi, y)
+    assert torch.allclose(mixture.shares.sum(0), torch.ones(2, dtype=torch.float64))
+    assert bool(torch.isfinite(mixture.weights(regression)).all())
+
+
 def test_it_goes_on_from_its_state() -> None:
     phi, y = data(40)
     regression = RecursiveRegression(5, 2)

@@ -231,18 +231,24 @@ def test_a_stream_of_single_rows_and_of_equal_rows_is_survived() -> None:
 
 def test_hyper_parameters_of_a_file_stay_where_they_are_learned_once() -> None:
     x, y = surface(300)
-    model = built(**SMALL, kernel="squared_exponential", learn="once")
+    model = built(**SMALL, kernel="squared_exponential", learn="once", rebuild=200)
     found = example(REGRESSION)
     model.initialise(found)
     list(model.fit(x, y, 3))
     wanted = found.hyper(model.inputs.scale, model.outputs.scale).lengthscale
     torch.testing.assert_close(model.kernel.own.state_dict()["log_lengthscale"], wanted)
+    model.update(x.rows(slice(0, 200))._replace(future=3.0 * x.future[:200]), y[:200])  # a rebuild, in other units
+    again = found.hyper(model.inputs.scale, model.outputs.scale).lengthscale
+    assert model.rebuilt == 500 and not torch.allclose(again, wanted, rtol=0.1)
+    torch.testing.assert_close(model.kernel.own.state_dict()["log_lengthscale"], again)
     moved = built(**SMALL, kernel="squared_exponential")
     moved.initialise(found)
     list(moved.fit(x, y, 1))
     assert not torch.allclose(moved.kernel.own.state_dict()["log_lengthscale"], wanted, rtol=1e-2)
     with pytest.raises(UsageError, match="encoder"):
         built(encoder="mlp").initialise(found)
+    with pytest.raises(UsageError, match="say nothing of likelihood=logistic"):
+        built(likelihood="logistic").initialise(found)
 
 
 @pytest.mark.parametrize(
