@@ -71,7 +71,8 @@ def train_line(config: TuneConfig, initial: Initial) -> str:
     for name in ("lags", "horizon", "season", "gaps", "test_column", "test_tail"):
         if name in config.model_fields_set and (given := getattr(config, name)) is not None:
             words += [f"--{name.replace('_', '-')}", str(given)]
-    words += ["--model", _RADIAL.get(str(initial.kernel["name"]), "exact")]
+    radial = not initial.kernel.get("separable")
+    words += ["--model", _RADIAL.get(str(initial.kernel["name"]), "exact") if radial else "exact"]
     for name, usual in (("target", "auto"), ("decay", 0.9)):
         if getattr(initial, name) != usual:
             words += ["--set", f"{name}={getattr(initial, name)}"]

@@ -26,6 +26,7 @@ from streamgp_pipelines.columns import window_spec
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.curves import Curves
 from streamgp_pipelines.frames import Naming
+from streamgp_pipelines.heldout import held_out
 from streamgp_pipelines.learner import Learner, Schedule
 from streamgp_pipelines.zones import clock_of, shown_in
 
@@ -171,9 +172,11 @@ def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: S
     about: Any = initial.found
     if (about.get("table") or {}).get("id") != table.id:
         return []
-    last = int(about["last_row"])
+    last = int(about.get("last_row", 0))
     if not config.online:
-        if (about["test_column"], about["test_tail"]) == (config.test_column, config.test_tail):
+        scored = held_out(config, table, min(table.rows, config.max_rows or table.rows)).nonzero()[:, 0]
+        same = config.test_column is not None and about.get("test_column") == config.test_column
+        if same or not len(scored) or int(scored[0]) >= last:
             return []
         return ["the hyper-parameters of --init were found on rows that are held out here: their scores are flattered"]
     first = max(schedule.warmup, schedule.score_from or 0)

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from streamgp import choice
 from streamgp.base import FLOAT, Inputs, Json, Progress, Tracker
-from streamgp.errors import DataError
+from streamgp.errors import DataError, UsageError
 from streamgp.kernels._tied import Tied
 from streamgp.models._initial import Initial, structure
 from streamgp.models._kernel_inputs import KernelInputs
@@ -90,9 +91,24 @@ class Tuning:
         if self.before is not None:
             self.before.check(self.spec.shape, self.options.target, self.options.decay)
             self.before.fits(self.options.kernel)
+            if not _plain(self.options.kernel):
+                raise UsageError(
+                    "--init and --set kernel both say where the kernel's hyper-parameters start",
+                    hint="leave out one of them",
+                )
+        if self.options.period is not None and not _has_period(self.options.kernel):
+            raise UsageError(
+                f"kernel={choice.part_name(self.options.kernel)} has no period to start from",
+                hint="leave out --set period, or use kernel=periodic, locally_periodic or sum",
+            )
         before, behind = edges(config, self.table, self.spec)
         self.hidden = held_out(config, self.table, self.table.rows) | behind  # (R,) nothing is learned of their targets
         self.rows = (self.hidden | before).logical_not().nonzero()[:, 0].numpy()  # that are chosen from
+        if not len(self.rows):
+            raise UsageError(
+                "all rows between --start and --end are held out",
+                hint="tune on rows that --test-column or --test-tail leave",
+            )
 
     def plan(self) -> dict[str, Json]:
         """What would be done."""
@@ -155,7 +171,7 @@ class Tuning:
         log_noise = torch.full((lesson.y.shape[1],), math.log(NOISE), dtype=FLOAT)
         if self.before is not None:
             log_noise = self.before.onto(kernel, lesson.scale, lesson.target_scale)
-        elif choice.read("kernels", structure(options.kernel)) == options.kernel:  # no start was set
+        elif _plain(options.kernel):
             with torch.no_grad():
                 for name, value in _starts.centres(kernel, lesson.x).items():
                     kernel.get_parameter(name).copy_(value)
@@ -232,6 +248,17 @@ def tune(
         finally:
             run.finish(status)
     return found
+
+
+def _plain(kernel: BaseModel) -> bool:
+    """Whether no hyper-parameter was set to start from."""
+    return choice.read("kernels", structure(kernel)) == kernel
+
+
+def _has_period(kernel: BaseModel) -> bool:
+    """Whether there is a period among a kernel's hyper-parameters."""
+    names = dict(choice.build("kernels", kernel, 1).named_parameters())
+    return any(name.rpartition(".")[2] == "log_period" for name in names)
 
 
 def _tune(tuning: Tuning, run: Tracker, progress: Callable[[Progress], None]) -> dict[str, Json]:

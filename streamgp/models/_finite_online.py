@@ -238,7 +238,8 @@ class FiniteRkhs(FiniteFit, Model):
         tensors, parts = gather(self._parts())
         tensors |= {"hyper": self.hyper.pack(), "generator": self.generator.get_state()}
         tensors |= {f"iterate.{key}": value for key, value in self.iterate.items()}
-        return tensors, {"parts": parts, "rebuilt": self.rebuilt, "trained": self.trained}
+        counts: dict[str, Json] = {"rebuilt": self.rebuilt, "trained": self.trained, "steady": self.learner.steady}
+        return tensors, {"parts": parts, **counts}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         parts = rest["parts"]
@@ -248,3 +249,4 @@ class FiniteRkhs(FiniteFit, Model):
         self.generator.set_state(tensors["generator"].cpu())
         self.iterate = {key[8:]: value.clone() for key, value in tensors.items() if key.startswith("iterate.")}
         self.rebuilt, self.trained = int(str(rest["rebuilt"])), int(str(rest["trained"]))
+        self.learner.steady = bool(rest["steady"])

@@ -44,7 +44,7 @@ class Initial:
         scale: (G,) standard deviations of the channels, in their units; the past ones, then the future ones.
         target_scale: (T,) standard deviations of what was learned of the targets, in their units.
         noise: (T,) standard deviations of the noise, in the targets' units.
-        found: how: method, rows, seconds, losses, the table; nothing is computed from it.
+        found: how: method, rows, seconds, losses, the table; only the note on rows that were tuned on comes from it.
     """
 
     shape: Shape

@@ -41,7 +41,7 @@ class CrossValidationConfig(BaseModel):
     )
     scouting: int = Field(15, ge=1, le=10_000, description="iterations after which the starts are compared")
     cg_tolerance: float = Field(
-        1e-5, gt=0, le=0.1, description="residual of a solve by conjugate gradients, relative to its right-hand side"
+        1e-4, gt=0, le=0.1, description="residual of a solve by conjugate gradients, relative to its right-hand side"
     )
     rank: int = Field(
         100, ge=0, le=10_000, description="columns of the pivoted Cholesky preconditioner, at most; 0: none"
@@ -95,10 +95,15 @@ class Learned:
 
 
 class Scaled(NamedTuple):
-    """A state dict of the kernel and (T,) σ_t², of the size that the rows' variance asks for."""
+    """A state dict of the kernel and (T,) σ_t², of the size that the rows' variance asks for.
+
+    Attributes:
+        same: whether the loss is what it was; not with several columns, nor where a noise came to its floor.
+    """
 
     kernel: dict[str, Tensor]
     noise: Tensor
+    same: bool
 
 
 def scaled(learned: Learned, folds: Sequence[Fold], fitted: Sequence[Tensor]) -> Scaled:
@@ -116,11 +121,14 @@ def scaled(learned: Learned, folds: Sequence[Fold], fitted: Sequence[Tensor]) ->
     pairs = list(zip(folds, fitted, strict=True))
     count = sum(len(fold.y_fitted) for fold in folds)
     factors = torch.stack([(fold.y_fitted * z).sum(0) for fold, z in pairs]).sum(0) / count  # (T,)
+    same = True
     if bool((torch.isfinite(factors) & (factors > 0)).all()):
         rescale(learned.kernel, float(factors.log().mean().exp()), folds[0].x_fitted[:FEW])
-        learned.noise = (learned.noise * factors).clamp(min=math.exp(learned.least))
+        noise, least = learned.noise * factors, math.exp(learned.least)
+        same = len(noise) == 1 and bool(noise >= least)
+        learned.noise = noise.clamp(min=least)
     state = {name: value.detach().clone() for name, value in learned.kernel.state_dict().items()}
-    return Scaled(state, learned.noise.clone())
+    return Scaled(state, learned.noise.clone(), same)
 
 
 def parts(x: Tensor, config: CrossValidationConfig) -> list[Split]:

@@ -88,7 +88,7 @@ def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmC
     if not math.isfinite(loss):
         raise none_led(1, "the error of rows held out is not finite")
     result = scaled(run.learned, run.folds, fitted)
-    loss = loss if y.shape[1] == 1 else run.loss(run.learned.read())[0]
+    loss = loss if result.same else run.loss(run.learned.read())[0]
     return Tuned(
         result.kernel,
         result.noise,

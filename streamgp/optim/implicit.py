@@ -99,7 +99,7 @@ def cv_implicit(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: I
         raise none_led(1, problem.failure)
     _, fitted = problem.loss(best.at)
     result = scaled(problem.learned, problem.folds, fitted)
-    loss = best.loss if y.shape[1] == 1 else problem.loss(problem.learned.read())[0]
+    loss = best.loss if result.same else problem.loss(problem.learned.read())[0]
     seconds = time.process_time() - begun
     return Tuned(result.kernel, result.noise, loss, tuple(best.history), seconds, problem.evaluations, tuple(failures))
 

@@ -168,6 +168,9 @@ def test_a_search_goes_on_from_a_file(stream: Table, tmp_path: Path) -> None:
     assert [told["lengthscale"] for told in again["channels"]] == pytest.approx(names, rel=0.2)
     with pytest.raises(UsageError, match=r"kernel=matern\(nu=0.5\), and this model has kernel=squared_exponential"):
         found_on(stream, tmp_path / "c.json", **STREAM, init=tmp_path / "a.json", set={"kernel": "squared_exponential"})
+    with pytest.raises(UsageError, match="both say where the kernel's hyper-parameters start"):
+        told = {"kernel": "matern", "kernel.nu": "0.5", "kernel.lengthscale": "3"}
+        found_on(stream, tmp_path / "c.json", **STREAM, init=tmp_path / "a.json", set=told)
     with pytest.raises(UsageError, match="found for lags 6, and this run has 5"):
         found_on(stream, tmp_path / "c.json", **{**STREAM, "lags": 5}, init=tmp_path / "a.json")
     assert not (tmp_path / "c.json").exists()
@@ -233,6 +236,12 @@ def test_held_out_rows_that_were_tuned_on_are_told(gp: Table, tmp_path: Path) ->
     assert run(gp, tmp_path / "a", **given, test_column="test")["warnings"] == []
     (note,) = run(gp, tmp_path / "b", **given, test_tail=0.1)["warnings"]
     assert "held out here: their scores are flattered" in note
+    rows = gp.rows
+    surface_of(gp, tmp_path / "s.json", rows=100, end=str(rows // 2))
+    given["init"] = tmp_path / "s.json"
+    assert run(gp, tmp_path / "d", **given, test_tail=0.1)["warnings"] == []  # tuned on rows before those
+    (note,) = run(gp, tmp_path / "e", **given, test_tail=0.1, max_rows=rows // 2)["warnings"]
+    assert "held out here" in note
 
 
 def test_files_that_will_not_do(stream: Table, tmp_path: Path) -> None:
@@ -259,6 +268,8 @@ def test_files_that_will_not_do(stream: Table, tmp_path: Path) -> None:
         ({"start": "800", "end": "300"}, UsageError, "no row is between --start 800 and --end 300"),
         ({"start": "soon"}, UsageError, "--start soon is neither rows nor a time"),
         ({"end": "5"}, DataError, "windows of these 5 rows are whole"),
+        ({"start": "200", "test_tail": 0.9}, UsageError, "between --start and --end are held out"),
+        ({"set": {"period": "12"}}, UsageError, "kernel=squared_exponential has no period to start from"),
         ({"set": {"admm.rho": "5"}}, UsageError, "--set admm: there is no such option"),
         ({"set": {"kernel": "squared"}}, UsageError, "kernel"),
         ({"set": {"target": "season"}, "season": 1}, UsageError, "needs a season"),
