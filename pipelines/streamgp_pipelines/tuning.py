@@ -26,7 +26,7 @@ class TuneOptions(BaseModel):
 
     kernel: Annotated[BaseModel, OneOf("kernels")] = Field(
         squared_exponential.Config(),
-        description="any; its hyper-parameters start from the scales of the data, or, once one is set, as the kernel says",
+        description="any; its hyper-parameters start from the scales of the data, or once one is set as it says",
     )
     period: float | None = Field(
         None,
