@@ -22,6 +22,9 @@ from streamgp.models._reservoir import Reservoir
 from streamgp.models._state import holding
 from streamgp.optim.early_stopping import EarlyStopping
 
+ENDLESS = 10**9
+"""Epochs that stand for as many as a budget of time allows: a schedule over so many would never leave its beginning."""
+
 
 class FiniteFit(ABC):
     """The part of `FiniteRkhs` that trains in epochs. Attributes are those of its owner.
@@ -88,7 +91,7 @@ class FiniteFit(ABC):
             self.learner.check()
             yield self._step("epoch")
             return
-        self.learner.span(self.trained + epochs)
+        self.learner.span(self.trained + epochs if epochs < ENDLESS else 0)
         for _ in range(epochs):
             if self.early.finished:
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -112,11 +113,19 @@ def test_without_validation_rows_the_epoch_of_least_nlml_is_served() -> None:
         losses.append(step.loss)
     assert min(losses) < losses[0] - 0.3
     phi, r = standardised(model, x, y)
-    noise = float(model.learner.head.noise)
+    noise = float(model.learner.head.noise.detach())
     covariance = (phi @ phi.T + noise * torch.eye(200, dtype=torch.float64)).numpy()
     wanted = -stats.multivariate_normal(np.zeros(200), covariance).logpdf(r[:, 0].numpy()) / 200
     assert min(losses) == pytest.approx(wanted, rel=1e-8)
     assert model.learner.regression.rows == 200
+
+
+def test_without_an_end_training_goes_at_its_full_rate() -> None:
+    """A budget of time asks for epochs without end: a schedule over them would stay in its first thousandth."""
+    x, y = surface(200)
+    model = build(**NET, validation=0.0)
+    losses = [step.loss for step, _ in zip(model.fit(x, y, sys.maxsize), range(12), strict=False)]
+    assert min(losses) < losses[0] - 0.3 and model.learner.descent.span == 0
 
 
 def test_validation_rows_select_and_scale_and_are_learned_then() -> None:
