@@ -2,7 +2,7 @@
 
 SE process, inputs in [0, 10] per 500 rows, so that rows have as many neighbours at every size; hold-out of half the
 rows; CPU-seconds of one thread, the median of several iterations after the first; exponents are the slope of the
-logarithms. An iteration of cv-admm solves for z to 1e-8 or in 30 steps, one of cv-implicit its two systems to 1e-5;
+logarithms. An iteration of cv-admm solves for z to 1e-8 or in 30 steps, one of cv-implicit its two systems to 1e-4;
 with a preconditioner of at most 100 columns, and without.
 
     python benchmarks/cross_validation_is_quadratic_in_the_rows.py
