@@ -110,7 +110,8 @@ class Config(BaseModel):
     )
     training: FiniteDescentConfig = Field(
         FiniteDescentConfig(schedule="cosine", rate=5e-3, weights_rate=5e-4),
-        description="training of features by marginal likelihood",
+        description="training of features by marginal likelihood, in batch and in a warm-up; a rebuild of a stream has "
+        "its own rate, online.rate, and on the window itself all but batch, clip and optimiser are set for it",
     )
     noise: float = Field(
         0.1, ge=1e-6, le=1e3, description="noise that training starts from, in variances of the standardised target"
@@ -243,5 +244,4 @@ class Config(BaseModel):
             changed = {"rate": 1e-3 if rate is None else rate, "schedule": "cosine"}
             return self.training.model_copy(update=changed)
         held = {"method": "ldb", "ldb": LdbConfig(rate=0.0), "solve": 1, "weights_rate": 0.0, "noise_rate": 0.0}
-        own = {"batch": 64, "schedule": "cosine", "rate": 1e-2 if rate is None else rate}
-        return self.training.model_copy(update=held | own)
+        return self.training.model_copy(update=held | {"schedule": "cosine", "rate": 1e-2 if rate is None else rate})

@@ -19,7 +19,7 @@ from streamgp.models._finite_config import Config
 from streamgp.models._finite_learner import FiniteLearner
 from streamgp.models._kernel_inputs import KernelInputs
 from streamgp.models._reservoir import Reservoir
-from streamgp.models._state import holding
+from streamgp.models._state import fingerprint, holding
 from streamgp.optim.early_stopping import EarlyStopping
 
 ENDLESS = 10**9
@@ -31,6 +31,7 @@ class FiniteFit(ABC):
 
     Attributes:
         trained: epochs of the fit that is going on.
+        fitted: fingerprint of the batch that was fitted last, where there was nothing to train.
         iterate: where training stands, between epochs; the modules hold the best so far.
         early: what is best so far.
     """
@@ -43,6 +44,7 @@ class FiniteFit(ABC):
     inputs: KernelInputs
     rebuilt: int
     trained: int
+    fitted: str
     iterate: dict[str, Tensor]
     early: EarlyStopping
 
@@ -76,10 +78,13 @@ class FiniteFit(ABC):
         x, y = x.rows(seen), y[seen]
         if epochs < 1 or not len(y):
             return
+        learns, batch = self.learner.learns(len(y)), fingerprint(x, y)
+        if not learns and batch == self.fitted:  # asked again, there is nothing left to do
+            yield self._step("epoch")
+            return
         if not self.trained:
             self.reservoir.offer(x, y, self.generator)
         held = self.config.held_out(len(y)).to(y.device) & torch.isfinite(y).all(1)
-        learns = self.learner.learns(len(y))
         if not learns:
             held.zero_()
         if not self.trained:
@@ -89,6 +94,7 @@ class FiniteFit(ABC):
         if not learns:
             self.learner.serve(z, r)
             self.learner.check()
+            self.fitted = batch
             yield self._step("epoch")
             return
         self.learner.span(self.trained + epochs if epochs < ENDLESS else 0)
@@ -117,6 +123,7 @@ class FiniteFit(ABC):
             if not self.trained:
                 raise
             put_back()
+            self.trained += 1  # it counts: the schedule goes by the epochs tried
             self.early.since += 1
             self.early.rewind(modules)
             self.iterate = weights(modules)
@@ -152,5 +159,5 @@ class FiniteFit(ABC):
 
     def _restart(self) -> None:
         """No training is going on: what only another epoch would need is let go."""
-        self.trained, self.iterate = 0, {}
+        self.trained, self.iterate, self.fitted = 0, {}, ""
         self.early = EarlyStopping(self.config.patience)

@@ -140,6 +140,7 @@ class FiniteRkhs(FiniteFit, Model):
         """Add the rows; whether they can be predicted from is known now and not at the next forecast."""
         self.learner.learn(self.inputs(x), self._targets(x, y))
         self.learner.check()
+        self.learner.steady = True
 
     def _score(self, x: Inputs, y: Tensor) -> Tensor:
         """Truths as they are learned, (N, T); their errors go into the factor on the variance."""
@@ -239,7 +240,7 @@ class FiniteRkhs(FiniteFit, Model):
         tensors |= {"hyper": self.hyper.pack(), "generator": self.generator.get_state()}
         tensors |= {f"iterate.{key}": value for key, value in self.iterate.items()}
         counts: dict[str, Json] = {"rebuilt": self.rebuilt, "trained": self.trained, "steady": self.learner.steady}
-        return tensors, {"parts": parts, **counts}
+        return tensors, {"parts": parts, "fitted": self.fitted, **counts}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         parts = rest["parts"]
@@ -249,4 +250,4 @@ class FiniteRkhs(FiniteFit, Model):
         self.generator.set_state(tensors["generator"].cpu())
         self.iterate = {key[8:]: value.clone() for key, value in tensors.items() if key.startswith("iterate.")}
         self.rebuilt, self.trained = int(str(rest["rebuilt"])), int(str(rest["trained"]))
-        self.learner.steady = bool(rest["steady"])
+        self.fitted, self.learner.steady = str(rest["fitted"]), bool(rest["steady"])

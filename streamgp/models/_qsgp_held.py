@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Inputs, Stateful, Step
+from streamgp.base import FLOAT, Stateful, Step
 from streamgp.errors import NumericalError
 from streamgp.models._qsgp_engine import Engine, Lesson
 from streamgp.models._qsgp_sites import ENOUGH, Sites
@@ -44,22 +43,6 @@ def judge(engine: Engine, lesson: Lesson) -> None:
         error = (lesson.y - lesson.fitted)[held]
         latent = engine.variance(lesson.x[held][:LATENT]).mean().to(FLOAT)
         engine.sites.judge(error, latent.expand(len(error)), 0.0)
-
-
-def fingerprint(x: Inputs, y: Tensor) -> str:
-    """Of a batch.
-
-    Example:
-        >>> none, u = torch.zeros(2, 0, 1).double(), torch.ones(2, 1, 1).double()
-        >>> y = torch.zeros(2, 1).double()
-        >>> fingerprint(Inputs(none, u), y) == fingerprint(Inputs(none, u + 1.0), y)
-        False
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (x.past, x.future, y):
-        digest.update(str(tuple(part.shape)).encode())
-        digest.update(part.detach().cpu().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def undoing(model: Stateful, work: Callable[[], Step], copied: bool) -> Step:

@@ -32,13 +32,13 @@ from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.models._outliers import SETTLED, Limit
 from streamgp.models._qsgp_config import MANY, Config
 from streamgp.models._qsgp_engine import Engine, Lesson
-from streamgp.models._qsgp_held import enough, fingerprint, judge, shares, undoing
+from streamgp.models._qsgp_held import enough, judge, shares, undoing
 from streamgp.models._qsgp_hyper import Estimate, accept, estimate, given, height, thinned
 from streamgp.models._qsgp_parts import engine_of
 from streamgp.models._qsgp_sites import RECENT
 from streamgp.models._reservoir import Reservoir
 from streamgp.models._scaling import Standardiser
-from streamgp.models._state import gather, scatter
+from streamgp.models._state import fingerprint, gather, scatter
 
 PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from streamgp.base import Json, Stateful
+from streamgp.base import Inputs, Json, Stateful
 
 Parts: TypeAlias = "Mapping[str, Stateful | nn.Module | Tensor]"
 """Stateful parts, plain modules (their parameters and buffers) and plain tensors."""
@@ -67,3 +68,19 @@ def holding(parts: Parts) -> Callable[[], None]:
     tensors, rest = gather(parts)
     copies = {name: tensor.clone() for name, tensor in tensors.items()}
     return lambda: scatter(parts, copies, rest)
+
+
+def fingerprint(x: Inputs, y: Tensor) -> str:
+    """Of a batch, so that a model knows one that it has fitted.
+
+    Example:
+        >>> none, u = torch.zeros(2, 0, 1).double(), torch.ones(2, 1, 1).double()
+        >>> y = torch.zeros(2, 1).double()
+        >>> fingerprint(Inputs(none, u), y) == fingerprint(Inputs(none, u + 1.0), y)
+        False
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (x.past, x.future, y):
+        digest.update(str(tuple(part.shape)).encode())
+        digest.update(part.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()

@@ -20,9 +20,8 @@ from torch import Tensor
 
 from streamgp.base import Inputs, Step
 from streamgp.errors import NumericalError
-from streamgp.models._qsgp_held import fingerprint
 from streamgp.models._reservoir import Sample
-from streamgp.models._state import holding
+from streamgp.models._state import fingerprint, holding
 from streamgp.models._svgp_head import Part
 from streamgp.models._svgp_parts import SvgpParts
 
