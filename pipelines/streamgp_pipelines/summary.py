@@ -53,6 +53,13 @@ def _why_unscored(session: Session, learner: Learner) -> str:
         return f"no window before the {held} rows held out is whole" if held else "no rows were held out"
     if learner.rows <= warmup:
         return f"the table has {learner.rows} rows, and {warmup} are warm-up; shorten it with --warmup and --fresh"
+    ended = learner.warmup.done_at
+    if ended is None or learner.rows <= ended:
+        batch = learner.schedule.batch
+        return (
+            f"the run ended at row {learner.rows}, before a micro-batch of {batch} rows behind the {warmup} rows of "
+            "warm-up; use a smaller --batch, or a shorter --warmup, and --fresh"
+        )
     return (
         "no window was whole after the warm-up, or scoring starts after the last row; if streamgp describe shows gaps, "
         "try --gaps mask, or a table without --every"

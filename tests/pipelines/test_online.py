@@ -157,6 +157,14 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
     assert scores_of(run(table, tmp_path / "c")) == scores_of(whole)
 
 
+@pytest.mark.parametrize("rows", [240, 256])
+def test_a_micro_batch_that_is_not_full_before_the_end_is_told(tmp_path: Path, rows: int) -> None:
+    """The warm-up of 200 rows ends with a micro-batch, at row 256."""
+    found = run(make_table(tmp_path / "t", frame_of(400)), tmp_path / "c", max_rows=rows, batch=128)
+    (note,) = found["warnings"]
+    assert found["scored"] == 0 and f"ended at row {rows}" in note and "128 rows" in note and "--batch" in note
+
+
 def test_a_target_without_values(tmp_path: Path) -> None:
     data = frame_of(300).with_columns(y=pl.lit(None, pl.Float64))
     found = run(make_table(tmp_path / "t", data), tmp_path / "c")
