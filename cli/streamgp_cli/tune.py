@@ -161,10 +161,11 @@ def _print(found: dict[str, Any]) -> None:
     names = [name for name in targets[0] if name not in ("target", "step", "unit", "sd")]
     rows = [[one["target"], str(one["step"]), one["unit"], *(one[name] for name in names), one["sd"]] for one in shown]
     print_table(["target", "step ahead", "unit", *names, "what is learned, sd"], rows)
+    before = "-" if found["loss_before"] is None else f"{found['loss_before']:.4g}"
     pairs = {
         **found["others"],
         "method": found["method"],
-        "loss": f"{found['loss_before']:.4g} -> {found['loss']:.4g} ({found['loss_is']})",
+        "loss": f"{before} -> {found['loss']:.4g} ({found['loss_is']})",
         "windows": found["rows"],
         "iterations": f"{found['iterations']} ({found['evaluations']} evaluations)",
         "CPU seconds": found["cpu_seconds"],

@@ -38,8 +38,13 @@ def edges(config: TuneConfig, table: Table, spec: WindowSpec) -> tuple[Tensor, T
     before = _reached(config.start, "--start", table, spec).logical_not()
     behind = torch.zeros_like(before) if config.end is None else _reached(config.end, "--end", table, spec)
     if not bool((before | behind).logical_not().any()):
+        first = config.start or 0
+        if config.end is None:
+            where = f"at or after --start {first}"
+        else:
+            where = f"between --start {first} and --end {config.end}" if config.start else f"before --end {config.end}"
         raise UsageError(
-            f"no row is between --start {config.start or 0} and --end {config.end or table.rows}",
+            f"no row is {where}",
             hint=f"the table has {table.rows} rows; see: streamgp describe --table {table.path}",
         )
     return before, behind

@@ -17,6 +17,8 @@ from streamgp.models._initial import Initial
 from streamgp_pipelines.config import TuneConfig
 
 _RADIAL = {"squared_exponential": "svdgp", "matern": "qsgp", "rational_quadratic": "qsgp"}
+_EXACT = 3000
+"""Rows that `exact` takes in batch, by default."""
 
 
 def readable(initial: Initial, schema: pa.Schema) -> dict[str, Json]:
@@ -57,8 +59,8 @@ def readable(initial: Initial, schema: pa.Schema) -> dict[str, Json]:
     return {"channels": channels, "targets": targets, "others": others}  # type: ignore[dict-item]
 
 
-def train_line(config: TuneConfig, initial: Initial) -> str:
-    """A command that trains from the file."""
+def train_line(config: TuneConfig, initial: Initial, rows: int) -> str:
+    """A command that trains from the file. rows: that training in batch would learn."""
     words = ["streamgp", "train"]
     held = config.test_column is not None or config.test_tail is not None
     online = bool(initial.shape.lags) and not held
@@ -72,7 +74,8 @@ def train_line(config: TuneConfig, initial: Initial) -> str:
         if name in config.model_fields_set and (given := getattr(config, name)) is not None:
             words += [f"--{name.replace('_', '-')}", str(given)]
     radial = not initial.kernel.get("separable")
-    words += ["--model", _RADIAL.get(str(initial.kernel["name"]), "exact") if radial else "exact"]
+    whole = "svgp" if not online and rows > _EXACT else "exact"
+    words += ["--model", _RADIAL.get(str(initial.kernel["name"]), whole) if radial else whole]
     for name, usual in (("target", "auto"), ("decay", 0.9)):
         if getattr(initial, name) != usual:
             words += ["--set", f"{name}={getattr(initial, name)}"]

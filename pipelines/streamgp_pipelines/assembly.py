@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from streamgp import choice, registry
 from streamgp.base import Model, Shape
 from streamgp.errors import UsageError
-from streamgp.models._initial import Initial
+from streamgp.models._initial import Initial, one_start
 
 
 def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: torch.device, seed: int = 0) -> Model:
@@ -78,6 +78,17 @@ def with_kernel(name: str, options: Mapping[str, Any], initial: Initial) -> dict
     return {**options, "kernel": dict(initial.kernel)}
 
 
+def check_one_start(name: str, options: Mapping[str, Any]) -> None:
+    """See that the options of a model that starts from a file set no hyper-parameter of its kernel.
+
+    Raises:
+        UsageError: they do.
+    """
+    kernel = getattr(model_settings(name, options), "kernel", None)
+    if isinstance(kernel, BaseModel) and any(key.split(".")[0] == "kernel" for key in flatten(options)):
+        one_start(kernel)
+
+
 def read_settings(config: type[BaseModel], options: Mapping[str, Any], see: str, model: str = "") -> BaseModel:
     """A Config with these options set; see `model_settings`.
 
@@ -93,7 +104,7 @@ def read_settings(config: type[BaseModel], options: Mapping[str, Any], see: str,
     given: dict[str, Any] = {}
     for dotted, value in flatten(options).items():
         path = dotted.split(".")
-        found = _parse(value, choice.at(config, path))
+        found = _parse(value, choice.at(config, path), dotted)
         if not _is_own_name(config, path, found, dotted, model):
             _place(given, path, found, dotted, config)
     try:
@@ -147,16 +158,25 @@ def option_names(config: type[BaseModel]) -> list[str]:
     return list(dict.fromkeys(option.name for option in choice.options(config)))
 
 
-def _parse(value: Any, fields: list[FieldInfo]) -> Any:
-    """Text as JSON where it is JSON, and "none" as None where the fields that it may be of can be that."""
+def _parse(value: Any, fields: list[FieldInfo], dotted: str) -> Any:
+    """Text as JSON where it is JSON, and "none" as None where the fields that it may be of can be that.
+
+    Raises:
+        UsageError: it begins as JSON does and is none.
+    """
     if not isinstance(value, str):
         return value
     if value == "none" and fields and all(type(None) in get_args(field.annotation) for field in fields):
         return None
     try:
         return json.loads(value)
-    except json.JSONDecodeError:
-        return value
+    except json.JSONDecodeError as error:
+        if value.lstrip()[:1] not in ("{", "["):
+            return value
+        raise UsageError(
+            f"--set {dotted}: {value} looks like JSON and is none: {error.msg} at character {error.pos + 1}",
+            hint="""names stand in double quotes, and the shell wants single ones around it: '["linear", "matern"]'""",
+        ) from None
 
 
 def _place(given: dict[str, Any], path: list[str], value: Any, dotted: str, config: type[BaseModel]) -> None:

@@ -193,7 +193,7 @@ class TuneConfig(DataConfig):
     method: Literal["ml", "cv-admm", "cv-implicit"] = "ml"
     set: dict[str, Any] = {}
     init: Path | None = None
-    rows: int = Field(1000, ge=2)
+    rows: int = Field(1000, ge=10)
     start: str | None = None
     end: str | None = None
     output: Path = Path("tuned.json")

@@ -7,7 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from streamgp.errors import ServiceError
+from streamgp.errors import ServiceError, UsageError
+
+
+def check_writable(path: Path, flag: str) -> None:
+    """See, before the work that leads to it, that a file can be written to its folder; nothing is written.
+
+    Raises:
+        UsageError: the path is a folder, or in none; the message names the flag.
+        ServiceError: it may not be written.
+    """
+    if path.is_dir():
+        raise UsageError(f"{flag} {path} is a folder", hint=f"name a file in it, such as {path / 'tuned.json'}")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"{flag} {path} cannot be written: there is no folder {path.parent}", hint="make it, or name another file"
+        )
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ServiceError(
+            f"{path} cannot be written: Permission denied", hint="name a file in a folder that you may write to"
+        )
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def read(path: Path) -> Initial:
     try:
         told = json.loads(text)
     except ValueError:
-        hint = "give a file that streamgp tune has written; if it is one, write it anew"
+        hint = "the file is cut off or no JSON; write it anew with streamgp tune"
         raise DataError(f"{path} is no JSON", hint=hint) from None
     return from_document(told, str(path))
 

@@ -20,7 +20,7 @@ from streamgp.streaming._rows import times
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.windows import Windows, WindowSpec
 from streamgp_pipelines import initial as initial_file
-from streamgp_pipelines.assembly import build_model, with_kernel
+from streamgp_pipelines.assembly import build_model, check_one_start, with_kernel
 from streamgp_pipelines.checkpointing import fingerprint, manifest, match_machine
 from streamgp_pipelines.columns import window_spec
 from streamgp_pipelines.config import TrainConfig
@@ -143,6 +143,7 @@ def open_session(config: TrainConfig) -> Session:
             config = config.model_copy(update={"set": given})
             model = build_model(config.model, given, shape, device, config.seed)
         initialise(model, config.model, initial)
+        check_one_start(config.model, config.set)
         warnings += seen_before(config, initial, table, schedule)
     levels = () if model.family.binary else config.level
     if len(levels) < len(config.level) and "level" in config.model_fields_set:

@@ -25,7 +25,7 @@ from streamgp import choice
 from streamgp.base import FLOAT, Inputs, Json, Progress, Tracker
 from streamgp.errors import DataError, UsageError
 from streamgp.kernels._tied import Tied
-from streamgp.models._initial import Initial, structure
+from streamgp.models._initial import Initial, one_start, plain, structure
 from streamgp.models._kernel_inputs import KernelInputs
 from streamgp.models._learned_reference import LearnedReference, reference
 from streamgp.models._scaling import Standardiser
@@ -35,13 +35,14 @@ from streamgp.streaming.table import Table
 from streamgp_pipelines import initial as files
 from streamgp_pipelines._tune_rows import edges, spread
 from streamgp_pipelines._tune_told import readable, train_line
-from streamgp_pipelines.assembly import as_text, flatten, read_settings, seeded
+from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.collect import ROWS, collect
 from streamgp_pipelines.columns import window_spec
 from streamgp_pipelines.config import TuneConfig
+from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.heldout import held_out
 from streamgp_pipelines.session import Columns, columns_read
-from streamgp_pipelines.tuning import METHODS, TuneOptions, find
+from streamgp_pipelines.tuning import METHODS, find, read_options
 
 SPARE = 4
 """Windows that are looked at for each that is wanted: some are not whole."""
@@ -75,6 +76,7 @@ class Tuning:
     Raises:
         UsageError, SchemaError: the options do not fit the table or the method.
         TableError: there is no table.
+        ServiceError: the file may not be written.
     """
 
     def __init__(self, config: TuneConfig) -> None:
@@ -82,27 +84,24 @@ class Tuning:
         self.table = Table.open(config.table)
         self.spec = window_spec(config, self.table.schema, self.table.meta)
         self.before = None if config.init is None else files.read(config.init)
+        check_writable(config.output, "--output")
         given = flatten(config.set)
         if self.before is not None and not any(key.split(".")[0] == "kernel" for key in given):
             given = given | {"kernel": dict(self.before.kernel)}
-        way = METHODS[config.method]
-        read = read_settings(way.options, given, f"see: streamgp tune --method {config.method} --options", "")
-        self.options: TuneOptions = seeded(read, config.seed)  # type: ignore[assignment]
+        self.options = read_options(config.method, given, config.seed)
         if self.before is not None:
             self.before.check(self.spec.shape, self.options.target, self.options.decay)
             self.before.fits(self.options.kernel)
-            if not _plain(self.options.kernel):
-                raise UsageError(
-                    "--init and --set kernel both say where the kernel's hyper-parameters start",
-                    hint="leave out one of them",
-                )
+            one_start(self.options.kernel)
         if self.options.period is not None and not _has_period(self.options.kernel):
             raise UsageError(
                 f"kernel={choice.part_name(self.options.kernel)} has no period to start from",
                 hint="leave out --set period, or use kernel=periodic, locally_periodic or sum",
             )
         before, behind = edges(config, self.table, self.spec)
-        self.hidden = held_out(config, self.table, self.table.rows) | behind  # (R,) nothing is learned of their targets
+        held = held_out(config, self.table, self.table.rows)
+        self.learnable = int(held.logical_not().sum())  # rows that training in batch would learn
+        self.hidden = held | behind  # (R,) nothing is learned of their targets
         self.rows = (self.hidden | before).logical_not().nonzero()[:, 0].numpy()  # that are chosen from
         if not len(self.rows):
             raise UsageError(
@@ -140,13 +139,14 @@ class Tuning:
         """
         generator = np.random.default_rng(self.config.seed)
         chosen = torch.zeros_like(self.hidden)
-        chosen[torch.from_numpy(self.rows[spread(len(self.rows), SPARE * self.config.rows, generator)])] = True
+        looked = self.rows[spread(len(self.rows), SPARE * self.config.rows, generator)]
+        chosen[torch.from_numpy(looked)] = True
         end = int(self.hidden.logical_not().nonzero()[-1]) + 1
         found = collect(Columns(self.table, columns_read(self.spec), ROWS), self.spec, self.hidden[:end], chosen, tell)
         whole = torch.zeros(0, dtype=torch.bool) if found is None else torch.isfinite(found[1]).all(1)
         if found is None or int(whole.sum()) < FEWEST:
             raise DataError(
-                f"{int(whole.sum())} windows of these {len(self.rows)} rows are whole, too few to tune on",
+                f"{int(whole.sum())} of the {len(looked)} windows that were looked at are whole, too few to tune on",
                 hint="give more rows; look for gaps with streamgp describe; use fewer --lags, or --gaps mask",
             )
         x, y = found[0].rows(whole), found[1][whole]
@@ -171,7 +171,7 @@ class Tuning:
         log_noise = torch.full((lesson.y.shape[1],), math.log(NOISE), dtype=FLOAT)
         if self.before is not None:
             log_noise = self.before.onto(kernel, lesson.scale, lesson.target_scale)
-        elif _plain(options.kernel):
+        elif plain(options.kernel):
             with torch.no_grad():
                 for name, value in _starts.centres(kernel, lesson.x).items():
                     kernel.get_parameter(name).copy_(value)
@@ -183,7 +183,7 @@ class Tuning:
                         value.copy_(periods)
         return kernel, log_noise
 
-    def result(self, lesson: Lesson, kernel: Tied, tuned: Tuned, before: float) -> Initial:
+    def result(self, lesson: Lesson, kernel: Tied, tuned: Tuned, before: float | None) -> Initial:
         """What was found, as a file holds it."""
         sizes = torch.bincount(lesson.groups).to(FLOAT)
         found: dict[str, Json] = {
@@ -250,11 +250,6 @@ def tune(
     return found
 
 
-def _plain(kernel: BaseModel) -> bool:
-    """Whether no hyper-parameter was set to start from."""
-    return choice.read("kernels", structure(kernel)) == kernel
-
-
 def _has_period(kernel: BaseModel) -> bool:
     """Whether there is a period among a kernel's hyper-parameters."""
     names = dict(choice.build("kernels", kernel, 1).named_parameters())
@@ -273,12 +268,13 @@ def _tune(tuning: Tuning, run: Tracker, progress: Callable[[Progress], None]) ->
     kernel, log_noise = tuning.start(lesson)
     progress(Progress("tune", 0, 1, f"{config.method} on {len(lesson.y)} windows"))
     tuned, before = find(config.method, tuning.options, kernel, log_noise, lesson.x, lesson.y)
-    progress(Progress("tune", 1, 1, f"loss {before:.4g} -> {tuned.loss:.4g}"))
+    progress(Progress("tune", 1, 1, f"loss {'-' if before is None else f'{before:.4g}'} -> {tuned.loss:.4g}"))
     result = tuning.result(lesson, kernel, tuned, before)
     shown = readable(result, table.schema)
     files.write(config.output, result, shown)
     for step, loss in enumerate([before, *tuned.history]):
-        run.metrics({"loss": loss}, step)
+        if loss is not None:
+            run.metrics({"loss": loss}, step)
     run.metrics({"final_loss": tuned.loss, "cpu_seconds": tuned.seconds}, len(tuned.history))
     run.artifact(config.output)
     run.flush()
@@ -290,6 +286,6 @@ def _tune(tuning: Tuning, run: Tracker, progress: Callable[[Progress], None]) ->
         **shown,
         "learned": result.target,
         "output": str(config.output),
-        "next": train_line(config, result),
+        "next": train_line(config, result, tuning.learnable),
         "table_version": table.version,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from streamgp.choice import OneOf
+from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
 from streamgp.kernels._tied import Tied
 from streamgp.optim import admm, implicit, marginal_likelihood
@@ -17,6 +18,7 @@ from streamgp.optim._tuned import Tuned
 from streamgp.optim.admm import AdmmConfig, cv_admm
 from streamgp.optim.implicit import ImplicitConfig, cv_implicit
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
+from streamgp_pipelines.assembly import flatten, read_settings, seeded
 
 
 class TuneOptions(BaseModel):
@@ -106,10 +108,29 @@ METHODS: dict[str, Method] = {
 }
 
 
+def read_options(method: str, given: Mapping[str, Any], seed: int) -> TuneOptions:
+    """The options of a method.
+
+    Raises:
+        UsageError: an option or a value is unknown; the hint names the method that an option is of.
+    """
+    others = {way.own: name for name, way in METHODS.items() if name != method}
+    for key in flatten(given):
+        if other := others.get(key.split(".")[0]):
+            raise UsageError(
+                f"--set {key.split('.')[0]}: there is no such option with --method {method}",
+                hint=f"use --method {other}, or leave it out",
+            )
+    see = f"see: streamgp tune --method {method} --options"
+    options: Any = seeded(read_settings(METHODS[method].options, given, see), seed)
+    assert isinstance(options, TuneOptions)
+    return options
+
+
 def find(
     method: str, options: TuneOptions, kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor
-) -> tuple[Tuned, float]:
-    """Hyper-parameters by a method, and the loss of those it started from.
+) -> tuple[Tuned, float | None]:
+    """Hyper-parameters by a method, and the loss of those it started from; None where it cannot be computed there.
 
     Args:
         method: its name.
@@ -126,4 +147,4 @@ def find(
     own = getattr(options, way.own)
     with torch.no_grad():
         before = way.before(kernel, log_noise, x, y, own)
-    return way.tune(kernel, log_noise, x, y, own), before
+    return way.tune(kernel, log_noise, x, y, own), before if abs(before) < implicit.HUGE else None

@@ -66,16 +66,19 @@ class Initial:
         """See that the windows of a model are these, and that it learns the same of its targets.
 
         Raises:
-            UsageError: it names what differs.
+            UsageError: it names all that differs.
         """
+        differ = list[str]()
         for name in ("targets", "lags", "horizon", "season", "past", "future"):
             own, other = getattr(self.shape, name), getattr(shape, name)
             if own != other:
                 what = {"past": "past channels", "future": "future channels"}.get(name, name)
-                raise UsageError(
-                    f"the hyper-parameters were found for {what} {_told(own)}, and this run has {_told(other)}",
-                    hint="tune with the same target, inputs, known, calendar, lags, horizon and season",
-                )
+                differ.append(f"for {what} {_told(own)}, and this run has {_told(other)}")
+        if differ:
+            raise UsageError(
+                f"the hyper-parameters were found {'; '.join(differ)}",
+                hint="tune with the same target, inputs, known, calendar, lags, horizon and season",
+            )
         if learned(self.target, shape) != learned(target, shape):
             raise UsageError(
                 f"the hyper-parameters were found for target={self.target}, and this model learns target={target}",
@@ -212,6 +215,29 @@ def structure(config: BaseModel) -> dict[str, Any]:
     found = {key: value for key, value in choice.written(config).items() if key not in starts}
     parts = getattr(config, "parts", None)
     return found if parts is None else found | {"parts": [structure(part) for part in parts]}
+
+
+def plain(config: BaseModel) -> bool:
+    """Whether no hyper-parameter of a kernel was set to start from.
+
+    Example:
+        >>> from streamgp.kernels import matern
+        >>> plain(matern.Config(nu=0.5)), plain(matern.Config(nu=0.5, lengthscale=3.0))
+        (True, False)
+    """
+    return choice.read("kernels", structure(config)) == config
+
+
+def one_start(config: BaseModel) -> None:
+    """See that a kernel beside a file of hyper-parameters has none of its own.
+
+    Raises:
+        UsageError: it has.
+    """
+    if not plain(config):
+        raise UsageError(
+            "--init and --set kernel both say where the kernel's hyper-parameters start", hint="leave out one of them"
+        )
 
 
 def example(shape: Shape) -> Initial:

@@ -91,7 +91,8 @@ def test_options_are_listed(method: str, own: str) -> None:
         (["--end", "8"], 3, "are whole"),
         (["--target", "empty"], 3, "are whole"),
         (["--table", "nowhere"], 4, "nowhere"),
-        (["--output", "/proc/none/t.json"], 5, "cannot be written"),
+        (["--output", "/proc/none/t.json"], 2, "cannot be written"),
+        (["--output", "."], 2, "is a folder"),
     ],
 )
 def test_errors_have_their_exit_code_and_a_hint(

@@ -17,12 +17,14 @@ from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines import load
 from streamgp_pipelines import tune as module
 from streamgp_pipelines._tune_rows import spread
+from streamgp_pipelines._tune_told import train_line
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.collect import collect
 from streamgp_pipelines.config import TuneConfig
 from streamgp_pipelines.initial import digest, read
 from streamgp_pipelines.session import open_session
 from streamgp_pipelines.tune import Tuning, tune
+from streamgp_pipelines.tuning import METHODS, read_options
 from tests.pipelines.worlds import Diary, append, config_of, frame_of, make_table, run, scores_of
 
 LENGTHSCALES = {"temperature": 4.0, "pressure": 30.0}
@@ -171,8 +173,8 @@ def test_a_search_goes_on_from_a_file(stream: Table, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="both say where the kernel's hyper-parameters start"):
         told = {"kernel": "matern", "kernel.nu": "0.5", "kernel.lengthscale": "3"}
         found_on(stream, tmp_path / "c.json", **STREAM, init=tmp_path / "a.json", set=told)
-    with pytest.raises(UsageError, match="found for lags 6, and this run has 5"):
-        found_on(stream, tmp_path / "c.json", **{**STREAM, "lags": 5}, init=tmp_path / "a.json")
+    with pytest.raises(UsageError, match="found for lags 6, and this run has 5; for horizon 3, and"):
+        found_on(stream, tmp_path / "c.json", **{**STREAM, "lags": 5, "horizon": 2}, init=tmp_path / "a.json")
     assert not (tmp_path / "c.json").exists()
 
 
@@ -267,20 +269,65 @@ def test_files_that_will_not_do(stream: Table, tmp_path: Path) -> None:
     [
         ({"start": "800", "end": "300"}, UsageError, "no row is between --start 800 and --end 300"),
         ({"start": "soon"}, UsageError, "--start soon is neither rows nor a time"),
-        ({"end": "5"}, DataError, "windows of these 5 rows are whole"),
+        ({"start": "901"}, UsageError, "no row is at or after --start 901"),
+        ({"start": "2033-01-01"}, UsageError, "no row is at or after --start 2033-01-01"),
+        ({"end": "0"}, UsageError, "no row is before --end 0"),
+        ({"end": "5"}, DataError, "0 of the 5 windows that were looked at are whole"),
+        ({"lags": 200, "rows": 10, "end": "205"}, DataError, "of the 40 windows that were looked at are whole"),
         ({"start": "200", "test_tail": 0.9}, UsageError, "between --start and --end are held out"),
         ({"set": {"period": "12"}}, UsageError, "kernel=squared_exponential has no period to start from"),
-        ({"set": {"admm.rho": "5"}}, UsageError, "--set admm: there is no such option"),
+        ({"set": {"admm.rho": "5"}}, UsageError, "--set admm: there is no such option with --method ml"),
+        ({"set": {"kernel": '{"name": "matern"'}}, UsageError, "--set kernel: .* looks like JSON and is none"),
+        ({"output": "."}, UsageError, "--output .* is a folder"),
+        ({"output": "/nowhere/t.json"}, UsageError, "there is no folder /nowhere"),
         ({"set": {"kernel": "squared"}}, UsageError, "kernel"),
         ({"set": {"target": "season"}, "season": 1}, UsageError, "needs a season"),
         ({"method": "em"}, UsageError, "--method: Input should be 'ml', 'cv-admm' or 'cv-implicit'"),
-        ({"rows": 1}, UsageError, "--rows"),
+        ({"rows": 9}, UsageError, "--rows: .* greater than or equal to 10"),
     ],
 )
 def test_what_is_refused(stream: Table, tmp_path: Path, options: dict[str, Any], error: Any, said: str) -> None:
     with pytest.raises(error, match=said) as caught:
-        found_on(stream, tmp_path / "t.json", **{**STREAM, **options})
+        found_on(stream, **{"output": tmp_path / "t.json", **STREAM, **options})
     assert caught.value.hint and not (tmp_path / "t.json").exists()
+
+
+def test_an_option_of_another_method_names_it() -> None:
+    for method, option, other in (("ml", "admm", "cv-admm"), ("cv-admm", "implicit", "cv-implicit")):
+        with pytest.raises(UsageError) as caught:
+            read_options(method, {option: {"folds": 2}}, 0)
+        assert f"--method {other}" in caught.value.hint
+
+
+def test_a_start_that_cannot_be_evaluated_has_no_loss(
+    stream: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = METHODS["ml"]._replace(before=lambda *_: 1e10)
+    monkeypatch.setitem(METHODS, "ml", way)
+    diary = Diary(tmp_path / "d")
+    config = TuneConfig.read({"table": stream.path, "output": tmp_path / "t.json", **STREAM, "rows": 60})
+    assert tune(config, lambda _: diary)["loss_before"] is None
+    assert json.loads((tmp_path / "t.json").read_text())["found"]["loss_before"] is None
+    assert max(values["loss"] for _, values in diary.points if "loss" in values) < 1e9
+
+
+def test_the_next_line_names_a_model_that_takes_the_rows(gp: Table, tmp_path: Path) -> None:
+    surface_of(gp, tmp_path / "t.json", rows=40, set={"kernel": "periodic"})
+    found = read(tmp_path / "t.json")
+    config = TuneConfig.read({"table": gp.path, "output": tmp_path / "t.json", "target": "y"})
+    assert "--model exact" in train_line(config, found, 3000) and "--model svgp" in train_line(config, found, 3001)
+
+
+@pytest.mark.parametrize("name", ["exact", "svgp", "qsgp"])
+def test_a_kernel_that_starts_elsewhere_than_the_file_is_refused(gp: Table, tmp_path: Path, name: str) -> None:
+    surface_of(gp, tmp_path / "t.json", rows=40)
+    given = REGRESSION | {"model": name, "init": tmp_path / "t.json"}
+    with pytest.raises(UsageError, match="--init and --set kernel both say where|what is set would be lost") as caught:
+        open_session(
+            config_of(gp, tmp_path / "c", set={"kernel": "squared_exponential", "kernel.lengthscale": "3"}, **given)
+        )
+    assert "leave out" in caught.value.hint
+    open_session(config_of(gp, tmp_path / "c", set={"kernel": "squared_exponential"}, **given))
 
 
 def test_a_search_that_fails_leaves_the_old_file(
