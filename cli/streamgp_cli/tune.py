@@ -176,3 +176,6 @@ def _print(found: dict[str, Any]) -> None:
     print_pairs(pairs)
     for failure in found["failures"]:
         print(f"note: {failure}")
+    if found["capped"]:
+        own = found["method"].removeprefix("cv-")
+        print(f"note: it stopped at its limit of iterations, before it had settled: --set {own}.iterations gives more")

@@ -195,6 +195,7 @@ class Tuning:
             "evaluations": tuned.evaluations,
             "cpu_seconds": tuned.seconds,
             "failures": list(tuned.failures),
+            "capped": tuned.capped,
             "options": {key: as_text(value) for key, value in sorted(flatten(self.config.set).items())},
             "seed": self.config.seed,
             "table": {"path": str(self.table.path), "id": self.table.id, "version": self.table.version},
@@ -227,7 +228,7 @@ def tune(
 
     Returns:
         run_id, method, kernel, `channels` and `targets` (their hyper-parameters in their own units), loss_before, loss,
-        rows, iterations, evaluations, cpu_seconds, failures, output, next (a command line), table_version.
+        rows, iterations, evaluations, cpu_seconds, failures, capped, output, next (a command line), table_version.
 
     Raises:
         UsageError, SchemaError: the options do not fit the table or the method.

@@ -28,6 +28,7 @@ class Tuned(NamedTuple):
         seconds: of CPU time.
         evaluations: of the objective, over all starts.
         failures: what went numerically wrong on the way, a sentence each; the rest of the starts went on.
+        capped: whether cross-validation came to its limit of iterations before its rule for stopping was met.
     """
 
     kernel: dict[str, Tensor]
@@ -37,6 +38,7 @@ class Tuned(NamedTuple):
     seconds: float
     evaluations: int
     failures: tuple[str, ...] = ()
+    capped: bool = False
 
 
 class Tune(Protocol[C]):

@@ -97,6 +97,7 @@ def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmC
         time.process_time() - begun,
         evaluations + found.iterations,
         tuple(failures),
+        found.capped,
     )
 
 
@@ -109,6 +110,7 @@ class Descended(NamedTuple):
         feasibility: the largest ‖Cz − y_T‖/‖y_T‖ of all folds and columns at the end.
         apart: the largest distance of a fold's θ_k from the mean, in logarithms.
         iterations: of the fold that took the most.
+        capped: whether that was the limit, for any fold.
     """
 
     at: Tensor
@@ -116,6 +118,7 @@ class Descended(NamedTuple):
     feasibility: float
     apart: float
     iterations: int
+    capped: bool
 
 
 class Run:
@@ -150,6 +153,7 @@ class Run:
             feasibility=max(one.feasibility for one in found),
             apart=max(float((one.at - mean).abs().max()) for one in found),
             iterations=longest,
+            capped=any(one.capped for one in found),
         )
 
     def loss(self, at: Tensor) -> tuple[float, list[Tensor]]:
@@ -184,8 +188,8 @@ class Run:
             history.append(fold.error)
             quiet = quiet + 1 if self._ended([fold], 0.0) else 0
             if quiet >= self.config.patience or not fold.finite:
-                break
-        return Descended(fold.at.clone(), history, fold.feasibility, 0.0, len(history))
+                return Descended(fold.at.clone(), history, fold.feasibility, 0.0, len(history), False)
+        return Descended(fold.at.clone(), history, fold.feasibility, 0.0, len(history), True)
 
     def _consensus(self, start: Tensor, iterations: int) -> Descended:
         """One step of every fold, then of the consensus and its duals, all in the metric of Adam.
@@ -200,7 +204,7 @@ class Run:
         folds = [self._fold(start, split, len(self.splits)) for split in self.splits]
         weight, history, quiet = self.config.consensus, list[float](), 0
         mean, duals = folds[0].at.clone(), torch.zeros(len(folds), len(start)).to(start)
-        apart = 0.0
+        apart, capped = 0.0, True
         for done in range(iterations):
             rate = self._rate(done, iterations)
             moments = [fold.adam(fold.gradient()) for fold in folds]
@@ -215,8 +219,9 @@ class Run:
             history.append(sum(fold.error for fold in folds) / len(folds))
             quiet = quiet + 1 if self._ended(folds, apart) else 0
             if quiet >= self.config.patience or not all(fold.finite for fold in folds):
+                capped = False
                 break
-        return Descended(mean, history, max(fold.feasibility for fold in folds), apart, len(history))
+        return Descended(mean, history, max(fold.feasibility for fold in folds), apart, len(history), capped)
 
     def _rate(self, done: int, iterations: int) -> float:
         """Half a cosine over the iterations."""

@@ -100,8 +100,9 @@ def cv_implicit(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: I
     _, fitted = problem.loss(best.at)
     result = scaled(problem.learned, problem.folds, fitted)
     loss = best.loss if result.same else problem.loss(problem.learned.read())[0]
-    seconds = time.process_time() - begun
-    return Tuned(result.kernel, result.noise, loss, tuple(best.history), seconds, problem.evaluations, tuple(failures))
+    seconds, history = time.process_time() - begun, tuple(best.history)
+    told = tuple(failures)
+    return Tuned(result.kernel, result.noise, loss, history, seconds, problem.evaluations, told, best.capped)
 
 
 class Problem:
@@ -168,6 +169,7 @@ class _Found(NamedTuple):
     at: Tensor
     loss: float
     history: list[float]
+    capped: bool  # whether it came to its limit before its rule for stopping was met
 
 
 class _Best:
@@ -199,23 +201,25 @@ def _lbfgs(problem: Problem, start: Tensor, config: ImplicitConfig, iterations: 
     bounds = [(-BOUND, BOUND)] * (len(start) - noises) + [(problem.learned.least, BOUND)] * noises
     begin = problem.learned.clamped(start).cpu().numpy()
     options = {"maxiter": iterations, "maxfun": iterations, "maxcor": 20, "ftol": config.improvement, "gtol": 1e-7}
-    minimize(evaluate, begin, jac=True, method="L-BFGS-B", bounds=bounds, callback=note, options=options)
-    return _Found(best.at, best.loss, history)
+    ended = minimize(evaluate, begin, jac=True, method="L-BFGS-B", bounds=bounds, callback=note, options=options)
+    return _Found(best.at, best.loss, history, ended.status == 1)
 
 
 def _adam(problem: Problem, start: Tensor, config: ImplicitConfig, iterations: int) -> _Found:
     """Adam (Kingma & Ba 2015) until the loss has not fallen for a while."""
     best, history, at = _Best(problem, start), list[float](), problem.learned.clamped(start)
-    adam, lowest, since = SlowAdam([at]).to(at.device), math.inf, 0
+    adam, lowest, since, capped = SlowAdam([at]).to(at.device), math.inf, 0, True
     for _ in range(iterations):
         loss, gradient = best(at)
         if loss == HUGE:
+            capped = False
             break
         history.append(loss)
         since = 0 if loss < (1.0 - config.improvement) * lowest else since + 1
         lowest = min(lowest, loss)
         if since >= config.patience:
+            capped = False
             break
         adam.step([at], [gradient], config.rate)
         at = problem.learned.clamped(at)
-    return _Found(best.at, best.loss, history)
+    return _Found(best.at, best.loss, history, capped)

@@ -57,7 +57,8 @@ def test_json_is_one_document_and_the_file_another(world: World, tmp_path: Path)
     assert [one["when"] for one in found["channels"]] == ["past", "past", "ahead"]
     told = json.loads(output.read_text())
     assert told["found"]["seed"] == 3 and told["readable"]["channels"] == found["channels"]
-    assert "--model qsgp" in found["next"]
+    assert "--model qsgp" in found["next"] and found["capped"]
+    assert "note: it stopped at its limit" in run(*words(world, output, *method)).stdout
 
 
 def test_a_dry_run_writes_nothing(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +113,12 @@ def test_settings_come_from_a_file_too(world: World, tmp_path: Path) -> None:
     )
     found = document(run("tune", "--config", tmp_path / "tune.toml", "--output", tmp_path / "t.json",
                          "--tracking-uri", world.uri, "--json"))  # fmt: skip
-    assert found["iterations"] == 3 and found["kernel"]["name"] == "rational_quadratic" and "alpha" in found["others"]
+    assert (
+        found["iterations"] == 3
+        and found["capped"]
+        and found["kernel"]["name"] == "rational_quadratic"
+        and "alpha" in found["others"]
+    )
 
 
 def test_its_page_answers_at_once() -> None:
