@@ -322,7 +322,7 @@ def test_the_next_line_names_a_model_that_takes_the_rows(gp: Table, tmp_path: Pa
 def test_a_kernel_that_starts_elsewhere_than_the_file_is_refused(gp: Table, tmp_path: Path, name: str) -> None:
     surface_of(gp, tmp_path / "t.json", rows=40)
     given = REGRESSION | {"model": name, "init": tmp_path / "t.json"}
-    with pytest.raises(UsageError, match="--init and --set kernel both say where|what is set would be lost") as caught:
+    with pytest.raises(UsageError, match=r"--init and --set kernel both say where|what is set would be lost") as caught:
         open_session(
             config_of(gp, tmp_path / "c", set={"kernel": "squared_exponential", "kernel.lengthscale": "3"}, **given)
         )
