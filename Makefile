@@ -1,5 +1,6 @@
 # make demo    set everything up and run the whole road on real data
-# make test    set everything up and run every check and test
+# make test    set everything up, then the checks and every quick test (minutes)
+# make test-all  the same, then the slow tests and a random exploration of the properties
 # A machine needs python3.11 or newer with pip, nothing else.
 
 PYTHON ?= python3
@@ -9,7 +10,10 @@ READY := .venv/.ready
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo check test bench pictures clean
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+.NOTPARALLEL:
+.PHONY: setup demo check test test-slow test-all bench pictures clean
 
 setup: $(READY)
 
@@ -30,7 +34,13 @@ check: $(READY)
 
 # Two workers of one thread each: torch would otherwise start a thread per core in both.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal
+	$(PYTEST) -q -m "not slow"
+
+# What `make test` leaves out, and every property again on examples that no run before has seen.
+test-slow: $(READY)
+	HYPOTHESIS_PROFILE=explore $(PYTEST) -m "slow or hypothesis"
+
+test-all: test test-slow
 
 # The README's pictures, from a run of the demo; needs chromium.
 pictures: $(READY)

@@ -1,15 +1,52 @@
-"""One thread: the tests' matrices are small, and more threads only wait for each other."""
+"""One thread, and properties whose examples are the same in every run unless exploration is asked for."""
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import settings
+
+# `fixed`: the examples follow from the test's source alone, so a run passes or fails for everybody alike.
+# `explore`: new examples in every run; HYPOTHESIS_PROFILE=explore chooses it.
+settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
+settings.register_profile("explore", derandomize=False, database=None, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def _exploring(config: pytest.Config) -> bool:
+    return not settings.get_profile(
+        config.getoption("--hypothesis-profile") or settings.get_current_profile_name()
+    ).derandomize
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the seed here, before the workers start: they are given the options, so all share it."""
+    if _exploring(config) and config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(secrets.randbelow(2**32))
+
+
+def _repeat(config: pytest.Config) -> str:
+    seed = config.getoption("--hypothesis-seed")
+    return f"random properties: repeat with HYPOTHESIS_PROFILE=explore and --hypothesis-seed={seed}"
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return _repeat(config) if _exploring(config) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _exploring(config):
+        terminalreporter.write_line(_repeat(config))  # again, for `-q` prints no header
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
+    """The tests' matrices are small, and more threads only wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
