@@ -10,7 +10,8 @@ import pytest
 from streamgp import errors
 
 PUBLIC = {
-    "streamgp.base": "Chunk Due Inputs Model Predictive Progress Shape Simulates Source Stateful Step Tracker",
+    "streamgp.base": "Chunk Due FLOAT Inputs Model Offset Predictive Progress Shape Simulates Source Stateful Step "
+    "Tracker",
     "streamgp.errors": "CheckpointError DataError NotPositiveDefinite NumericalError SchemaError ServiceError "
     "StateError StreamgpError TableError UsageError",
     "streamgp.registry": "load names",

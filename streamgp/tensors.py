@@ -1,0 +1,172 @@
+"""The contracts of tensors: what windows, a distribution, its due truths and a model are. `streamgp.base` offers them.
+
+They have a module of their own, because importing it imports torch, which nobody needs to fill or describe a table.
+Shapes and units are those of `streamgp.base`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+
+import torch
+from torch import Generator, Tensor, nn
+
+from streamgp.base import Json, Step
+
+FLOAT = torch.float64  # of windows, ledgers and factorisations
+
+
+class Inputs(NamedTuple):
+    """What a model may look at, in raw units; float64.
+
+    Attributes:
+        past: (N, L, D) the channels at the last L rows, oldest first: the targets, the inputs, and, when the
+            season is longer than one row, each target one season before that row. NaN where a gap was masked.
+        future: (N, H, F) the channels at the target rows: each target one season (or the fewest whole seasons
+            that are already known) before, the known inputs, the calendar. Never NaN.
+    """
+
+    past: Tensor
+    future: Tensor
+
+    def rows(self, index: Tensor | slice) -> Inputs:
+        """The windows at `index`."""
+        return Inputs(self.past[index], self.future[index])
+
+    def to(self, device: torch.device) -> Inputs:
+        """The windows on a device; no copy where they are there already."""
+        return Inputs(self.past.to(device), self.future.to(device))
+
+
+class Predictive(Protocol):
+    """The distribution of the targets: T independent columns a window, in the targets' units."""
+
+    binary: ClassVar[bool]  # outcomes are 0 and 1: the mean is the probability of 1, and there are no bands
+
+    @property
+    def mean(self) -> Tensor:
+        """(N, T)"""
+
+    @property
+    def variance(self) -> Tensor:
+        """(N, T) observation noise included."""
+
+    @property
+    def latent_variance(self) -> Tensor:
+        """(N, T) noise excluded: what the model does not know of the function."""
+
+    def quantile(self, p: Tensor) -> Tensor:
+        """(K,) probabilities -> (K, N, T)"""
+
+    def sample(self, paths: int, generator: Generator) -> Tensor:
+        """(paths, N, T)"""
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """(N, T) -> (N, T), marginal log densities; NaN where y is NaN."""
+
+    def crps(self, y: Tensor) -> Tensor:
+        """(N, T) -> (N, T), continuous ranked probability score, in the targets' units; NaN where y is NaN."""
+
+    def affine(self, scale: Tensor, shift: Tensor) -> Predictive:
+        """The distribution of scale · y + shift; both broadcast against (N, T), scale > 0; TypeError where binary."""
+
+    def parameters(self) -> Tensor:
+        """(P, N, T) float64: everything the distribution is made of, so that a ledger can keep it."""
+
+    @classmethod
+    def from_parameters(cls, parameters: Tensor) -> Self:
+        """The inverse of `parameters`."""
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Something whose whole state is tensors and JSON, and that goes on from them bit for bit."""
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]: ...
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None: ...
+
+
+class Due(NamedTuple):
+    """Forecasts whose truth has arrived, one row a (window, target, step ahead), and the windows now complete.
+
+    Rows whose truth is missing (NaN) are not among them. Every tensor lives on the CPU.
+
+    Attributes:
+        series: (R,) codes of the series.
+        position: (R,) place in the stream, counted from 0, of the row at which the forecast was issued.
+        cutoff, ds: (R,) times of that row and of the truth, ns since the epoch (without a clock: numbers of rows).
+        column, y: (R,) output column, 0 to T − 1, and the truth.
+        predictive: what was issued, as a distribution of R windows with one column: (R, 1).
+        factors: (K, R) the calibration that was issued with it, one row a level.
+        x, target: the N windows whose last step is due now, oldest first, and their truths (N, T); NaN where one never
+            arrived.
+    """
+
+    series: Tensor
+    position: Tensor
+    cutoff: Tensor
+    ds: Tensor
+    column: Tensor
+    y: Tensor
+    predictive: Predictive
+    factors: Tensor
+    x: Inputs
+    target: Tensor
+
+    @property
+    def parameters(self) -> Tensor:
+        """(P, R) what the issued distributions are made of."""
+        return self.predictive.parameters()[..., 0]
+
+
+class Model(nn.Module, ABC):
+    """A learner that is asked before it is told. Built from a frozen Config and a Shape.
+
+    Laws (streamgp.testing.check_model asserts them for every registered model):
+        1. `predict` is pure: no state changes, no random numbers; before the first update it is the prior.
+        2. One window alone gives its row of the batch, to 1e-10 relative in float64.
+        3. `state` then `restore` into a freshly built model: every later number is the same, bit for bit.
+        4. Memory and time of `update` do not grow with the rows seen.
+        5. NaN in y is "not observed": it teaches nothing.
+    """
+
+    family: type[Predictive]
+    """The one class of distribution that `predict` returns."""
+
+    @abstractmethod
+    def predict(self, x: Inputs) -> Predictive:
+        """The distribution of the T columns for N windows."""
+
+    @abstractmethod
+    def update(self, x: Inputs, y: Tensor) -> Step:
+        """Learn N windows once, as they arrive. y: (N, T), NaN = not observed."""
+
+    @abstractmethod
+    def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        """Learn a bounded set of windows in batch, a Step an epoch; the consumer may stop between epochs.
+        The warm-up of a stream is `fit` on its first windows; `update` continues from there."""
+
+    def epochs_for(self, rows: int) -> int:
+        """Epochs that `fit` wants from scratch on this many windows."""
+        return 1
+
+    @abstractmethod
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        """Everything the next prediction and the next update depend on, random state included."""
+
+    @abstractmethod
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        """The inverse of `state`, on a model built from the same Config and Shape."""
+
+
+@runtime_checkable
+class Simulates(Protocol):
+    """A model that can be run on its own output: it draws whole functions, because what is not known of the function is
+    the same at every step of a path. Independent marginal draws would understate how far paths spread."""
+
+    def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
+        """Draw P functions from the posterior. The callable takes P · S windows, path by path (window p·S + s
+        belongs to path p), as often as it is asked; it returns (P · S, T) raw observations, with fresh noise."""
