@@ -1,8 +1,10 @@
 """Checkpoints: everything that the next row depends on, on disk, whole or not at all.
 
-A checkpoint is a directory named after the rows seen. It holds `tensors.safetensors` and `state.json`; the JSON holds
-the format version, the SHA-256 of the tensor file and of its own body. It is written under a temporary name, synced
-to the disk and renamed, so that a kill at any moment leaves the older ones or the new one. Nothing is pickled.
+A checkpoint is a directory named after the rows seen. It holds `tensors.safetensors.zst` and `state.json`; the JSON
+holds the format version, the SHA-256 of the tensor file and of its own body. The tensors are compressed without loss
+(Zstandard): a reservoir of overlapping windows holds every value of the stream many times. The directory is written
+under a temporary name, synced to the disk and renamed, so that a kill at any moment leaves the older ones or the new
+one. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -24,7 +27,12 @@ from torch import Tensor
 from streamgp.base import Json, Stateful
 from streamgp.errors import CheckpointError, ServiceError
 
-FORMAT = 1
+FORMAT = 2
+KEEP = 2
+"""Checkpoints that stay: the newest, and the one before it in case the newest is damaged."""
+
+TENSORS = "tensors.safetensors.zst"
+_LEVEL = 1  # of the compression: higher ones take up to ten times as long for a tenth less
 _NAME = re.compile(r"(\d{12})(?:-(\d+))?")
 _TEMPORARY = ".tmp-"
 
@@ -65,7 +73,7 @@ class Saved:
 
 
 def write(
-    directory: Path, rows: int, parts: Mapping[str, Stateful], manifest: Mapping[str, Json], keep: int = 3
+    directory: Path, rows: int, parts: Mapping[str, Stateful], manifest: Mapping[str, Json], keep: int = KEEP
 ) -> Path:
     """Write the state of all parts, and let go of all but the newest `keep` checkpoints.
 
@@ -103,15 +111,22 @@ def write(
         own, rest_of = part.state()
         tensors |= {f"{name}/{key}": tensor.detach().cpu().clone().contiguous() for key, tensor in own.items()}
         rest[name] = rest_of
-    data = save(tensors)
-    body = {"rows": rows, "manifest": dict(manifest), "rest": rest, "tensors_sha256": hashlib.sha256(data).hexdigest()}
+    raw = save(tensors)
+    data = pa.Codec("zstd", _LEVEL).compress(raw, asbytes=True)
+    body = {
+        "rows": rows,
+        "manifest": dict(manifest),
+        "rest": rest,
+        "tensors_bytes": len(raw),
+        "tensors_sha256": hashlib.sha256(data).hexdigest(),
+    }
     text = json.dumps({"format": FORMAT, "sha256": _digest(body), "body": body})
     scratch = directory / f"{_TEMPORARY}{os.getpid()}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _sweep(directory)
         scratch.mkdir()
-        _store(scratch / "tensors.safetensors", data)
+        _store(scratch / TENSORS, data)
         _store(scratch / "state.json", text.encode())
         _sync(scratch)
         final = _free_name(directory, rows)
@@ -186,16 +201,15 @@ def _digest(body: Mapping[str, Any]) -> str:
 
 def _read(path: Path, warning: str) -> Saved:
     try:
-        text, data = (path / "state.json").read_bytes(), (path / "tensors.safetensors").read_bytes()
-        whole = json.loads(text)
+        whole = json.loads((path / "state.json").read_bytes())
         version = whole["format"]
         if version != FORMAT:
             message = f"{path} has format {version}; this version reads {FORMAT}"
             raise CheckpointError(message, hint="use the version of streamgp that wrote it")
-        body = whole["body"]
+        body, data = whole["body"], (path / TENSORS).read_bytes()
         if whole["sha256"] != _digest(body) or body["tensors_sha256"] != hashlib.sha256(data).hexdigest():
             raise CheckpointError(f"{path} is damaged: its checksum is wrong")
-        flat = load(data)
+        flat = load(pa.Codec("zstd").decompress(data, body["tensors_bytes"], asbytes=True))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}") from error
     tensors: dict[str, dict[str, Tensor]] = {}

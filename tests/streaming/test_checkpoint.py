@@ -72,6 +72,20 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
     assert value_of(tmp_path) == 5
 
 
+def test_two_stay_and_windows_that_overlap_are_not_stored_many_times(tmp_path: Path) -> None:
+    class Reservoir(Part):
+        def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+            stream = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+            return {"windows": stream.unfold(0, 100, 1).contiguous()}, {}
+
+    for rows in (1, 2, 3):
+        checkpoint.write(tmp_path, rows, {"reservoir": Reservoir()}, {})
+    files = list(tmp_path.glob(f"*/{checkpoint.TENSORS}"))
+    assert len(files) == 2 and sum(file.stat().st_size for file in files) < 2 * 901 * 100 * 8 / 10
+    windows = checkpoint.read(tmp_path).tensors["reservoir"]["windows"]
+    assert torch.equal(windows, Reservoir().state()[0]["windows"])
+
+
 def test_a_second_one_at_the_same_rows_counts_as_newer(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, 700, {"part": Part(1)}, {})
     checkpoint.write(tmp_path, 700, {"part": Part(7)}, {})
@@ -121,7 +135,7 @@ def test_an_error_at_any_step_leaves_the_older_or_the_newer(
     assert value_of(tmp_path) in (3, 4)
     write(tmp_path, 5)
     assert value_of(tmp_path) == 5
-    assert len(list(tmp_path.iterdir())) == 3  # nothing of the failed attempt is left
+    assert len(list(tmp_path.iterdir())) == checkpoint.KEEP  # nothing of the failed attempt is left
 
 
 KILLED = """
@@ -166,7 +180,7 @@ def test_sigkill_at_any_step_leaves_the_older_or_the_newer(tmp_path: Path) -> No
 # --- damage ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json"])
+@pytest.mark.parametrize("name", ["tensors.safetensors.zst", "state.json"])
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.999])
 @pytest.mark.parametrize("damage", ["flip", "truncate"])
 def test_a_damaged_byte_is_found_and_the_older_one_serves(tmp_path: Path, name: str, part: float, damage: str) -> None:
@@ -186,7 +200,7 @@ def test_a_damaged_byte_is_found_and_the_older_one_serves(tmp_path: Path, name: 
 
 
 def test_a_missing_file_is_damage(tmp_path: Path) -> None:
-    (write(tmp_path, 1) / "tensors.safetensors").unlink()
+    (write(tmp_path, 1) / "tensors.safetensors.zst").unlink()
     with pytest.raises(CheckpointError, match="is damaged"):
         checkpoint.read(tmp_path)
 
