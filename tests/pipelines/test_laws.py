@@ -203,7 +203,7 @@ def test_what_is_kept_does_not_grow(tmp_path: Path, model: str) -> None:
     for rows in (1000, 2000):
         run(table, tmp_path / "c", max_rows=rows, **options)
         kept = tensors_of(tmp_path / "c")
-        sizes.append(sum(tensor.nbytes for name, tensor in kept.items() if not name.startswith("tail/")))
+        sizes.append(sum(tensor.nbytes for name, tensor in kept.items() if not name.startswith(("tail/", "curves/"))))
     assert sizes[1] <= 1.02 * sizes[0]
 
 
