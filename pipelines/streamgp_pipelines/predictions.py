@@ -1,13 +1,15 @@
 """Every scored forecast beside its truth, so that anyone can recompute the scores.
 
-Parts are written inside the checkpoint directory, one a checkpoint, named by the rows they cover; a run that was
-killed drops the parts behind the checkpoint it resumes from. At the end they are assembled into one Parquet file,
-atomically.
+Parts are written inside the checkpoint directory, one a checkpoint, named by the rows they cover and the digest of
+their bytes; a run that was killed drops the parts behind the checkpoint it resumes from. At the end they are verified
+and assembled into one Parquet file, atomically.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import file_digest, sha256
+from io import BytesIO
 from pathlib import Path
 
 import polars as pl
@@ -15,10 +17,14 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Due, Shape
+from streamgp.errors import CheckpointError
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.frames import Naming, forecast_columns
 
 FOLDER = "predictions"
+
+DIGITS = 32
+"""Hexadecimal digits of the SHA-256 in a part's name."""
 
 
 class Predictions:
@@ -54,8 +60,11 @@ class Predictions:
     def write_part(self, rows: int) -> None:
         """Write what was collected up to `rows`; call it before the checkpoint of these rows is written."""
         if self.frames:
-            with replaced(self.folder / f"{self.since:012d}-{rows:012d}.parquet") as temporary:
-                pl.concat(self.frames).write_parquet(temporary)
+            whole = BytesIO()
+            pl.concat(self.frames).write_parquet(whole)
+            digest = sha256(whole.getbuffer()).hexdigest()[:DIGITS]
+            with replaced(self.folder / f"{self.since:012d}-{rows:012d}-{digest}.parquet") as temporary:
+                temporary.write_bytes(whole.getbuffer())
         self.frames = []
         self.since = rows
 
@@ -63,8 +72,11 @@ class Predictions:
         """All parts and the last pairs, which no checkpoint covers, as one file; returns its rows.
 
         Raises:
+            CheckpointError: a part is damaged; the message names it.
             ServiceError: the file cannot be written.
         """
+        for part in self._parts():
+            _verify(part)
         scans = [frame_of_nothing(self.naming, self.shape).lazy()]
         scans += [pl.scan_parquet(part) for part in self._parts()]
         scans += [part.lazy() for part in last]
@@ -74,6 +86,27 @@ class Predictions:
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("*-*.parquet")) if self.folder.is_dir() else []
+
+
+def _verify(part: Path) -> None:
+    """See that a part has the bytes that its name promises; parts of older versions promise none, but must be readable.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    digest = [*part.stem.split("-"), ""][2]
+    try:
+        with part.open("rb") as file:
+            whole = not digest or file_digest(file, "sha256").hexdigest()[:DIGITS] == digest
+        if not digest:
+            pl.read_parquet(part)
+    except (OSError, pl.exceptions.PolarsError):
+        whole = False
+    if not whole:
+        raise CheckpointError(
+            f"{part} is damaged: it does not hold the forecasts that were written",
+            hint="bring this file back from a copy, or start with --fresh; without --predictions the run goes on",
+        )
 
 
 def frame(due: Due, names: Sequence[str], naming: Naming, shape: Shape) -> pl.DataFrame:

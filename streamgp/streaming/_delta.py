@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
-from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.writer.properties import ColumnProperties
 
 from streamgp.errors import ServiceError, TableError
-
-SEQ = "_seq"
+from streamgp.streaming._parts import SEQ as SEQ
+from streamgp.streaming._parts import write_parts
 
 
 class Conflict(Exception):
@@ -29,12 +28,6 @@ class Span(NamedTuple):
     first: int
     last: int
     rows: int
-
-
-def writer_properties() -> WriterProperties:
-    """Snappy, and no dictionaries, which cost most of the time of writing measurements."""
-    plain = ColumnProperties(dictionary_enabled=False)
-    return WriterProperties(compression="SNAPPY", default_column_properties=plain)
 
 
 @contextmanager
@@ -116,19 +109,22 @@ def arrow_schema(log: DeltaTable) -> pa.Schema:
 def commit(log: DeltaTable, path: str, rows: pa.Table | None, marks: Mapping[str, int]) -> None:
     """Append `rows` (or nothing) and set the transaction marks, in one atomic commit.
 
+    The handle moves to this very commit and not beyond: what others have committed behind it, this writer has not
+    looked at, and its next commit must meet it as a conflict.
+
     Raises:
-        Conflict: another commit since the handle's version has set one of the marks.
+        Conflict: there is another commit since the handle's version; nothing was committed.
         ServiceError: the storage refused.
     """
-    properties = CommitProperties(app_transactions=[Transaction(key, value) for key, value in marks.items()])
+    transactions = [Transaction(key, value) for key, value in marks.items()]
+    properties = CommitProperties(app_transactions=transactions, max_commit_retries=0)
+    version = log.version() + 1
     with writing(path):
-        if rows is None:
-            log.create_write_transaction([], "append", log.schema(), commit_properties=properties)
-        else:
-            write_deltalake(
-                log, rows, mode="append", commit_properties=properties, writer_properties=writer_properties()
-            )
+        actions: Any = [] if rows is None else write_parts(filesystem(log, path), rows)
+        log.create_write_transaction(actions, "append", log.schema(), commit_properties=properties)
         log.update_incremental()
+        if log.version() != version:
+            log.load_as_version(version)
 
 
 def spans(log: DeltaTable) -> list[Span]:

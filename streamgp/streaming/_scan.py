@@ -13,25 +13,38 @@ from deltalake import DeltaTable
 
 from streamgp.errors import TableError
 from streamgp.streaming._delta import SEQ, Span, filesystem, spans
+from streamgp.streaming._parts import Verified, damaged
 
 WINDOW = 1 << 19
 
 
 def scan(
-    log: DeltaTable, path: str, start: int, stop: int, columns: Sequence[str] | None, batch_rows: int
+    log: DeltaTable,
+    path: str,
+    start: int,
+    stop: int,
+    columns: Sequence[str] | None,
+    batch_rows: int,
+    verified: Verified,
 ) -> Iterator[pa.RecordBatch]:
     """Record batches with `_seq` start, start + 1, ..., stop - 1, none missing.
 
     A compaction may pack files together in any order, so files whose `_seq` overlap are read window by window;
-    the others are streamed.
+    the others are streamed. No row of a file is given out before all of its bytes have been verified.
 
     Raises:
-        TableError: a row is not there any more.
+        TableError: a row is not there any more, or a file is damaged.
     """
     store = filesystem(log, path)
     expected = start
     for group in _groups([span for span in spans(log) if span.last >= start and span.first < stop]):
         last = min(max(span.last for span in group) + 1, stop)
+        names = ", ".join(span.path for span in group)
+        try:
+            for span in group:
+                verified.check(store, span.path)
+        except FileNotFoundError:
+            raise _gone(path, expected, names) from None
         batches = _stream(store, group[0], columns, batch_rows) if len(group) == 1 else None
         try:
             for batch in batches or _windows(store, group, expected, last, columns, batch_rows):
@@ -47,7 +60,9 @@ def scan(
                 expected += batch.num_rows
                 yield batch
         except FileNotFoundError:
-            raise _gone(path, expected) from None
+            raise _gone(path, expected, names) from None
+        except (pa.ArrowException, OSError) as error:  # a file whose name carries no digest
+            raise damaged(path, names, f"cannot be read: {error}") from None
     if expected < stop:
         raise _gone(path, expected)
 
@@ -104,8 +119,9 @@ def _check(batch: pa.RecordBatch, expected: int, path: str) -> None:
         raise _gone(path, expected)
 
 
-def _gone(path: str, expected: int) -> TableError:
+def _gone(path: str, expected: int, files: str = "") -> TableError:
+    where = f", and with it {files}" if files else ""
     return TableError(
-        f"table {path} changed under its reader: the row with {SEQ} {expected} is gone",
-        hint="was it vacuumed or overwritten? keep the retention longer than a reader's lag",
+        f"table {path} changed under its reader: the row with {SEQ} {expected} is gone{where}",
+        hint="was it vacuumed, overwritten or half copied? bring the file back, or ingest into a new table",
     )

@@ -110,7 +110,10 @@ class Admission:
         paths = _overlapping(self._table, meta.time, low.as_py(), high.as_py())
         if not paths:
             return found
-        data = ds.dataset(paths, format="parquet", filesystem=filesystem(self._table.log, self._table.path))
+        store = filesystem(self._table.log, self._table.path)
+        for path in paths:
+            self._table.verified.check(store, path)
+        data = ds.dataset(paths, format="parquet", filesystem=store)
         inside = (pc.field(meta.time) >= low) & (pc.field(meta.time) <= high)
         columns = [meta.time] if meta.series is None else [meta.time, meta.series]
         keys = pl.DataFrame({"code": codes, "time": times, "row": np.arange(len(times))})

@@ -24,6 +24,7 @@ from streamgp.errors import SchemaError, TableError
 from streamgp.streaming import _delta
 from streamgp.streaming._delta import SEQ as SEQ
 from streamgp.streaming._delta import Conflict
+from streamgp.streaming._parts import Verified
 from streamgp.streaming._scan import scan
 
 FORMAT = 1
@@ -65,6 +66,7 @@ class Table:
 
     def __init__(self, path: str, log: DeltaTable) -> None:
         self.path = path
+        self.verified = Verified(path)
         self._log = log
         self.schema: pa.Schema = _delta.arrow_schema(log)
         try:
@@ -202,7 +204,7 @@ class Table:
 
         Raises:
             SchemaError: there is no such column.
-            TableError: the table is not the one that gave the offset, or rows have gone from it.
+            TableError: the table is not the one that gave the offset, rows have gone from it, or a file is damaged.
         """
         start = self._start(after or {})
         for name in columns or ():
@@ -210,7 +212,7 @@ class Table:
                 known = ", ".join(self.schema.names[1:])
                 raise SchemaError(f"table {self.path} has no column {name!r}", hint=f"there are: {known}")
         names = None if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
-        for batch in scan(self._log, self.path, start, self.rows, names, batch_rows):
+        for batch in scan(self._log, self.path, start, self.rows, names, batch_rows, self.verified):
             yield Chunk(batch, {SEQ: batch.column(SEQ)[-1].as_py() + 1, "table": self.id})
 
     def follow(

@@ -11,6 +11,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 
+from streamgp.errors import CheckpointError, TableError
+from streamgp_pipelines.describe import describe_table
 from tests.pipelines.worlds import frame_of, make_table, run
 
 LEVELS = ("80", "95")
@@ -148,3 +150,54 @@ def test_the_file_can_go_elsewhere_later(tmp_path: Path) -> None:
     run(table, tmp_path / "c", predictions=tmp_path / "p.parquet")
     run(table, tmp_path / "c", predictions=tmp_path / "new" / "q.parquet")
     assert pl.read_parquet(tmp_path / "p.parquet").equals(pl.read_parquet(tmp_path / "new" / "q.parquet"))
+
+
+def parts_of(home: Path) -> list[Path]:
+    return sorted((home / "predictions").glob("*.parquet"))
+
+
+def test_a_damaged_part_is_an_error_that_names_it(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(800))
+    options: dict[str, Any] = {"predictions": tmp_path / "p.parquet", "checkpoint_every": 128}
+    run(table, tmp_path / "c", **options)
+    whole = (tmp_path / "p.parquet").read_bytes()
+    part = parts_of(tmp_path / "c")[1]
+    text = part.read_bytes()
+    for place in [*range(0, len(text), len(text) // 9), None]:
+        if place is None:
+            part.write_bytes(text[:-1])
+        else:
+            part.write_bytes(text[:place] + bytes([text[place] ^ 4]) + text[place + 1 :])
+        with pytest.raises(CheckpointError, match=part.name):
+            run(table, tmp_path / "c", **options)
+        assert (tmp_path / "p.parquet").read_bytes() == whole
+    part.write_bytes(text)
+    run(table, tmp_path / "c", **options)
+    assert pl.read_parquet(tmp_path / "p.parquet").equals(pl.read_parquet(whole))
+
+
+def test_a_part_of_an_older_version_is_taken_as_it_is(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(800))
+    options: dict[str, Any] = {"predictions": tmp_path / "p.parquet", "checkpoint_every": 128}
+    run(table, tmp_path / "c", **options)
+    whole = pl.read_parquet(tmp_path / "p.parquet")
+    part = parts_of(tmp_path / "c")[1]
+    old = part.rename(part.with_name("-".join(part.stem.split("-")[:2]) + ".parquet"))
+    run(table, tmp_path / "c", **options)
+    assert pl.read_parquet(tmp_path / "p.parquet").equals(whole)
+    old.write_bytes(old.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=old.name):
+        run(table, tmp_path / "c", **options)
+
+
+def test_training_on_a_damaged_table_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(800), cuts=[300, 500])
+    part = sorted((tmp_path / "t").glob("part-*.parquet"))[1]
+    text = part.read_bytes()
+    part.write_bytes(text[:900] + bytes([text[900] ^ 1]) + text[901:])
+    modes: list[dict[str, Any]] = [{}, {"online": False, "warmup": None, "checkpoint_every": None}]
+    for i, mode in enumerate(modes):
+        with pytest.raises(TableError, match=part.name):
+            run(table, tmp_path / f"c{i}", **mode)
+    with pytest.raises(TableError, match=part.name):
+        describe_table(tmp_path / "t")

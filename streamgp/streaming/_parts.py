@@ -1,0 +1,157 @@
+"""Data files that carry the digest of their bytes in their name, so that damage is an error and never a number.
+
+A file is called `part-<first _seq>-<128 bits of its SHA-256>.parquet`. The name is in the log, survives the log's
+checkpoints, copies and moves, and needs no store beside it. Files with other names (a compaction by another program,
+a table of an older version) carry no digest and are read as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from hashlib import file_digest, sha256
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+
+from streamgp.errors import TableError
+
+SEQ = "_seq"
+LENGTH = 32
+"""Hexadecimal digits of the digest in a name: 128 bits of SHA-256."""
+
+MOST_BYTES = 128 << 20
+"""Arrow bytes of one file: what is written is held in memory once, as Parquet."""
+
+STATISTICS = 32
+"""Columns with statistics in the log, as Delta Lake has it."""
+
+_MILLISECOND = timedelta(milliseconds=1)
+_NAME = re.compile(rf"(?:.*/)?part-\d+-([0-9a-f]{{{LENGTH}}})\.parquet")
+
+
+def digest_in(name: str) -> str | None:
+    """The digest that a file's name carries, or None.
+
+    Example:
+        >>> digest_in("part-000000000000-" + 32 * "a" + ".parquet") == 32 * "a"
+        True
+        >>> digest_in("part-00000-d7bfba4c-e0fa-4d73-9b18-7d8155b20eaf-c000.snappy.parquet")
+    """
+    found = _NAME.fullmatch(name)
+    return None if found is None else found[1]
+
+
+def write_parts(store: pa_fs.FileSystem, rows: pa.Table) -> list[AddAction]:
+    """Write `rows`, whose first column is `_seq`, as files that no commit names yet.
+
+    The same rows under the same `_seq` are the same file: what a killed writer left is written over, by whole files.
+
+    Raises:
+        OSError: the storage refused.
+    """
+    count = -(-max(rows.nbytes, 1) // MOST_BYTES)
+    size = max(-(-rows.num_rows // count), 1)
+    return [_write(store, rows.slice(first, size)) for first in range(0, rows.num_rows, size)]
+
+
+def _write(store: pa_fs.FileSystem, rows: pa.Table) -> AddAction:
+    """Snappy, and no dictionaries, which cost most of the time of writing measurements."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="snappy", use_dictionary=False)
+    whole = sink.getvalue()
+    name = f"part-{rows.column(SEQ)[0].as_py():012d}-{sha256(whole).hexdigest()[:LENGTH]}.parquet"
+    local = isinstance(store, pa_fs.SubTreeFileSystem)
+    place = f"{name}.{time.time_ns()}.tmp" if local else name  # an object store shows an object when it is whole
+    try:
+        with store.open_output_stream(place) as stream:
+            stream.write(whole)
+    except OSError:
+        if local and store.get_file_info(place).type != pa_fs.FileType.NotFound:
+            store.delete_file(place)
+        raise
+    if local:
+        store.move(place, name)
+    return AddAction(name, whole.size, {}, int(time.time() * 1000), True, json.dumps(_statistics(rows)))
+
+
+def _statistics(rows: pa.Table) -> dict[str, Any]:
+    """What Delta Lake readers use to skip files: nulls of the first columns, and the range of numbers and instants.
+
+    Instants are in milliseconds, the least rounded down and the largest up.
+    """
+    first = rows.schema.names[:STATISTICS]
+    found: dict[str, Any] = {"numRecords": rows.num_rows, "minValues": {}, "maxValues": {}}
+    found["nullCount"] = {name: rows.column(name).null_count for name in first}
+    for name in first:
+        column = rows.column(name)
+        kind = column.type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind)):
+            continue
+        if pa.types.is_timestamp(kind):
+            column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+        ends: Any = pc.min_max(column).as_py()
+        low, high = ends["min"], ends["max"]
+        if low is None or not (math.isfinite(low) and math.isfinite(high)):
+            continue
+        if pa.types.is_timestamp(kind):
+            low, high = (_instant(value, kind.tz is not None) for value in (low // 1000, -(-high // 1000)))
+        found["minValues"][name], found["maxValues"][name] = low, high
+    return found
+
+
+def _instant(milliseconds: int, zoned: bool) -> str:
+    """A time of Delta Lake's statistics, as delta-rs writes it."""
+    moment = datetime.fromtimestamp(0, UTC) + _MILLISECOND * milliseconds
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S." if zoned else "%Y-%m-%d %H:%M:%S.") + f"{milliseconds % 1000:03d}"
+    return text + ("Z" if zoned else "")
+
+
+class Verified:
+    """The files that a reader has found whole: each is hashed at the first read, and again when it was written anew."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._known: dict[str, tuple[int | None, int | None]] = {}
+
+    def check(self, store: pa_fs.FileSystem, name: str) -> None:
+        """See that a file has the bytes that its name promises; nothing where the name promises none.
+
+        Raises:
+            FileNotFoundError: it is gone.
+            TableError: it is damaged; the message names it.
+        """
+        digest = digest_in(name)
+        if digest is None:
+            return
+        info = store.get_file_info(name)
+        if info.type == pa_fs.FileType.NotFound:
+            raise FileNotFoundError(name)
+        stamp = (info.size, info.mtime_ns)
+        if self._known.get(name) == stamp:
+            return
+        try:
+            with store.open_input_stream(name) as stream:
+                found = file_digest(stream, "sha256").hexdigest()[:LENGTH]
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise damaged(self._table, name, f"cannot be read: {error}") from None
+        if found != digest:
+            raise damaged(self._table, name, "is damaged: its bytes do not have the digest in its name")
+        self._known[name] = stamp
+
+
+def damaged(table: str, name: str, what: str) -> TableError:
+    """The error that names the file."""
+    return TableError(
+        f"table {table}: the file {name} {what}",
+        hint="bring this file back from a copy, or ingest the sources into a new table",
+    )
