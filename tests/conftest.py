@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import secrets
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
@@ -13,7 +15,9 @@ from hypothesis import settings
 # `fixed`: the examples follow from the test's source alone, so a run passes or fails for everybody alike.
 # `explore`: new examples in every run; HYPOTHESIS_PROFILE=explore chooses it.
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
-settings.register_profile("explore", derandomize=False, database=None, deadline=None, print_blob=True)
+settings.register_profile(
+    "explore", derandomize=False, database=None, deadline=None, print_blob=True, max_examples=1000
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
@@ -45,8 +49,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The tests' matrices are small, and more threads only wait for each other."""
+def same_everywhere() -> Iterator[None]:
+    """One thread, for the matrices are small; and the global generators as fresh, whatever ran before."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from streamgp.errors import UsageError
 from streamgp.kernels._base import Kernel
 from streamgp.kernels.squared_exponential import Config, SquaredExponential
 from streamgp.testing import check_kernel
+from tests.properties import examples
 
 MIXTURE = {"name": "spectral_mixture", "components": 2, "seed": 3}
 OPTIONS: list[dict[str, Any]] = [
@@ -67,7 +68,7 @@ def test_the_hyper_parameters_move_after_a_copy(name: str) -> None:
     assert torch.equal(kernel(x, x), moved(x, x))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.sampled_from([{"name": name} for name in registry.names("kernels")] + OPTIONS), st.integers(0, 10**6))
 def test_positive_semi_definite_whatever_the_hyper_parameters(options: dict[str, Any], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.features.fourier import Config, Fourier, build, standard_normals
 from tests.kernels.twins import made, points
+from tests.properties import examples
 
 MIXTURE = {"name": "spectral_mixture", "components": 2}
 KERNELS: list[dict[str, Any]] = [
@@ -52,9 +53,9 @@ def test_blocks_are_independent_unbiased_estimates_of_the_kernel(options: dict[s
     rows, columns = torch.tril_indices(5, 5, -1)
     off = errors[:, rows, columns]  # (B, 10)
     score = off.mean(0) / (off.std(0) / blocks**0.5)
-    assert float(score.abs().max()) < 4.0
+    assert float(score.abs().max()) < 5.0
     neighbours = (off[1:] * off[:-1]).mean(0) / off.var(0) * blocks**0.5
-    assert float(neighbours.abs().max()) < 4.0
+    assert float(neighbours.abs().max()) < 5.0
     torch.testing.assert_close(errors.diagonal(dim1=1, dim2=2), torch.zeros(blocks, 5, dtype=FLOAT), rtol=0, atol=1e-10)
 
 
@@ -77,9 +78,9 @@ def test_frequencies_of_a_matern_kernel_are_student_t(nu: float) -> None:
     drawn = features({"name": "matern", "nu": nu}, 20_000, 20_000)
     scaled = (drawn.frequencies(0).rate * drawn.kernel.lengthscale).detach().numpy()
     for d in range(3):
-        assert scipy.stats.kstest(scaled[:, d], "t", (2 * nu,)).pvalue > 1e-3
+        assert scipy.stats.kstest(scaled[:, d], "t", (2 * nu,)).pvalue > 1e-6
     radius = (scaled**2).sum(1) / 3  # of a multivariate t in 3 dimensions
-    assert scipy.stats.kstest(radius, "f", (3, 2 * nu)).pvalue > 1e-3
+    assert scipy.stats.kstest(radius, "f", (3, 2 * nu)).pvalue > 1e-6
 
 
 def test_a_block_is_cosines_then_sines() -> None:
@@ -100,7 +101,7 @@ def test_a_block_is_cosines_then_sines() -> None:
     st.integers(1, 13),
     st.data(),
 )
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_normals_are_rows_of_one_endless_matrix(seed: int, start: int, rows: int, columns: int, data: Any) -> None:
     whole = standard_normals(seed, start, rows, columns)
     assert whole.shape == (rows, columns) and whole.dtype == FLOAT and bool(torch.isfinite(whole).all())
@@ -112,13 +113,13 @@ def test_normals_are_rows_of_one_endless_matrix(seed: int, start: int, rows: int
 
 def test_normals_are_standard_and_independent() -> None:
     drawn = standard_normals(1, 10**11, 40_000, 5)
-    assert scipy.stats.kstest(drawn.flatten().numpy(), "norm").pvalue > 1e-3
+    assert scipy.stats.kstest(drawn.flatten().numpy(), "norm").pvalue > 1e-6
     others = (standard_normals(2, 10**11, 40_000, 5), drawn.roll(1, 0), standard_normals(1, 0, 40_000, 5))
     for other in others:
         joint = torch.corrcoef(torch.cat((drawn, other), 1).T) - torch.eye(10)
-        assert float(joint.abs().max()) * 200 < 4.5
+        assert float(joint.abs().max()) * 200 < 5.0
         squares = torch.corrcoef(torch.cat((drawn.square(), other.square()), 1).T) - torch.eye(10)
-        assert float(squares.abs().max()) * 200 < 4.5
+        assert float(squares.abs().max()) * 200 < 5.0
 
 
 def test_the_normals_never_change() -> None:
@@ -148,7 +149,7 @@ def test_the_last_block_of_ten_million_is_there_at_once() -> None:
     assert sum(value.numel() for value in drawn.state_dict().values()) == 4
     beside = drawn.block(x, 9_998)
     estimate = (10_000 * phi @ phi.T).detach() - drawn.kernel(x, x).detach()
-    assert float(estimate.abs().max()) < 4 * drawn.kernel.outputscale.item() / 500**0.5
+    assert float(estimate.abs().max()) < 5 * drawn.kernel.outputscale.item() / 500**0.5
     assert float((phi.detach() * beside.detach()).sum(1).abs().max()) * 10_000 < 1.5 * 4 * 500**0.5
 
 

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.features.inducing import Config, Inducing, augmentation, build, squared_norm
 from tests.kernels.twins import gpytorch, made, points
+from tests.properties import examples
 
 
 def features(rows: Tensor, width: int = 4, capacity: int = 30, kernel: str = "matern", **options: Any) -> Inducing:
@@ -133,7 +134,7 @@ positive = st.floats(1e-6, 1e6)
 
 
 @given(positive, st.floats(0, 1e8), positive)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_remarks_1_and_2(prior: float, norm: float, noise: float) -> None:
     """It never decreases the variance, is never more than the prior, falls in kᵀk, and is the prior at kᵀk = 0."""
     k, n, s = (torch.tensor([value], dtype=FLOAT) for value in (prior, norm, noise))

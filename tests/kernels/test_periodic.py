@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp import choice
 from tests.kernels.twins import gpytorch_kernels, made, points, same, theirs
+from tests.properties import examples
 
 
 def test_it_is_gpytorchs_with_the_square_of_our_lengthscale() -> None:
@@ -17,7 +18,7 @@ def test_it_is_gpytorchs_with_the_square_of_our_lengthscale() -> None:
     same(ours, theirs(base, ours.outputscale, lengthscale=ours.lengthscale**2, period_length=ours.period))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(-1000, 1000), st.floats(0.1, 10), st.floats(0.2, 5))
 def test_it_repeats_itself(periods: int, period: float, lengthscale: float) -> None:
     kernel = made("periodic", 1, period=period, lengthscale=lengthscale)

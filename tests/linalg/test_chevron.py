@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from streamgp.linalg.chevron import Chevron, chevron
+from tests.properties import examples
 
 FLOAT = torch.float64
 
@@ -35,7 +36,7 @@ def dense(c: Chevron) -> np.ndarray:
 
 
 @given(st.integers(1, 20), st.integers(0, 20), st.integers(1, 20), st.integers(0, 9))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_products_by_blocks_are_the_dense_ones(size: int, columns: int, width: int, seed: int) -> None:
     columns = min(columns, size)
     c = Chevron(drawn(size, seed=seed), drawn(size, columns, seed=seed + 1))

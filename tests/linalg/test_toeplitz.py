@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.errors import NotPositiveDefinite
@@ -18,6 +18,7 @@ from streamgp.linalg.toeplitz import (
     multiply,
     scaled_log_determinant,
 )
+from tests.properties import examples
 
 
 def correlation(size: int, lengthscale: float = 3.0) -> torch.Tensor:
@@ -33,7 +34,7 @@ def dense(factors: list[list[torch.Tensor]]) -> np.ndarray:
     return sum(reduce(np.kron, [scipy.linalg.toeplitz(c.numpy()) for c in term]) for term in factors)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(size=st.integers(1, 40), columns=st.integers(1, 3), seed=st.integers(0, 99))
 def test_the_fft_product_is_the_dense_product(size, columns, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -44,7 +45,7 @@ def test_the_fft_product_is_the_dense_product(size, columns, seed):
     np.testing.assert_array_equal(matrix(column).numpy(), scipy.linalg.toeplitz(column.numpy()))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=3), count=st.integers(1, 3), seed=st.integers(0, 99))
 def test_a_sum_of_kronecker_products_is_the_dense_one(sizes, count, seed):
     factors = terms(tuple(sizes), count, seed)
@@ -94,7 +95,7 @@ def test_an_indefinite_factor_is_not_sampled():
         KroneckerSum([[torch.tensor([1.0, 2.0, 0.0, 0.0], dtype=torch.float64)]]).sample(1, torch.Generator())
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(size=st.integers(2, 30), seed=st.integers(0, 99))
 def test_the_circulant_is_the_nearest_one(size, seed):
     column = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

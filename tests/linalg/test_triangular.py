@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.linalg.triangular import absorb, shifted
+from tests.properties import examples
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -17,7 +18,7 @@ def normals(rows: int, columns: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(rows, columns, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(size=st.integers(1, 70), cuts=st.lists(st.integers(0, 90), min_size=1, max_size=5))
 def test_any_batches_give_the_product_of_all_rows(size: int, cuts: list[int]) -> None:
     z = normals(sum(cuts), size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -13,6 +13,7 @@ from streamgp.base import FLOAT
 from streamgp.kernels import squared_exponential
 from streamgp.kernels._base import Kernel
 from streamgp.models._exact_posterior import PRIOR_ROWS, GrowingPosterior
+from tests.properties import examples
 
 NOISE = torch.tensor([0.1, 0.3], dtype=FLOAT)
 
@@ -45,7 +46,7 @@ def twin(noise: Tensor, h: Tensor, y: Tensor, at: Tensor) -> tuple[np.ndarray, n
     return np.stack(means, 1), np.stack(variances, 1), np.array(fits), total / y.numel()
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.booleans())
 def test_any_split_gives_the_batch_posterior(sizes: list[int], shared: bool) -> None:
     noise = NOISE[:1] if shared else NOISE
@@ -104,8 +105,8 @@ def test_functions_have_the_posteriors_moments(shared: bool) -> None:
     draw = grown.draw(paths, torch.Generator().manual_seed(0))
     values = torch.cat([draw(part.expand(paths, 1, 2)) for part in at.split(1)], 1)  # (P, 3, T)
     mean, variance = grown.moments(at)
-    assert ((values.mean(0) - mean) / (variance / paths).sqrt()).abs().max() < 4
-    assert ((values.var(0) / variance - 1) / (2 / paths) ** 0.5).abs().max() < 4
+    assert ((values.mean(0) - mean) / (variance / paths).sqrt()).abs().max() < 5
+    assert ((values.var(0) / variance - 1) / (2 / paths) ** 0.5).abs().max() < 5
     for column in (0, 1):
         assert torch.corrcoef(values[:, 1:, column].T)[0, 1] > 0.98, "one function at near points"
-    assert (torch.corrcoef(values[:, 1].T)[0, 1].abs() < 4 / paths**0.5).item(), "columns are independent"
+    assert (torch.corrcoef(values[:, 1].T)[0, 1].abs() < 5 / paths**0.5).item(), "columns are independent"

@@ -47,13 +47,13 @@ def test_a_linear_kernel_is_met_exactly(net: bool) -> None:
     ids=lambda kernel: kernel["name"],
 )
 def test_other_kernels_are_met_up_to_the_number_of_frequencies(kernel: Any) -> None:
-    """Within 4 standard errors of a mean over 3000 independent frequencies; orthogonal ones are not worse."""
+    """Within 5 standard errors of a mean over 3000 independent frequencies; orthogonal ones are not worse."""
     made, z = features(kernel, size=6000).requires_grad_(False), rows(6)
     phi = made(z)
     _, weight = made.kernel.frequencies(made.normals, made.place)
     assert phi.shape == (6, 6000)
     error = (phi @ phi.T - made.kernel(z, z)).abs().max()
-    assert error < 4 * float((weight.square().mean() / 3000).sqrt())
+    assert error < 5 * float((weight.square().mean() / 3000).sqrt())
 
 
 def test_the_linear_part_stands_beside_the_kernel() -> None:

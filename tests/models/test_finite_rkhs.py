@@ -235,10 +235,10 @@ def test_drawn_functions_are_distributed_as_predict_says(predictive: str, prior:
     tiled = Inputs(some.past.repeat(paths, 1, 1), some.future.repeat(paths, 1, 1))
     drawn = model.functions(paths, Generator().manual_seed(1))(tiled).reshape(paths, 4, 1)
     issued = model.predict(some)
-    assert ((drawn.mean(0) - issued.mean) / issued.variance.sqrt()).abs().max() < 4 / paths**0.5
+    assert ((drawn.mean(0) - issued.mean) / issued.variance.sqrt()).abs().max() < 5 / paths**0.5
     p = torch.tensor([0.05, 0.25, 0.75, 0.95], dtype=torch.float64)
     share = (drawn < issued.quantile(p)[:, None]).double().mean(1)
-    assert (share - p[:, None, None]).abs().max() < 4 * 0.5 / paths**0.5
+    assert (share - p[:, None, None]).abs().max() < 5 * 0.5 / paths**0.5
     again = model.functions(50, Generator().manual_seed(1))
     one = Inputs(some.past[:1].expand(50, -1, -1), some.future[:1].expand(50, -1, -1))
     values = torch.stack([again(one)[:, 0] for _ in range(400)])  # the same function, fresh noise

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -16,6 +16,7 @@ from streamgp.errors import UsageError
 from streamgp.models._recursive import Form, RecursiveRegression
 from streamgp.testing.stateful import check_stateful, reborn, same_bits
 from tests.models.oracles_recursive import batch
+from tests.properties import examples
 
 FORMS: list[Form] = ["gram", "root", "factor"]
 FORGETFUL: list[Form] = ["gram", "root"]
@@ -94,7 +95,7 @@ def test_a_root_keeps_the_digits_that_the_products_lose(form: Form, cond: float,
 
 
 @pytest.mark.parametrize("form", FORGETFUL)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(cuts=st.lists(st.integers(1, 60), min_size=1, max_size=8), memory=st.floats(3.0, 1e4))
 def test_forgetting_is_the_posterior_of_weighted_rows(form: Form, cuts: list[int], memory: float) -> None:
     """λ^age, however the rows are cut into batches; n is the sum of the weights."""
@@ -208,16 +209,16 @@ def test_draws_have_the_moments_of_the_posterior(form: Form) -> None:
     value = torch.einsum("nd,pdt->pnt", at, weights)  # variance: b/(a − 1) times the leverage
     variance = found.leverage(at)[:, None] * found.noise
     off = (value.mean(0) - found.mean(at)) / (variance / paths).sqrt()
-    assert off.abs().max() < 4
+    assert off.abs().max() < 5
     ratio = value.var(0) / variance
     kurtosis = ((value - value.mean(0)) ** 4).mean(0) / value.var(0) ** 2
-    assert ((ratio - 1) / ((kurtosis - 1) / paths).sqrt()).abs().max() < 4
-    assert ((noise.mean(0) - found.noise) / (noise.std(0) / paths**0.5)).abs().max() < 4
+    assert ((ratio - 1) / ((kurtosis - 1) / paths).sqrt()).abs().max() < 5
+    assert ((noise.mean(0) - found.noise) / (noise.std(0) / paths**0.5)).abs().max() < 5
     known = torch.tensor([4.0, 9.0], dtype=torch.float64)
     weights, noise = found.draw(paths, torch.Generator().manual_seed(0), noise=known)
     assert torch.equal(noise, known.expand(paths, 2))
     ratio = torch.einsum("nd,pdt->pnt", at, weights).var(0) / (found.leverage(at)[:, None] * known)
-    assert ((ratio - 1) / (2 / paths) ** 0.5).abs().max() < 4
+    assert ((ratio - 1) / (2 / paths) ** 0.5).abs().max() < 5
 
 
 @pytest.mark.parametrize(("form", "forgetting"), [("gram", 1.0), ("gram", 0.99), ("root", 0.99), ("factor", 1.0)])

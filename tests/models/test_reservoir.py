@@ -42,7 +42,7 @@ def test_weighted_sums_are_unbiased() -> None:
             sample = filled(25, rows, memory, seed, batch=40).sample()
             sums.append(float((sample.weight.numpy() * values[sample.y[:, 0].long().numpy()]).sum()))
         error = np.mean(sums) - (weight * values).sum()
-        assert abs(error) < 4 * np.std(sums) / 20, f"memory {memory}: off by {error}"
+        assert abs(error) < 5 * np.std(sums) / 20, f"memory {memory}: off by {error}"
 
 
 def test_memory_prefers_recent_rows() -> None:

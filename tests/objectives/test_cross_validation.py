@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -20,6 +20,7 @@ from streamgp.kernels._tied import Tied
 from streamgp.linalg.blockwise import Blockwise
 from streamgp.objectives._fold import Fold, Reduced, reduced, solve_from
 from streamgp.objectives.cross_validation import Split, dense, rescale, splits
+from tests.properties import examples
 
 KERNELS: tuple[Any, ...] = (
     "squared_exponential",
@@ -132,7 +133,7 @@ def test_what_fits_is_kept_and_exact_where_all_fits() -> None:
     assert isinstance(sizes[0].cross, Blockwise)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(factor=st.floats(1e-3, 1e3), which=st.integers(0, len(KERNELS) - 1))
 def test_the_loss_does_not_know_how_large_variances_are(factor: float, which: int) -> None:
     kernel = built(KERNELS[which])
@@ -166,7 +167,7 @@ def test_a_kernel_that_says_nothing_of_its_variances_stays_as_it_was() -> None:
     assert not any(value.any() for value in names.values())
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(n=st.integers(2, 60), folds=st.integers(1, 6), arrangement=st.sampled_from(["random", "contiguous"]))
 def test_every_row_is_held_out_once(n: int, folds: int, arrangement: Any) -> None:
     if n < folds:

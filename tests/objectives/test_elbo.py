@@ -83,7 +83,7 @@ def test_sampled_columns_are_unbiased_with_the_variance_of_sampling_without_repl
     variance = (terms.var() / size * (1 - size / m)).item()
     exact = elbo.quadratic(a, k).item()
     error = (variance / draws) ** 0.5
-    assert abs(values.mean().item() - exact) < 4 * error
+    assert abs(values.mean().item() - exact) < 5 * error
     assert values.var().item() == pytest.approx(variance, rel=0.05)
     torch.testing.assert_close(gradients, k @ a, rtol=0, atol=0.05 * float((k @ a).abs().max()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -12,11 +12,12 @@ from streamgp.kernels import squared_exponential
 from streamgp.objectives import evidence, majoriser
 from streamgp.solvers import kiss
 from tests.objectives.oracles_deep_kernel import dense_nlml, dense_row_gradients, problem
+from tests.properties import examples
 
 KERNELS = ("squared_exponential", "matern", "linear", "spectral_mixture")
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.integers(1, 12),
     st.integers(1, 3),

@@ -122,8 +122,8 @@ def test_samples_have_the_sites_moments() -> None:
     site = drawn(t, 8)[0]
     f = site.sample(oracle.normal(200_000, 8, 1, seed=0))
     error = site.variance.sqrt() / 200_000**0.5
-    assert ((f.mean(0) - site.mean) / error).abs().max() < 4
-    assert ((f.var(0) / site.variance - 1) * (100_000**0.5)).abs().max() < 4
+    assert ((f.mean(0) - site.mean) / error).abs().max() < 5
+    assert ((f.var(0) / site.variance - 1) * (100_000**0.5)).abs().max() < 5
 
 
 @pytest.mark.parametrize("form", [drawn, tight])

@@ -61,7 +61,7 @@ class OnlyPosterior(_base.Solver):
 
 @pytest.mark.parametrize("scheme", STALE)
 def test_mini_batch_gradients_average_to_the_full_gradient(scheme: Scheme) -> None:
-    """For rows and majoriser over one partition, exactly; for the sub-matrix over 1500 draws, |z| < 4 each."""
+    """For rows and majoriser over one partition, exactly; for the sub-matrix over 1500 draws, |z| < 5 each."""
     at = toy(n=24, columns=2)
     solver, encoder = at.training.solver, at.training.encoder
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_mini_batch_gradients_average_to_the_full_gradient(scheme: Scheme) -> No
     error, spread = (draws.mean(0) - expected).abs(), draws.std(0)
     moves = spread > 1e-12  # a stationary kernel does not see the last bias: 0 here and there, but for rounding
     assert (~moves).sum() == 2 and error[~moves].max() < 1e-12
-    assert (error[moves] / (spread[moves] / len(draws) ** 0.5)).max() < 4
+    assert (error[moves] / (spread[moves] / len(draws) ** 0.5)).max() < 5
 
 
 @pytest.mark.parametrize("bare", [False, True])

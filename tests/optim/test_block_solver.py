@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.optim.block_toys import (
@@ -23,6 +23,7 @@ from tests.optim.block_toys import (
     systems,
     weights_of,
 )
+from tests.properties import examples
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,7 +77,7 @@ def test_a_weight_is_a_repetition(weights: str) -> None:
     torch.testing.assert_close(solver.mu, other.mu, rtol=0, atol=1e-10)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 10_000), kind=st.sampled_from(KINDS), spread=st.floats(-3, 3))
 def test_no_visit_goes_up_whatever_the_factor(seed: int, kind: str, spread: float) -> None:
     features, p = features_of(kind), problem("columns", own_noise=True, missing=True)

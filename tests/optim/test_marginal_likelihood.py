@@ -171,8 +171,8 @@ def test_draws_are_around_the_data() -> None:
     around = _starts.centres(kernel, 100 * X)
     for name in ("parts.0.log_lengthscale", "parts.1.log_pattern_lengthscale", "parts.2.log_variance"):
         values = torch.stack([one[0][name] for one in drawn])
-        assert ((values.mean(0) - around[name]) * 20).abs().max() < 4  # standard errors
-        assert ((values.var(0) - 1) * (400 / 2) ** 0.5).abs().max() < 4
+        assert ((values.mean(0) - around[name]) * 20).abs().max() < 5  # standard errors
+        assert ((values.var(0) - 1) * (400 / 2) ** 0.5).abs().max() < 5
     assert around["parts.0.log_lengthscale"].exp().mean() > 50
     periods = torch.stack([one[0]["parts.1.log_period"] for one in drawn]).exp()
     assert periods.amax() <= 1.0001 * (100 * X).abs().max() * 2 and periods.amin() > 1.0

@@ -56,7 +56,7 @@ def test_small_steps_on_mini_batches_end_around_the_optimum() -> None:
             means.append(natural.belief(factor).mean)
     found, wanted = torch.stack(means), best.belief(factor).mean
     spread = found.std(0) / (400 * 0.05 / 2) ** 0.5  # successive steps share 1/0.05 batches
-    assert bool(((found.mean(0) - wanted).abs() < 4 * spread + 2e-3).all())
+    assert bool(((found.mean(0) - wanted).abs() < 5 * spread + 2e-3).all())
 
 
 CASES: list[dict[str, Any]] = [

@@ -187,7 +187,7 @@ def test_hyper_parameters_are_learned(width: int, rate: float, gain: float) -> N
 
 
 def test_the_running_loss_is_the_bound() -> None:
-    """At a fixed μ, averaged over draws: |z| < 4 of 400."""
+    """At a fixed μ, averaged over draws: |z| < 5 of 400."""
     made = engine(fourier_of(30, 10), EXACT.model_copy(update={"adagrad_rate": 1e-12, "support": 30}))
     x, y = data(30)
     rows = placed(made, x, y, None)
@@ -204,7 +204,7 @@ def test_the_running_loss_is_the_bound() -> None:
         made.step(rows)
         found.append(made.loss(rows))
     mean, sd = torch.tensor(found).mean(), torch.tensor(found).std() / 20.0
-    assert abs(float(mean - 0.5 * exact / 60)) < 4.0 * float(sd)
+    assert abs(float(mean - 0.5 * exact / 60)) < 5.0 * float(sd)
 
 
 @pytest.mark.parametrize("hyper_rate", [0.0, 0.01])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 from torch import Tensor
 
 from streamgp.optim import relevance as r
 from tests.optim.relevance_toys import covariance, normal, sums_of
+from tests.properties import examples
 
 N, M, T = 30, 9, 2
 NOISE = 0.3
@@ -77,7 +78,7 @@ def test_qualities_are_those_of_row_space() -> None:
     np.testing.assert_allclose(quality.numpy(), phi.numpy().T @ inverse @ y.numpy(), rtol=1e-8, atol=1e-10)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=st.integers(0, 1000), columns=st.integers(1, 3))
 def test_adding_a_function_is_worth_what_the_evidence_says(seed: int, columns: int) -> None:
     """And its precision is the best one: a fifth more or less is worth less."""

@@ -87,7 +87,7 @@ def test_the_average_over_all_cells_is_the_bound(columns: int, support: int) -> 
 
 
 def test_rows_are_drawn_without_bias() -> None:
-    """|z| < 4 over 2,000 draws of ten rows, at one pair of cells, for value and gradient."""
+    """|z| < 5 over 2,000 draws of ten rows, at one pair of cells, for value and gradient."""
     model, phi, _, _ = state(1, 20)
     draw, generator = Cells(0, 1, 3.0), torch.Generator().manual_seed(0)
 
@@ -105,7 +105,7 @@ def test_rows_are_drawn_without_bias() -> None:
     error = found.std(0) / len(found) ** 0.5
     moving = error > 1e-9 * (1.0 + wanted.abs())
     assert moving.sum() > 30
-    assert ((found.mean(0) - wanted).abs()[moving] < 4.0 * error[moving]).all()
+    assert ((found.mean(0) - wanted).abs()[moving] < 5.0 * error[moving]).all()
     torch.testing.assert_close(found.mean(0)[~moving], wanted[~moving], rtol=1e-9, atol=1e-9)
 
 

@@ -80,7 +80,7 @@ def test_moments_quantiles_samples_and_scores() -> None:
         assert ((found == 1) == (1 - chance < level)).all() and ((found == 0) | (found == 1)).all()
     draws = p.sample(20_000, torch.Generator().manual_seed(0))
     assert ((draws == 0) | (draws == 1)).all()
-    assert ((draws.mean(0) - chance).abs() < 4 * (p.variance / 20_000).sqrt()).all()
+    assert ((draws.mean(0) - chance).abs() < 5 * (p.variance / 20_000).sqrt()).all()
     for outcome in (0.0, 1.0):
         y = torch.full_like(mean, outcome)
         torch.testing.assert_close(p.log_prob(y).exp(), chance if outcome else 1 - chance)

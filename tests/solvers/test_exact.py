@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
@@ -19,6 +19,7 @@ from streamgp.errors import NotPositiveDefinite, UsageError
 from streamgp.kernels import matern, squared_exponential
 from streamgp.solvers import _exact_draw, exact
 from streamgp.testing.solvers import dense, example_rows
+from tests.properties import examples
 from tests.solvers.oracles import gaussian_process
 
 with warnings.catch_warnings():  # it still uses torch.jit
@@ -128,7 +129,7 @@ def test_it_is_the_numpy_twin_with_weights() -> None:
     np.testing.assert_allclose(posterior.variance(at)[:, 0], twin.variance, atol=1e-10)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(st.lists(st.integers(1, 4), min_size=6, max_size=6))
 def test_a_row_of_weight_w_is_w_equal_rows(weights: list[int]) -> None:
     h, y = example_rows(6, 2, 2)

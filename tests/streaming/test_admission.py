@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.streaming.admission import Admission
 from streamgp.streaming.table import Table, TableMeta
+from tests.properties import examples
 
 KEYS = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 30)), max_size=120)
 
@@ -52,7 +53,7 @@ def judged(table: Table, keys: list[tuple[str, int]], cuts: list[int], reopen: b
     return duplicate, late
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(keys=KEYS, cuts=st.lists(st.integers(0, 120), max_size=5), reopen=st.booleans())
 def test_against_a_dictionary(
     keys: list[tuple[str, int]], cuts: list[int], reopen: bool, tmp_path_factory: pytest.TempPathFactory

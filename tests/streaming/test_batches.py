@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import CheckpointError
 from streamgp.streaming.batches import micro_batches
 from streamgp.testing import check_source
+from tests.properties import examples
 
 
 class Cut:
@@ -41,7 +42,7 @@ def values(chunk: Chunk) -> list[int]:
 sizes = st.lists(st.integers(0, 9), max_size=8).map(lambda many: [*many, 3])
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.integers(0, 60), sizes, sizes, st.integers(1, 13))
 def test_cut_by_rows_and_resumed_anywhere(count: int, chunks: list[int], others: list[int], size: int) -> None:
     parts = list(micro_batches(Cut(count, chunks), {}, size))

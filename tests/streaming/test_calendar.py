@@ -7,12 +7,13 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.errors import UsageError
 from streamgp.streaming import calendar
 from streamgp.streaming.calendar import DAY, SECOND
+from tests.properties import examples
 
 ZONES = ["Europe/Berlin", "Australia/Melbourne", "America/St_Johns", "Asia/Kathmandu", "Africa/Casablanca", "UTC"]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -22,7 +23,7 @@ def at(ns: int, zone: str) -> datetime:
     return (EPOCH + timedelta(microseconds=ns // 1000)).astimezone(ZoneInfo(zone))
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.lists(st.integers(-(10**9), 4 * 10**9), min_size=1, max_size=30), st.sampled_from(ZONES))
 def test_offsets_are_those_of_datetime(seconds: list[int], zone: str) -> None:
     ds = np.array(seconds, np.int64) * SECOND

@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.base import Due
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Answers, Asks, Windows, WindowSpec
+from tests.properties import examples
 
 LEVELS = [80.0, 95.0]
 
@@ -82,7 +83,7 @@ def compare(due: Due, pairs: list[dict[str, Any]], closed: list[dict[str, Any]])
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_ledger_is_a_dictionary(data: st.DataObject) -> None:
     outputs, horizon = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 4))
     targets = ("y", "z")[:outputs]

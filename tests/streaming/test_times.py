@@ -10,11 +10,12 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.times import Clock, TimeReader, Times, decide, is_time
+from tests.properties import examples
 
 ZONES = ["Europe/Berlin", "US/Eastern", "Australia/Lord_Howe", "Europe/London", "Asia/Kolkata"]
 
@@ -119,7 +120,7 @@ def oracle(local: list[datetime], zone: ZoneInfo) -> list[datetime | None]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     zone=st.sampled_from(ZONES),
     year=st.integers(1990, 2030),

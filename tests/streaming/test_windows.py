@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from streamgp.errors import DataError, SchemaError, UsageError
 from streamgp.streaming.windows import Answers, Asks, Windows, WindowSpec
+from tests.properties import examples
 from tests.streaming.oracles_windows import NAN, OracleWindows, Row
 
 HOUR = 3600 * 10**9
@@ -83,7 +84,7 @@ def streams(draw: st.DrawFn) -> tuple[WindowSpec, list[Row], list[int]]:
 
 
 @given(streams())
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_any_chunking_gives_what_a_loop_over_rows_gives(stream: tuple[WindowSpec, list[Row], list[int]]) -> None:
     spec, rows, cuts = stream
     oracle, windows = OracleWindows(spec), Windows(spec)

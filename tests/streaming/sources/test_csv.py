@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.errors import DataError
 from streamgp.streaming.sources import _records, csv
 from streamgp.streaming.sources._cells import FAULT, LINE, TEXT
+from tests.properties import examples
 
 TEXTS = st.text(alphabet='ab ,;"\n\t.é|0', max_size=6)
 NUMBERS = st.one_of(
@@ -32,7 +33,7 @@ def build(path: Path, data: str | bytes, **options: Any) -> csv.Csv:
     return csv.build(csv.Config(**options), str(path))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     cells=st.lists(st.tuples(NUMBERS, TEXTS, NUMBERS), min_size=1, max_size=25),
     separator=st.sampled_from([",", ";", "\t", "|"]),
@@ -67,7 +68,7 @@ def test_against_python(
         assert [row["a"], row["b"]] == [float(cell) if cell else None for cell in (a, b)]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     lines=st.lists(st.text(alphabet='a1.,"', max_size=8), min_size=1, max_size=15),
     block=st.sampled_from([8, 30, 1 << 20]),
