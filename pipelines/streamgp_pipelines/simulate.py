@@ -234,7 +234,7 @@ def check_given(given: Given, columns: tuple[str, ...], windows: Windows, naming
 
 def _when(given: Given, series: int, behind: int, naming: Naming) -> str:
     """The time of a row that is missing, where it is known."""
-    if given.ds is None or not len(given.ds):
+    if not len(given.ds):
         return ""
     return f", at {naming.times(torch.from_numpy(given.ds[series, behind : behind + 1]))[0]}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 
@@ -11,26 +13,33 @@ from streamgp.streaming._spec import WindowSpec
 from streamgp.streaming.calendar import Bools, Floats, Ints
 
 
-def known_ahead(
-    spec: WindowSpec, future: pa.Table, names: Names, step: Ints, ds: Ints, first: Ints
-) -> tuple[Floats, Bools]:
+class Newest(NamedTuple):
+    """The newest row of each series, (S,) each: its step, its time, the first time of the series, and the interval of
+    its next rows, in units of the time; 0 where it is not known yet."""
+
+    step: Ints
+    ds: Ints
+    first: Ints
+    every: Ints
+
+
+def known_ahead(spec: WindowSpec, future: pa.Table, names: Names, newest: Newest) -> tuple[Floats, Bools]:
     """The known inputs at the H steps behind each series' newest row.
 
     Args:
         spec: what windows are made of.
-        future: rows with the series, time and known columns; rows beyond the H steps, or not after the newest row,
-            are left aside. Without a clock, the h-th row of a series is h steps ahead.
+        future: rows with the series, time and known columns; see `values_ahead`.
         names: of the series.
-        step, ds, first: (S,) newest step, its time, and the first time of each series.
+        newest: row of each series.
 
     Returns:
         (S, H, K) values, and (S,) which series `future` names.
 
     Raises:
         SchemaError: a column is missing.
-        DataError: a series is unknown, or a step or value is missing.
+        DataError: a series is unknown, a step or value is missing, or a step is there twice.
     """
-    out, named = values_ahead(spec, future, names, (step, ds, first), spec.known, spec.horizon)
+    out, named = values_ahead(spec, future, names, newest, spec.known, spec.horizon)
     missing = np.argwhere(named[:, None, None] & np.isnan(out))
     if len(missing):
         at, behind, channel = (int(index) for index in missing[0])
@@ -42,43 +51,86 @@ def known_ahead(
 
 
 def values_ahead(
-    spec: WindowSpec,
-    future: pa.Table,
-    names: Names,
-    newest: tuple[Ints, Ints, Ints],
-    columns: tuple[str, ...],
-    steps: int,
+    spec: WindowSpec, future: pa.Table, names: Names, newest: Newest, columns: tuple[str, ...], steps: int
 ) -> tuple[Floats, Bools]:
     """The values of some columns at the K steps behind each series' newest row.
 
+    A row belongs to the step that its time is nearest to, and no two to the same; rows up to the newest one seen, and
+    beyond the K steps, are left aside. Where rows have no time, the h-th of a series is h steps ahead.
+
     Args:
-        spec, future, names: as in `known_ahead`.
-        newest: (S,) each: newest step, its time, and the first time of each series.
+        spec: what windows are made of.
+        future: rows with the series, time and wanted columns.
+        names: of the series.
+        newest: row of each series.
         columns: C of them.
         steps: K.
 
     Returns:
-        (S, K, C) values, NaN where there is none, and (S,) which series `future` names.
+        (S, K, C) values, NaN where there is none, and (S,) which series `future` names. A series whose interval is not
+        known yet counts as not named.
 
     Raises:
         SchemaError: a column is missing.
-        DataError: a series is unknown.
+        DataError: a series is unknown, or two rows belong to one step; the rows are named.
     """
-    step, ds, first = newest
     code, when, values = _read(spec, future, names, columns)
-    if spec.every_ns is not None:
-        ahead = (when - first[code] + spec.every_ns // 2) // spec.every_ns - step[code]
-    else:
-        later = np.flatnonzero(when > ds[code]) if spec.time is not None else np.arange(len(code))
-        order = later[np.lexsort((when[later], code[later]))]
-        code, values = code[order], values[order]
-        ahead = 1 + np.arange(len(code)) - np.searchsorted(code, code)
-    near = (ahead >= 1) & (ahead <= steps)
-    out = np.full((len(step), steps, len(columns)), np.nan)
+    ahead = _steps_ahead(spec, code, when, newest)
+    near = np.flatnonzero((ahead >= 1) & (ahead <= steps))
+    _check_once(code[near], ahead[near], near, names)
+    out = np.full((len(newest.step), steps, len(columns)), np.nan)
     out[code[near], ahead[near] - 1] = values[near]
-    named = np.zeros(len(step), bool)
+    named = np.zeros(len(newest.step), bool)
     named[code] = True
-    return out, named
+    return out, named & (newest.every > 0)
+
+
+def _steps_ahead(spec: WindowSpec, code: Ints, when: Ints, newest: Newest) -> Ints:
+    """(R,) how many steps behind the newest row of its series each row of the future stands.
+
+    Raises:
+        DataError: a row stands behind the newest one, but before the first step.
+    """
+    if spec.time is None:
+        order = np.argsort(code, kind="stable")
+        ahead = np.empty(len(code), np.int64)
+        ahead[order] = 1 + np.arange(len(code)) - np.searchsorted(code[order], code[order])
+        return ahead
+    if spec.every_ns is not None:
+        grid = (when - newest.first[code] + spec.every_ns // 2) // spec.every_ns
+        return np.asarray(grid - newest.step[code], np.int64)
+    every = np.maximum(newest.every[code], 1)
+    ahead = (when - newest.ds[code] + every // 2) // every
+    between = np.flatnonzero((when > newest.ds[code]) & (ahead == 0) & (newest.every[code] > 0))
+    if len(between):
+        raise DataError(
+            f"row {between[0] + 1} of the future stands between the newest row seen and the first step ahead",
+            hint=f"the typical interval of the series is {_spoken(int(every[between[0]]))}: give a row for each step",
+        )
+    return np.asarray(ahead, np.int64)
+
+
+def _check_once(code: Ints, ahead: Ints, row: Ints, names: Names) -> None:
+    """See that no two rows of a series are one step.
+
+    Raises:
+        DataError: two are; both rows are named.
+    """
+    order = np.lexsort((row, ahead, code))
+    code, ahead, row = code[order], ahead[order], row[order]
+    twice = np.flatnonzero((code[1:] == code[:-1]) & (ahead[1:] == ahead[:-1]))
+    if len(twice):
+        at = int(twice[0])
+        raise DataError(
+            f"rows {row[at] + 1} and {row[at + 1] + 1} of the future are both {ahead[at]} steps ahead of the newest row "
+            f"of series {names.all[code[at]]!r}",
+            hint="--future must hold one row for each step",
+        )
+
+
+def _spoken(interval: int) -> str:
+    """An interval in seconds, where it is one of a clock."""
+    return f"{interval / 1e9:g} s"
 
 
 def regressors(spec: WindowSpec, future: pa.Table, names: Names) -> tuple[Ints, Ints, Floats]:

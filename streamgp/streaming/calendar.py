@@ -77,8 +77,8 @@ def values(ds: Ints, zone: str | None, every_ns: int | None) -> Floats:
     return np.stack([chosen[name] for name in channels(every_ns)], -1)
 
 
-def ahead(ds: Ints, steps: Ints, every_ns: int, zone: str | None) -> Ints:
-    """The times `steps` intervals after ds, (N,) and (H,) -> (N, H).
+def ahead(ds: Ints, steps: Ints, every_ns: int | Ints, zone: str | None) -> Ints:
+    """The times `steps` intervals after ds, (N,) and (H,) -> (N, H); one interval for all, or one for each, (N,).
 
     Intervals of whole days keep the wall clock of the zone, so that a day is 23 or 25 hours where the clock is
     changed; shorter ones are elapsed time.
@@ -88,12 +88,13 @@ def ahead(ds: Ints, steps: Ints, every_ns: int, zone: str | None) -> Ints:
         >>> int(ahead(eve, np.array([1]), DAY, "Europe/Berlin")[0, 0] - eve[0]) // (3600 * SECOND)  # midnight, CET
         23
     """
-    nominal = ds[:, None] + steps * every_ns
-    if zone is None or every_ns % DAY:
+    every = np.broadcast_to(np.asarray(every_ns, np.int64), ds.shape)[:, None]
+    nominal = ds[:, None] + steps * every
+    if zone is None or (every % DAY).all():
         return nominal
     here = offset(ds, zone)[:, None]
     wall = nominal + here
-    return wall - offset(wall - offset(nominal, zone), zone)
+    return np.where(every % DAY, nominal, wall - offset(wall - offset(nominal, zone), zone))
 
 
 def offset(ds: Ints, zone: str | None) -> Ints:

@@ -27,12 +27,12 @@ class Given(NamedTuple):
     Attributes:
         values: (S, K, C − O) in the order of `spec.columns`; NaN where there is none.
         named: (S,) the series that have any.
-        ds: (S, K) the times of the steps, ns (or steps); None where the interval of the rows is not known.
+        ds: (S, K) the times of the steps, ns (or steps).
     """
 
     values: Floats
     named: Bools
-    ds: Ints | None
+    ds: Ints
 
 
 class PathWindows(Windows):
@@ -104,19 +104,15 @@ def inputs_ahead(seen: Windows, future: pa.Table | None, steps: int, columns: tu
     Raises:
         UsageError: there are inputs, and no future of them.
         SchemaError: a column is missing.
-        DataError: a series is unknown.
+        DataError: a series is unknown, or two rows of it belong to one step.
     """
-    spec, count = seen.spec, len(seen.names)
-    step, when, first = seen._last[:, :count]
+    spec, newest = seen.spec, seen.newest()
     columns = spec.columns[len(spec.targets) :] if columns is None else columns
     behind = np.arange(1, steps + 1)
-    ds: Ints | None = None
-    if spec.time is None:
-        ds = when[:, None] + behind
-    elif spec.every_ns is not None:
-        ds = calendar.ahead(when, behind, spec.every_ns, spec.zone)
+    zone = spec.zone if spec.time is not None else None
+    ds = calendar.ahead(newest.ds, behind, newest.every, zone)
     if not columns:
-        return Given(np.zeros((count, steps, 0)), np.ones(count, bool), ds)
+        return Given(np.zeros((len(ds), steps, 0)), np.ones(len(ds), bool), ds)
     if future is None:
         raise UsageError(f"the future of {', '.join(columns)} is needed", hint="give it with --future FILE")
-    return Given(*values_ahead(spec, future, seen._names, (step, when, first), columns, steps), ds)
+    return Given(*values_ahead(spec, future, seen._names, newest, columns, steps), ds)

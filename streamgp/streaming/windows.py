@@ -1,7 +1,8 @@
 """From rows to questions and answers: what may be asked at each row, and what each row answers.
 
 A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. A gap is
-a jump of the step; a missing value is NaN; nothing is filled in. A row becomes *current* when it is read or, with
+a jump of the step; a missing value is NaN; nothing is filled in. Without a known interval, the times ahead of a row lie
+apart by the median of the last intervals of its series, so that one long gap does not move them. A row becomes *current* when it is read or, with
 known inputs, when the known values of its H next steps have been read: only then do its targets count, so that
 a forecast from an earlier row cannot have seen them. Memory is series · (lags + season + horizon) rows.
 """
@@ -18,13 +19,16 @@ from torch import Tensor
 from streamgp.base import Inputs, Json
 from streamgp.errors import UsageError
 from streamgp.streaming import calendar
-from streamgp.streaming._future import known_ahead, regressors
+from streamgp.streaming._future import Newest, known_ahead, regressors
 from streamgp.streaming._rows import Names, Rows, numbers, times
 from streamgp.streaming._spec import Answers, Asks, History, WindowSpec
 from streamgp.streaming._timeline import NEVER, Ring, Timeline
 from streamgp.streaming.calendar import Bools, Floats, Ints
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
+
+PACE = 24
+"""Newest intervals of a series whose median counts as its interval, where none is declared."""
 
 
 class _Current(NamedTuple):
@@ -68,6 +72,8 @@ class Windows:
         self._ahead = np.arange(1, spec.horizon + 1)  # (H,)
         self._season = self._ahead + -(-self._ahead // spec.season) * -spec.season  # (H,) fewest whole seasons before
         self._back = max(spec.season, spec.lags - 1 + (spec.season if spec.season > 1 else 0))
+        if spec.lags and spec.time is not None and spec.every_ns is None:
+            self._back = max(self._back, PACE)
         self._ring = Ring(self._back + self._waits + 1, channels)
         self._last = np.zeros((3, 0), np.int64)  # (3, S) last step, last time, first time of each series
         self._queue = np.zeros((4, 0), np.int64)  # (4, W) code, step, time, position of rows not yet current
@@ -123,7 +129,7 @@ class Windows:
             DataError: `future` lacks a step, or a value of it, or names an unknown series.
         """
         self._reserve()
-        spec, (step, ds, first) = self.spec, self._last[:, : len(self.names)]
+        spec, (step, ds, _) = self.spec, self._last[:, : len(self.names)]
         if (spec.known or not spec.lags) and future is None:
             names = ", ".join(spec.known or spec.columns[len(spec.targets) :])
             raise UsageError(f"the future of {names} is needed", hint="give it with --future FILE")
@@ -136,10 +142,19 @@ class Windows:
         code = np.arange(len(step))
         if spec.known:
             assert future is not None
-            known, named = known_ahead(spec, future, self._names, step, ds, first)
+            known, named = known_ahead(spec, future, self._names, self.newest())
             code, known = code[named], known[named]
         place = np.full(len(code), -1, np.int64)
         return self._ask(_Current(code, step[code], ds[code], place + self.rows, place), self._past(), known)
+
+    def newest(self) -> Newest:
+        """The newest row of every series, and the interval that its next rows are expected at."""
+        self._reserve()
+        spec, (step, ds, first) = self.spec, self._last[:, : len(self.names)]
+        if spec.time is None or spec.every_ns is not None:
+            return Newest(step, ds, first, np.full(len(step), spec.every_ns or 1))
+        nowhere = np.full(len(step), -1, np.int64)
+        return Newest(step, ds, first, self._interval(np.arange(len(step)), step, nowhere, self._past()))
 
     def history(self, rows: int) -> History:
         """The last rows of every series that are still kept, at most `rows` steps back; waiting rows among them."""
@@ -237,10 +252,8 @@ class Windows:
         return Asks(series, origins, position, cutoff, ds, inputs)
 
     def _times(self, rows: _Current, timeline: Timeline) -> tuple[Ints, Bools]:
-        """The H times ahead of each row, (N, H), and whether they can be told.
-
-        Without a known interval the mean interval of the lags stands in.
-        """
+        """The H times ahead of each row, (N, H), and whether they can be told: without a declared interval a series
+        must have had two rows."""
         spec, known = self.spec, np.ones(len(rows.ds), bool)
         if not spec.lags:
             return rows.ds[:, None], known
@@ -248,9 +261,20 @@ class Windows:
             return rows.ds[:, None] + self._ahead, known
         if spec.every_ns is not None:
             return calendar.ahead(rows.ds, self._ahead, spec.every_ns, spec.zone), known
-        back = min(max(spec.lags - 1, 1), self._back)
-        earlier, there = timeline.when(rows.code, rows.step, rows.place, np.array([-back]))
-        return rows.ds[:, None] + (rows.ds[:, None] - earlier) * self._ahead // back, there[:, 0]
+        every = self._interval(rows.code, rows.step, rows.place, timeline)
+        return calendar.ahead(rows.ds, self._ahead, every, spec.zone), every > 0
+
+    def _interval(self, code: Ints, step: Ints, place: Ints, timeline: Timeline) -> Ints:
+        """(N,) the median of the last PACE intervals up to each row, of two middle ones the shorter; 0 for a first row.
+
+        It looks at nothing but rows of the series that are kept anyway, so that chunks and restarts do not change it.
+        """
+        ds, there = timeline.when(code, step, place, np.arange(-PACE, 1))
+        both = there[:, 1:] & there[:, :-1]
+        count = both.sum(1)
+        intervals = np.sort(np.where(both, np.diff(ds), np.iinfo(np.int64).max))
+        middle = np.take_along_axis(intervals, np.maximum(count - 1, 0)[:, None] // 2, 1)[:, 0]
+        return np.where(count > 0, middle, 0)
 
     def _answer(self, rows: _Current, timeline: Timeline) -> Answers:
         off = np.array([0, -self.spec.season])
@@ -275,6 +299,8 @@ class Windows:
         self._names.restore(cast("list[str]", rest["names"]))
         ring = self._ring = Ring(self._ring.capacity, self._ring.channels)
         ring.step, ring.ds, ring.values = (tensors[name].numpy().copy() for name in ("step", "ds", "values"))
+        if ring.step.shape[1] != ring.capacity:
+            raise ValueError(f"windows of {ring.step.shape[1]} rows a series, where {ring.capacity} are wanted")
         ring.series = len(ring.step)
         self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from statistics import median_low
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -133,16 +135,19 @@ class OracleWindows:
         ahead = range(1, spec.horizon + 1)
         if spec.time is None:
             return [row.ds + h for h in ahead]
-        if spec.every_ns is None:
-            back = max(spec.lags - 1, 1)
-            then = self.rows[row.series].get(row.step - back)
-            return None if then is None else [row.ds + (row.ds - then.ds) * h // back for h in ahead]
+        every = spec.every_ns
+        if every is None:
+            seen = [self.rows[row.series].get(row.step - back) for back in range(24, -1, -1)]
+            gaps = [b.ds - a.ds for a, b in pairwise(seen) if a is not None and b is not None]
+            if not gaps:
+                return None
+            every = median_low(gaps)
         day = 86_400 * 10**9
-        if spec.zone is None or spec.every_ns % day:
-            return [row.ds + h * spec.every_ns for h in ahead]
+        if spec.zone is None or every % day:
+            return [row.ds + h * every for h in ahead]
         zone = ZoneInfo(spec.zone)
         local = (EPOCH + timedelta(microseconds=row.ds // MICRO)).astimezone(zone)
-        wall = [local.replace(tzinfo=None) + timedelta(days=h * spec.every_ns // day) for h in ahead]
+        wall = [local.replace(tzinfo=None) + timedelta(days=h * every // day) for h in ahead]
         instants = [moment.replace(tzinfo=zone).astimezone(UTC) - EPOCH for moment in wall]
         return [round(instant / timedelta(microseconds=1)) * MICRO for instant in instants]
 

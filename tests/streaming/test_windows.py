@@ -173,6 +173,32 @@ def test_integer_clock() -> None:
     assert asks.ds.tolist() == [[10, 15], [15, 20]]
 
 
+@pytest.mark.parametrize("lags", [1, 2, 6])
+def test_one_long_gap_does_not_move_the_times_ahead(lags: int) -> None:
+    hours = [*range(40), *range(2440, 2443)]
+    spec = WindowSpec(targets=("y",), lags=lags, horizon=2, time="t", zone="UTC")
+    rows = [Row("y", START + h * HOUR, {"y": float(h)}) for h in hours]
+    windows = Windows(spec)
+    asks, _ = windows.push(batch(spec, rows))
+    wanted = [[START + (h + 1) * HOUR, START + (h + 2) * HOUR] for h in hours[-3:]]
+    assert asks.ds[-3:].tolist() == wanted
+    assert windows.ask_last().ds.tolist() == wanted[-1:]
+
+
+def test_days_without_a_declared_interval_keep_the_clock_on_the_wall() -> None:
+    spec = WindowSpec(targets=("y",), lags=2, time="t", zone="Europe/Berlin")
+    midnights = [START + 11 * HOUR - i * 24 * HOUR for i in range(9, -1, -1)]  # the last is 2024-03-31T00:00+01:00
+    windows = Windows(spec)
+    asks, _ = windows.push(batch(spec, [Row("y", ds, {"y": 1.0}) for ds in midnights]))
+    assert (asks.ds[-1] - asks.cutoff[-1]).tolist() == [23 * HOUR]  # the clocks change that day
+
+
+def test_windows_of_another_size_do_not_go_on() -> None:
+    spec = WindowSpec(targets=("y",), lags=2)
+    with pytest.raises(ValueError, match="rows a series"):
+        Windows(WindowSpec(targets=("y",), lags=3)).restore(*Windows(spec).state())
+
+
 # --- the question of a forecast -------------------------------------------------------------------------------------
 
 
@@ -240,6 +266,36 @@ def test_ask_last_names_what_the_future_lacks() -> None:
         windows.ask_last(pa.Table.from_batches([batch(spec, [Row("q", START, {"y": NAN, "k": 0.0})])]))
     with pytest.raises(UsageError, match="k is needed"):
         windows.ask_last()
+
+
+FUTURES: list[tuple[list[float], str | None]] = [
+    ([1, 2, 3], None),
+    ([3, 1, 2], None),
+    ([-1, 0, 1, 2, 3, 4, 4, 5.5], None),  # what was seen, and what is not needed
+    ([1.4, 2.3, 2.6], None),
+    ([1, 3], "lacks 'k' 2 steps ahead"),
+    ([1, 1, 2, 3], "rows 1 and 2 of the future are both 1 steps ahead"),
+    ([1, 2, 2.3, 3], "rows 2 and 3 of the future are both 2 steps ahead"),
+    ([0.3, 1, 2, 3], "row 1 of the future stands between the newest row"),
+    ([], "lacks 'k' 1 steps ahead"),
+]
+
+
+@pytest.mark.parametrize(("hours", "message"), FUTURES)
+@pytest.mark.parametrize("every", [None, HOUR])
+def test_a_future_is_matched_by_time(hours: list[float], message: str | None, every: int | None) -> None:
+    spec = WindowSpec(targets=("y",), known=("k",), lags=2, horizon=3, series="s", time="t", every_ns=every)
+    windows = Windows(spec)
+    windows.push(batch(spec, [Row("a", START + i * HOUR, {"y": 1.0, "k": 0.0}) for i in range(-9, 1)]))
+    future = batch(spec, [Row("a", START + int(h * HOUR), {"y": NAN, "k": h}) for h in [*hours, *([9] * (not hours))]])
+    if every and message and "between" in message:
+        message = None  # on a declared grid that row is the newest one once more
+    if message is None:
+        known = windows.ask_last(pa.Table.from_batches([future])).x.future[0, :, 0]
+        assert_allclose(known, sorted(h for h in hours if 0.5 <= h < 3.5))
+    else:
+        with pytest.raises(DataError, match=message):
+            windows.ask_last(pa.Table.from_batches([future]))
 
 
 def test_nothing_is_asked_of_nothing() -> None:
