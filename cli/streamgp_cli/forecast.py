@@ -33,7 +33,8 @@ def forecast(
         Path | None,
         option(
             WHAT,
-            "Future values of the known inputs, in a simulation of all inputs, at each step ahead: CSV or Parquet.",
+            "Future values of the known inputs, in a simulation of all inputs, a row for each step ahead, matched by "
+            "time: .csv, .parquet or .jsonl; times as in the source, or ISO 8601.",
             metavar="FILE",
         ),
     ] = None,
@@ -97,6 +98,7 @@ def forecast(
                 levels=result.levels,
                 unit=result.unit,
                 binary=result.binary,
+                moments=result.moments,
             )
     written = {"output": settings.output, "samples": settings.samples, "plot": settings.plot}
     if json:
@@ -117,7 +119,11 @@ def _print(result: Forecast) -> None:
     model, frame = result.model, result.frame
     keys = [name for name in ("unique_id", "target") if name in frame.columns]
     names = [model, *(f"{model}-{side}-{level:g}" for level in result.levels for side in ("lo", "hi"))]
-    ds = pl.col("ds").dt.strftime("%Y-%m-%d %H:%M:%S") if frame.schema["ds"].is_temporal() else pl.col("ds")
+    ds = (
+        pl.col("ds").dt.strftime("%Y-%m-%d %H:%M:%S")
+        if frame.schema["ds"].is_temporal()
+        else pl.col("ds").cast(pl.String)
+    )
     rows = frame.select(*keys, ds, *names).head(_ROWS).rows()
     middle = "probability of 1" if result.binary else "mean"
     print_table([*keys, "ds", middle, *(name.removeprefix(f"{model}-") for name in names[1:])], rows)

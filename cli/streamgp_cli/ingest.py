@@ -32,7 +32,7 @@ def ingest(
         str | None,
         option(
             TABLE,
-            "iso, epoch-s, epoch-ms, epoch-us, epoch-ns, step, or such as '%d.%m.%Y %H:%M'; default: found out.",
+            "iso, epoch-s, -ms, -us, -ns, elapsed-s ..., step, or such as '%d.%m.%Y %H:%M'; default: found out.",
             metavar="FORMAT",
         ),
     ] = None,

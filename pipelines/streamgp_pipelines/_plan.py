@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamgp.errors import SchemaError, TableError, UsageError
+from streamgp.streaming._instants import ELAPSED, whole_numbers
 from streamgp.streaming._zones import canonical
 from streamgp.streaming.sources._cells import FAULT, LINE, TEXT
 from streamgp.streaming.sources._columnar import storable
@@ -55,8 +56,15 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
     clock = None
     if meta.time is not None:
         where = f"{source.uri}, column {meta.time!r}"
-        clock = decide(source.sample.column(meta.time), config.time_format, zone or meta.zone, where)
-        meta = _with_clock(meta, clock) if table is None else meta
+        cells = source.sample.column(meta.time)
+        clock = decide(cells, _form(config.time_format, meta), zone or meta.zone, where)
+        if table is None:
+            meta = _with_clock(meta, clock, whole_numbers(cells.combine_chunks()))
+        elif meta.time_format is not None and (meta.time_format in ELAPSED) != (clock.kind in ELAPSED):
+            raise SchemaError(
+                f"{where}: its times are {clock.kind}, the table's {meta.time_format}",
+                hint="elapsed time and dates do not mix: ingest it into another table",
+            )
     return Plan(meta, _schema(source, meta, clock, table), clock)
 
 
@@ -100,9 +108,24 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
     )
 
 
-def _with_clock(meta: TableMeta, clock: Clock) -> TableMeta:
+def _form(given: str | None, meta: TableMeta) -> str | None:
+    """How times are written; in a table of elapsed time an epoch is that too, whatever its numbers."""
+    if meta.time_format not in ELAPSED:
+        return given
+    return meta.time_format if given is None else given.replace("epoch-", "elapsed-")
+
+
+def _with_clock(meta: TableMeta, clock: Clock, whole: bool) -> TableMeta:
     steps = clock.kind == "step"
-    return TableMeta(meta.time, meta.series, not steps, None if steps else clock.zone, 1 if steps else meta.every_ns)
+    return TableMeta(
+        meta.time,
+        meta.series,
+        clock=not steps,
+        zone=None if steps else clock.zone,
+        every_ns=1 if steps else meta.every_ns,
+        time_format=clock.format or clock.kind,
+        time_whole=whole,
+    )
 
 
 def _agreed(config: IngestConfig, table: Table, zone: str | None) -> TableMeta:

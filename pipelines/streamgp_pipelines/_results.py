@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from streamgp.errors import UsageError
 from streamgp_pipelines.files import replaced
+from streamgp_pipelines.moments import Moments
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Forecast:
         levels: widths of the bands in percent.
         unit: of the first target, "" where it is not known.
         binary: whether it is of outcomes 0 and 1: the column `model` is then the probability of 1; there are no bands.
+        moments: how its times are written.
+        warnings: what should be known of it.
     """
 
     frame: pl.DataFrame
@@ -32,6 +35,8 @@ class Forecast:
     levels: tuple[float, ...]
     unit: str
     binary: bool
+    moments: Moments
+    warnings: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Simulation(Forecast):
             plug-in.
     """
 
-    samples: Tensor
+    samples: Tensor = field(kw_only=True)
 
     def paths(self) -> pl.DataFrame:
         """Every value of every path: unique_id, ds, [target,] path (from 0) and y."""

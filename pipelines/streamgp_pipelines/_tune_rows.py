@@ -13,7 +13,7 @@ from streamgp.streaming._rows import times
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.config import TuneConfig
-from streamgp_pipelines.session import instant
+from streamgp_pipelines.moments import Moments
 
 
 def spread(count: int, wanted: int, generator: np.random.Generator) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -53,9 +53,10 @@ def edges(config: TuneConfig, table: Table, spec: WindowSpec) -> tuple[Tensor, T
 def _reached(text: str | None, flag: str, table: Table, spec: WindowSpec) -> Tensor:
     """(R,) which rows are at this place or time, or behind it."""
     rows = torch.arange(table.rows)
-    if text is None or text.isdigit():
+    moments = Moments.of(table.meta)
+    if text is None or moments.counts_rows(text):
         return rows >= int(text or 0)
-    at = instant(text, table.meta, spec.zone, flag)
+    at = moments.instant(text, flag)
     assert spec.time is not None
     found = [times(chunk.rows, spec.time) for chunk in table.read({}, (spec.time,))]
     return torch.from_numpy(np.concatenate([*found, np.zeros(0, np.int64)])[: table.rows] >= at)

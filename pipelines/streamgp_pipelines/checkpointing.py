@@ -23,6 +23,7 @@ from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.initial import digest
 from streamgp_pipelines.learner import Learner
+from streamgp_pipelines.moments import Moments
 
 LOCK = ".lock"
 """The file that the process which trains in a directory has locked."""
@@ -66,7 +67,7 @@ def manifest(
         "seed": config.seed,
         "levels": list(learner.levels),
         "spec": {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(spec).items()},
-        "clock": table.meta.time is not None and table.meta.clock,
+        "moments": asdict(Moments.of(table.meta)),
         "unit": _unit(table, spec),
         "rows": learner.rows,
         "batch": config.batch,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from streamgp.base import Json
 from streamgp.streaming.quarantine import Quarantine
 from streamgp.streaming.table import SEQ, Table
+from streamgp_pipelines.moments import Moments
 
 _CAP = 1 << 16
 """Distinct intervals that are counted; beyond them the commonest so far are kept."""
@@ -53,6 +54,7 @@ def describe_table(path: str | Path) -> dict[str, Json]:
         "series": _series(table, pace),
         "schema": [_column(field) for field in table.schema if field.name != SEQ],
         "time": meta.time,
+        "time_format": meta.time_format,
         "zone": meta.zone,
         "span": None if pace.span is None else [_when(value, table) for value in pace.span],
         "interval": {"declared": declared, "observed": None if observed is None else observed * unit},
@@ -132,16 +134,9 @@ def _column(field: pa.Field[Any]) -> dict[str, Json]:
 
 
 def _when(value: int, table: Table) -> Json:
-    """An instant in the table's zone, a local time, or a step."""
-    assert table.meta.time is not None
-    kind = table.schema.field(table.meta.time).type
-    if not table.meta.clock:
-        return value
-    found: Any = pa.scalar(value, pa.int64()).cast(kind)
-    if table.meta.zone and kind.tz:
-        found = found.cast(pa.timestamp("us", table.meta.zone))
-    moment: datetime = found.as_py()
-    return moment.isoformat()
+    """A time as the source wrote it; a timestamp in the table's zone, in ISO 8601."""
+    written: Any = Moments.of(table.meta).write(np.array([value * (1000 if table.meta.clock else 1)]))[0]
+    return written.isoformat() if isinstance(written, datetime) else written
 
 
 def _sizes(table: Table) -> list[int]:

@@ -25,9 +25,9 @@ from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.frames import Naming
 from streamgp_pipelines.future import read_future
 from streamgp_pipelines.learner import Learner, Schedule
+from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.predictions import frame
 from streamgp_pipelines.session import Columns, Tail, check_table, columns_read, find_device
-from streamgp_pipelines.zones import shown_in
 
 __all__ = ["Forecast", "Forecaster", "Simulation", "forecast", "load", "write"]
 
@@ -63,15 +63,16 @@ class Forecaster:
         self.tail = tail.rows
         self.offset: dict[str, int | str] = about["offset"]
         self.unit: str = about["unit"]
-        self.clock = bool(about["clock"])
-        """Whether times are instants; otherwise they are steps."""
+        told = about.get("moments") or {"clock": bool(about["clock"]), "zone": spec.zone}
+        self.moments = Moments(**told)
+        """How times are written."""
         self._about = about
         self._saved = replace(saved, tensors={}, rest={})
 
     def naming(self, levels: tuple[float, ...] | None = None) -> Naming:
         """How the columns of this forecaster's frames are called; the trained levels when left out."""
         wanted = self.trained if levels is None else levels
-        return Naming(self._about["model"], wanted, self.clock, shown_in(self.spec.zone))
+        return Naming(self._about["model"], wanted, self.moments)
 
     @property
     def binary(self) -> bool:
@@ -136,7 +137,7 @@ class Forecaster:
             )
         found = frame(self._as_pairs(asks, naming.levels), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
-        return Forecast(kept, self._history(naming), naming.model, naming.levels, self.unit, self.binary)
+        return Forecast(kept, self._history(naming), naming.model, naming.levels, self.unit, self.binary, self.moments)
 
     def simulate(
         self,
@@ -174,7 +175,16 @@ class Forecaster:
         else:
             run = simulate.sample_paths(model, windows, horizon, paths, seed, future, naming)
         found = simulate.frame_of_run(run, windows.names, self.spec.targets, naming)
-        return Simulation(found, self._history(naming), naming.model, naming.levels, self.unit, self.binary, run.y)
+        return Simulation(
+            found,
+            self._history(naming),
+            naming.model,
+            naming.levels,
+            self.unit,
+            self.binary,
+            self.moments,
+            samples=run.y,
+        )
 
     def _levels(self, asked: Sequence[float] | None) -> tuple[float, ...]:
         """Levels as asked for, or the trained ones; there are none where outcomes are forecast.
@@ -260,7 +270,7 @@ def forecast(config: ForecastConfig) -> Forecast:
     future = None
     if config.future is not None:
         columns = forecaster.spec.inputs if config.simulates else None
-        future = read_future(config.future, forecaster.spec, forecaster.clock, columns)
+        future = read_future(config.future, forecaster.spec, forecaster.moments, columns)
     levels = config.level if "level" in config.model_fields_set else None
     if not config.simulates:
         found = forecaster.forecast(config.horizon, levels, future)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Predictive
+from streamgp_pipelines.moments import Moments
 
 
 @dataclass(frozen=True)
@@ -19,22 +20,20 @@ class Naming:
     Attributes:
         model: prefix of every forecast column.
         levels: (K,) widths of the bands in percent; none where outcomes of 0 and 1 are forecast.
-        clock: whether times are ns since the epoch; otherwise they are steps.
-        zone: IANA name of the zone the times are shown in; None for naive times.
+        moments: how times are written.
     """
 
     model: str
     levels: tuple[float, ...]
-    clock: bool
-    zone: str | None
+    moments: Moments
 
     def columns(self) -> list[str]:
         """Names of the forecast columns, in their order.
 
         Example:
-            >>> Naming("gp", (80.0,), True, None).columns()
+            >>> Naming("gp", (80.0,), Moments()).columns()
             ['gp', 'gp-lo-80', 'gp-hi-80', 'gp-std', 'gp-std-latent', 'gp-raw-lo-80', 'gp-raw-hi-80']
-            >>> Naming("gp", (), True, None).columns()  # the probability of 1, and what is not known of outcome and it
+            >>> Naming("gp", (), Moments()).columns()  # the probability of 1, and what is not known of outcome and it
             ['gp', 'gp-std', 'gp-std-latent']
         """
         bands = [f"{side}-{percent(level)}" for level in self.levels for side in ("lo", "hi")]
@@ -42,12 +41,8 @@ class Naming:
         return [self.model + end for end in ends]
 
     def times(self, values: Tensor) -> pl.Series:
-        """(R,) int64 -> times in the table's zone, or steps."""
-        series = pl.Series(values.numpy(), dtype=pl.Int64)
-        if not self.clock:
-            return series
-        stamps = series.cast(pl.Datetime("ns")).cast(pl.Datetime("us"))
-        return stamps if self.zone is None else stamps.dt.replace_time_zone("UTC").dt.convert_time_zone(self.zone)
+        """(R,) int64 -> times as the table's source wrote them."""
+        return self.moments.write(values)
 
 
 def percent(level: float) -> str:

@@ -25,7 +25,8 @@ class IngestConfig(Settings):
         table: the directory (or s3:// address) of the table.
         time: the time column; "row" where there is no clock. Found by itself if it is `ds` or the only time.
         series: the column that says which series a row belongs to; `unique_id` is found by itself.
-        time_format: iso, epoch-s, epoch-ms, epoch-us, epoch-ns, step, or a format like "%d.%m.%Y %H:%M".
+        time_format: iso, epoch-s, epoch-ms, epoch-us, epoch-ns, elapsed-s (and so on), step, or a format like
+            "%d.%m.%Y %H:%M".
         timezone: whose clock naive times show (an IANA name or +10:00).
         every: the declared interval, like 30m; never resamples.
         as_name: the name of a source in place of its path.

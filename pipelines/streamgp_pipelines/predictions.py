@@ -61,7 +61,7 @@ class Predictions:
         """Write what was collected up to `rows`; call it before the checkpoint of these rows is written."""
         if self.frames:
             whole = BytesIO()
-            pl.concat(self.frames).write_parquet(whole)
+            pl.concat(self.frames, how="vertical_relaxed").write_parquet(whole)
             digest = sha256(whole.getbuffer()).hexdigest()[:DIGITS]
             with replaced(self.folder / f"{self.since:012d}-{rows:012d}-{digest}.parquet") as temporary:
                 temporary.write_bytes(whole.getbuffer())
@@ -81,7 +81,7 @@ class Predictions:
         scans += [pl.scan_parquet(part) for part in self._parts()]
         scans += [part.lazy() for part in last]
         with replaced(path) as temporary:
-            pl.concat(scans).sink_parquet(temporary)
+            pl.concat(scans, how="vertical_relaxed").sink_parquet(temporary)
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
 
     def _parts(self) -> list[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Chunk, Json, Offset
-from streamgp.errors import ServiceError, TableError, UsageError
+from streamgp.errors import ServiceError, TableError
 from streamgp.models._initial import Initial, TakesInitial, initialise
 from streamgp.streaming import checkpoint
 from streamgp.streaming._rows import times
@@ -28,7 +27,7 @@ from streamgp_pipelines.curves import Curves
 from streamgp_pipelines.frames import Naming
 from streamgp_pipelines.heldout import held_out
 from streamgp_pipelines.learner import Learner, Schedule
-from streamgp_pipelines.zones import clock_of, shown_in
+from streamgp_pipelines.moments import Moments
 
 
 class Columns:
@@ -150,7 +149,7 @@ def open_session(config: TrainConfig) -> Session:
         warnings.append("--level was not used: the target is an outcome of 0 or 1, and its probability has no bands")
     learner = Learner(model, Windows(spec), levels, schedule, device)
     source = Columns(table, columns_read(spec), config.batch)
-    naming = Naming(config.model, levels, table.meta.time is not None and table.meta.clock, shown_in(spec.zone))
+    naming = Naming(config.model, levels, Moments.of(table.meta))
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     if spec.series is not None and spec.time is not None and one_after_another(table, spec.time):
         session.warnings.append(
@@ -251,10 +250,11 @@ def make_schedule(config: TrainConfig, spec: WindowSpec, meta: TableMeta) -> Sch
     warmup = config.warmup if config.warmup is not None else default_warmup(spec)
     rows, time = None, None
     if config.score_from is not None:
-        if config.score_from.isdigit():
+        moments = Moments.of(meta)
+        if moments.counts_rows(config.score_from):
             rows = int(config.score_from)
         else:
-            time = instant(config.score_from, meta, spec.zone, "--score-from")
+            time = moments.instant(config.score_from, "--score-from")
     return Schedule(config.batch, warmup, rows, time, each=config.warmup is None)
 
 
@@ -262,20 +262,3 @@ def default_warmup(spec: WindowSpec) -> int:
     """Rows of warm-up a series: three seasons and one window, or, without a season, 500 rows and one window."""
     window = spec.lags + spec.horizon
     return (3 * spec.season if spec.season > 1 else 500) + window
-
-
-def instant(text: str, meta: TableMeta, zone: str | None, flag: str) -> int:
-    """An ISO time as ns since the epoch; without an offset it is a time in the table's zone.
-
-    Raises:
-        UsageError: the table has no clock, or it is no time; the message names the flag.
-    """
-    if meta.time is None or not meta.clock:
-        raise UsageError(f"{flag} {text}: this table has no clock", hint="give a number of rows")
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{flag} {text} is neither rows nor a time", hint="such as 1344 or 2014-01-29") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=clock_of(zone))
-    return int(moment.timestamp() * 1_000_000) * 1000

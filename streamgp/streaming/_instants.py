@@ -14,8 +14,16 @@ Bools = NDArray[np.bool_]
 Read: TypeAlias = "tuple[pa.Array[Any], Bools]"
 """The values, null where there is none, and (N,) where a cell says something that cannot be read."""
 
-EPOCHS = {"epoch-s": (10**6, 1), "epoch-ms": (10**3, 1), "epoch-us": (1, 1), "epoch-ns": (1, 1000)}
+_FROM_1970 = {"epoch-s": (10**6, 1), "epoch-ms": (10**3, 1), "epoch-us": (1, 1), "epoch-ns": (1, 1000)}
+
+ELAPSED = {name.replace("epoch", "elapsed"): scale for name, scale in _FROM_1970.items()}
+"""Counted from a start of the source's own: such a time has no date."""
+
+EPOCHS = _FROM_1970 | ELAPSED
 """Microseconds = value * first / second."""
+
+_YEAR_1980, _YEAR_2100 = 315_532_800_000_000, 4_102_444_800_000_000  # microseconds
+_YEAR = 31_556_952_000_000  # microseconds
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NaT", "null", "NULL", "None")
 """What stands for no time."""
@@ -133,6 +141,43 @@ def number_times(cells: pa.Array[Any], kind: str) -> Read:
     near = fraction.set(fraction.is_finite().not_().fill_null(False), None).round().cast(pl.Int64, strict=False)
     found = micros.fill_null(near)
     return found.to_arrow().cast(pa.timestamp("us", "UTC")), (said & found.is_null()).to_numpy()
+
+
+def epoch_years(kind: str) -> tuple[float, float]:
+    """The numbers that are years 1980 to 2100 in this epoch.
+
+    Example:
+        >>> epoch_years("epoch-s")
+        (315532800.0, 4102444800.0)
+    """
+    many, one = EPOCHS[kind]
+    return _YEAR_1980 * one / many, _YEAR_2100 * one / many
+
+
+def starts_over(cells: pa.Array[Any], kind: str) -> bool:
+    """Whether numbers that were said to be an epoch count from a start of their own: all within the first year.
+
+    Example:
+        >>> starts_over(pa.array([0.0, 0.1]), "epoch-s"), starts_over(pa.array([1577836800]), "epoch-s")
+        (True, False)
+    """
+    many, one = EPOCHS[kind]
+    numbers = pl.Series(cells.to_pylist(), strict=False).cast(pl.Float64, strict=False).drop_nulls().drop_nans()
+    return bool(len(numbers)) and bool(numbers.is_between(0, _YEAR * one / many).all())
+
+
+def whole_numbers(cells: pa.Array[Any]) -> bool:
+    """Whether the cells are whole numbers, as numbers or as text.
+
+    Example:
+        >>> [whole_numbers(pa.array(cells)) for cells in ([1, 2], [1.0, 2.0], ["1", ""], ["1", "1.5"])]
+        [True, False, True, False]
+    """
+    if pa.types.is_integer(cells.type):
+        return True
+    if not pa.types.is_string(cells.type):
+        return False
+    return not pl.Series(pl.from_arrow(cells)).str.contains(r"[.eE]").fill_null(False).any()
 
 
 def _exact(values: pl.Series) -> pl.Series:

@@ -40,6 +40,8 @@ class TableMeta:
         clock: True where `time` holds instants (timestamp, microseconds), False where it holds int64 steps.
         zone: the zone of the clock: an IANA name, "+10:00", or None for a naive local clock.
         every_ns: the declared interval in nanoseconds (in steps where `time` holds steps), or None.
+        time_format: how the source wrote its times: iso, epoch-ms, elapsed-s, step, a strptime format; None where it
+            is not known. time_whole: whether they were whole numbers.
     """
 
     time: str | None = None
@@ -47,6 +49,8 @@ class TableMeta:
     clock: bool = True
     zone: str | None = None
     every_ns: int | None = None
+    time_format: str | None = None
+    time_whole: bool = True
 
 
 class Table:

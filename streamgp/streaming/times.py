@@ -14,7 +14,7 @@ The rule for a local clock with daylight saving time, where a zone is given for 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -22,17 +22,40 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming._instants import EPOCHS, FORMATS, number_times, text_times, timestamps
+from streamgp.streaming._instants import (
+    ELAPSED,
+    EPOCHS,
+    FORMATS,
+    epoch_years,
+    number_times,
+    starts_over,
+    text_times,
+    timestamps,
+)
 from streamgp.streaming._zones import LocalClock, offset_of
 
 Bools = NDArray[np.bool_]
 
 ISO_BASIC = "%Y%m%dT%H%M%S"
-_YEAR_1980, _YEAR_2100 = 315_532_800_000_000, 4_102_444_800_000_000  # microseconds
 
-Kind = Literal["iso", "iso-offset", "format", "epoch-s", "epoch-ms", "epoch-us", "epoch-ns", "timestamp", "step"]
+Kind: TypeAlias = Literal[
+    "iso",
+    "iso-offset",
+    "format",
+    "epoch-s",
+    "epoch-ms",
+    "epoch-us",
+    "epoch-ns",
+    "elapsed-s",
+    "elapsed-ms",
+    "elapsed-us",
+    "elapsed-ns",
+    "timestamp",
+    "step",
+]
 
 _EPOCH_KINDS: tuple[Kind, ...] = ("epoch-s", "epoch-ms", "epoch-us", "epoch-ns")
+_ELAPSED_KINDS: tuple[Kind, ...] = ("elapsed-s", "elapsed-ms", "elapsed-us", "elapsed-ns")
 
 
 @dataclass(frozen=True)
@@ -59,7 +82,8 @@ class Clock:
 
 
 def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone: str | None, where: str) -> Clock:
-    """How to read a time column, from its first cells. `given`: iso, epoch-s ..., step, or a strptime format.
+    """How to read a time column, from its first cells. `given`: iso, epoch-s ..., elapsed-s ..., step, or a strptime
+    format. What is given as an epoch, and lies in its first year, is elapsed time.
 
     Raises:
         DataError: most of the cells cannot be read as times; the hint names a format that fits.
@@ -159,6 +183,9 @@ def _candidates(sample: pa.Array[Any], given: str | None, zone: str | None) -> l
         return iso
     if given == "step":
         return [Clock("step")]
+    if given in ELAPSED or (given in EPOCHS and starts_over(sample, given)):
+        unit = given.rpartition("-")[2]
+        return [Clock(kind) for kind in _ELAPSED_KINDS if kind.endswith(f"-{unit}")]
     if given in EPOCHS:
         return [Clock(kind, zone=zone or "UTC") for kind in _EPOCH_KINDS if kind == given]
     if "%" not in given:
@@ -174,8 +201,7 @@ def _epoch_of(sample: pa.Array[Any]) -> Kind | None:
     """The epoch whose years 1980 to 2100 hold every number of the sample; None where they are steps."""
     numbers = pl.Series(sample.to_pylist(), strict=False).cast(pl.Float64, strict=False).drop_nulls()
     for kind in _EPOCH_KINDS:
-        many, one = EPOCHS[kind]
-        low, high = (year * one / many for year in (_YEAR_1980, _YEAR_2100))
+        low, high = epoch_years(kind)
         if len(numbers) and numbers.is_between(low, high).all():
             return kind
     return None
@@ -185,4 +211,8 @@ def _suggest(sample: pa.Array[Any]) -> str:
     for form in FORMATS if pa.types.is_string(sample.type) else ():
         if not text_times(sample, False, form)[1].any():
             return f"it looks like --time-format '{form}'"
+    if not number_times(sample, "elapsed-s")[1].any():
+        return (
+            "if it counts from a start, say in what with --time-format elapsed-s, elapsed-ms, elapsed-us or elapsed-ns"
+        )
     return "say how it is written with --time-format, for example '%d.%m.%Y %H:%M', or use --time row"

@@ -6,6 +6,7 @@ import math
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
@@ -14,6 +15,7 @@ from streamgp_pipelines.adapters import plots
 from streamgp_pipelines.adapters.plots import plot_curves, plot_forecast, plot_reliability, plot_steps
 from streamgp_pipelines.adapters.run_plots import draw_run
 from streamgp_pipelines.curves import Curves
+from streamgp_pipelines.moments import Moments
 
 START = datetime(2014, 12, 1)
 
@@ -61,6 +63,22 @@ def test_a_forecast_shows_history_mean_and_one_band_a_level(tmp_path: Path, figu
     assert mean.get_ydata()[0] == past.get_ydata()[-1]
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == ["history", "95 %", "80 %", "forecast"]
+
+
+@pytest.mark.parametrize(
+    ("form", "label", "last"), [("elapsed-s", "elapsed, s", 10.3), ("epoch-s", "", 0.0), ("step", "step", 103)]
+)
+def test_times_are_drawn_as_the_source_has_them(
+    tmp_path: Path, figures: list[Figure], form: str, label: str, last: float
+) -> None:
+    moments = Moments(clock=form != "step", form=form, whole=False)
+    ns = np.arange(104) * (1 if form == "step" else 100_000_000)
+    parts = [part.with_columns(ds=moments.write(at)) for part, at in zip(frames(1), (ns[:96], ns[96:]), strict=True)]
+    plot_forecast(parts[1], parts[0], tmp_path / "f.png", model="m", levels=(80,), moments=moments)
+    (axes,) = figures[0].axes
+    end = axes.lines[1].get_xdata()[-1]
+    assert axes.get_xlabel() == label
+    assert end == (datetime(1970, 1, 1, 0, 0, 10, 300_000) if form == "epoch-s" else last)
 
 
 def test_several_series_are_panels_up_to_a_limit(tmp_path: Path, figures: list[Figure]) -> None:

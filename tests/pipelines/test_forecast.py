@@ -173,7 +173,7 @@ def test_a_future_that_ends_before_the_newest_row_is_told_where_the_interval_is_
     data = frame_of(400, zone="Europe/Berlin")
     run(make_table(tmp_path / "t", data, every_ns=None), tmp_path / "c", known="k", horizon=2, lags=3, season=1)
     data[300:350].select("t", "k").write_parquet(tmp_path / "future.parquet")
-    with pytest.raises(DataError, match="the future holds no row after the newest one seen") as caught:
+    with pytest.raises(DataError, match="lacks 'k' 1 steps ahead, at 2023-12-01 17:00") as caught:
         ask(tmp_path / "c", future=tmp_path / "future.parquet")
     assert "each of the 2 steps after the newest row" in caught.value.hint
 

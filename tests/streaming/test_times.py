@@ -57,7 +57,10 @@ WRITTEN: list[tuple[Any, str | None, str, datetime]] = [
     ("1706933106.5", None, "epoch-s", MOMENT.replace(microsecond=500_000)),
     (1706933106, None, "epoch-s", MOMENT),
     (1706933106.25, None, "epoch-s", MOMENT.replace(microsecond=250_000)),
-    (3600, "epoch-s", "epoch-s", datetime(1970, 1, 1, 1, tzinfo=UTC)),
+    (3600, "elapsed-s", "elapsed-s", datetime(1970, 1, 1, 1, tzinfo=UTC)),
+    (3600, "epoch-s", "elapsed-s", datetime(1970, 1, 1, 1, tzinfo=UTC)),  # an epoch in its first year is none
+    ("0.25", "epoch-s", "elapsed-s", datetime(1970, 1, 1, 0, 0, 0, 250_000, tzinfo=UTC)),
+    (-1.0, "epoch-s", "epoch-s", datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)),
 ]
 
 

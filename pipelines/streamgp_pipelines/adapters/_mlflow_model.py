@@ -68,7 +68,8 @@ def signature(forecaster: Forecaster) -> ModelSignature:
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
     spec, shape = forecaster.spec, forecaster.learner.windows.shape
-    time = "datetime" if forecaster.naming().clock else "long"
+    moments = forecaster.moments
+    time = "datetime" if not moments.numbers else "long" if moments.whole or not moments.clock else "double"
     takes: dict[str, str] = {} if spec.time is None else {spec.time: time}
     takes |= {} if spec.series is None else {spec.series: "string"}
     takes |= dict.fromkeys(spec.columns, "double")

@@ -10,11 +10,13 @@ from typing import Any
 
 import mlflow
 import pandas as pd  # type: ignore[import-untyped]
+import polars as pl
 import pyarrow as pa
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.forecast import Forecaster, load
+from streamgp_pipelines.moments import Moments
 
 
 class StreamgpModel(PythonModel):
@@ -31,7 +33,8 @@ class StreamgpModel(PythonModel):
 
         Args:
             context: of MLflow.
-            model_input: pandas frame of rows behind those the checkpoint has seen, in the columns of the table; they
+            model_input: pandas frame of rows behind those the checkpoint has seen, in the columns of the table (times as
+                its source wrote them: epochs and elapsed time as numbers); they
                 move the windows and nothing is learned from them. Rows without a target are the future values of the
                 known inputs. May be empty: the forecast then starts at the checkpoint's own newest row. Naive times of
                 a table that has a zone are UTC.
@@ -41,7 +44,7 @@ class StreamgpModel(PythonModel):
             pandas frame: unique_id, ds, cutoff, [target,] and the forecast columns.
         """
         asked = params or {}
-        recent, future = split(model_input, self.forecaster.spec)
+        recent, future = split(model_input, self.forecaster.spec, self.forecaster.moments)
         ahead = _copy(self.forecaster)
         ahead.observe()
         for batch in recent.to_batches():
@@ -50,7 +53,7 @@ class StreamgpModel(PythonModel):
         return found.frame.to_pandas()
 
 
-def split(rows: pd.DataFrame, spec: WindowSpec) -> tuple[pa.Table, pa.Table | None]:
+def split(rows: pd.DataFrame, spec: WindowSpec, moments: Moments) -> tuple[pa.Table, pa.Table | None]:
     """Rows of a pandas frame that have a target, and the known future (None without one), as the windows read them."""
     names = [name for name in (spec.time, spec.series, *spec.columns) if name is not None]
     if not len(rows):
@@ -59,6 +62,9 @@ def split(rows: pd.DataFrame, spec: WindowSpec) -> tuple[pa.Table, pa.Table | No
     if spec.time is not None and spec.zone is not None and rows[spec.time].dtype.kind == "M":
         stamps = rows[spec.time]
         rows[spec.time] = stamps.dt.tz_localize("UTC") if stamps.dt.tz is None else stamps.dt.tz_convert("UTC")
+    if spec.time is not None and moments.clock and moments.numbers and rows[spec.time].dtype.kind in "iuf":
+        stamps = moments.read(pl.from_pandas(rows[spec.time]), None, "the model's input", 1).to_pandas()
+        rows[spec.time] = stamps.set_axis(rows.index)
     for name in spec.columns:
         rows[name] = rows[name].astype("float64")
     seen = rows[list(spec.targets)].notna().any(axis=1)

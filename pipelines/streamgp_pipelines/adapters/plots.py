@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from streamgp_pipelines.moments import Moments
+
 SUFFIXES = (".png", ".svg", ".pdf")
 PANELS = 6  # more series than this are not drawn: the title says so
 _INK, _FORECAST, _BAND = "#30343b", "#1f5fa8", "#4c8fd6"
@@ -34,6 +36,7 @@ def plot_forecast(
     truth: pl.DataFrame | None = None,
     unit: str = "",
     binary: bool = False,
+    moments: Moments | None = None,
 ) -> Path:
     """Draw each series' recent values, its forecast and the calibrated bands.
 
@@ -47,6 +50,7 @@ def plot_forecast(
         truth: what happened afterwards, in the columns of `history`; drawn over the bands when given.
         unit: of the values, for the axis.
         binary: whether they are outcomes of 0 and 1, and the forecast is the probability of 1.
+        moments: how times are written: epochs are drawn as dates, steps and elapsed time as the numbers that they are.
 
     Returns:
         `path`.
@@ -55,6 +59,9 @@ def plot_forecast(
         UsageError: the suffix is none of SUFFIXES.
         ServiceError: the file cannot be written.
     """
+    if moments is not None:
+        forecast, history = _on_axis(forecast, moments), _on_axis(history, moments)
+        truth = None if truth is None else _on_axis(truth, moments)
     keys = [key for key in ("unique_id", "target") if key in forecast.columns]
     panels = forecast.select(keys).unique(maintain_order=True).rows()
     shown = panels[:PANELS]
@@ -70,6 +77,8 @@ def plot_forecast(
         name = " · ".join(dict.fromkeys(str(part) for part in panel))
         axes.set_title(name, loc="left", fontsize=10)
         axes.set_ylabel(unit)
+        if moments is not None and index == len(shown) - 1:
+            axes.set_xlabel(moments.label)
         _tidy(axes)
         if index == 0:
             axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=3 + len(levels))
@@ -197,6 +206,11 @@ def _draw_forecast(
 
 def _finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
+
+
+def _on_axis(frame: pl.DataFrame, moments: Moments) -> pl.DataFrame:
+    """The frame with its times as an axis takes them."""
+    return frame.with_columns(moments.on_axis(frame["ds"]).alias("ds"))
 
 
 def _wall(frame: pl.DataFrame) -> pl.DataFrame:
