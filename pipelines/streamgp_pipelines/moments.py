@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
-from torch import Tensor
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming._instants import ELAPSED, EPOCHS, epoch_years, number_times
@@ -69,8 +67,8 @@ class Moments:
         """s, ms, us or ns, where times are written as numbers of one."""
         return (self.form or "").rpartition("-")[2] if self.clock and self.numbers else ""
 
-    def write(self, values: Tensor | NDArray[np.int64]) -> pl.Series:
-        """(R,) int64, ns or steps -> timestamps in the table's zone, or numbers.
+    def write(self, values: Any) -> pl.Series:
+        """(R,) int64 tensor or array, ns or steps -> timestamps in the table's zone, or numbers.
 
         Numbers are whole where those of the source were and these are, else float64, exact to the microsecond.
         """
@@ -159,7 +157,7 @@ class Moments:
         return int(moment.timestamp() * 1_000_000) * 1000
 
     def counts_rows(self, text: str) -> bool:
-        """Whether an option that takes rows or a time names rows: a whole number does, but for an epoch of 1980 to 2100.
+        """Whether an option that takes rows or a time names rows: whole numbers do, but for epochs of 1980 to 2100.
 
         Example:
             >>> table = Moments(form="epoch-s")

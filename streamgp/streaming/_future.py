@@ -122,8 +122,8 @@ def _check_once(code: Ints, ahead: Ints, row: Ints, names: Names) -> None:
     if len(twice):
         at = int(twice[0])
         raise DataError(
-            f"rows {row[at] + 1} and {row[at + 1] + 1} of the future are both {ahead[at]} steps ahead of the newest row "
-            f"of series {names.all[code[at]]!r}",
+            f"rows {row[at] + 1} and {row[at + 1] + 1} of the future are both {ahead[at]} steps ahead of the newest "
+            f"row of series {names.all[code[at]]!r}",
             hint="--future must hold one row for each step",
         )
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgp.errors import DataError, SchemaError
-from streamgp.streaming.calendar import Floats, Ints
+from streamgp.streaming.calendar import Bools, Floats, Ints
 
 _NUMBERS = (
     pa.types.is_floating,
@@ -128,3 +128,16 @@ def numbers(rows: pa.RecordBatch, names: tuple[str, ...]) -> Floats:
         out[:, at] = pc.cast(array, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     out[~np.isfinite(out)] = np.nan
     return out
+
+
+def increasing(code: Ints, clock: Ints, last: Ints) -> Bools:
+    """Whether a row's clock is beyond every earlier one of its series; rows sorted by series, (B,).
+
+    Clocks are replaced by their ranks, so that a series' rows can be kept apart by an offset that cannot overflow.
+    """
+    rank = np.unique(np.concatenate([clock, last]), return_inverse=True)[1].astype(np.int64)
+    offset = np.searchsorted(code, code) * (2 * len(code) + 1)
+    here, before = rank[: len(code)] + offset, rank[len(code) :] + offset
+    highest = np.maximum.accumulate(np.maximum(here, before))
+    before[1:] = np.maximum(before[1:], np.where(code[1:] == code[:-1], highest[:-1], 0))
+    return np.asarray(here > before)

@@ -12,6 +12,9 @@ from streamgp.streaming.calendar import Bools, Floats, Ints
 
 NEVER = np.int64(-(2**62))
 
+PACE = 24
+"""Newest intervals of a series whose median counts as its interval, where none is declared."""
+
 
 class Ring:
     """The last `capacity` steps of every series; slot = step mod capacity, valid iff it holds that step.
@@ -115,3 +118,15 @@ class Timeline:
         new, old = self._find(code, step, place, off)
         ds = np.where(new >= 0, self.ds[new] if len(self.ds) else 0, self.ring.ds.reshape(-1)[old])
         return ds, (new >= 0) | (old >= 0)
+
+    def interval(self, code: Ints, step: Ints, place: Ints) -> Ints:
+        """(N,) the median of the last PACE intervals up to each row, of two middle ones the shorter; 0 for a first row.
+
+        It looks at nothing but rows that are kept anyway, so that chunks and restarts do not change it.
+        """
+        ds, there = self.when(code, step, place, np.arange(-PACE, 1))
+        both = there[:, 1:] & there[:, :-1]
+        count = both.sum(1)
+        intervals = np.sort(np.where(both, np.diff(ds), np.iinfo(np.int64).max))
+        middle = np.take_along_axis(intervals, np.maximum(count - 1, 0)[:, None] // 2, 1)[:, 0]
+        return np.where(count > 0, middle, 0)

@@ -184,8 +184,8 @@ def _candidates(sample: pa.Array[Any], given: str | None, zone: str | None) -> l
     if given == "step":
         return [Clock("step")]
     if given in ELAPSED or (given in EPOCHS and starts_over(sample, given)):
-        unit = given.rpartition("-")[2]
-        return [Clock(kind) for kind in _ELAPSED_KINDS if kind.endswith(f"-{unit}")]
+        elapsed = given.replace("epoch", "elapsed")
+        return [Clock(kind) for kind in _ELAPSED_KINDS if kind == elapsed]
     if given in EPOCHS:
         return [Clock(kind, zone=zone or "UTC") for kind in _EPOCH_KINDS if kind == given]
     if "%" not in given:

@@ -1,10 +1,11 @@
 """From rows to questions and answers: what may be asked at each row, and what each row answers.
 
 A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. A gap is
-a jump of the step; a missing value is NaN; nothing is filled in. Without a known interval, the times ahead of a row lie
-apart by the median of the last intervals of its series, so that one long gap does not move them. A row becomes *current* when it is read or, with
-known inputs, when the known values of its H next steps have been read: only then do its targets count, so that
-a forecast from an earlier row cannot have seen them. Memory is series · (lags + season + horizon) rows.
+a jump of the step; a missing value is NaN; nothing is filled in. Without a known
+interval, the times ahead of a row lie apart by the median of the last intervals of its series: one gap moves nothing.
+A row becomes *current* when it is read or, with known inputs, when the known values of its H next steps have been
+read: only then do its targets count, so that a forecast from an earlier row cannot have seen them. Memory is
+series · (lags + season + horizon) rows.
 """
 
 from __future__ import annotations
@@ -20,15 +21,12 @@ from streamgp.base import Inputs, Json
 from streamgp.errors import UsageError
 from streamgp.streaming import calendar
 from streamgp.streaming._future import Newest, known_ahead, regressors
-from streamgp.streaming._rows import Names, Rows, numbers, times
+from streamgp.streaming._rows import Names, Rows, increasing, numbers, times
 from streamgp.streaming._spec import Answers, Asks, History, WindowSpec
-from streamgp.streaming._timeline import NEVER, Ring, Timeline
+from streamgp.streaming._timeline import NEVER, PACE, Ring, Timeline
 from streamgp.streaming.calendar import Bools, Floats, Ints
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
-
-PACE = 24
-"""Newest intervals of a series whose median counts as its interval, where none is declared."""
 
 
 class _Current(NamedTuple):
@@ -154,7 +152,7 @@ class Windows:
         if spec.time is None or spec.every_ns is not None:
             return Newest(step, ds, first, np.full(len(step), spec.every_ns or 1))
         nowhere = np.full(len(step), -1, np.int64)
-        return Newest(step, ds, first, self._interval(np.arange(len(step)), step, nowhere, self._past()))
+        return Newest(step, ds, first, self._past().interval(np.arange(len(step)), step, nowhere))
 
     def history(self, rows: int) -> History:
         """The last rows of every series that are still kept, at most `rows` steps back; waiting rows among them."""
@@ -193,9 +191,9 @@ class Windows:
             new = last[series] < 0
             first[series[new]] = ds[start[new]]
             step = (ds - first[code] + every // 2) // every
-            kept = _increasing(code, step, last[code])
+            kept = increasing(code, step, last[code])
             return order[kept], step[kept]
-        kept = np.ones(len(code), bool) if self.spec.time is None else _increasing(code, ds, previous[code])
+        kept = np.ones(len(code), bool) if self.spec.time is None else increasing(code, ds, previous[code])
         code = code[kept]
         count = np.arange(len(code)) - np.searchsorted(code, code)  # how many rows of the series came before it here
         step = last[code] + 1 + count
@@ -261,20 +259,8 @@ class Windows:
             return rows.ds[:, None] + self._ahead, known
         if spec.every_ns is not None:
             return calendar.ahead(rows.ds, self._ahead, spec.every_ns, spec.zone), known
-        every = self._interval(rows.code, rows.step, rows.place, timeline)
+        every = timeline.interval(rows.code, rows.step, rows.place)
         return calendar.ahead(rows.ds, self._ahead, every, spec.zone), every > 0
-
-    def _interval(self, code: Ints, step: Ints, place: Ints, timeline: Timeline) -> Ints:
-        """(N,) the median of the last PACE intervals up to each row, of two middle ones the shorter; 0 for a first row.
-
-        It looks at nothing but rows of the series that are kept anyway, so that chunks and restarts do not change it.
-        """
-        ds, there = timeline.when(code, step, place, np.arange(-PACE, 1))
-        both = there[:, 1:] & there[:, :-1]
-        count = both.sum(1)
-        intervals = np.sort(np.where(both, np.diff(ds), np.iinfo(np.int64).max))
-        middle = np.take_along_axis(intervals, np.maximum(count - 1, 0)[:, None] // 2, 1)[:, 0]
-        return np.where(count > 0, middle, 0)
 
     def _answer(self, rows: _Current, timeline: Timeline) -> Answers:
         off = np.array([0, -self.spec.season])
@@ -307,16 +293,3 @@ class Windows:
 
 def _long(array: Ints) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array, np.int64))
-
-
-def _increasing(code: Ints, clock: Ints, last: Ints) -> Bools:
-    """Whether a row's clock is beyond every earlier one of its series; rows sorted by series, (B,).
-
-    Clocks are replaced by their ranks, so that a series' rows can be kept apart by an offset that cannot overflow.
-    """
-    rank = np.unique(np.concatenate([clock, last]), return_inverse=True)[1].astype(np.int64)
-    offset = np.searchsorted(code, code) * (2 * len(code) + 1)
-    here, before = rank[: len(code)] + offset, rank[len(code) :] + offset
-    highest = np.maximum.accumulate(np.maximum(here, before))
-    before[1:] = np.maximum(before[1:], np.where(code[1:] == code[:-1], highest[:-1], 0))
-    return np.asarray(here > before)

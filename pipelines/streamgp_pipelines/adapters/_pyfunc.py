@@ -33,11 +33,10 @@ class StreamgpModel(PythonModel):
 
         Args:
             context: of MLflow.
-            model_input: pandas frame of rows behind those the checkpoint has seen, in the columns of the table (times as
-                its source wrote them: epochs and elapsed time as numbers); they
+            model_input: pandas frame of rows behind those the checkpoint has seen, in the columns of the table; they
                 move the windows and nothing is learned from them. Rows without a target are the future values of the
-                known inputs. May be empty: the forecast then starts at the checkpoint's own newest row. Naive times of
-                a table that has a zone are UTC.
+                known inputs. May be empty: the forecast then starts at the checkpoint's own newest row. Epochs and
+                elapsed time are numbers, as in the source. Naive times of a table that has a zone are UTC.
             params: `horizon` (steps ahead) and `levels` (bands in percent; not of outcomes, which have none).
 
         Returns:
@@ -63,7 +62,7 @@ def split(rows: pd.DataFrame, spec: WindowSpec, moments: Moments) -> tuple[pa.Ta
         stamps = rows[spec.time]
         rows[spec.time] = stamps.dt.tz_localize("UTC") if stamps.dt.tz is None else stamps.dt.tz_convert("UTC")
     if spec.time is not None and moments.clock and moments.numbers and rows[spec.time].dtype.kind in "iuf":
-        stamps = moments.read(pl.from_pandas(rows[spec.time]), None, "the model's input", 1).to_pandas()
+        stamps = moments.read(pl.Series(rows[spec.time].to_numpy()), None, "the model's input", 1).to_pandas()
         rows[spec.time] = stamps.set_axis(rows.index)
     for name in spec.columns:
         rows[name] = rows[name].astype("float64")
