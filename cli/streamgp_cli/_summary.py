@@ -32,19 +32,34 @@ def print_summary(found: dict[str, Any]) -> None:
         print_table(columns, rows)
         _print_steps(found.get("steps") or [], ("rmse", "mae", "crps"), list(levels)[-1:])
     seconds = found.get("seconds") or {}
+    forecasts = found["forecasts"]
+    skipped = {name.replace("_", " "): count for name, count in forecasts["skipped"].items() if count}
     pairs = {
-        "rows": found["rows"],
+        "rows": f"{shown(found['rows'])}, {shown(found['warmup'])} of them warm-up",
+        "forecasts": f"{shown(forecasts['all'])}: {shown({'scored': forecasts['scored'], **skipped})}",
         "seconds": {name: seconds.get(name) for name in ("total", "predict", "update")},
         "rows per second": found.get("rows_per_second"),
         "peak memory": f"{found['peak_mb']:.0f} MB",
         "checkpoint": found["checkpoint"],
         "MLflow run": found["run_id"],
     }
+    if not binary and found["mase"] is not None:
+        pairs["MASE scale"] = _scale(found["mase_scale"], online=bool(found["warmup"]))
     if found.get("known"):
         pairs["known ahead"] = f"{', '.join(found['known'])} (from the table's own rows)"
     print_pairs(pairs)
     for warning in found.get("warnings") or []:
         print(f"note: {warning}")
+
+
+def _scale(scale: dict[str, Any], online: bool) -> str:
+    """What MASE divides by, in words."""
+    back = scale["steps_back"]
+    naive = "one row" if back == 1 else f"one season ({back} rows)"
+    each = scale.get("targets") or {"": scale}
+    values = ", ".join(f"{name} {shown(one['value'])}".strip() for name, one in each.items())
+    rows = max(one["rows"] for one in each.values())
+    return f"{values}, mean |change| in {naive} over {shown(rows)} {'warm-up' if online else 'training'} rows"
 
 
 def _print_steps(steps: list[dict[str, Any]], scores: Sequence[str], levels: list[str]) -> None:

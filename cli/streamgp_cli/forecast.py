@@ -68,7 +68,8 @@ def forecast(
 ) -> None:
     """Forecast the next steps, with calibrated bands.
 
-    It starts at the last row of the table, or at the checkpoint's own last row. With --paths or --plug-in, a model
+    It starts at the last row of the table, or at the checkpoint's own last row. All rows of the checkpoint are
+    learned; rows of the table behind them are only looked back on. With --paths or --plug-in, a model
     trained with --horizon 1 is run on its own output, as far ahead as --horizon says.
 
     \b

@@ -71,7 +71,8 @@ def train(
         int | None,
         option(
             STREAM,
-            "First rows, fitted in batch and never scored; default: three seasons of every series.",
+            "First rows of the table, fitted in batch and never scored; default: three seasons of a series, or 500 "
+            "windows, at most a fifth of the table.",
             metavar="ROWS",
         ),
     ] = None,

@@ -72,6 +72,7 @@ def manifest(
         "rows": learner.rows,
         "batch": config.batch,
         "warmup": learner.schedule.warmup,
+        "begun": table.rows > 0,
         "offset": dict(offset),
         "table": {"path": str(table.path), "id": table.id, "version": table.version},
         "threads": torch.get_num_threads(),

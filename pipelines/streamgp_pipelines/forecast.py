@@ -11,10 +11,10 @@ import polars as pl
 import pyarrow as pa
 import torch
 
-from streamgp.base import Due, Inputs
+from streamgp.base import Due, Inputs, Offset
 from streamgp.errors import DataError, StateError, UsageError
 from streamgp.streaming import checkpoint
-from streamgp.streaming.batches import micro_batches
+from streamgp.streaming.batches import SKIP, micro_batches
 from streamgp.streaming.paths import inputs_ahead
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
@@ -46,7 +46,7 @@ class Forecaster:
 
     Example (see README for one that runs):
         forecaster = load("checkpoint")
-        forecaster.observe(table)          # optional: newer rows move the windows, nothing is learned
+        forecaster.observe(table)          # optional: rows behind the checkpoint's move the windows, unlearned
         forecaster.forecast(horizon=24).frame
     """
 
@@ -60,8 +60,12 @@ class Forecaster:
         self.learner = Learner(model, Windows(spec), self.trained, schedule, device)
         tail = Tail()
         saved.restore(self.learner.parts() | {"tail": tail})
+        self.learner.rows = saved.rows
         self.tail = tail.rows
-        self.offset: dict[str, int | str] = about["offset"]
+        self.offset: Offset = about["offset"]
+        """Next row of the table that was not looked at."""
+        self._online = about["fingerprint"]["mode"] == "online"
+        self._moved = False
         self.unit: str = about["unit"]
         told = about.get("moments") or {"clock": bool(about["clock"]), "zone": spec.zone}
         self.moments = Moments(**told)
@@ -85,20 +89,32 @@ class Forecaster:
         return self.learner.windows.spec
 
     def observe(self, table: Table | None = None) -> None:
-        """Move the windows on to the newest row, without learning: the checkpoint's own rows, or those of a table.
+        """Move on to the newest row of the checkpoint, or of a table.
+
+        What the checkpoint holds behind its last full micro-batch is learned, here in memory and never in the
+        checkpoint. Rows of the table behind those move the windows, and nothing is learned from them.
 
         Raises:
             TableError: the table is not the one that the checkpoint was trained on.
         """
+        self._learn_tail()
         if table is None:
-            if self.tail is not None:
-                self.learner.windows.push(self.tail)
-        else:
-            check_table(self._saved, table)
-            source = Columns(table, columns_read(self.spec), OBSERVED_ROWS)
-            for rows, _ in micro_batches(source, self.offset, OBSERVED_ROWS):
-                self.learner.windows.push(rows)
-        self.tail = None
+            return
+        check_table(self._saved, table)
+        source = Columns(table, columns_read(self.spec), OBSERVED_ROWS)
+        for rows, after in micro_batches(source, self.offset, OBSERVED_ROWS):
+            self.learner.windows.push(rows)
+            self.offset = after
+
+    def _learn_tail(self) -> None:
+        """Once: learn the rows behind the last full micro-batch; a model of batch training has learned what it may."""
+        if self._moved:
+            return
+        self._moved = True
+        if self._online:
+            self.learner.branch(self.tail)
+        if self.tail is not None:
+            self.offset = {**self.offset, SKIP: int(self.offset.get(SKIP, 0)) + self.tail.num_rows}
 
     def forecast(
         self, horizon: int | None = None, levels: Sequence[float] | None = None, future: pa.Table | None = None
@@ -202,13 +218,13 @@ class Forecaster:
         return in_order(asked)
 
     def _ready(self) -> None:
-        """See that the model is fitted, and move on to the checkpoint's newest row."""
+        """Move on to the checkpoint's newest row, and see that the model is fitted."""
+        self.observe()
         if self.learner.warmup.done_at is None:
             raise StateError(
                 f"the model is still in its warm-up ({self.learner.rows} rows): it has learned nothing yet",
                 hint="train on more rows, or with a shorter --warmup and --fresh",
             )
-        self.observe()
 
     def _as_pairs(self, asks: Asks, levels: tuple[float, ...]) -> Due:
         """N questions as N · T rows, window by window and column by column."""

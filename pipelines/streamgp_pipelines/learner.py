@@ -24,6 +24,7 @@ from streamgp.forecasting.scores import Scores
 from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Answers, Asks, Windows
 from streamgp_pipelines.clock import Clock
+from streamgp_pipelines.counts import Counts
 from streamgp_pipelines.heldout import HeldOut, restrict
 
 
@@ -33,8 +34,8 @@ class Schedule:
 
     Attributes:
         batch: B, rows in a micro-batch.
-        warmup: rows that are fitted in batch before the first forecast is issued.
-        each: whether `warmup` counts rows of one series, and is to be had for every series seen so far.
+        warmup: rows of the stream that are fitted in batch before the first forecast that counts; more where no
+            window was whole until then, and the first micro-batch where it is 0.
         score_from: forecasts issued at this row of the stream or later are scored; None means all that are issued.
         score_time: the same as a time, ns since the epoch.
     """
@@ -43,7 +44,18 @@ class Schedule:
     warmup: int
     score_from: int | None = None
     score_time: int | None = None
-    each: bool = False
+
+    def room(self, row: int) -> int:
+        """Rows of the micro-batch that begins at this row: B, or fewer at the first row of the stream.
+
+        So micro-batches end at the last row of the warm-up, and every B rows from there.
+
+        Example:
+            >>> schedule = Schedule(batch=256, warmup=1080)
+            >>> schedule.room(0), schedule.room(56), schedule.room(1080)
+            (56, 256, 256)
+        """
+        return (self.warmup - row - 1) % self.batch + 1
 
 
 class WarmUp:
@@ -85,7 +97,8 @@ class WarmUp:
 
 
 class Learner:
-    """A model on its stream. `advance` takes a full micro-batch; `preview` looks at a partial one without learning.
+    """A model on its stream. `advance` takes a full micro-batch; `preview` scores a partial one without learning, and
+    `branch` learns it, in a learner that goes no further.
 
     Args:
         model: on its device; windows travel there once a micro-batch.
@@ -123,25 +136,28 @@ class Learner:
         self.ledger = Ledger(shape, self.levels, self.model.family)
         self.bands = Bands(shape, self.levels)
         self.scores = Scores(shape, self.levels, self.model.family.binary)
+        self.counts = Counts()
         self.rows = 0
 
     def parts(self) -> dict[str, Stateful]:
         """What a checkpoint holds."""
-        names = ("model", "windows", "ledger", "bands", "scores", "warmup", "clock")
+        names = ("model", "windows", "ledger", "bands", "scores", "counts", "warmup", "clock")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def room(self) -> int:
+        """Rows that make the next micro-batch full."""
+        return self.schedule.room(self.rows)
 
     def advance(self, rows: pa.RecordBatch) -> tuple[Step | None, Due]:
         """Ask, answer, score and learn one full micro-batch; the returned pairs are those that count."""
-        due = self._pair(*self.windows.push(rows))
-        self.rows += rows.num_rows
+        due = self._take(rows)
         step = self._learn(due)
         return step, self.counted(due)
 
     def observe(self, rows: pa.RecordBatch) -> Due:
         """Ask, answer and score rows without learning from them; the returned pairs are those that count."""
-        due = self._pair(*self.windows.push(rows))
-        self.rows += rows.num_rows
-        return self.counted(due)
+        return self.counted(self._take(rows))
 
     def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
         """A copy that has asked and scored the last, partial micro-batch but not learned from it.
@@ -150,7 +166,7 @@ class Learner:
         model is shared with the copy, which never updates it.
         """
         ahead = copy.copy(self)
-        for name in ("windows", "ledger", "bands", "scores", "clock"):
+        for name in ("windows", "ledger", "bands", "scores", "counts", "clock"):
             setattr(ahead, name, copy.deepcopy(getattr(self, name)))
         found = []
         if rows is not None and rows.num_rows:
@@ -158,27 +174,58 @@ class Learner:
         found.append(ahead.counted(ahead._pair(*ahead.windows.flush())))
         return ahead, found
 
-    @property
-    def warmup_rows(self) -> int:
-        """Rows of warm-up, for the series seen so far."""
-        return self.schedule.warmup * (max(len(self.windows.names), 1) if self.schedule.each else 1)
+    def branch(self, rows: pa.RecordBatch | None) -> None:
+        """Learn the last, partial micro-batch, and the rows that wait for known values, to forecast from there.
+
+        This is for a copy of the state, such as a checkpoint that was read: learning goes on from the state before,
+        which learns the whole micro-batch when it is full. What is learned here is a function of the rows alone.
+        """
+        found = [] if rows is None else [self._take(rows)]
+        found.append(self._pair(*self.windows.flush()))
+        last = WarmUp()
+        for due in found:
+            last.add(due.x, due.target)
+        windows = last.windows()
+        if windows is not None:
+            self._learn(found[-1]._replace(x=windows[0], target=windows[1]))
 
     def counted(self, due: Due) -> Due:
         """The pairs whose forecast was issued by a warmed-up model and after scoring starts."""
-        if self.warmup.done_at is None:
-            return select(due, torch.zeros(len(due.y), dtype=torch.bool))
-        keep = due.position >= self.warmup.done_at
+        return select(due, self._counts(due.position, due.cutoff))
+
+    def to_come(self) -> int:
+        """Forecasts that count and whose truth is not due yet."""
+        position, cutoff, left = self.ledger.to_come()
+        return int(left[self._counts(position, cutoff)].sum())
+
+    def _counts(self, position: Tensor, cutoff: Tensor) -> Tensor:
+        """Whether a forecast issued at these rows, at these times, counts."""
+        keep = ~self._warm(position)
         if self.schedule.score_from is not None:
-            keep &= due.position >= self.schedule.score_from
+            keep &= position >= self.schedule.score_from
         if self.schedule.score_time is not None:
-            keep &= due.cutoff >= self.schedule.score_time
-        return select(due, keep)
+            keep &= cutoff >= self.schedule.score_time
+        return keep
+
+    def _warm(self, position: Tensor) -> Tensor:
+        """Whether these rows belong to the warm-up."""
+        done = self.warmup.done_at
+        return torch.ones(len(position), dtype=torch.bool) if done is None else position < done
+
+    def _take(self, rows: pa.RecordBatch) -> Due:
+        """Read rows: steps 1 to 3."""
+        asks, answers = self.windows.push(rows)
+        self.rows += rows.num_rows
+        counting = self._counts(answers.position, answers.ds)
+        self.counts.add(self._warm(answers.position), counting, int(self._counts(asks.position, asks.cutoff).sum()))
+        return self._pair(asks, answers)
 
     def _pair(self, asks: Asks, answers: Answers) -> Due:
         """Steps 1 to 3: issue, match with the truths that arrived, score, calibrate."""
         if self.only is not None:
-            learned = ~self.only.rows[answers.position]
-            self.scores.scale(answers.y[learned], answers.seasonal[learned])
+            held = self.only.rows[answers.position]
+            self.scores.scale(answers.y[~held], answers.seasonal[~held])
+            self.counts.add_held(answers.y[held])
             asks, answers = restrict(asks, answers, self.only)
         if len(asks.origin):
             self.ledger.add(asks, self._predict(asks.x), self.bands.factors())
@@ -188,29 +235,31 @@ class Learner:
             return due
         counted = self.counted(due)
         self.scores.add(counted)
-        self.bands.update(select(due, due.position >= self.warmup.done_at))
+        self.bands.update(select(due, ~self._warm(due.position)))
         return due
 
     def _learn(self, due: Due) -> Step | None:
-        """Step 4; before the end of the warm-up windows are only kept, at its end they are fitted together."""
+        """Step 4; before the end of the warm-up windows are only kept, at its end they are fitted together.
+
+        The warm-up lasts until a window was whole: a model that was never fitted has nothing to forecast from.
+        """
         if self.warmup.done_at is not None:
             if not len(due.target):
                 return None
             with self.clock.measure("update"):
                 return self.model.update(due.x.to(self.device), due.target.to(self.device))
         self.warmup.add(due.x, due.target)
-        if self.rows < self.warmup_rows:
-            return None
         kept = self.warmup.windows()
+        if self.rows < self.schedule.warmup or kept is None:
+            return None
         steps: list[Step] = []
-        if kept is not None:
-            with self.clock.measure("update"):
-                x, y = kept[0].to(self.device), kept[1].to(self.device)
-                epochs = self.model.epochs_for(len(y))
-                for step in self.model.fit(x, y, epochs):
-                    steps.append(step)
-                    if epochs > 1:
-                        self.progress(Progress("warm-up", len(steps), epochs, f"loss {step.loss:.4g}"))
+        with self.clock.measure("update"):
+            x, y = kept[0].to(self.device), kept[1].to(self.device)
+            epochs = self.model.epochs_for(len(y))
+            for step in self.model.fit(x, y, epochs):
+                steps.append(step)
+                if epochs > 1:
+                    self.progress(Progress("warm-up", len(steps), epochs, f"loss {step.loss:.4g}"))
         self.warmup.finish(self.rows)
         return steps[-1] if steps else None
 

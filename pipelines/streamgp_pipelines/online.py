@@ -16,6 +16,9 @@ from streamgp_pipelines.summary import lap_metrics, note
 
 POLL_SECONDS = 1.0
 
+SAVING_SHARE = 10
+"""While a table is followed, a checkpoint is written again after this many times what the last one took."""
+
 
 class OnlineRun:
     """The loop over micro-batches, with what happens between them: metrics, predictions, checkpoints.
@@ -35,21 +38,23 @@ class OnlineRun:
         self.predictions = predictions
         self.progress = progress
         self.tail: pa.RecordBatch | None = None
-        self._mark = 0.0
+        self._mark = self._saved_at = self._saving = 0.0
 
     def run(self) -> None:
         """Learn all rows of the table, or with `--follow` all rows that will ever come."""
         session, config = self.session, self.session.config
         session.learner.progress = self.progress
+        if session.saved_rows < 0:
+            self._save()  # with the warm-up that was chosen: a kill before the next one must not choose another
         self._mark = time.perf_counter()
         while not self._pass() and config.follow:
-            if session.learner.rows > session.saved_rows:
+            if self._is_news() and time.perf_counter() - self._saved_at > SAVING_SHARE * self._saving:
                 self._save()
             self.tracker.flush()
             time.sleep(POLL_SECONDS)
             self._mark = time.perf_counter()  # waiting is not work
             session.table.refresh()
-        if (session.learner.rows, self._tail_rows()) != (session.saved_rows, session.saved_tail):
+        if self._is_news():
             self._save()
 
     def _pass(self) -> bool:
@@ -60,25 +65,30 @@ class OnlineRun:
         if limit is not None and limit < learner.rows:
             session.warnings.append(f"this run has learned {learner.rows} rows already, more than --max-rows {limit}")
             return True
-        for rows, offset in micro_batches(session.source, session.offset, size):
+        for rows, offset in micro_batches(session.source, session.offset, size, learner.room):
             room = rows.num_rows if limit is None else min(rows.num_rows, limit - learner.rows)
-            if room < size:
+            if room < learner.room:
                 self.tail = rows.slice(0, room) if room else None
                 break
             step, due = learner.advance(rows)
             session.offset = offset
-            self._between(step, due)
+            self._between(step, due, rows.num_rows)
         return limit is not None and learner.rows + self._tail_rows() >= limit
 
     def _tail_rows(self) -> int:
         return 0 if self.tail is None else self.tail.num_rows
 
-    def _between(self, step: Step | None, due: Due) -> None:
-        """After one micro-batch: keep its forecasts, tell its scores, write a checkpoint when it is time."""
+    def _is_news(self) -> bool:
+        """Whether there are rows that the newest checkpoint does not hold."""
+        session = self.session
+        return (session.learner.rows, self._tail_rows()) != (session.saved_rows, session.saved_tail)
+
+    def _between(self, step: Step | None, due: Due, rows: int) -> None:
+        """After one micro-batch of `rows`: keep its forecasts, tell its scores, write a checkpoint when it is time."""
         session, learner = self.session, self.session.learner
         if self.predictions is not None:
             self.predictions.add(due, learner.windows.names)
-        if learner.rows // LAP_ROWS > (learner.rows - session.config.batch) // LAP_ROWS:
+        if learner.rows // LAP_ROWS > (learner.rows - rows) // LAP_ROWS:
             lap = learner.scores.lap()
             metrics = lap_metrics(lap, step)
             session.curves.add(learner.rows, float(lap["scored"]), metrics)  # type: ignore[arg-type]
@@ -92,10 +102,13 @@ class OnlineRun:
 
     def _save(self) -> None:
         """Metrics and forecasts first: what a kill then loses is logged and written again by the replay."""
+        began = time.perf_counter()
         self.tracker.flush()
         if self.predictions is not None:
             self.predictions.write_part(self.session.learner.rows)
         self.session.save(self.tail)
+        self._saved_at = time.perf_counter()
+        self._saving = self._saved_at - began
 
     def _tell(self, text: str) -> None:
         session = self.session

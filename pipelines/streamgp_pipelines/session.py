@@ -28,6 +28,7 @@ from streamgp_pipelines.frames import Naming
 from streamgp_pipelines.heldout import held_out
 from streamgp_pipelines.learner import Learner, Schedule
 from streamgp_pipelines.moments import Moments
+from streamgp_pipelines.warmup import has_begun, warmup_rows
 
 
 class Columns:
@@ -126,14 +127,14 @@ def open_session(config: TrainConfig) -> Session:
     spec = window_spec(config, table.schema, table.meta)
     device = find_device(config.device)
     shape = spec.shape
-    schedule = make_schedule(config, spec, table.meta)
+    saved = checkpoint.read(config.checkpoint) if checkpoint.exists(config.checkpoint) else None
+    schedule = make_schedule(config, spec, table.meta, warmup_rows(config, spec, table, saved))
     initial = None if config.init is None else initial_file.read(config.init)
     options = fingerprint(config, spec, schedule.warmup, initial)
-    saved = None
     warnings = []
-    if checkpoint.exists(config.checkpoint):
-        saved = checkpoint.read(config.checkpoint)
-        checkpoint.check_fingerprint(saved.manifest["fingerprint"], options)  # type: ignore[arg-type]
+    if saved is not None:
+        made: Any = saved.manifest["fingerprint"]
+        checkpoint.check_fingerprint(made if has_begun(saved) else {**made, "warmup": schedule.warmup}, options)
         warnings = match_machine(saved, device) + [saved.warning] * bool(saved.warning)
     model = build_model(config.model, config.set, shape, device, config.seed)
     if initial is not None:
@@ -245,9 +246,8 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def make_schedule(config: TrainConfig, spec: WindowSpec, meta: TableMeta) -> Schedule:
-    """Warm-up and scoring of a run, defaults filled in."""
-    warmup = config.warmup if config.warmup is not None else default_warmup(spec)
+def make_schedule(config: TrainConfig, spec: WindowSpec, meta: TableMeta, warmup: int) -> Schedule:
+    """Warm-up and scoring of a run."""
     rows, time = None, None
     if config.score_from is not None:
         moments = Moments.of(meta)
@@ -255,10 +255,4 @@ def make_schedule(config: TrainConfig, spec: WindowSpec, meta: TableMeta) -> Sch
             rows = int(config.score_from)
         else:
             time = moments.instant(config.score_from, "--score-from")
-    return Schedule(config.batch, warmup, rows, time, each=config.warmup is None)
-
-
-def default_warmup(spec: WindowSpec) -> int:
-    """Rows of warm-up a series: three seasons and one window, or, without a season, 500 rows and one window."""
-    window = spec.lags + spec.horizon
-    return (3 * spec.season if spec.season > 1 else 500) + window
+    return Schedule(config.batch, warmup, rows, time)

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from streamgp.base import Json, Step
+from streamgp_pipelines.counts import held_out_forecasts, online_forecasts
 from streamgp_pipelines.learner import Learner
 from streamgp_pipelines.session import Session
 
@@ -21,6 +22,11 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         session: of the run.
         learner: the run's, or its preview that has scored the last rows too.
         run_id: of the tracker.
+
+    Returns:
+        beside the scores and times: `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
+        every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
+        `mase_scale`, what MASE divides by.
     """
     scores = learner.scores.summary()
     warnings = list(session.warnings)
@@ -34,7 +40,10 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "run_id": run_id,
         "model": session.config.model,
         "rows": learner.rows,
+        "warmup": _warmup(learner),
+        "forecasts": _forecasts(learner),
         **scores,
+        "mase_scale": learner.scores.naive(),
         **session.learner.clock.summary(learner.rows),
         "peak_mb": peak_mb(),
         "checkpoint": str(session.config.checkpoint),
@@ -46,24 +55,30 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     }
 
 
+def _warmup(learner: Learner) -> int:
+    """Rows of warm-up so far; in batch training there is none."""
+    done = learner.warmup.done_at
+    return learner.rows if done is None else done
+
+
+def _forecasts(learner: Learner) -> dict[str, Json]:
+    shape, scores = learner.windows.shape, learner.scores
+    if learner.only is not None:
+        return held_out_forecasts(learner.counts, shape, int(learner.only.rows.sum()), scores)
+    return online_forecasts(learner.counts, shape, learner.windows, scores, learner.to_come())
+
+
 def _why_unscored(session: Session, learner: Learner) -> str:
-    warmup = learner.warmup_rows
+    warmup = learner.schedule.warmup
     if learner.only is not None:
         held = int(learner.only.rows.sum())
         return f"no window before the {held} rows held out is whole" if held else "no rows were held out"
     if learner.rows <= warmup:
         return f"the table has {learner.rows} rows, and {warmup} are warm-up; shorten it with --warmup and --fresh"
-    ended = learner.warmup.done_at
-    if ended is None or learner.rows <= ended:
-        batch = learner.schedule.batch
-        return (
-            f"the run ended at row {learner.rows}, before a micro-batch of {batch} rows behind the {warmup} rows of "
-            "warm-up; use a smaller --batch, or a shorter --warmup, and --fresh"
-        )
-    return (
-        "no window was whole after the warm-up, or scoring starts after the last row; if streamgp describe shows gaps, "
-        "try --gaps mask, or a table without --every"
-    )
+    unless = "if streamgp describe shows gaps, try --gaps mask, or a table without --every"
+    if learner.warmup.done_at is None:
+        return f"no window was whole in {learner.rows} rows, and the warm-up goes on until one is; {unless}"
+    return f"no window was whole after the warm-up, or scoring starts after the last row; {unless}"
 
 
 def lap_metrics(lap: dict[str, Json], step: Step | None) -> dict[str, float]:

@@ -113,6 +113,23 @@ class Scores:
         since, self._before = self._sums - self._before, self._sums.copy()
         return self._figures(since, np.arange(self.shape.columns))
 
+    def naive(self) -> Json:
+        """What MASE divides by: the mean |y[t] − y[t−S]| before scoring starts, S steps back; None without lags.
+
+        Returns:
+            steps_back: S, one season or 1; then for the target, or by the name of each of several, rows: how many
+            pairs there were, and value: their mean, in the target's unit, None without any.
+        """
+        if not self.shape.lags:
+            return None
+        each: list[dict[str, Json]] = [
+            {"rows": int(count), "value": change / count if count else None} for change, count in self._naive.T.tolist()
+        ]
+        found: dict[str, Json] = {"steps_back": self.shape.season}
+        if len(each) == 1:
+            return found | each[0]
+        return found | {"targets": dict(zip(self.shape.targets, each, strict=True))}
+
     def _report(self, sums: NDArray[np.float64]) -> dict[str, Json]:
         outputs, horizon = self.shape.outputs, self.shape.horizon
         columns = np.arange(self.shape.columns).reshape(outputs, horizon)

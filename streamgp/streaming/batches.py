@@ -13,8 +13,8 @@ SKIP = "skip"
 """Key of the rows to leave out behind a source's own offset; no source may use it as a partition."""
 
 
-def micro_batches(source: Source, after: Offset, size: int) -> Iterator[Chunk]:
-    """Chunks of exactly `size` rows, the last as short as it comes; never an empty one.
+def micro_batches(source: Source, after: Offset, size: int, first: int | None = None) -> Iterator[Chunk]:
+    """Chunks of exactly `size` rows, the first of `first`, the last as short as it comes; never an empty one.
 
     A source can resume only where one of its own chunks ended. A micro-batch that ends elsewhere has the offset of
     the last such place and, under "skip", the number of rows between.
@@ -23,6 +23,7 @@ def micro_batches(source: Source, after: Offset, size: int) -> Iterator[Chunk]:
         source: rows, in chunks of any size.
         after: `{}`, or the `after` of a chunk that this function yielded for the same source.
         size: rows a micro-batch, at least 1.
+        first: rows of the first one, at least 1; `size` when left out.
 
     Raises:
         CheckpointError: the source no longer holds the rows that `after` is behind.
@@ -41,16 +42,16 @@ def micro_batches(source: Source, after: Offset, size: int) -> Iterator[Chunk]:
     place: Offset = {key: value for key, value in after.items() if key != SKIP}  # where the present chunk begins
     skip = int(after.get(SKIP, 0))
     held: list[pa.RecordBatch] = []
-    count = 0
+    count, wanted = 0, first or size
     for rows, behind in source.read(place):
         used = min(skip, rows.num_rows)  # rows of the present chunk that went out
         skip -= used
-        while count + rows.num_rows - used >= size:
-            taken = size - count
+        while count + rows.num_rows - used >= wanted:
+            taken = wanted - count
             used += taken
             offset = behind if used == rows.num_rows else {**place, SKIP: used}
             yield Chunk(_join([*held, rows.slice(used - taken, taken)]), offset)
-            held, count = [], 0
+            held, count, wanted = [], 0, size
         if used < rows.num_rows:
             held.append(rows.slice(used))
             count += rows.num_rows - used

@@ -115,6 +115,13 @@ class Ledger:
             target=torch.from_numpy(self._target[done]),
         )
 
+    def to_come(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the open questions: (G,) position and cutoff, and how many of the T columns have no truth due yet."""
+        held, origin, position, cutoff, _ = self._keys
+        newest = np.append(self._newest, -1)[np.minimum(held, len(self._newest))]
+        left = (origin + self.shape.horizon - np.maximum(newest, origin)).clip(0) * self.shape.outputs
+        return torch.from_numpy(position.copy()), torch.from_numpy(cutoff.copy()), torch.from_numpy(left)
+
     def _issued(self, parameters: Tensor) -> Predictive:
         """(P, R, 1) -> distributions. Before the first question P is unknown, and any family's none will do."""
         if not len(parameters):

@@ -12,7 +12,7 @@ from streamgp.streaming.table import TableMeta
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.columns import window_spec
 from streamgp_pipelines.config import TrainConfig
-from streamgp_pipelines.session import columns_read, default_warmup, make_schedule
+from streamgp_pipelines.session import columns_read, make_schedule
 
 SCHEMA = pa.schema(
     [
@@ -111,11 +111,6 @@ def test_columns_must_be_numbers(options: dict[str, Any]) -> None:
     assert "load" in caught.value.hint and caught.value.exit_code == 3
 
 
-def test_warm_up_by_season() -> None:
-    assert default_warmup(spec(lags=48, horizon=48, season=336)) == 3 * 336 + 96
-    assert default_warmup(spec()) == 500 + 25
-
-
 @pytest.mark.parametrize(
     ("meta", "given", "ns"),
     [
@@ -127,16 +122,16 @@ def test_warm_up_by_season() -> None:
 )
 def test_score_from_a_time(meta: TableMeta, given: str, ns: int) -> None:
     config = TrainConfig.read({"table": "t", "target": "load", "online": True, "score_from": given})
-    schedule = make_schedule(config, window_spec(config, SCHEMA, meta), meta)
+    schedule = make_schedule(config, window_spec(config, SCHEMA, meta), meta, 0)
     assert schedule.score_time == ns * 10**9 and schedule.score_from is None
 
 
 def test_score_from_that_is_neither(monkeypatch: pytest.MonkeyPatch) -> None:
     config = TrainConfig.read({"table": "t", "target": "load", "online": True, "score_from": "later"})
     with pytest.raises(UsageError, match="neither rows nor a time"):
-        make_schedule(config, window_spec(config, SCHEMA, CLOCK), CLOCK)
+        make_schedule(config, window_spec(config, SCHEMA, CLOCK), CLOCK, 0)
     steps = TableMeta(time="count", clock=False)
     with pytest.raises(UsageError, match="no clock"):
-        make_schedule(config, window_spec(config, SCHEMA, steps), steps)
+        make_schedule(config, window_spec(config, SCHEMA, steps), steps, 0)
     rows = config.model_copy(update={"score_from": "1344"})
-    assert make_schedule(rows, window_spec(rows, SCHEMA, CLOCK), CLOCK).score_from == 1344
+    assert make_schedule(rows, window_spec(rows, SCHEMA, CLOCK), CLOCK, 0).score_from == 1344

@@ -111,7 +111,7 @@ def test_a_series_that_begins_late_is_taken_up(tmp_path: Path) -> None:
     found = run(make_table(tmp_path / "t", data), tmp_path / "c", predictions=tmp_path / "p.parquet")
     scored = pl.read_parquet(tmp_path / "p.parquet").group_by("unique_id").agg(pl.col("cutoff").min())
     at = dict(scored.iter_rows())
-    assert at["b"] == late["t"][29] and at["a"] == early["t"][256]  # b has a whole window after 24 + 6 rows
+    assert at["b"] == late["t"][29] and at["a"] == early["t"][200]  # b has a whole window after 24 + 6 rows
     assert found["rows"] == 700
 
 
@@ -157,14 +157,6 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
     assert scores_of(run(table, tmp_path / "c")) == scores_of(whole)
 
 
-@pytest.mark.parametrize("rows", [240, 256])
-def test_a_micro_batch_that_is_not_full_before_the_end_is_told(tmp_path: Path, rows: int) -> None:
-    """The warm-up of 200 rows ends with a micro-batch, at row 256."""
-    found = run(make_table(tmp_path / "t", frame_of(400)), tmp_path / "c", max_rows=rows, batch=128)
-    (note,) = found["warnings"]
-    assert found["scored"] == 0 and f"ended at row {rows}" in note and "128 rows" in note and "--batch" in note
-
-
 def test_a_target_without_values(tmp_path: Path) -> None:
     data = frame_of(300).with_columns(y=pl.lit(None, pl.Float64))
     found = run(make_table(tmp_path / "t", data), tmp_path / "c")
@@ -176,16 +168,16 @@ def test_a_target_without_values(tmp_path: Path) -> None:
 
 def test_max_rows_counts_over_all_restarts(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(600))
-    whole = {rows: run(table, tmp_path / str(rows), max_rows=rows) for rows in (300, 448, 450)}
-    for rows in (300, 448, 450):
+    whole = {rows: run(table, tmp_path / str(rows), max_rows=rows) for rows in (300, 392, 394)}
+    for rows in (300, 392, 394):
         assert scores_of(run(table, tmp_path / "c", max_rows=rows)) == scores_of(whole[rows])
         assert whole[rows]["rows"] == rows
         assert_same_state(tmp_path / "c", tmp_path / str(rows))
-    again = run(table, tmp_path / "c", max_rows=450)
-    assert scores_of(again) == scores_of(whole[450]) and again["run_id"]
+    again = run(table, tmp_path / "c", max_rows=394)
+    assert scores_of(again) == scores_of(whole[394]) and again["run_id"]
     with_fewer = run(table, tmp_path / "c", max_rows=100)
-    assert with_fewer["rows"] == 448
-    assert any("448 rows" in warning and "--max-rows 100" in warning for warning in with_fewer["warnings"])
+    assert with_fewer["rows"] == 392
+    assert any("392 rows" in warning and "--max-rows 100" in warning for warning in with_fewer["warnings"])
 
 
 def test_follow_is_the_same_as_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +222,7 @@ def test_metrics_come_at_rows_seen_and_are_those_of_the_stretch(tmp_path: Path) 
     diary = Diary(tmp_path / "c")
     found = run(table, tmp_path / "c", diary, predictions=tmp_path / "p.parquet", set={"ridge": "2"})
     laps = [(step, values) for step, values in diary.points if "scored" in values]
-    assert [step for step, _ in laps] == [1024, 2048, 3008] and diary.status == "FINISHED"
+    assert [step for step, _ in laps] == [1032, 2056, 3016] and diary.status == "FINISHED"
     rows = pl.read_parquet(tmp_path / "p.parquet").with_columns(
         row=((pl.col("ds") - frame_of(1)["t"][0]).dt.total_hours())
     )
@@ -263,7 +255,7 @@ def test_metrics_of_an_interrupted_run_are_told_again_alike(tmp_path: Path) -> N
     def laps(diary: Diary) -> dict[int, Any]:
         return {step: values for step, values in diary.points if "scored" in values}
 
-    assert laps(first) | laps(second) == laps(whole) and laps(first)[2048] == laps(second)[2048]
+    assert laps(first) | laps(second) == laps(whole) and laps(first)[2056] == laps(second)[2056]
     assert_same_state(tmp_path / "c", tmp_path / "d")
 
 
@@ -284,7 +276,7 @@ def test_progress_counts_rows(tmp_path: Path) -> None:
     table, told = make_table(tmp_path / "t", frame_of(2500)), []
     train(config_of(table, tmp_path / "c"), Diary, told.append)
     trained = [(item.done, item.total) for item in told if item.stage == "train"]
-    assert trained == [(1024, 2500), (2048, 2500)] and told[-1] == Progress("artifacts", 1, 1)
+    assert trained == [(1032, 2500), (2056, 2500)] and told[-1] == Progress("artifacts", 1, 1)
 
 
 # the seed
@@ -305,14 +297,6 @@ def test_series_that_follow_one_another_are_told(tmp_path: Path) -> None:
     for name, data, told in (("stacked", stacked, True), ("mixed", mixed, False)):
         found = run(make_table(tmp_path / name, data), tmp_path / f"of {name}", max_rows=500)
         assert any("follow one another" in line for line in found["warnings"]) == told
-
-
-def test_the_default_warm_up_is_that_of_every_series(tmp_path: Path) -> None:
-    table = make_table(tmp_path / "t", frame_of(600, ("a", "b", "c")))
-    run(table, tmp_path / "c", warmup=None, season=24, lags=6, horizon=3, batch=64)
-    done_at = load(tmp_path / "c").learner.warmup.done_at
-    one = 3 * 24 + 6 + 3
-    assert done_at is not None and 3 * one <= done_at < 3 * one + 64
 
 
 def test_a_model_in_its_warm_up_does_not_forecast(tmp_path: Path) -> None:

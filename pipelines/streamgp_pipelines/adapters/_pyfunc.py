@@ -23,8 +23,9 @@ class StreamgpModel(PythonModel):
     """Forecasts the steps behind the newest row of every series, in the long format of `streamgp forecast`."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        """Read the checkpoint, once."""
+        """Read the checkpoint, and learn its last rows, once."""
         self.forecaster = load(context.artifacts["checkpoint"])
+        self.forecaster.observe()
 
     def predict(
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
@@ -45,7 +46,6 @@ class StreamgpModel(PythonModel):
         asked = params or {}
         recent, future = split(model_input, self.forecaster.spec, self.forecaster.moments)
         ahead = _copy(self.forecaster)
-        ahead.observe()
         for batch in recent.to_batches():
             ahead.learner.windows.push(batch)
         found = ahead.forecast(asked.get("horizon"), asked.get("levels"), future)

@@ -1,0 +1,101 @@
+"""Where every forecast of a run went: scored, or skipped and why. The parts add up to the whole."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor
+
+from streamgp.base import Json, Shape
+from streamgp.forecasting.scores import Scores
+from streamgp.streaming.ledger import Ledger
+from streamgp.streaming.windows import Windows
+
+_NAMES = ("warmup", "before", "whole", "broken", "held", "missing")
+
+
+class Counts:
+    """Rows of the stream by what became of the question at each; Stateful.
+
+    A row is counted once, when it becomes current. Late rows never do; rows that wait for known inputs, not yet.
+
+    Attributes:
+        warmup: rows of the warm-up.
+        before: rows behind it at which scoring had not started.
+        whole: rows at which a forecast that counts was issued.
+        broken: rows at which one would have counted, but the window was not whole.
+        held: in batch training, held-out rows; `missing`: their targets without a value.
+
+    Example:
+        >>> import torch
+        >>> counts, warm = Counts(), torch.tensor([True, False, False, False])
+        >>> counts.add(warm, ~warm, asked=2)
+        >>> counts.warmup, counts.before, counts.whole, counts.broken
+        (1, 0, 2, 1)
+    """
+
+    def __init__(self) -> None:
+        self.warmup = self.before = self.whole = self.broken = self.held = self.missing = 0
+
+    def add(self, warm: Tensor, counting: Tensor, asked: int) -> None:
+        """Count the rows of one micro-batch.
+
+        Args:
+            warm: (R,) which rows that became current belong to the warm-up.
+            counting: (R,) which are behind it, and not before scoring starts.
+            asked: at how many of the latter there was a whole window.
+        """
+        counted = int(counting.sum())
+        self.warmup += int(warm.sum())
+        self.before += int((~warm & ~counting).sum())
+        self.whole += asked
+        self.broken += counted - asked
+
+    def add_held(self, y: Tensor) -> None:
+        """Count the targets (R, O) of held-out rows."""
+        self.held += len(y)
+        self.missing += int(y.isnan().sum())
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return {}, {name: getattr(self, name) for name in _NAMES}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        for name in _NAMES:
+            setattr(self, name, cast(int, rest[name]))
+
+
+def online_forecasts(counts: Counts, shape: Shape, windows: Windows, scores: Scores, to_come: int) -> dict[str, Json]:
+    """The T forecasts at each of the rows read: all, scored, and skipped by the first reason that holds.
+
+    Args:
+        to_come: forecasts that count and whose truth is not due yet.
+    """
+    current = counts.warmup + counts.before + counts.whole + counts.broken
+    waiting = windows.rows - windows.late - current
+    width = shape.columns
+    return {
+        "all": windows.rows * width,
+        "scored": scores.scored,
+        "skipped": {
+            "warm_up": counts.warmup * width,
+            "before_score_from": counts.before * width,
+            "late_row": windows.late * width,
+            "window_not_whole": counts.broken * width,
+            "not_yet_due": waiting * width + to_come,
+            "truth_missing": counts.whole * width - scores.scored - to_come,
+        },
+    }
+
+
+def held_out_forecasts(counts: Counts, shape: Shape, held: int, scores: Scores) -> dict[str, Json]:
+    """The T forecasts of each of the `held` rows held out: all, scored, and skipped by the first reason that holds."""
+    width, missing = shape.columns, counts.missing * shape.horizon
+    return {
+        "all": held * width,
+        "scored": scores.scored,
+        "skipped": {
+            "late_row": (held - counts.held) * width,
+            "truth_missing": missing,
+            "window_not_whole": counts.held * width - missing - scores.scored,
+        },
+    }

@@ -1,0 +1,81 @@
+"""How many rows are fitted in batch before the first forecast, where the command line does not say it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamgp.streaming.calendar import Ints
+from streamgp.streaming.checkpoint import Saved
+from streamgp.streaming.table import Table
+from streamgp.streaming.windows import WindowSpec
+from streamgp_pipelines.config import TrainConfig
+
+WINDOWS = 500
+"""Whole windows that a fit without a season is made of."""
+
+SEASONS = 3
+"""Seasons of one series that a fit with a season is made of, beside one window."""
+
+SHARE = 5
+"""At most one in so many rows of the table is warm-up."""
+
+
+def warmup_rows(config: TrainConfig, spec: WindowSpec, table: Table, saved: Saved | None) -> int:
+    """Rows of warm-up: as asked for, as the run began, or by default; 0 in batch training, which has none."""
+    if not config.online:
+        return 0
+    if config.warmup is not None:
+        return config.warmup
+    return int(saved.manifest["warmup"]) if has_begun(saved) else default_warmup(spec, table)  # type: ignore
+
+
+def has_begun(saved: Saved | None) -> bool:
+    """Whether the run has seen rows to choose its warm-up by."""
+    return saved is not None and bool(saved.manifest["begun"])
+
+
+def default_warmup(spec: WindowSpec, table: Table) -> int:
+    """What a model needs to be fitted, at most a fifth of the table, and never less than one whole window.
+
+    It needs three seasons and a window of one series or, without a season, 500 whole windows of any. Rows are counted
+    in the order of the table; values are not looked at.
+    """
+    season = spec.season if spec.season > 1 else 0
+    window = spec.lags + spec.horizon if spec.lags else 1
+    span = window + season  # rows of a series up to the end of its first whole window
+    long = window + SEASONS * season if season else span + WINDOWS - 1
+    most = table.rows // SHARE
+    if spec.series is None:
+        return max(min(long, most), span)
+    seen: dict[Any, int] = {}
+    first = enough = None  # rows of the stream up to the first whole window, and up to all that is needed
+    rows = windows = 0
+    for chunk in table.read({}, (spec.series,)):
+        place = _places(chunk.rows.column(spec.series), seen)
+        whole = place >= span
+        reached = place >= long if season else windows + np.cumsum(whole) >= WINDOWS
+        if first is None and whole.any():
+            first = rows + int(whole.argmax()) + 1
+        if reached.any():
+            enough = rows + int(reached.argmax()) + 1
+        rows, windows = rows + len(place), windows + int(whole.sum())
+        if enough is not None or (first is not None and rows >= most):
+            break
+    return max(most if enough is None else min(enough, most), first or span)
+
+
+def _places(series: Any, seen: dict[Any, int]) -> Ints:
+    """(R,) which row of its series each row is, counted from 1; `seen` has the rows of each series, and is updated."""
+    encoded = series.dictionary_encode()
+    code = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
+    names = encoded.dictionary.to_pylist()
+    order = np.argsort(code, kind="stable")
+    sorted_code = code[order]
+    place = np.empty(len(code), np.int64)
+    place[order] = np.arange(1, len(code) + 1) - np.searchsorted(sorted_code, sorted_code)
+    before = np.array([seen.get(name, 0) for name in names], np.int64)
+    for name, count in zip(names, np.bincount(code, minlength=len(names)).tolist(), strict=True):
+        seen[name] = seen.get(name, 0) + count
+    return place + before[code]

@@ -1,0 +1,119 @@
+"""The warm-up: how long it is by default, where it ends, and that a run keeps the number it began with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from streamgp.errors import CheckpointError
+from streamgp.streaming import checkpoint
+from streamgp.streaming.table import Table
+from streamgp.streaming.windows import WindowSpec
+from streamgp_pipelines.online import OnlineRun
+from streamgp_pipelines.warmup import default_warmup
+from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of
+
+
+def default(table: Table, **options: Any) -> int:
+    series = "unique_id" if table.meta.series else None
+    return default_warmup(WindowSpec(targets=("y",), time="t", series=series, **options), table)
+
+
+def one_series(path: Path, rows: int) -> Table:
+    return make_table(path, frame_of(max(rows, 9))[:rows])
+
+
+def test_of_one_series_it_is_three_seasons_and_a_window_or_five_hundred_windows(tmp_path: Path) -> None:
+    table = one_series(tmp_path / "t", 3000)
+    assert default(table, lags=24, horizon=12, season=48) == 3 * 48 + 24 + 12
+    assert default(table, lags=24, horizon=1) == 500 + 24
+
+
+def test_it_is_at_most_a_fifth_of_the_table_and_at_least_a_window(tmp_path: Path) -> None:
+    table = one_series(tmp_path / "t", 400)
+    assert default(table, lags=24, horizon=1) == 80
+    assert default(table, lags=70, horizon=20) == 90
+    assert default(table, lags=12, horizon=3, season=100) == 115
+    assert default(one_series(tmp_path / "none", 0), lags=6, horizon=3) == 9
+
+
+def test_of_several_series_rows_of_the_whole_stream_count(tmp_path: Path) -> None:
+    mixed = frame_of(500, ("a", "b", "c", "d"))  # 2000 rows, one of each series an hour
+    side_by_side = make_table(tmp_path / "mixed", mixed, cuts=[7, 8, 31, 900])
+    stacked = make_table(tmp_path / "stacked", mixed.sort("unique_id", maintain_order=True))
+    season = {"lags": 6, "horizon": 3, "season": 24}
+    assert default(side_by_side, **season) == 4 * (3 * 24 + 9 - 1) + 1  # when the first series has them
+    assert default(stacked, **season) == 3 * 24 + 9
+    assert default(side_by_side, lags=6, horizon=3) == 400  # a fifth; 500 windows would be 4 · 8 + 500
+    assert default(stacked, lags=6, horizon=2) == 400
+    assert default(side_by_side, lags=200, horizon=1) == 4 * 200 + 1  # the first whole window, though beyond a fifth
+
+
+def test_a_panel_of_short_series_is_mostly_scored(tmp_path: Path) -> None:
+    """Ten stacked series of 200 rows: the warm-up is not that of each of them."""
+    data = frame_of(200, tuple("abcdefghij")).sort("unique_id", maintain_order=True)
+    found = run(make_table(tmp_path / "t", data), tmp_path / "c", warmup=None, season=None, batch=64)
+    assert found["warmup"] == 400 and found["scored"] == 8 * (200 - 6) * 3 - 8 * (1 + 2)
+
+
+@pytest.mark.parametrize("warmup", [1, 9, 63, 64, 65, 130, 200])
+def test_it_ends_at_its_last_row(tmp_path: Path, warmup: int) -> None:
+    data = frame_of(300)
+    options = {"warmup": warmup, "season": None, "predictions": tmp_path / "p.parquet"}
+    found = run(make_table(tmp_path / "t", data), tmp_path / "c", **options)
+    ends = warmup if warmup >= 9 else warmup + 64  # the first window is whole at row 9
+    assert found["warmup"] == ends
+    assert pl.read_parquet(tmp_path / "p.parquet")["cutoff"].min() == data["t"][ends]
+
+
+def test_it_lasts_until_a_window_is_whole(tmp_path: Path) -> None:
+    data = frame_of(500).with_columns(y=pl.when(pl.int_range(pl.len()) < 230).then(None).otherwise("y"))
+    found = run(make_table(tmp_path / "t", data), tmp_path / "c", season=None)
+    assert found["warmup"] == 264 and found["scored"] > 0  # 200 + 64: the micro-batch with the first whole window
+    assert found["mase"] is not None
+
+
+def test_none_at_all_is_the_first_micro_batch(tmp_path: Path) -> None:
+    assert run(one_series(tmp_path / "t", 300), tmp_path / "c", warmup=0)["warmup"] == 64
+
+
+def test_a_table_that_grows_goes_on_with_the_number_it_began_with(tmp_path: Path) -> None:
+    data = frame_of(900)
+    table = make_table(tmp_path / "t", data[:400])
+    options = {"warmup": None, "season": None}
+    assert run(table, tmp_path / "c", **options)["warmup"] == 80
+    append(table, data[400:])
+    grown = run(table, tmp_path / "c", **options)
+    whole = run(make_table(tmp_path / "u", data), tmp_path / "d", **options | {"warmup": 80})
+    assert grown["warmup"] == 80 and scores_of(grown) == scores_of(whole)
+    assert run(table, tmp_path / "c", **options | {"warmup": 80})["warmup"] == 80
+    with pytest.raises(CheckpointError, match="warmup 80, now 180"):
+        run(table, tmp_path / "c", **options | {"warmup": 180})
+
+
+def test_an_empty_table_fixes_nothing(tmp_path: Path) -> None:
+    table, options = one_series(tmp_path / "t", 0), {"warmup": None, "season": None}
+    run(table, tmp_path / "c", **options)
+    append(table, frame_of(500))
+    assert run(table, tmp_path / "c", **options)["warmup"] == 100
+
+
+def test_a_kill_before_the_first_checkpoint_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = frame_of(900)
+    table = make_table(tmp_path / "t", data[:400])
+    options = {"warmup": None, "season": None, "checkpoint_every": 10_000}
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(OnlineRun, "_between", _interrupt)
+        run(table, tmp_path / "c", **options)
+    assert checkpoint.read(tmp_path / "c").rows == 0
+    append(table, data[400:])
+    assert run(table, tmp_path / "c", **options)["warmup"] == 80
+    run(make_table(tmp_path / "u", data), tmp_path / "d", **options | {"warmup": 80})
+    assert_same_state(tmp_path / "c", tmp_path / "d")
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
