@@ -8,7 +8,6 @@ from torch import Tensor
 
 from streamgp.base import Json, Shape
 from streamgp.forecasting.scores import Scores
-from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Windows
 
 _NAMES = ("warmup", "before", "whole", "broken", "held", "missing")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,12 +28,14 @@ def warmup_rows(config: TrainConfig, spec: WindowSpec, table: Table, saved: Save
         return 0
     if config.warmup is not None:
         return config.warmup
-    return int(saved.manifest["warmup"]) if has_begun(saved) else default_warmup(spec, table)  # type: ignore
+    if saved is None or not has_begun(saved):
+        return default_warmup(spec, table)
+    return cast(int, saved.manifest["warmup"])
 
 
-def has_begun(saved: Saved | None) -> bool:
-    """Whether the run has seen rows to choose its warm-up by."""
-    return saved is not None and bool(saved.manifest["begun"])
+def has_begun(saved: Saved) -> bool:
+    """Whether the run had rows to choose its warm-up by."""
+    return bool(saved.manifest["begun"])
 
 
 def default_warmup(spec: WindowSpec, table: Table) -> int:

@@ -107,7 +107,7 @@ def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path
 
 def test_killed_and_started_again_with_other_pauses(linear: World, tmp_path: Path) -> None:
     """Forecasts that were kept ahead of their checkpoint are not kept twice."""
-    crash = Crash(PREDICTIONS, "Predictions.write_part", 4, after=True)  # up to row 512; the checkpoint is at 384
+    crash = Crash(PREDICTIONS, "Predictions.write_part", 4, after=True)  # up to row 392; the checkpoint is at 264
     assert code_of(linear.again(tmp_path, crash)) == -signal.SIGKILL
     options = linear.options | {"checkpoint_every": 192, "predictions": tmp_path / "predictions.parquet"}
     train_apart(str(linear.table), str(tmp_path), options, None, str(tmp_path / "summary.json"))
@@ -120,9 +120,9 @@ def test_interrupted_by_the_user(linear: World, tmp_path: Path) -> None:
     home = tmp_path / "c"
     options = linear.options | {"predictions": home / "predictions.parquet"}
     process = start(train_apart, table.path, str(home), options | {"follow": True}, None, None)
-    wait_for(lambda: checkpoint.exists(home) and checkpoint.read(home).rows == 256)
+    wait_for(lambda: checkpoint.exists(home) and checkpoint.read(home).rows == 264)
     append(table, frame_of(600, series=("a", "b"))[300:])
-    wait_for(lambda: checkpoint.read(home).rows == 1152)
+    wait_for(lambda: checkpoint.read(home).rows == 1160)
     os.kill(process.pid, signal.SIGINT)
     assert code_of(process) == 1  # KeyboardInterrupt, which the command line turns into 130
     train_apart(table.path, str(home), options, None, str(home / "summary.json"))
