@@ -29,7 +29,7 @@ def warmup_rows(config: TrainConfig, spec: WindowSpec, table: Table, saved: Save
     if config.warmup is not None:
         return config.warmup
     if saved is None or not has_begun(saved):
-        return default_warmup(spec, table)
+        return default_warmup(spec, table, config.batch)
     return cast(int, saved.manifest["warmup"])
 
 
@@ -38,11 +38,11 @@ def has_begun(saved: Saved) -> bool:
     return bool(saved.manifest["begun"])
 
 
-def default_warmup(spec: WindowSpec, table: Table) -> int:
+def default_warmup(spec: WindowSpec, table: Table, batch: int) -> int:
     """What a model needs to be fitted, at most a fifth of the table, and never less than one whole window.
 
-    It needs three seasons and a window of one series or, without a season, 500 whole windows of any. Rows are counted
-    in the order of the table; values are not looked at.
+    It needs three seasons and a window of one series or, without a season, 500 whole windows of any, and then the rest
+    of a micro-batch of `batch` rows. Rows are counted in the order of the table; values are not looked at.
     """
     season = spec.season if spec.season > 1 else 0
     window = spec.lags + spec.horizon if spec.lags else 1
@@ -50,7 +50,7 @@ def default_warmup(spec: WindowSpec, table: Table) -> int:
     long = window + SEASONS * season if season else span + WINDOWS - 1
     most = table.rows // SHARE
     if spec.series is None:
-        return max(min(long, most), span)
+        return max(min(_full(long, batch), most), span)
     seen: dict[Any, int] = {}
     first = enough = None  # rows of the stream up to the first whole window, and up to all that is needed
     rows = windows = 0
@@ -65,7 +65,12 @@ def default_warmup(spec: WindowSpec, table: Table) -> int:
         rows, windows = rows + len(place), windows + int(whole.sum())
         if enough is not None or (first is not None and rows >= most):
             break
-    return max(most if enough is None else min(enough, most), first or span)
+    return max(most if enough is None else min(_full(enough, batch), most), first or span)
+
+
+def _full(rows: int, batch: int) -> int:
+    """The rows of as many full micro-batches."""
+    return -(-rows // batch) * batch
 
 
 def _places(series: Any, seen: dict[Any, int]) -> Ints:

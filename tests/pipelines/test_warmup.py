@@ -17,9 +17,9 @@ from streamgp_pipelines.warmup import default_warmup
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of
 
 
-def default(table: Table, **options: Any) -> int:
+def default(table: Table, batch: int = 1, **options: Any) -> int:
     series = "unique_id" if table.meta.series else None
-    return default_warmup(WindowSpec(targets=("y",), time="t", series=series, **options), table)
+    return default_warmup(WindowSpec(targets=("y",), time="t", series=series, **options), table, batch)
 
 
 def one_series(path: Path, rows: int) -> Table:
@@ -30,6 +30,8 @@ def test_of_one_series_it_is_three_seasons_and_a_window_or_five_hundred_windows(
     table = one_series(tmp_path / "t", 3000)
     assert default(table, lags=24, horizon=12, season=48) == 3 * 48 + 24 + 12
     assert default(table, lags=24, horizon=1) == 500 + 24
+    assert default(table, batch=256, lags=24, horizon=1) == 600  # a fifth comes before the end of a micro-batch
+    assert default(table, batch=256, lags=24, horizon=12, season=48) == 256
 
 
 def test_it_is_at_most_a_fifth_of_the_table_and_at_least_a_window(tmp_path: Path) -> None:
