@@ -174,7 +174,7 @@ def test_an_interrupted_run_ends_with_130_and_goes_on(
     gone_on = document(run(*words, "--json"))
     straight = document(run("describe", "--checkpoint", world.checkpoint, "--json"))
     assert gone_on["rows"] == ROWS and gone_on["run_id"] == identity["run_id"]
-    assert straight["rows"] == ROWS // 64 * 64
+    assert straight["rows"] == 200 + (ROWS - 200) // 64 * 64  # micro-batches of 64 end where the warm-up does
     assert client.get_run(identity["run_id"]).info.status == "FINISHED"
 
 
