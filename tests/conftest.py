@@ -12,6 +12,17 @@ import pytest
 import torch
 from hypothesis import settings
 
+# What the shell sets for `streamgp`, MLflow and the terminal must not reach the tests.
+for name in set(os.environ) - {"STREAMGP_TEST_DATA", "MLFLOW_DISABLE_TELEMETRY"}:
+    if name.startswith(("STREAMGP_", "MLFLOW_")) or name in {
+        "COLUMNS",
+        "LINES",
+        "FORCE_COLOR",
+        "PY_COLORS",
+        "NO_COLOR",
+    }:
+        del os.environ[name]
+
 # `fixed`: the examples follow from the test's source alone, so a run passes or fails for everybody alike.
 # `explore`: new examples in every run; HYPOTHESIS_PROFILE=explore chooses it.
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)

@@ -218,6 +218,7 @@ def test_a_file_that_is_no_store_is_named(tmp_path: Path) -> None:
     assert file.read_text().startswith("these are not tables")
 
 
+@pytest.mark.slow
 def test_a_kill_while_the_store_is_created_leaves_nothing_behind_that_is_refused(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     code = f"from streamgp_pipelines.adapters._mlflow_store import open_store; open_store({uri!r})"

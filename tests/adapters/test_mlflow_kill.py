@@ -18,6 +18,7 @@ from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.adapters._mlflow_store import open_store
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(240),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

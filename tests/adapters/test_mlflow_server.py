@@ -30,6 +30,7 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_stops_no_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(240),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -150,7 +150,7 @@ def test_forecast_takes_the_known_future(world: World, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_interrupted_run_ends_with_130_and_goes_on(
     world: World, tmp_path: Path, environment: dict[str, str], number: int
 ) -> None:

@@ -7,12 +7,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 PRELOAD = ["streamgp_pipelines.train", "tests.pipelines.worlds"]
 PRELOAD += ["streamgp.models.linear", "streamgp.models.svdgp", "streamgp.models.gp_lstm"]
@@ -69,6 +71,11 @@ class Bomb:
             begin(run)
 
         OnlineRun.run = timed  # type: ignore[method-assign]
+
+
+def quick_and_slow(crashes: Mapping[str, Crash], quick: Collection[str]) -> list[Any]:
+    """Parameters of a test: the crashes in their order, those that are not named in `quick` marked slow."""
+    return [pytest.param(crash, marks=[] if name in quick else [pytest.mark.slow]) for name, crash in crashes.items()]
 
 
 @cache

@@ -12,12 +12,14 @@ from unittest.mock import patch
 
 import numpy as np
 import polars as pl
-from hypothesis import Phase, given, settings
+import pytest
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from streamgp_pipelines.online import OnlineRun
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, scores_of
+from tests.properties import examples
 
 
 class Stop(Exception):
@@ -105,8 +107,10 @@ def interrupted(case: Case, table: Any, home: Path, draw: random.Random) -> dict
             case.options["checkpoint_every"] = 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 @given(cases())
-@settings(max_examples=15, deadline=None, phases=[Phase.generate])  # a case is slow to shrink
+@examples(15, phases=[Phase.generate])  # a case is slow to shrink
 def test_any_run(case: Case) -> None:
     """Chunks and interruptions change nothing; rows behind a row change no forecast issued there."""
     draw = random.Random(case.seed)

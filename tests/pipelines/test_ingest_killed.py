@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from tests.pipelines.ingesting import quarantine, rows, take
-from tests.pipelines.killed import Crash, code_of, start
+from tests.pipelines.killed import Crash, code_of, quick_and_slow, start
 
 COMMIT = ("streamgp.streaming._delta", "commit")
 CREATE = ("streamgp.streaming._delta", "create_log")
@@ -32,6 +32,7 @@ CRASHES = {
     "at a judgement": Crash("streamgp.streaming.admission", "Admission.judge", 3),
     "when all is done but told": Crash("streamgp_pipelines._run", "summary", 1),
 }
+QUICK = {"when the table is made", "between quarantine and table"}
 
 
 @dataclass(frozen=True)
@@ -84,14 +85,15 @@ def same(table: Path, other: Path) -> None:
     assert quarantine(table).select(names).equals(quarantine(other).select(names))
 
 
-@pytest.mark.parametrize("name", CRASHES)
-def test_crash_scripts(name: str, whole: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("crash", quick_and_slow(CRASHES, QUICK), ids=CRASHES)
+def test_crash_scripts(crash: Crash, whole: tuple[Path, Path], tmp_path: Path) -> None:
     source, table = whole
-    assert code_of(start(ingest_apart, str(source), str(tmp_path / "t"), CRASHES[name])) == -signal.SIGKILL
+    assert code_of(start(ingest_apart, str(source), str(tmp_path / "t"), crash)) == -signal.SIGKILL
     assert code_of(start(ingest_apart, str(source), str(tmp_path / "t"), None)) == 0
     same(tmp_path / "t", table)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(whole: tuple[Path, Path], tmp_path: Path) -> None:
     """Twenty kills, each at another moment of the same run."""
     source, table = whole
@@ -106,6 +108,7 @@ def test_killed_at_random_moments(whole: tuple[Path, Path], tmp_path: Path) -> N
     same(tmp_path / "t", table)
 
 
+@pytest.mark.slow
 def test_a_file_that_grows_while_runs_are_killed(whole: tuple[Path, Path], tmp_path: Path) -> None:
     """Every run sees a longer file than the one before, cut anywhere; most runs are killed."""
     source, table = whole

@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
-from tests.pipelines.killed import Bomb, Crash, code_of, start, train_apart, wait_for
+from tests.pipelines.killed import Bomb, Crash, code_of, quick_and_slow, start, train_apart, wait_for
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of
 
 SVDGP = {"set": {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "64"}}
@@ -36,6 +36,7 @@ CRASHES = {
     "after the forecasts were assembled": Crash(PREDICTIONS, "Predictions.assemble", 1, after=True),
     "after everything": Crash("streamgp_pipelines.train", "_finish", 1, after=True),
 }
+QUICK = {"before a checkpoint has its name", "between the forecasts and their checkpoint"}
 
 
 class World:
@@ -78,7 +79,7 @@ def gradient(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("gradient"), 300, model="svdgp", **GRADIENT)
 
 
-@pytest.mark.parametrize("crash", CRASHES.values(), ids=CRASHES)
+@pytest.mark.parametrize("crash", quick_and_slow(CRASHES, QUICK), ids=CRASHES)
 def test_killed_at_a_given_place(linear: World, tmp_path: Path, crash: Crash) -> None:
     assert code_of(linear.again(tmp_path, crash)) == -signal.SIGKILL
     assert code_of(linear.again(tmp_path)) == 0
@@ -87,6 +88,8 @@ def test_killed_at_a_given_place(linear: World, tmp_path: Path, crash: Crash) ->
     assert not left, f"left behind: {left}"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["linear", "svdgp", "gradient"])
 def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
     """Ten kills, at moments drawn from half the time that the loop needs; a run that gets through is begun anew."""
