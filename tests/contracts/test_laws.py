@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,11 @@ KNOWN = WindowSpec(
 )
 REGRESSION = WindowSpec(targets=("y",), inputs=("u", "k"), lags=0)
 SPECS = [PLAIN, KNOWN, REGRESSION]
+NET: dict[str, Any] = {"encoder": {"hidden": 8}, "epochs": 2}
+GP = NET | {"online": {"window": 128, "refresh": 128, "epochs": 1}, "solver": {"name": "kiss", "grid": 10}}
 SMALL = {
+    **dict.fromkeys(("gru", "lstm", "narx", "rnn"), NET),
+    **dict.fromkeys(("gp_gru", "gp_lstm", "gp_narx", "gp_rnn"), GP),
     "exact": {"rows": 200, "evidence_rows": 50, "training": {"evaluations": 8}},
     "finite_rkhs": {"fourier": {"size": 64}, "evidence_rows": 50},
     "svdgp": {"basis": 32},

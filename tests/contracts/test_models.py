@@ -80,7 +80,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {**SVGP, "encoder": {"hidden": 8}, "training": {"batch": 64, "precision": "float64"}},
     ],
 }
-CASES = [(name, options) for name in registry.names("models") for options in VARIANTS.get(name, [{}])]
+CASES = [
+    pytest.param(name, options, marks=[pytest.mark.slow] if place else [])
+    for name in registry.names("models")
+    for place, options in enumerate(VARIANTS.get(name, [{}]))
+]
+"""The first variant of every model in `make test`, all in `make test-all`."""
 IDS = [f"{name}-{place}" for name in registry.names("models") for place in range(len(VARIANTS.get(name, [{}])))]
 
 
