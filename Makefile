@@ -1,5 +1,5 @@
-# make demo    set everything up and run the whole road on real data
-# make test    set everything up, then the checks and every quick test (minutes)
+# make demo      set everything up and run the whole road on real data
+# make test      set everything up, then the checks and the tests (minutes)
 # make test-all  the same, then the slow tests and a random exploration of the properties
 # A machine needs python3.11 or newer with pip, nothing else.
 
@@ -36,9 +36,9 @@ check: $(READY)
 test: check
 	$(PYTEST) -q -m "not slow"
 
-# What `make test` leaves out, and every property again on examples that no run before has seen.
+# What `make test` leaves out, and every property again on new examples; without -q the seed comes first.
 test-slow: $(READY)
-	HYPOTHESIS_PROFILE=explore $(PYTEST) -m "slow or hypothesis"
+	HYPOTHESIS_PROFILE=explore $(PYTEST) --timeout 900 -m "slow or hypothesis"
 
 test-all: test test-slow
 
