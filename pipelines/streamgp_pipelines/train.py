@@ -40,8 +40,9 @@ def train(
         draw: makes the run's plots; None makes none.
 
     Returns:
-        run_id, rows, rmse, mae, nlpd, crps, mase, coverage, raw_coverage, width by level, `steps` (the same for
-        each step ahead), rows_per_second, seconds, update_ms, peak_mb, checkpoint, offset, table_version, warnings.
+        run_id, rows, warmup, forecasts (all, scored, and skipped by reason), rmse, mae, nlpd, crps, mase, mase_scale,
+        coverage, raw_coverage, width by level, `steps` (the same for each step ahead), rows_per_second, seconds,
+        update_ms, peak_mb, checkpoint, offset, table_version, warnings.
 
     Raises:
         UsageError, SchemaError: the options do not fit the table.

@@ -107,7 +107,11 @@ def test_train_prints_its_summary_again_and_tracks_one_run(world: World, tmp_pat
     assert {k: v for k, v in again.items() if k not in changing} == {
         k: v for k, v in first.items() if k not in changing
     }
+    counted = first["forecasts"]
+    assert counted["all"] == 3 * ROWS == counted["scored"] + sum(counted["skipped"].values())
+    assert counted["scored"] == first["scored"] and first["warmup"] == 200
     page = run(*line)
+    assert f"{counted['scored']:,}" in page.stdout and f"{counted['skipped']['warm_up']:,}" in page.stdout
     assert page.exit_code == 0 and first["run_id"] in page.stdout and "coverage" in page.stdout
     assert "train:" in page.stderr or "artifacts" in page.stderr  # progress: plain lines, not on standard output
 
