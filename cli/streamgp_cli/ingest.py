@@ -49,6 +49,15 @@ def ingest(
         str | None,
         option(TABLE, "Declared interval such as 30m; never resamples; default: none.", metavar="INTERVAL"),
     ] = None,
+    tolerance: Annotated[
+        str | None,
+        option(
+            TABLE,
+            "For a clock that jitters: a row this near to whole intervals behind the row before is on the grid; "
+            "default: intervals are counted from the first row.",
+            metavar="INTERVAL",
+        ),
+    ] = None,
     format: Annotated[
         str | None, option(TEXT, "csv, jsonl, parquet or arrow; default: by the suffix.", metavar="FORMAT")
     ] = None,

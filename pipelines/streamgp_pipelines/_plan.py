@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from streamgp.streaming._zones import canonical
 from streamgp.streaming.sources._cells import FAULT, LINE, TEXT
 from streamgp.streaming.sources._columnar import storable
 from streamgp.streaming.sources._files import FileSource
-from streamgp.streaming.table import SEQ, Table, TableMeta, check_schema
+from streamgp.streaming.table import SEQ, Table, TableMeta, check_names, check_schema
 from streamgp.streaming.times import Clock, decide, is_time
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
         DataError: the times cannot be read.
     """
     zone = None if config.timezone is None else canonical(config.timezone)
+    every = interval(config.every) if config.every else None
+    tolerance = interval(config.tolerance, "--tolerance") if config.tolerance else None
     meta = _meta(source, config, zone) if table is None else _agreed(config, table, zone)
     for name in (meta.time, meta.series):
         if name is not None and name not in source.names:
@@ -65,10 +67,50 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
                 f"{where}: its times are {clock.kind}, the table's {meta.time_format}",
                 hint="elapsed time and dates do not mix: ingest it into another table",
             )
+    if every is not None or tolerance is not None:
+        meta = _spaced(meta, clock, every, tolerance)
     return Plan(meta, _schema(source, meta, clock, table), clock)
 
 
-def interval(text: str) -> int:
+def _spaced(meta: TableMeta, clock: Clock | None, every: int | None, tolerance: int | None) -> TableMeta:
+    """The meaning with the interval and the tolerance that were given.
+
+    Raises:
+        UsageError: there is no clock, or the tolerance has no interval to belong to.
+        TableError: the table has others.
+    """
+    flag = "--tolerance" if every is None else "--every"
+    if clock is None:
+        raise UsageError(f"{flag}: without a clock (--time row) rows are no interval apart", hint=f"leave {flag} out")
+    if clock.kind == "step":
+        raise UsageError(
+            f"{flag}: column {meta.time!r} holds whole numbers, which count steps: each is one step",
+            hint=f"leave {flag} out; if they are seconds, say so in a new table with --time-format elapsed-s",
+        )
+    for name, given, own in (("--every", every, meta.every_ns), ("--tolerance", tolerance, meta.tolerance_ns)):
+        if given is not None and own is not None and given != own:
+            raise TableError(
+                f"{name} {_duration(given)} contradicts the table, which has {_duration(own)}",
+                hint="leave it out, or ingest into another table",
+            )
+    every, tolerance = every or meta.every_ns, tolerance or meta.tolerance_ns
+    if tolerance is not None and every is None:
+        raise UsageError("--tolerance belongs to an interval", hint="give --every too")
+    if tolerance is not None and every is not None and tolerance >= every:
+        raise UsageError(
+            f"--tolerance {_duration(tolerance)} is not less than the interval, {_duration(every)}",
+            hint="half the interval lets every row be the next step",
+        )
+    return replace(meta, every_ns=every, tolerance_ns=tolerance)
+
+
+def _duration(nanoseconds: int) -> str:
+    """As `interval` reads it, in the largest unit that divides it."""
+    unit = next(unit for unit in ("w", "d", "h", "min", "s", "ms", "us", "ns") if not nanoseconds % _UNITS[unit])
+    return f"{nanoseconds // _UNITS[unit]}{unit}"
+
+
+def interval(text: str, flag: str = "--every") -> int:
     """An interval in nanoseconds.
 
     Raises:
@@ -80,15 +122,20 @@ def interval(text: str) -> int:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", text)
     if not found or found[2] not in _UNITS or float(found[1]) <= 0:
-        raise UsageError(f"--every {text!r} is no interval", hint="for example 30m, 1h, 1d, 10ms")
+        raise UsageError(f"{flag} {text!r} is no interval", hint="for example 30m, 1h, 1d, 10ms")
     return round(float(found[1]) * _UNITS[found[2]])
 
 
 def _meta(source: FileSource, config: IngestConfig, zone: str | None) -> TableMeta:
     time = config.time or _found_time(source, config)
     series = config.series or ("unique_id" if "unique_id" in source.names else None)
-    every = interval(config.every) if config.every else None
-    return TableMeta(time=None if time == ROW else time, series=series, zone=zone, every_ns=every)
+    _two_columns(time, series)
+    return TableMeta(time=None if time == ROW else time, series=series, zone=zone)
+
+
+def _two_columns(time: str | None, series: str | None) -> None:
+    if series is not None and series == time:
+        raise UsageError(f"column {time!r} cannot be both the time and the series", hint="name another --series")
 
 
 def _found_time(source: FileSource, config: IngestConfig) -> str:
@@ -122,7 +169,7 @@ def _with_clock(meta: TableMeta, clock: Clock, whole: bool) -> TableMeta:
         meta.series,
         clock=not steps,
         zone=None if steps else clock.zone,
-        every_ns=1 if steps else meta.every_ns,
+        every_ns=1 if steps else None,
         time_format=clock.format or clock.kind,
         time_whole=whole,
     )
@@ -131,11 +178,8 @@ def _with_clock(meta: TableMeta, clock: Clock, whole: bool) -> TableMeta:
 def _agreed(config: IngestConfig, table: Table, zone: str | None) -> TableMeta:
     """The table's own meaning; flags may repeat it, not change it."""
     meta = table.meta
-    told = {
-        "--time": (config.time, meta.time or ROW),
-        "--series": (config.series, meta.series),
-        "--every": (config.every and interval(config.every), meta.every_ns),
-    }
+    _two_columns(config.time or meta.time, config.series)
+    told = {"--time": (config.time, meta.time or ROW), "--series": (config.series, meta.series)}
     if meta.clock and meta.time is not None and table.schema.field(meta.time).type.tz is None:
         told["--timezone"] = (zone, meta.zone)
     for flag, (given, own) in told.items():
@@ -162,6 +206,7 @@ def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Tab
                 kind = storable(source.sample.schema.field(name).type, name, source.uri)
             fields.append(pa.field(name, kind, metadata=_metadata(source.units.get(name))))
         schema = pa.schema(fields)
+        check_names(schema)
     else:
         schema = pa.schema([field for field in table.schema if field.name != SEQ])
         names = pa.schema(

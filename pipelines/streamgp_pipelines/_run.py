@@ -2,7 +2,8 @@
 
 The order of the writes is what survives a kill: first the quarantine, then table rows and position in one atomic
 commit. A kill between the two leaves quarantined rows of a batch that was never committed; the next run judges the
-batch again and skips those that are there already.
+batch again, and the quarantine takes only those that it has not. The same holds for two runs of one source at once:
+the table's commit lets one of them through, and the quarantine has the rows of either once.
 """
 
 from __future__ import annotations
@@ -14,13 +15,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
-import polars as pl
-
 from streamgp.base import Json
 from streamgp.errors import DataError, TableError
 from streamgp.streaming._delta import Conflict
 from streamgp.streaming.admission import Admission
-from streamgp.streaming.quarantine import QUARANTINE, SEEN, Quarantine
+from streamgp.streaming.quarantine import Quarantine
 from streamgp.streaming.sources._bytes import Position, name_of
 from streamgp.streaming.sources._cells import LINE
 from streamgp.streaming.sources._files import FileSource, open_source
@@ -28,7 +27,7 @@ from streamgp.streaming.sources._records import Stopped
 from streamgp.streaming.table import Table
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines._chunk import Prepared, Sieve, Sorted, in_time_order
-from streamgp_pipelines._plan import Plan, interval, plan
+from streamgp_pipelines._plan import Plan, plan
 from streamgp_pipelines._prefetch import prefetch
 from streamgp_pipelines._told import IngestProgress, Progress, Told, summary, understood
 
@@ -94,7 +93,7 @@ class Run:
         """
         if self._table is None and not self._config.dry_run and not self._config.follow:
             raise DataError("no source has a row yet", hint="a CSV needs at least one line under its header")
-        return summary(self._config.table, self._table, list(self._told.values()), self._began)
+        return summary(self._config.table, self._table, list(self._told.values()), self._began, self._config.sort)
 
     def _adopt(self, table: Table) -> None:
         self._table = table
@@ -109,17 +108,16 @@ class Run:
         source = open_source(uri, config.format, options)
         if not source.sample.num_rows:
             return self._rowless(source, told)
-        if self._table is not None and config.every and self._table.meta.every_ns is None and not config.dry_run:
-            self._table.declare(interval(config.every))
         chosen = plan(source, config, self._table)
         told.reads = understood(source, chosen)
         if config.dry_run:
             told.state = "dry run"
             return False
         table = self._table or self._create(chosen)
+        if chosen.meta != table.meta and chosen.meta.every_ns is not None:
+            table.declare(chosen.meta.every_ns, chosen.meta.tolerance_ns)
+            self._admission = Admission(table)
         start = self._position(table, told.name)
-        known = told.name in self._clocks  # only a run before this one can have left a batch half done
-        self._seen = SEEN if known else self._quarantine.lines(told.name, start.lines)
         sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, told.name)
         source.stopped = self._stopped.get(told.name)
         reader, lines = self._clocks.get(told.name, (None, -1))
@@ -158,7 +156,7 @@ class Run:
 
     def _submit(self, sieve: Sieve, told: Told, part: Prepared, start: Position) -> None:
         divided = sieve.divide(part, self._admission)
-        future = self._writer.submit(self._commit, told.name, part, divided)
+        future = self._writer.submit(self._commit, told.name, part, divided, start)
         self._pending = (part, divided, start, future)
 
     def _settle(self, sieve: Sieve, told: Told) -> None:
@@ -174,24 +172,24 @@ class Run:
             try:
                 future.result()
             except Conflict:
-                self._table.refresh()
+                self._catch_up(self._table)
                 if self._position(self._table, told.name) != start:
                     raise Moved from None
-                self._admission = Admission(self._table)
                 self._submit(sieve, told, part, start)
                 continue
             told.count(divided, self._table.meta)
             self._progress(self._so_far(told.name))
 
-    def _commit(self, name: str, part: Prepared, divided: Sorted) -> None:
+    def _catch_up(self, table: Table) -> None:
+        """See what others have committed; rows are judged against all of it from here on."""
+        table.refresh()
+        self._admission = Admission(table)
+
+    def _commit(self, name: str, part: Prepared, divided: Sorted, start: Position) -> None:
         assert self._table is not None
-        found = pl.DataFrame(pl.from_arrow(divided.quarantined))
-        fresh = found.join(self._seen, on=["line", "reason"], how="anti", maintain_order="left")
-        self._quarantine.add(fresh.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(QUARANTINE))
-        self._seen = pl.concat([self._seen, fresh.select("line", "reason")])
+        self._quarantine.add(divided.quarantined, name, start.lines)
         rows = divided.accepted if divided.accepted.num_rows else None
         self._table.commit(rows, {f"{name}#{key}": value for key, value in part.after._asdict().items()})
-        self._seen = SEEN
 
     def _tail(self, table: Table, source: FileSource, told: Told) -> bool:
         """A last line without newline waits for a second look: the next run, not the next moment."""
@@ -206,7 +204,7 @@ class Run:
                 table.commit(None, {key: source.waiting})
                 return False
             except Conflict:
-                table.refresh()
+                self._catch_up(table)
 
     @staticmethod
     def _position(table: Table, name: str) -> Position:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from streamgp.base import Json
@@ -84,8 +85,8 @@ def understood(source: FileSource, chosen: Plan) -> dict[str, Json]:
     return told
 
 
-def summary(path: str, table: Table | None, sources: list[Told], began: float) -> dict[str, Json]:
-    """Totals of a run. `began`: time.monotonic() at its start."""
+def summary(path: str, table: Table | None, sources: list[Told], began: float, sort: bool) -> dict[str, Json]:
+    """Totals of a run. `began`: time.monotonic() at its start; `sort`: whether rows were to be ordered."""
     seconds = time.monotonic() - began
     reasons = sum((one.reasons for one in sources), Counter[str]())
     added, late, future = (sum(getattr(one, name) for one in sources) for name in ("rows", "late", "future"))
@@ -99,7 +100,7 @@ def summary(path: str, table: Table | None, sources: list[Told], began: float) -
         "late": late,
         "future": future,
         "sources": [one.summary() for one in sources],
-        "hints": _hints(sources, late, future, reasons),
+        "hints": _order(table, late, sort) + _hints(sources, future, reasons),
         "seconds": round(seconds, 3),
         "rows_per_second": round(added / seconds, 1) if seconds else None,
         "peak_mb": round(peak_mb(), 1),
@@ -112,12 +113,37 @@ def peak_mb() -> float:
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
-def _hints(sources: list[Told], late: int, future: int, reasons: Counter[str]) -> list[Json]:
-    hints: list[Json] = []
+def _order(table: Table | None, late: int, sort: bool) -> list[Json]:
+    """What --sort can do for the order of the rows, and what it could not."""
+    behind = _behind(table) if sort and table is not None else 0
+    if behind:
+        return [
+            f"{behind} rows of the table come behind a later row: --sort orders the new rows of one source, and what "
+            "is in the table stays where it is; for all in the order of time, ingest into a new table with --sort"
+        ]
     if late:
-        hints.append(
-            f"{late} rows came behind a later row of their series: train leaves such rows out; --sort orders them"
-        )
+        return [
+            f"{late} rows came behind a later row of their series, and train leaves such rows out: "
+            "ingest into a new table with --sort to have them in order"
+        ]
+    return []
+
+
+def _behind(table: Table) -> int:
+    """Rows of the table that come behind a row with a later time, of any series; one pass over the time column."""
+    name = table.meta.time
+    if name is None:
+        return 0
+    found, newest = 0, np.iinfo(np.int64).min
+    for chunk in table.read(columns=[name], batch_rows=1 << 18):
+        times = chunk.rows.column(name).cast(pa.int64()).to_numpy()
+        before = np.maximum.accumulate(np.append(newest, times))
+        found, newest = found + int((times < before[:-1]).sum()), before[-1]
+    return found
+
+
+def _hints(sources: list[Told], future: int, reasons: Counter[str]) -> list[Json]:
+    hints: list[Json] = []
     if future:
         hints.append(f"{future} rows are later than now: is the clock or the --time-format right?")
     if reasons["skipped hour"]:

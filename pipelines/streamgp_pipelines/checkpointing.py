@@ -40,6 +40,8 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
         "horizon": spec.horizon,
         "season": spec.season,
         "gaps": spec.gaps,
+        "every": spec.every_ns,
+        "tolerance": spec.tolerance_ns,
         "model": config.model,
         "set": {key: as_text(value) for key, value in sorted(flatten(config.set).items())},
         "seed": config.seed,

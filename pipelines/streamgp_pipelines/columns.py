@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamgp.errors import SchemaError, UsageError
 from streamgp.streaming.table import TableMeta
 from streamgp.streaming.windows import WindowSpec
-from streamgp_pipelines.config import DataConfig
+from streamgp_pipelines.config import DataConfig, split_names
 
 DEFAULT_LAGS = 24
 
@@ -24,9 +24,13 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
     """
     reserved = {name for name in (meta.time, meta.series, "_seq", config.test_column) if name}
     numeric = [field.name for field in schema if field.name not in reserved and _is_number(field.type)]
-    targets = tuple(_exactly(name, schema, "--target") for name in config.target or _default_target(schema))
-    known = _expand(config.known, schema, numeric, "--known", without=targets)
-    inputs = _expand(config.inputs, schema, numeric, "--inputs", without=(*targets, *known)) + known
+    target = with_commas(config.target, schema, "--target") or _default_target(schema)
+    targets = tuple(_exactly(name, schema, "--target") for name in target)
+    known = _expand(with_commas(config.known, schema, "--known"), schema, numeric, "--known", without=targets)
+    inputs = (
+        _expand(with_commas(config.inputs, schema, "--inputs"), schema, numeric, "--inputs", without=(*targets, *known))
+        + known
+    )
     for name in (*targets, *inputs):
         if not _is_number(schema.field(name).type):
             raise SchemaError(
@@ -55,7 +59,34 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         series=meta.series,
         every_ns=meta.every_ns,
         zone=meta.zone,
+        tolerance_ns=meta.tolerance_ns,
     )
+
+
+def with_commas(names: tuple[str, ...], schema: pa.Schema, flag: str) -> tuple[str, ...]:
+    """Names that were split at a comma and are one column's name, put together again.
+
+    Raises:
+        UsageError: both readings are columns of the table.
+
+    Example:
+        >>> with_commas(("a", "b", "c"), pa.schema([("a,b", pa.float64()), ("c", pa.float64())]), "--target")
+        ('a,b', 'c')
+    """
+    whole = {split_names(name): name for name in schema.names if "," in name}
+    found: list[str] = []
+    rest = names
+    while rest:
+        fitting = [parts for parts in whole if parts and parts == rest[: len(parts)]]
+        parts = max(fitting, key=len, default=rest[:1])
+        if fitting and all(part in schema.names for part in parts):
+            raise UsageError(
+                f"{flag} {','.join(parts)} is the column {whole[parts]!r}, or the columns {' and '.join(parts)}",
+                hint="rename the column in the source and ingest it into another table",
+            )
+        found.append(whole[parts] if fitting else rest[0])
+        rest = rest[len(parts) :]
+    return tuple(found)
 
 
 def _default_target(schema: pa.Schema) -> tuple[str, ...]:

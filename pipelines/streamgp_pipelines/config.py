@@ -93,10 +93,15 @@ Levels = Annotated[
 """Widths of bands in percent."""
 
 
+def split_names(text: str) -> tuple[str, ...]:
+    """'a, b' -> ('a', 'b'); what is empty is left out."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 def _split(value: Any) -> Any:
     """'a, b' -> ('a', 'b'); lists and single numbers pass."""
     if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
+        return split_names(value)
     if isinstance(value, list | tuple):
         return tuple(part for item in value for part in (_split(item) if isinstance(item, str) else (item,)))
     return (value,)

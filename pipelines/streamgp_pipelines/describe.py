@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamgp.base import Json
 from streamgp.streaming.quarantine import Quarantine
-from streamgp.streaming.table import SEQ, Table
+from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp_pipelines.moments import Moments
 
 _CAP = 1 << 16
@@ -26,7 +26,8 @@ def describe_table(path: str | Path) -> dict[str, Json]:
 
     Intervals are seconds (steps where the time is a step column), between consecutive rows of a series in the order
     of the table; `gaps` are those longer than 1.5 times the declared interval (or the observed median), `backwards`
-    those below zero. `duplicates` counts quarantined rows: the table itself has none.
+    those below zero, and `snapped` those that are off a whole number of declared intervals by no more than the declared
+    tolerance (None where none is declared). `duplicates` counts quarantined rows: the table itself has none.
 
     Raises:
         TableError: there is no table, or it is damaged.
@@ -57,9 +58,14 @@ def describe_table(path: str | Path) -> dict[str, Json]:
         "time_format": meta.time_format,
         "zone": meta.zone,
         "span": None if pace.span is None else [_when(value, table) for value in pace.span],
-        "interval": {"declared": declared, "observed": None if observed is None else observed * unit},
+        "interval": {
+            "declared": declared,
+            "tolerance": None if meta.tolerance_ns is None else meta.tolerance_ns * 1e-9,
+            "observed": None if observed is None else observed * unit,
+        },
         "gaps": 0 if expected is None else pace.longer_than(1.5 * expected / unit),
         "backwards": pace.backwards,
+        "snapped": pace.snapped(meta),
         "duplicates": reasons.get("duplicate", 0),
         "quarantined": dict(sorted(reasons.items())),
         "missing": {name: int(missing[name]) for name in names},
@@ -109,6 +115,16 @@ class _Pace:
             if half <= 0:
                 return value
         return None
+
+    def snapped(self, meta: TableMeta) -> int | None:
+        """Intervals that the tolerance rounds; the clock counts microseconds."""
+        if meta.every_ns is None or meta.tolerance_ns is None:
+            return None
+        total = 0
+        for value, count in self._counts.items():
+            off = abs(1000 * value - max((1000 * value + meta.every_ns // 2) // meta.every_ns, 1) * meta.every_ns)
+            total += count * (value > 0 and 0 < off <= meta.tolerance_ns)
+        return total
 
     def longer_than(self, limit: float) -> int:
         return sum(count for value, count in self._counts.items() if value > limit)

@@ -29,6 +29,7 @@ class IngestConfig(Settings):
             "%d.%m.%Y %H:%M".
         timezone: whose clock naive times show (an IANA name or +10:00).
         every: the declared interval, like 30m; never resamples.
+        tolerance: how far from whole intervals behind the row before a row may be and still count as on the grid.
         as_name: the name of a source in place of its path.
         format: csv, jsonl, parquet or arrow, where the suffix does not say.
         separator, decimal, encoding, null: how a text file is written; found where not given.
@@ -45,6 +46,7 @@ class IngestConfig(Settings):
     time_format: str | None = None
     timezone: str | None = None
     every: str | None = None
+    tolerance: str | None = None
     as_name: str | None = None
     format: str | None = None
     separator: str | None = None

@@ -34,7 +34,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")
     if learner.windows.late:
         warnings.append(
-            f"{learner.windows.late} rows were not learned: late, or in the same step of --every as an earlier row"
+            f"{learner.windows.late} rows were not learned: late, or in the same step of --every as an earlier row "
+            "(for a clock that jitters, declare a --tolerance at ingest)"
         )
     return {
         "run_id": run_id,
@@ -42,6 +43,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "rows": learner.rows,
         "warmup": _warmup(learner),
         "forecasts": _forecasts(learner),
+        "snapped": learner.windows.snapped,
         **scores,
         "mase_scale": learner.scores.naive(),
         **session.learner.clock.summary(learner.rows),

@@ -127,6 +127,17 @@ def commit(log: DeltaTable, path: str, rows: pa.Table | None, marks: Mapping[str
             log.load_as_version(version)
 
 
+def describe(log: DeltaTable, path: str, description: str) -> None:
+    """Replace the table's description.
+
+    Raises:
+        Conflict: another commit since the handle's version.
+        ServiceError: the storage refused.
+    """
+    with writing(path):
+        log.alter.set_table_description(description, commit_properties=CommitProperties(max_commit_retries=0))
+
+
 def spans(log: DeltaTable) -> list[Span]:
     """The data files in the order of their first `_seq`.
 

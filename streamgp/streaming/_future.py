@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgp.errors import DataError
+from streamgp.streaming import steps as steps_of
 from streamgp.streaming._rows import Names, numbers, times
 from streamgp.streaming._spec import WindowSpec
 from streamgp.streaming.calendar import Bools, Floats, Ints
@@ -96,6 +97,8 @@ def _steps_ahead(spec: WindowSpec, code: Ints, when: Ints, newest: Newest) -> In
         ahead = np.empty(len(code), np.int64)
         ahead[order] = 1 + np.arange(len(code)) - np.searchsorted(code[order], code[order])
         return ahead
+    if spec.every_ns is not None and spec.tolerance_ns is not None:
+        return _jittered(code, when, newest.ds, spec.every_ns, spec.tolerance_ns)
     if spec.every_ns is not None:
         grid = (when - newest.first[code] + spec.every_ns // 2) // spec.every_ns
         return np.asarray(grid - newest.step[code], np.int64)
@@ -108,6 +111,21 @@ def _steps_ahead(spec: WindowSpec, code: Ints, when: Ints, newest: Newest) -> In
             hint=f"the typical interval of the series is {_spoken(int(every[between[0]]))}: give a row for each step",
         )
     return np.asarray(ahead, np.int64)
+
+
+def _jittered(code: Ints, when: Ints, newest: Ints, every: int, tolerance: int) -> Ints:
+    """(R,) steps from row to row, as the table's rows are counted; a row too near to the one before has its step."""
+    order = np.lexsort((when, code))
+    rows, moments = code[order], when[order]
+    kept = steps_of.kept(rows, moments, newest, steps_of.least(every, tolerance))
+    found = np.zeros(len(code), np.int64)
+    found[kept], _ = steps_of.advance(rows[kept], moments[kept], newest, every, tolerance)
+    before = np.maximum.accumulate(np.where(kept, np.arange(len(code)), -1))
+    near = ~kept & (before >= 0) & (rows[before] == rows)
+    found[near] = found[before[near]]
+    ahead = np.empty(len(code), np.int64)
+    ahead[order] = found
+    return ahead
 
 
 def _check_once(code: Ints, ahead: Ints, row: Ints, names: Names) -> None:

@@ -62,6 +62,8 @@ class WindowSpec:
         time: the time column; None where rows have no clock.
         series: the series column; None where there is one series.
         every_ns: the interval of the rows, ns (or in units of an integer clock); None counts rows.
+        tolerance_ns: how far from whole intervals behind the row before a row may be and still be on the grid; None
+            counts intervals from the first row of the series.
         zone: an IANA name or an offset such as +10:00, for the calendar; None is UTC.
 
     Raises:
@@ -80,6 +82,7 @@ class WindowSpec:
     series: str | None = None
     every_ns: int | None = None
     zone: str | None = None
+    tolerance_ns: int | None = None
 
     def __post_init__(self) -> None:
         if not self.targets:
@@ -96,6 +99,8 @@ class WindowSpec:
             raise UsageError("the calendar needs a clock", hint="leave --calendar out, or name the time column")
         if self.every_ns is not None and (self.time is None or self.every_ns <= 0):
             raise UsageError("an interval needs a clock and must be positive", hint="name the time column at ingest")
+        if self.tolerance_ns is not None and not (self.every_ns is not None and 0 < self.tolerance_ns < self.every_ns):
+            raise UsageError("a tolerance must be positive and less than the interval", hint="declare it at ingest")
         calendar.check(self.zone)
 
     @property

@@ -35,6 +35,8 @@ def offset_of(zone: str) -> int | None:
     found = re.fullmatch(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d{2})?", zone)
     if found:
         minutes = int(found[2]) * 60 + int(found[3] or 0)
+        if int(found[3] or 0) >= 60 or minutes > 14 * 60:
+            raise UsageError(f"time zone {zone!r}: no clock is that far from UTC", hint="offsets end at +14:00")
         return (minutes if found[1] == "+" else -minutes) * 60_000_000
     try:
         ZoneInfo(zone)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import pyarrow as pa
 
 from streamgp.errors import TableError
 from streamgp.streaming._delta import Conflict
-from streamgp.streaming.table import Table, TableMeta
+from streamgp.streaming.table import SEQ, Table, TableMeta
 
 _COLUMNS: dict[str, pa.DataType] = {
     "reason": pa.string(),  # duplicate, unparsable, ragged, no time, no series, skipped hour
@@ -23,10 +22,17 @@ _COLUMNS: dict[str, pa.DataType] = {
 }
 QUARANTINE = pa.schema(_COLUMNS)
 
-SEEN = pl.DataFrame(schema={"line": pl.Int64, "reason": pl.String})
-"""No rows of the quarantine: the shape of `Quarantine.lines`."""
+_KEY = ["line", "reason"]
+_NOTHING = pl.DataFrame(schema={"line": pl.Int64, "reason": pl.String})
 
 FOLDER = "_quarantine"
+
+
+class _Known(NamedTuple):
+    """What the quarantine holds of a source: (line, reason) of its rows before `_seq` `place`."""
+
+    place: int
+    rows: pl.DataFrame
 
 
 class Quarantine:
@@ -35,36 +41,54 @@ class Quarantine:
     def __init__(self, table: Table) -> None:
         self.path = f"{table.path}/{FOLDER}"
         self._store = Table.open(self.path) if Table.exists(self.path) else None
+        self._known: dict[str, _Known] = {}
 
     @property
     def rows(self) -> int:
         return 0 if self._store is None else self._store.rows
 
-    def add(self, rows: pa.Table) -> None:
-        """Append; another writer's commits in between do not matter. The Delta table is made at the first row."""
+    def add(self, rows: pa.Table, source: str, after: int) -> None:
+        """Append those of `rows` that are not there yet, rows of `source` behind line `after`.
+
+        A run that was killed, or another one of the same source at the same time, may have put some of them there: a
+        (line, reason) is there once, because a commit meets every other one since the look as a conflict, and then
+        looks again. The Delta table is made at the first row.
+
+        Raises:
+            TableError: the quarantine is damaged.
+            ServiceError: the storage refused.
+        """
         while rows.num_rows:
             try:
                 if self._store is None:
                     self._store = Table.open(self.path) if Table.exists(self.path) else self._create()
-                self._store.commit(rows, {})
+                known = self._look(self._store, source, after)
+                given = pl.DataFrame(pl.from_arrow(rows))
+                fresh = given.join(known, on=_KEY, how="anti", maintain_order="left")
+                if fresh.height:
+                    self._store.commit(fresh.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(QUARANTINE), {})
+                    self._known[source] = _Known(self._store.rows, pl.concat([known, fresh.select(_KEY)]))
                 return
             except Conflict:
                 assert self._store is not None
                 self._store.refresh()
 
-    def lines(self, source: str, after: int) -> pl.DataFrame:
-        """line, reason: the rows of `source` behind line `after`, those of a batch that was never committed."""
-        found = [SEEN]
-        for rows in self._read(["reason", "source", "line"]):
-            frame = pl.DataFrame(pl.from_arrow(rows)).filter((pl.col("source") == source) & (pl.col("line") > after))
-            found.append(frame.select("line", "reason"))
-        return pl.concat(found)
+    def _look(self, store: Table, source: str, after: int) -> pl.DataFrame:
+        """line, reason: the rows of `source` behind line `after`; only what is new since the last look is read."""
+        before = self._known.get(source, _Known(0, _NOTHING))
+        found = [before.rows]
+        for chunk in store.read({SEQ: before.place}, ["reason", "source", "line"]):
+            frame = pl.DataFrame(pl.from_arrow(chunk.rows)).filter(pl.col("source") == source)
+            found.append(frame.select(_KEY))
+        rows = pl.concat(found).filter(pl.col("line") > after)
+        self._known[source] = _Known(store.rows, rows)
+        return rows
 
     def reasons(self) -> dict[str, int]:
         """Rows by reason."""
         counts: Counter[str] = Counter()
-        for rows in self._read(["reason"]):
-            reasons: list[Any] = rows["reason"].to_pylist()
+        for chunk in self._store.read(columns=["reason"]) if self._store is not None else ():
+            reasons: list[Any] = chunk.rows["reason"].to_pylist()
             counts.update(reasons)
         return dict(counts)
 
@@ -73,8 +97,3 @@ class Quarantine:
             return Table.create(self.path, QUARANTINE, TableMeta())
         except TableError:  # somebody else made it in this moment
             return Table.open(self.path)
-
-    def _read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        if self._store is not None:
-            for chunk in self._store.read(columns=columns):
-                yield chunk.rows

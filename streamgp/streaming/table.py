@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import sleep
@@ -42,6 +43,8 @@ class TableMeta:
         every_ns: the declared interval in nanoseconds (in steps where `time` holds steps), or None.
         time_format: how the source wrote its times: iso, epoch-ms, elapsed-s, step, a strptime format; None where it
             is not known. time_whole: whether they were whole numbers.
+        tolerance_ns: how far from a whole number of intervals behind the row before a row may be, and still be taken
+            as on the grid; None counts intervals from the first row of the series.
     """
 
     time: str | None = None
@@ -51,6 +54,7 @@ class TableMeta:
     every_ns: int | None = None
     time_format: str | None = None
     time_whole: bool = True
+    tolerance_ns: int | None = None
 
 
 class Table:
@@ -73,16 +77,7 @@ class Table:
         self.verified = Verified(path)
         self._log = log
         self.schema: pa.Schema = _delta.arrow_schema(log)
-        try:
-            about = json.loads(log.metadata().description or "")
-            self.meta = TableMeta(**about["meta"])
-            found = about["format"]
-        except (ValueError, KeyError, TypeError):
-            raise TableError(
-                f"{path} is a Delta table, but no streamgp table", hint="ingest its Parquet files into a new table"
-            ) from None
-        if found != FORMAT:
-            raise TableError(f"table {path} has format {found}, this program reads {FORMAT}", hint="ingest it anew")
+        self.meta = _meaning(log, path)
 
     @classmethod
     def create(cls, path: str | Path, schema: pa.Schema, meta: TableMeta) -> Self:
@@ -97,8 +92,7 @@ class Table:
         for name in (meta.time, meta.series):
             if name is not None and name not in schema.names:
                 raise SchemaError(f"there is no column {name!r}", hint=f"there are: {', '.join(schema.names)}")
-        if SEQ in schema.names:
-            raise SchemaError(f"the column name {SEQ!r} is reserved", hint="rename the column in the source")
+        check_names(schema)
         roles = {meta.time: {"role": "time", "zone": meta.zone or ""}, meta.series: {"role": "series"}}
         fields = [_describe(field, roles.get(field.name, {})) for field in schema]
         leading = [pa.field(SEQ, pa.int64(), metadata={"role": "sequence"})]
@@ -149,7 +143,7 @@ class Table:
         return default if found is None else found
 
     def refresh(self) -> int:
-        """See what others have committed; returns the version.
+        """See what others have committed and declared; returns the version.
 
         Raises:
             TableError: the table is gone or another one stands in its place.
@@ -157,16 +151,31 @@ class Table:
         newest = _delta.open_log(self.path)
         if newest.metadata().id != self._log.metadata().id:
             raise TableError(f"table {self.path} was replaced by another one", hint="start again with the new table")
-        self._log = newest
+        self._log, self.meta = newest, _meaning(newest, self.path)
         return newest.version()
 
-    def declare(self, every_ns: int) -> None:
-        """State the interval of a table that was made without one; the rows stay as they are."""
-        meta = replace(self.meta, every_ns=every_ns)
-        with _delta.writing(self.path):
-            self._log.alter.set_table_description(json.dumps({"format": FORMAT, "meta": asdict(meta)}))
+    def declare(self, every_ns: int, tolerance_ns: int | None = None) -> None:
+        """State the interval, and the tolerance, of a table that was made without; the rows stay as they are.
+
+        Others may declare at the same time, or append: the handle then sees what they did.
+
+        Raises:
+            TableError: another interval or tolerance was declared.
+            ServiceError: the storage refused.
+        """
+        while True:
+            own = self.meta
+            wanted = replace(own, every_ns=every_ns, tolerance_ns=tolerance_ns or own.tolerance_ns)
+            if wanted == own:
+                return
+            if own.every_ns not in (None, every_ns) or own.tolerance_ns not in (None, wanted.tolerance_ns):
+                raise TableError(
+                    f"table {self.path} has another interval or tolerance: {own.every_ns}, {own.tolerance_ns} ns",
+                    hint="leave --every and --tolerance out, or ingest into another table",
+                )
+            with suppress(Conflict):  # somebody else has declared or appended: look at what they did
+                _delta.describe(self._log, self.path, json.dumps({"format": FORMAT, "meta": asdict(wanted)}))
             self.refresh()
-        self.meta = meta
 
     def commit(self, rows: pa.Table | None, marks: Mapping[str, int]) -> None:
         """Append `rows` under the next `_seq` and set `marks`, atomically; None sets the marks alone.
@@ -252,6 +261,24 @@ class Table:
         return start
 
 
+def check_names(schema: pa.Schema) -> None:
+    """See that a table can have these columns, without `_seq`.
+
+    Raises:
+        SchemaError: a name is reserved, or two names differ by case alone, which Delta Lake does not tell apart.
+    """
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        if name.lower() == SEQ:
+            raise SchemaError(f"the column name {name!r} is reserved", hint="rename the column in the source")
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise SchemaError(
+                f"columns {other!r} and {name!r} differ by case alone, which Delta tables do not tell apart",
+                hint="rename one of them in the source",
+            )
+
+
 def check_schema(found: pa.Schema, table: pa.Schema, what: str = "the batch") -> None:
     """Compare names and types; Delta itself would cast 1.5 to 1.
 
@@ -269,6 +296,24 @@ def check_schema(found: pa.Schema, table: pa.Schema, what: str = "the batch") ->
     ]
     if faults:
         raise SchemaError(f"{what} does not fit the table: {'; '.join(faults)}", hint="ingest it into another table")
+
+
+def _meaning(log: DeltaTable, path: str) -> TableMeta:
+    """What the table's description says of its columns.
+
+    Raises:
+        TableError: it is not a table of this program, or of another version.
+    """
+    try:
+        about = json.loads(log.metadata().description or "")
+        meta, found = TableMeta(**about["meta"]), about["format"]
+    except (ValueError, KeyError, TypeError):
+        raise TableError(
+            f"{path} is a Delta table, but no streamgp table", hint="ingest its Parquet files into a new table"
+        ) from None
+    if found != FORMAT:
+        raise TableError(f"table {path} has format {found}, this program reads {FORMAT}", hint="ingest it anew")
+    return meta
 
 
 def _describe(field: pa.Field[Any], role: Mapping[str, str]) -> pa.Field[Any]:

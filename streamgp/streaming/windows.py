@@ -1,11 +1,12 @@
 """From rows to questions and answers: what may be asked at each row, and what each row answers.
 
-A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. A gap is
-a jump of the step; a missing value is NaN; nothing is filled in. Without a known
-interval, the times ahead of a row lie apart by the median of the last intervals of its series: one gap moves nothing.
-A row becomes *current* when it is read or, with known inputs, when the known values of its H next steps have been
-read: only then do its targets count, so that a forecast from an earlier row cannot have seen them. Memory is
-series · (lags + season + horizon) rows.
+A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. With a
+tolerance the intervals are counted from the row before (`streamgp.streaming.steps`), so that a clock that jitters or
+drifts neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN; nothing
+is filled in. Without a known interval, the times ahead of a row lie apart by the median of the last intervals of its
+series: one gap moves nothing. A row becomes *current* when it is read or, with known inputs, when the known values of
+its H next steps have been read: only then do its targets count, so that a forecast from an earlier row cannot have seen
+them. Memory is series · (lags + season + horizon) rows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from streamgp.base import Inputs, Json
 from streamgp.errors import UsageError
-from streamgp.streaming import calendar
+from streamgp.streaming import calendar, steps
 from streamgp.streaming._future import Newest, known_ahead, regressors
 from streamgp.streaming._rows import Names, Rows, increasing, numbers, times
 from streamgp.streaming._spec import Answers, Asks, History, WindowSpec
@@ -49,6 +50,7 @@ class Windows:
         names: of the series, by code; one without a series column has the target's name.
         rows: rows read so far, dropped ones included.
         late: rows dropped because they were not after the last row of their series.
+        snapped: rows that were off the grid by no more than the tolerance, and were taken as on it.
 
     Example:
         >>> windows = Windows(WindowSpec(targets=("y",), lags=2, horizon=1))
@@ -59,7 +61,7 @@ class Windows:
 
     def __init__(self, spec: WindowSpec) -> None:
         self.spec, self.shape = spec, spec.shape
-        self.rows = self.late = 0
+        self.rows = self.late = self.snapped = 0
         self._names = Names()
         if spec.series is None:
             self._names.restore(["+".join(spec.targets)])
@@ -186,6 +188,13 @@ class Windows:
         order = np.argsort(read.code, kind="stable")
         code, ds, every = read.code[order], read.ds[order], self.spec.every_ns
         last, previous, first = self._last
+        tolerance = self.spec.tolerance_ns
+        if every is not None and tolerance is not None:
+            kept = steps.kept(code, ds, previous, steps.least(every, tolerance))
+            code, ds = code[kept], ds[kept]
+            count, snapped = steps.advance(code, ds, previous, every, tolerance)
+            self.snapped += snapped
+            return order[kept], last[code] + count
         if every is not None:
             series, start = np.unique(code, return_index=True)
             new = last[series] < 0
@@ -278,10 +287,15 @@ class Windows:
         arrays = {"step": ring.step[:count], "ds": ring.ds[:count], "values": ring.values[:count]}
         arrays |= {"last": self._last[:, :count], "queue": self._queue}
         tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        return tensors, {"rows": self.rows, "late": self.late, "names": cast(Json, list(self.names))}
+        return tensors, {
+            "rows": self.rows,
+            "late": self.late,
+            "snapped": self.snapped,
+            "names": cast(Json, list(self.names)),
+        }
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.rows, self.late = cast(int, rest["rows"]), cast(int, rest["late"])
+        self.rows, self.late, self.snapped = (cast(int, rest[name]) for name in ("rows", "late", "snapped"))
         self._names.restore(cast("list[str]", rest["names"]))
         ring = self._ring = Ring(self._ring.capacity, self._ring.channels)
         ring.step, ring.ds, ring.values = (tensors[name].numpy().copy() for name in ("step", "ds", "values"))

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import deltalake
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -140,6 +139,25 @@ REFUSED: dict[str, Refused] = {
     ),
     "an unknown format word": Refused(text(GOOD, time_format="iso8601"), 2, "'iso8601' is unknown", "epoch-ms"),
     "an unknown zone": Refused(text(GOOD, timezone="Europe/Berlni"), 2, "'Europe/Berlni'", "Europe/Berlin", fresh=True),
+    "an offset that no clock has": Refused(text(GOOD, timezone="+99:00"), 2, r"'\+99:00'", "14:00", fresh=True),
+    "sixty minutes of offset": Refused(text(GOOD, timezone="+05:60"), 2, r"'\+05:60'", "14:00", fresh=True),
+    "the time as the series": Refused(text(GOOD, series="ds"), 2, "'ds' cannot be both", "--series", fresh=True),
+    "the time as the series, later": Refused(text(GOOD, series="ds"), 2, "'ds' cannot be both", "--series"),
+    "columns that differ by case": Refused(
+        text("ds,Temp,temp\n2024-01-03,1,2\n"), 3, "'Temp' and 'temp' differ by case", "rename", fresh=True
+    ),
+    "a reserved name in capitals": Refused(text("ds,_SEQ\n2024-01-03,1\n"), 3, "reserved", "rename", fresh=True),
+    "an interval of steps": Refused(
+        text("n,y\n1,1\n2,2\n", time="n", every="30m"), 2, "'n' holds whole numbers", "leave --every out", fresh=True
+    ),
+    "an interval without a clock": Refused(
+        text(GOOD, time="row", every="30m"), 2, "without a clock", "leave --every out", fresh=True
+    ),
+    "a tolerance that is none": Refused(text(GOOD, every="1d", tolerance="x"), 2, "--tolerance 'x'", "10ms"),
+    "a tolerance without an interval": Refused(text(GOOD, tolerance="1h"), 2, "belongs to an interval", "--every"),
+    "a tolerance of an interval": Refused(
+        text(GOOD, every="1d", tolerance="24h"), 2, "1d is not less than the interval, 1d", "half", fresh=True
+    ),
     "an interval that is none": Refused(text(GOOD, every="soon"), 2, "--every 'soon'", "30m"),
     "times with an offset for a naive clock": Refused(
         text("ds,y\n2024-01-03T00:00+01:00,1\n"), 3, "UTC.*timestamp", "do not mix"
@@ -320,17 +338,17 @@ def test_a_truncated_file_keeps_what_came_before_and_goes_on_when_whole(tmp_path
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write call says that there is no space, at every commit in turn; then there is space again."""
     path = write(tmp_path / "a.csv", BODY + "soon,1\n")
-    write_to = deltalake.write_deltalake
+    write_to = _delta.write_parts
     for full in range(4):
         calls = [0]
 
-        def no_space(*args: Any, full: int = full, calls: list[int] = calls, **kwargs: Any) -> None:
+        def no_space(*args: Any, full: int = full, calls: list[int] = calls, **kwargs: Any) -> Any:
             calls[0] += 1
             if calls[0] > full:
                 raise OSError(28, "No space left on device")
-            write_to(*args, **kwargs)
+            return write_to(*args, **kwargs)
 
-        monkeypatch.setattr(_delta, "write_deltalake", no_space)
+        monkeypatch.setattr(_delta, "write_parts", no_space)
         try:
             take(tmp_path / "t", path)
         except StreamgpError as error:

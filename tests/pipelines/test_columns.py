@@ -66,6 +66,18 @@ def test_several_targets() -> None:
     assert found.targets == ("load", "temp_out") and found.inputs == ("temp_in", "holiday", "count")
 
 
+def test_a_name_with_a_comma_is_one_column() -> None:
+    schema = SCHEMA.append(pa.field("a, b", pa.float64())).append(pa.field("power (L1,L2)", pa.float64()))
+    assert spec(schema=schema, target="a, b").targets == ("a, b",)
+    assert spec(schema=schema, target="a,b,load").targets == ("a, b", "load")
+    assert spec(schema=schema, target="power (L1,L2)", inputs="temp*,a, b").inputs == ("temp_in", "temp_out", "a, b")
+    assert spec(schema=schema, known="a, b").known == ("a, b",)
+    both = schema.append(pa.field("a", pa.float64())).append(pa.field("b", pa.float64()))
+    with pytest.raises(UsageError, match="is the column 'a, b', or the columns a and b"):
+        spec(schema=both, target="a,b")
+    assert spec(schema=both, target="a").targets == ("a",)
+
+
 def test_the_column_y_is_the_target_by_itself() -> None:
     schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("y", pa.float64())])
     assert spec(TableMeta(time="t"), schema, target=None).targets == ("y",)

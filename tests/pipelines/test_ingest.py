@@ -223,6 +223,21 @@ def test_late_rows_are_taken_and_counted(tmp_path: Path) -> None:
     assert quarantine(tmp_path / "u")["line"].to_list() == [6]
 
 
+def test_sorting_says_what_it_cannot_order_any_more(tmp_path: Path) -> None:
+    late = write(tmp_path / "late.csv", "ds,y\n2024-01-03,3\n2024-01-01,1\n2024-01-02,2\n")
+    early = write(tmp_path / "early.csv", "ds,y\n2023-01-02,3\n2023-01-01,1\n")
+    take(tmp_path / "t", late)
+    again = take(tmp_path / "t", late, sort=True)
+    assert (again["added"], again["late"]) == (0, 0)
+    assert "2 rows of the table come behind a later row" in again["hints"][0] and "new table" in again["hints"][0]
+    assert not take(tmp_path / "u", late, sort=True)["hints"]
+    assert not take(tmp_path / "u", late, sort=True)["hints"]
+    assert "2 rows of the table come behind a later row" in take(tmp_path / "u", early, sort=True)["hints"][0]
+    panel = write(tmp_path / "p.csv", "ds,unique_id,y\n2024-01-01,a,1\n2024-01-02,a,1\n2024-01-01,b,1\n")
+    take(tmp_path / "p", panel)
+    assert "1 rows of the table" in take(tmp_path / "p", panel, sort=True)["hints"][0]
+
+
 def test_future_rows_are_taken_and_told(tmp_path: Path) -> None:
     summary = take(tmp_path / "t", write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2999-01-01,2\n2024-01-02,3\n"))
     assert (summary["added"], summary["future"], summary["late"]) == (3, 1, 1)
@@ -251,7 +266,9 @@ def test_flags_may_repeat_but_not_contradict_the_table(tmp_path: Path) -> None:
     take(tmp_path / "t", path, every="30m")
     assert Table.open(tmp_path / "t").meta.every_ns == 1800 * 10**9
     take(tmp_path / "t", path, every="0.5h", time="ds")
-    for flag, value in (("every", "1h"), ("time", "y"), ("series", "note"), ("timezone", "UTC")):
+    take(tmp_path / "t", path, every="30m", tolerance="15m")
+    assert Table.open(tmp_path / "t").meta.tolerance_ns == 900 * 10**9
+    for flag, value in (("every", "1h"), ("tolerance", "10m"), ("time", "y"), ("series", "note"), ("timezone", "UTC")):
         with pytest.raises((TableError, SchemaError), match=r"contradicts|does not fit"):
             take(tmp_path / "t", path, **{flag: value})
 
@@ -262,6 +279,11 @@ def test_an_interval_may_be_declared_later(tmp_path: Path) -> None:
     take(tmp_path / "t", path, every="30m")
     assert Table.open(tmp_path / "t").meta.every_ns == 1800 * 10**9
     assert rows(tmp_path / "t").height == 5
+    take(tmp_path / "t", path, tolerance="5m", dry_run=True)
+    assert Table.open(tmp_path / "t").meta.tolerance_ns is None
+    take(tmp_path / "t", path, tolerance="5m")
+    meta = Table.open(tmp_path / "t").meta
+    assert (meta.every_ns, meta.tolerance_ns) == (1800 * 10**9, 300 * 10**9)
 
 
 def test_names_of_series_stay_as_they_are(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from streamgp.streaming.table import Table
 from streamgp_pipelines.describe import describe_table
 from tests.pipelines.ingesting import quarantine, rows, take
+from tests.pipelines.worlds import run
 
 DATA = os.environ.get("STREAMGP_TEST_DATA")
 
@@ -31,7 +32,7 @@ def test_a_german_file_with_a_repeated_hour(tmp_path: Path) -> None:
     )
     assert (summary["added"], summary["quarantined"], summary["late"]) == (34_944, {}, 0)
     told = describe_table(tmp_path / "t")
-    assert told["interval"] == {"declared": None, "observed": 900.0}
+    assert told["interval"] == {"declared": None, "tolerance": None, "observed": 900.0}
     assert (told["gaps"], told["backwards"]) == (0, 0)
     units = {field.name: (field.metadata or {}).get(b"unit") for field in Table.open(tmp_path / "t").schema}
     assert units["Gesamtverbrauch (Netzlast) [MWh]"] == b"MWh"
@@ -68,3 +69,19 @@ def test_parquet_files(tmp_path: Path) -> None:
     wind = take(tmp_path / "w", data("gef2012_wind.parquet"))
     assert (wind["added"], wind["late"]) == (131_292, 0)
     assert Table.open(tmp_path / "w").meta.series == "unique_id"
+
+
+@pytest.mark.slow
+def test_a_clock_that_jitters(tmp_path: Path) -> None:
+    """10 ms that are 7 to 14: counted from the first row, 313 rows share a step with another one."""
+    drone = {"time": "elapsed_s", "time_format": "epoch-s", "every": "10ms"}
+    learned = {}
+    for tolerance in (None, "5ms"):
+        given = {} if tolerance is None else {"tolerance": tolerance}
+        take(tmp_path / f"{tolerance}", data("quarter_drone.parquet"), **drone, **given)
+        options = {"target": "angle_deg", "inputs": "control_pct", "lags": 8, "horizon": 1, "season": None}
+        found = run(tmp_path / f"{tolerance}", tmp_path / f"c{tolerance}", **options, score_from=None)
+        learned[tolerance] = found["snapped"], len([w for w in found["warnings"] if "were not learned" in w])
+        described = describe_table(tmp_path / f"{tolerance}")
+        assert (described["gaps"], described["snapped"]) == (0, None if tolerance is None else 6314)
+    assert learned == {None: (0, 1), "5ms": (6314, 0)}

@@ -37,6 +37,7 @@ class OracleWindows:
     waiting: dict[str, list[Row]] = field(default_factory=dict)
     position: int = 0
     late: int = 0
+    snapped: int = 0
     asks: list[dict[str, Any]] = field(default_factory=list)
     answers: list[dict[str, Any]] = field(default_factory=list)
 
@@ -50,8 +51,10 @@ class OracleWindows:
             row.step = row.ds = len(seen)
         elif spec.every_ns is None:
             row.step = len(seen)
-        else:
+        elif spec.tolerance_ns is None:
             row.step = math.floor((row.ds - first.ds) / spec.every_ns + 0.5)
+        elif last is not None:
+            self.jittered(row, last)
         before = last is not None and (row.step <= last.step or (spec.time is not None and row.ds <= last.ds))
         if before:
             self.late += 1
@@ -64,6 +67,16 @@ class OracleWindows:
         queue.append(row)
         while queue and queue[0].step + spec.horizon <= row.step:
             self.current(queue.pop(0))
+
+    def jittered(self, row: Row, last: Row) -> None:
+        """The step behind the last row: on the grid that begins there if it is near, else a gap."""
+        every, dt = self.spec.every_ns, row.ds - last.ds
+        near = [
+            k for k in (1, dt // every, dt // every + 1) if k >= 1 and abs(dt - k * every) <= self.spec.tolerance_ns
+        ]
+        k = min(near, key=lambda k: (abs(dt - k * every), -k)) if near and dt > 0 else math.floor(dt / every + 0.5)
+        row.step = last.step + k
+        self.snapped += bool(near) and dt > 0 and dt != k * every
 
     def flush(self) -> None:
         for queue in self.waiting.values():

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from streamgp.errors import SchemaError, TableError
 from streamgp.streaming import _scan
 from streamgp.streaming._delta import Conflict
+from streamgp.streaming.quarantine import QUARANTINE, Quarantine
 from streamgp.streaming.table import Table, TableMeta
 
 LOAD = "load (net) [MWh], a=b"
@@ -224,12 +225,66 @@ def test_rows_of_another_program_are_an_error(table: Table) -> None:
 
 
 def test_vacuum_leaves_the_quarantine(table: Table) -> None:
-    from streamgp.streaming.quarantine import QUARANTINE, Quarantine
-
     row = ["duplicate", "t", "", "a.csv", 3, "{}"]
-    Quarantine(table).add(pa.Table.from_arrays([pa.array([cell]) for cell in row], schema=QUARANTINE))
+    Quarantine(table).add(pa.Table.from_arrays([pa.array([cell]) for cell in row], schema=QUARANTINE), "a.csv", 0)
     table.log.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     kept = Quarantine(table)
-    assert (kept.rows, kept.reasons(), kept.lines("a.csv", 2).rows()) == (1, {"duplicate": 1}, [(3, "duplicate")])
-    assert kept.lines("a.csv", 3).is_empty()
-    assert kept.lines("b.csv", 0).is_empty()
+    assert (kept.rows, kept.reasons()) == (1, {"duplicate": 1})
+
+
+def quarantined(*lines: int, source: str = "a.csv") -> pa.Table:
+    rows = [["duplicate", "t", "", source, line, "{}"] for line in lines]
+    return pa.Table.from_pylist([dict(zip(QUARANTINE.names, row, strict=True)) for row in rows], schema=QUARANTINE)
+
+
+def lines_in(table: Table) -> list[tuple[str, int]]:
+    chunks = Table.open(f"{table.path}/_quarantine").read()
+    return [(row["source"], row["line"]) for chunk in chunks for row in chunk.rows.to_pylist()]
+
+
+def test_the_quarantine_takes_a_row_once_whoever_brings_it(table: Table) -> None:
+    one, two = Quarantine(table), Quarantine(table)
+    one.add(quarantined(3, 5), "a.csv", 0)
+    two.add(quarantined(3, 5, 8), "a.csv", 0)  # has not seen the first one's: it looks again
+    one.add(quarantined(8, 9), "a.csv", 5)
+    one.add(quarantined(8, 9), "a.csv", 5)  # judged again after a conflict
+    two.add(quarantined(8, source="b.csv"), "b.csv", 0)
+    Quarantine(table).add(quarantined(9, 11), "a.csv", 8)  # a later run
+    two.add(quarantined(11, 12), "a.csv", 9)
+    assert lines_in(table) == [*(("a.csv", n) for n in (3, 5, 8, 9)), ("b.csv", 8), ("a.csv", 11), ("a.csv", 12)]
+
+
+def test_a_writer_meets_every_commit_that_it_has_not_seen(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another commit between its own commit and its look at the log must not slip under its next one."""
+    other = Table.open(table.path)
+    look = DeltaTable.update_incremental
+
+    def late(log: DeltaTable) -> None:
+        monkeypatch.undo()
+        look(log)
+        other.refresh()
+        other.commit(batch(6000, 10), {"other": 1})
+        look(log)
+
+    monkeypatch.setattr(DeltaTable, "update_incremental", late)
+    table.commit(batch(5000, 10), {"mine": 1})
+    assert (table.rows, table.mark("other", 0), other.rows) == (5010, 0, 5020)
+    with pytest.raises(Conflict):
+        table.commit(batch(7000, 10), {"mine": 2})
+    table.refresh()
+    assert (table.rows, table.mark("other", 0)) == (5020, 1)
+
+
+def test_two_declare_the_interval_at_once(tmp_path: Path) -> None:
+    Table.create(tmp_path / "t", SCHEMA, TableMeta(time="t", clock=False))
+    handles = [Table.open(tmp_path / "t") for _ in range(4)]
+    handles[0].declare(60)
+    handles[1].declare(60)
+    handles[2].declare(60, 5)
+    for other in ((30, None), (60, 4)):
+        with pytest.raises(TableError, match="another interval"):
+            handles[3].declare(*other)
+    handles[3].declare(60)
+    handles[3].commit(batch(0, 5), {})
+    handles[0].declare(60)
+    assert (Table.open(tmp_path / "t").meta.every_ns, Table.open(tmp_path / "t").meta.tolerance_ns) == (60, 5)

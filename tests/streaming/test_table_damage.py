@@ -130,7 +130,7 @@ def test_a_look_for_duplicates_verifies_the_files_that_it_reads(table: Table) ->
 
 def test_a_damaged_quarantine_is_an_error(table: Table) -> None:
     row = ["duplicate", "t", "", "a.csv", 3, "{}"]
-    Quarantine(table).add(pa.Table.from_arrays([pa.array([cell]) for cell in row], schema=QUARANTINE))
+    Quarantine(table).add(pa.Table.from_arrays([pa.array([cell]) for cell in row], schema=QUARANTINE), "a.csv", 0)
     part = next((Path(table.path) / "_quarantine").glob("part-*.parquet"))
     text = part.read_bytes()
     assert text.count(b"a.csv") > 0

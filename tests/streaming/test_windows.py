@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -67,6 +69,7 @@ def streams(draw: st.DrawFn) -> tuple[WindowSpec, list[Row], list[int]]:
         series=draw(st.sampled_from([None, "s"])),
         every_ns=every,
         zone=draw(st.sampled_from([None, "Europe/Berlin"])),
+        tolerance_ns=draw(st.sampled_from([None, every // 4, every // 2, 3 * every // 4])) if every else None,
     )
     names = ["b", "a", "c"] if spec.series else ["y"]
     ds = dict.fromkeys(names, START)
@@ -74,7 +77,12 @@ def streams(draw: st.DrawFn) -> tuple[WindowSpec, list[Row], list[int]]:
     for _ in range(draw(st.integers(0, 40))):
         name = draw(st.sampled_from(names))
         jump = draw(st.sampled_from([1, 1, 1, 1, 1, 1, 2, 3, 9, 40, 0, -1]))
-        wobble = draw(st.sampled_from([0, 0, 0, 600 * 10**9, -600 * 10**9])) if every else 0
+        wobbles = (
+            [0, 0, 0, every // 6, -every // 6, *([every // 3, -every // 2] if spec.tolerance_ns else [])]
+            if every
+            else [0]
+        )
+        wobble = draw(st.sampled_from(wobbles))
         ds[name] += jump * (every or HOUR)
         value = st.sampled_from([1.5, -2.0, 3.0, 7.25, 7.5, NAN])
         values = {c: draw(value) for c in ("y", "z", "u", "k")}
@@ -99,7 +107,7 @@ def test_any_chunking_gives_what_a_loop_over_rows_gives(stream: tuple[WindowSpec
     asks, answers = joined(parts)
     agree(asks, oracle.asks)
     agree(answers, oracle.answers)
-    assert (windows.rows, windows.late) == (len(rows), oracle.late)
+    assert (windows.rows, windows.late, windows.snapped) == (len(rows), oracle.late, oracle.snapped)
     del oracle.answers[:]
     oracle.flush()
     none, rest = windows.flush()
@@ -107,6 +115,51 @@ def test_any_chunking_gives_what_a_loop_over_rows_gives(stream: tuple[WindowSpec
     got = {name: getattr(rest, name).numpy() for name in Answers._fields}
     order = sorted(oracle.answers, key=lambda row: (row["series"], row["step"]))
     agree(got, order)
+
+
+def jittered(count: int, every: int, jitter: float, drift: float = 0.0, seed: int = 0) -> list[int]:
+    """(count,) times, ns, `every` (1 + drift) apart, each interval off by up to `jitter` intervals, in microseconds."""
+    rng = np.random.default_rng(seed)
+    apart = every * (1 + drift + rng.uniform(-jitter, jitter, count - 1))
+    return [START + round(t / 1000) * 1000 for t in np.append(0, apart.cumsum())]
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.02, -0.02])
+def test_a_clock_that_jitters_and_drifts_leaves_no_row_out(drift: float) -> None:
+    every = 10 * 10**6
+    spec = WindowSpec(targets=("y",), lags=1, time="t", every_ns=every)
+    rows = [Row("y", ds, {"y": float(i)}) for i, ds in enumerate(jittered(2000, every, 0.45, drift))]
+    loose = Windows(replace(spec, tolerance_ns=every // 2))
+    found = [loose.push(batch(spec, rows[i : i + 64]))[1] for i in range(0, 2000, 64)]
+    assert np.concatenate([answers.step.numpy() for answers in found]).tolist() == list(range(2000))
+    assert (loose.late, loose.snapped) == (0, sum(b.ds - a.ds != every for a, b in pairwise(rows)))
+    strict = Windows(spec)
+    strict.push(batch(spec, rows))
+    assert strict.late > 20  # counted from the first row, two rows share a step
+
+
+def test_gaps_stay_gaps_and_what_is_too_near_is_late() -> None:
+    spec = WindowSpec(targets=("y",), lags=1, time="t", every_ns=10_000, tolerance_ns=2_000)
+    windows = Windows(spec)
+    moments = [0, 10, 13, 22, 45, 44, 64, 64, 164]  # µs; 13 and 44 are too near, 22 is 12 behind 10, 45 is off by 3
+    rows = [Row("y", START + 1000 * moment, {"y": 1.0}) for moment in moments]
+    _, answers = windows.push(batch(spec, rows))
+    assert (answers.ds.numpy() - START).tolist() == [1000 * moment for moment in (0, 10, 22, 45, 64, 164)]
+    assert answers.step.tolist() == [0, 1, 2, 4, 6, 16]
+    assert (windows.late, windows.snapped) == (3, 2)
+
+
+def test_known_values_ahead_are_found_by_the_same_rule() -> None:
+    spec = WindowSpec(targets=("y",), known=("k",), lags=1, horizon=3, time="t", every_ns=10_000, tolerance_ns=5_000)
+    windows = Windows(spec)
+    moments = [0, 14, 23, 37, 46]
+    windows.push(batch(spec, [Row("y", START + 1000 * m, {"y": 1.0, "k": 0.0}) for m in moments]))
+    times = pa.array([START // 1000 + m for m in (60, 46, 69, 83)], pa.timestamp("us", "UTC"))
+    asks = windows.ask_last(pa.table({"t": times, "k": [1.0, 0.0, 2.0, 3.0]}))
+    assert asks.x.future[0, :, 0].tolist() == [1.0, 2.0, 3.0]
+    near = pa.table({"t": times.take(pa.array([0, 0, 2, 3])), "k": [1.0, 9.0, 2.0, 3.0]})
+    with pytest.raises(DataError, match="rows 1 and 2 of the future are both 1 steps ahead"):
+        windows.ask_last(near)
 
 
 def line(count: int, **columns: list[float]) -> pa.RecordBatch:
@@ -320,6 +373,8 @@ def test_nothing_is_asked_of_nothing() -> None:
         ({"horizon": 0}, "too small"),
         ({"calendar": True, "time": None}, "needs a clock"),
         ({"time": None, "every_ns": 5}, "needs a clock"),
+        ({"time": "t", "every_ns": 5, "tolerance_ns": 5}, "less than the interval"),
+        ({"time": "t", "tolerance_ns": 5}, "less than the interval"),
         ({"zone": "Mars/Base"}, "Mars/Base"),
     ],
 )
