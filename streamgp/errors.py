@@ -21,6 +21,8 @@ Example:
 
 from __future__ import annotations
 
+import os
+import re
 from typing import ClassVar
 
 
@@ -79,3 +81,23 @@ class ServiceError(StreamgpError):
     """Something outside answered wrongly or not at all."""
 
     exit_code = 5
+
+
+def disk_fault(error: BaseException) -> str | None:
+    """What the operating system said, where it refused a file; libraries in Rust and databases wrap it.
+
+    Example:
+        >>> disk_fault(OSError(28, "No space left on device"))
+        'No space left on device'
+        >>> disk_fault(ValueError("parquet: underlying IO error: File too large (os error 27)"))
+        'File too large'
+        >>> disk_fault(ValueError("disk")) is None
+        True
+    """
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    if found:
+        return os.strerror(int(found[1]))
+    told = re.search(r"database or disk is full|disk I/O error|attempt to write a readonly database", str(error))
+    return None if told is None else told[0]

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from typer.exceptions import Abort, TyperException
 
-INTERRUPTED = 130
 _RESUMABLE = ("ingest", "train", "demo")
 
 
@@ -37,7 +36,7 @@ def explain(error: BaseException) -> Failure:
         return _usage(error)
     if isinstance(error, Abort):
         return Failure("Aborted", "aborted", "", 1)
-    from streamgp.errors import ServiceError, StreamgpError
+    from streamgp.errors import ServiceError, StreamgpError, disk_fault
 
     if isinstance(error, StreamgpError):
         return Failure(type(error).__name__, error.message, error.hint, error.exit_code)
@@ -45,6 +44,9 @@ def explain(error: BaseException) -> Failure:
         where = f"{error.filename}: " if error.filename else ""
         message = f"{where}{error.strerror or error}"
         return Failure(ServiceError.__name__, message, _remedy(error.errno), ServiceError.exit_code)
+    if (reason := disk_fault(error)) is not None:
+        hint = "make room or give permission, and run the same command again"
+        return Failure(ServiceError.__name__, reason, hint, ServiceError.exit_code)
     if isinstance(error, MemoryError):
         return Failure("MemoryError", "the memory is used up", "try a smaller --batch, --horizon or basis", 1)
     hint = "this is a defect of streamgp: run it again with --debug, and report what it prints"
@@ -68,11 +70,11 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
     return failure.code
 
 
-def interrupted(command: str, *, as_json: bool) -> None:
+def interrupted(command: str, code: int, *, as_json: bool) -> None:
     """Tell the user that the command was stopped, and whether it can go on."""
     hint = "the same command line goes on from where it was" if command in _RESUMABLE else ""
     if as_json:
-        document = {"error": "Interrupted", "message": "interrupted", "hint": hint, "code": INTERRUPTED}
+        document = {"error": "Interrupted", "message": "interrupted", "hint": hint, "code": code}
         print(json.dumps(document), file=sys.stderr)
     else:
         print(f"interrupted: {hint}" if hint else "interrupted", file=sys.stderr)

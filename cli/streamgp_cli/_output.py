@@ -10,6 +10,8 @@ from contextlib import contextmanager, redirect_stdout
 from datetime import date, timedelta
 from typing import Any
 
+from streamgp_cli._signals import working
+
 
 def jsonable(value: Any) -> Any:
     """`value` in JSON's types: non-finite numbers are null, paths and times are text.
@@ -39,9 +41,19 @@ def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(jsonable(document), allow_nan=False) + "\n")
 
 
+def warn(warnings: Iterable[str]) -> None:
+    """What the user should know of an answer, on standard error."""
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
 @contextmanager
 def only_our_output() -> Iterator[None]:
-    """Send what libraries print to standard error, so that standard output holds our answer and nothing else."""
+    """Send what libraries print to standard error, so that standard output holds our answer and nothing else.
+
+    It stands around the work of a command: an interruption that comes inside leaves everything in order.
+    """
+    working()
     with redirect_stdout(sys.stderr):
         yield
 

@@ -7,15 +7,14 @@ runs, so that `streamgp --help` answers at once.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
+from streamgp_cli._signals import INTERRUPTED, TERMINATED, received
 from streamgp_cli.demo import demo
 from streamgp_cli.describe import describe
 from streamgp_cli.forecast import forecast
@@ -42,9 +41,10 @@ class Root(TyperGroup):
             extra: passed on to typer.
 
         Raises:
-            SystemExit: always; 0 done, 2 usage, 3 data, 4 state, 5 outside service, 130 interrupted, 1 a defect.
+            SystemExit: always; 0 done, 2 usage, 3 data, 4 state, 5 outside service, 130 interrupted, 143 terminated,
+                1 a defect.
         """
-        from streamgp_cli._errors import INTERRUPTED, interrupted, report
+        from streamgp_cli._errors import interrupted, report
 
         # Threads of torch that wait by spinning take the cores from each other and from everyone else.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -53,9 +53,14 @@ class Root(TyperGroup):
         try:
             code = super().main(words, standalone_mode=False, **extra) or 0
         except Exception as error:
-            code = report(error, as_json=as_json, debug="--debug" in words or bool(os.environ.get("STREAMGP_DEBUG")))
+            code = received()  # where a library has made another error of an interruption, it still is one
+            if code is None:
+                debug = "--debug" in words or bool(os.environ.get("STREAMGP_DEBUG"))
+                code = report(error, as_json=as_json, debug=debug)
         if code == INTERRUPTED:
-            interrupted(words[0] if words else "", as_json=as_json)
+            code = received() or code
+        if code in (INTERRUPTED, TERMINATED):
+            interrupted(words[0] if words else "", code, as_json=as_json)
         raise SystemExit(code)
 
 
@@ -89,26 +94,8 @@ def root(
     """Turn a stream of sensor rows into probabilistic forecasts that stay calibrated while the stream runs."""
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def main() -> NoReturn:
-    """The entry point of the installed script.
+    """The entry point of scripts that were installed before `streamgp_cli.start` was."""
+    from streamgp_cli import start
 
-    A process that has caught an error of the Delta library can abort while the interpreter shuts down, which would
-    spoil the exit code: so after an error everything is flushed, and the process ends at once.
-    """
-    signal.signal(signal.SIGTERM, _terminate)  # a stopped service ends as an interrupted command does
-    try:
-        app()
-    except SystemExit as done:
-        code = done.code if isinstance(done.code, int) else 1
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:  # the reader of our pipe has gone
-            code = code or 1
-    if code:
-        os._exit(code)
-    raise SystemExit(0)
+    start.main()

@@ -14,6 +14,13 @@ def describe(
     context: typer.Context,
     table: Annotated[str | None, typer.Option(help="Table that ingest made.", metavar="DIR")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Checkpoint of a training run.", metavar="DIR")] = None,
+    strict: Annotated[
+        bool | None,
+        typer.Option(
+            "--strict/--no-strict",
+            help="Refuse where the newest checkpoint is damaged, rather than warn and show another; default: no.",
+        ),
+    ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
     debug: Debug = False,
@@ -28,7 +35,7 @@ def describe(
       streamgp describe --table demand
       streamgp describe --checkpoint checkpoint --json
     """
-    from streamgp_cli._output import print_json
+    from streamgp_cli._output import print_json, warn
     from streamgp_pipelines.state import DescribeConfig
     from streamgp_pipelines.state import describe as run
 
@@ -36,6 +43,7 @@ def describe(
     if json:
         print_json(found)
     else:
+        warn(found.pop("warnings", []))
         _print(found)
 
 

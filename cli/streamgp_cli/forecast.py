@@ -62,6 +62,14 @@ def forecast(
     ] = None,
     output: Annotated[Path | None, option(OUT, "Write the forecast: .parquet, .csv or .json.", metavar="FILE")] = None,
     plot: Annotated[Path | None, option(OUT, "Draw history, forecast and bands.", metavar="FILE.png")] = None,
+    strict: Annotated[
+        bool | None,
+        option(
+            WHAT,
+            "Refuse where the newest checkpoint is damaged, rather than warn and use the one before; default: no.",
+            names="--strict/--no-strict",
+        ),
+    ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
     debug: Debug = False,
@@ -81,13 +89,21 @@ def forecast(
           --future weather.csv --json
       streamgp forecast --checkpoint one-step --horizon 200 --paths 200
     """
-    from streamgp_cli._output import only_our_output, print_json
+    from streamgp_cli._output import only_our_output, print_json, warn
     from streamgp_pipelines.config import ForecastConfig
     from streamgp_pipelines.forecast import forecast as run
 
     settings = ForecastConfig.read(flags(context), config)
+    if settings.plot is not None:
+        from streamgp_pipelines.adapters.plots import SUFFIXES
+        from streamgp_pipelines.files import check_writable
+
+        check_writable(settings.plot, "--plot", SUFFIXES, make=True)
     with only_our_output():
         result = run(settings)
+    if not json:
+        warn(result.warnings)
+    with only_our_output():
         if settings.plot is not None:
             from streamgp_pipelines.adapters.plots import plot_forecast
 
@@ -103,7 +119,8 @@ def forecast(
             )
     written = {"output": settings.output, "samples": settings.samples, "plot": settings.plot}
     if json:
-        print_json({"model": result.model, "levels": result.levels, **written, "forecast": result.frame.to_dicts()})
+        told = {"model": result.model, "levels": result.levels, **written, "warnings": result.warnings}
+        print_json({**told, "forecast": result.frame.to_dicts()})
         return
     _print(result)
     for name, path in written.items():

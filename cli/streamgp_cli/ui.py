@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from streamgp_cli._options import AsJson, ConfigFile, Debug, flags
+from streamgp_cli._signals import working
 
 
 def ui(
@@ -49,6 +50,7 @@ def ui(
         return tell(uri, f"the tracking server has its own UI: open {uri} and choose 'Model training'")
     if not json:
         typer.echo(f"starting the MLflow UI on {uri} ...", err=True)
+    working()  # an interruption must end the server too
     with mlflow_ui(uri, settings.host, settings.port) as (url, process):
         tell(url, f"open {url} and choose 'Model training'; Ctrl-C ends it")
         code = process.wait()

@@ -13,6 +13,9 @@ from streamgp.errors import UsageError
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.moments import Moments
 
+SUFFIXES = (".parquet", ".csv", ".json")
+"""How a forecast can be written."""
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -74,13 +77,14 @@ def write(data: pl.DataFrame, path: Path) -> None:
 
     Raises:
         UsageError: the suffix is none of .parquet, .csv, .json.
+        ServiceError: the file cannot be written.
     """
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"{path}: a forecast is written as .parquet, .csv or .json", hint="change the suffix")
     with replaced(path) as temporary:
         if path.suffix == ".parquet":
             data.write_parquet(temporary)
         elif path.suffix == ".csv":
             data.write_csv(temporary)
-        elif path.suffix == ".json":
-            data.write_json(temporary)
         else:
-            raise UsageError(f"{path}: a forecast is written as .parquet, .csv or .json", hint="change the suffix")
+            data.write_json(temporary)

@@ -14,7 +14,7 @@ import torch
 
 import streamgp
 from streamgp.base import Json, Offset
-from streamgp.errors import StateError
+from streamgp.errors import CheckpointError, StateError
 from streamgp.models._initial import Initial
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
@@ -97,6 +97,24 @@ def match_machine(saved: checkpoint.Saved, device: torch.device) -> list[str]:
     if kind != device.type:
         warnings.append(f"this run began on {kind} and goes on on {device.type}: numbers may differ in the last digits")
     return warnings
+
+
+def passed_over(saved: checkpoint.Saved) -> list[str]:
+    """What to tell of a checkpoint that was read in place of a newer one."""
+    if not saved.warning:
+        return []
+    return [f"{saved.warning}; the one of row {saved.rows} is used instead"]
+
+
+def refuse_passed_over(saved: checkpoint.Saved) -> None:
+    """See that no newer checkpoint was passed over.
+
+    Raises:
+        CheckpointError: one was, because it is damaged.
+    """
+    if saved.warning:
+        hint = f"leave out --strict to go on from row {saved.rows}, or run train again with the same line"
+        raise CheckpointError(saved.warning, hint=hint)
 
 
 def set_aside(directory: Path) -> Path | None:

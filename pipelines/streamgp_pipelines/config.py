@@ -113,6 +113,12 @@ def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(sorted(set(value)))
 
 
+LARGEST = 2**31 - 1
+"""Of every count: more rows or steps than that fit into no memory; what does fit is estimated from the data."""
+
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
 class DataConfig(Settings):
     """What windows of a table are made of, and which of its rows are held out; in `train` and in `tune`."""
 
@@ -121,9 +127,9 @@ class DataConfig(Settings):
     inputs: Names = ()
     known: Names = ()
     calendar: bool = False
-    lags: int | None = Field(None, ge=0)
-    horizon: int = Field(1, ge=1)
-    season: int = Field(1, ge=1)
+    lags: int | None = Field(None, ge=0, le=LARGEST)
+    horizon: int = Field(1, ge=1, le=LARGEST)
+    season: int = Field(1, ge=1, le=LARGEST)
     gaps: Literal["reset", "mask"] = "reset"
     test_column: str | None = None
     test_tail: float | None = Field(None, gt=0, lt=1)
@@ -150,22 +156,22 @@ class TrainConfig(DataConfig):
     model: str = "svdgp"
     set: dict[str, Any] = {}
     init: Path | None = None
-    warmup: int | None = Field(None, ge=0)
-    batch: int = Field(256, ge=1)
+    warmup: int | None = Field(None, ge=0, le=LARGEST)
+    batch: int = Field(256, ge=1, le=LARGEST)
     level: Levels = (80.0, 90.0, 95.0)
     checkpoint: Path = Path("checkpoint")
-    checkpoint_every: int = Field(10_000, ge=1)
+    checkpoint_every: int = Field(10_000, ge=1, le=2**63 - 1)
     fresh: bool = False
     follow: bool = False
     score_from: str | None = None
-    max_rows: int | None = Field(None, ge=1)
+    max_rows: int | None = Field(None, ge=1, le=2**63 - 1)
     predictions: Path | None = None
     experiment: str = "streamgp"
     tracking_uri: str | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    seed: int = Field(0, ge=0)
-    epochs: int | None = Field(None, ge=1)
-    time_budget: float | None = Field(None, gt=0)
+    seed: Seed = 0
+    epochs: int | None = Field(None, ge=1, le=LARGEST)
+    time_budget: float | None = Field(None, gt=0, allow_inf_nan=False)
 
     @field_validator("time_budget", mode="before")
     @classmethod
@@ -198,13 +204,13 @@ class TuneConfig(DataConfig):
     method: Literal["ml", "cv-admm", "cv-implicit"] = "ml"
     set: dict[str, Any] = {}
     init: Path | None = None
-    rows: int = Field(1000, ge=10)
+    rows: int = Field(1000, ge=10, le=LARGEST)
     start: str | None = None
     end: str | None = None
     output: Path = Path("tuned.json")
     experiment: str = "streamgp"
     tracking_uri: str | None = None
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
 
 
 class ForecastConfig(Settings):
@@ -212,15 +218,16 @@ class ForecastConfig(Settings):
 
     checkpoint: Path
     table: TableUri | None = None
-    horizon: int | None = Field(None, ge=1)
+    horizon: int | None = Field(None, ge=1, le=LARGEST)
     level: Levels = (80.0, 90.0, 95.0)
     future: Path | None = None
-    paths: int | None = Field(None, ge=2)
+    paths: int | None = Field(None, ge=2, le=LARGEST)
     plug_in: bool = False
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     samples: Path | None = None
     output: Path | None = None
     plot: Path | None = None
+    strict: bool = False
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
     @property

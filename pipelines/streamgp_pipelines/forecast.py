@@ -19,9 +19,11 @@ from streamgp.streaming.paths import inputs_ahead
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
 from streamgp_pipelines import simulate
-from streamgp_pipelines._results import Forecast, Simulation, in_order, write
+from streamgp_pipelines._results import SUFFIXES, Forecast, Simulation, in_order, write
 from streamgp_pipelines.assembly import build_model
+from streamgp_pipelines.checkpointing import passed_over, refuse_passed_over
 from streamgp_pipelines.config import ForecastConfig
+from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.frames import Naming
 from streamgp_pipelines.future import read_future
 from streamgp_pipelines.learner import Learner, Schedule
@@ -70,6 +72,8 @@ class Forecaster:
         told = about.get("moments") or {"clock": bool(about["clock"]), "zone": spec.zone}
         self.moments = Moments(**told)
         """How times are written."""
+        self.warnings = passed_over(saved)
+        """What should be known of the checkpoint."""
         self._about = about
         self._saved = replace(saved, tensors={}, rest={})
 
@@ -264,14 +268,23 @@ class Forecaster:
         return pl.concat(parts)
 
 
-def load(directory: str | Path, device: str = "cpu") -> Forecaster:
-    """The newest checkpoint in a directory (or one checkpoint itself), ready to forecast; no table is needed.
+def load(directory: str | Path, device: str = "cpu", strict: bool = False) -> Forecaster:
+    """The newest checkpoint in a directory that is whole (or one checkpoint itself), ready to forecast; no table is
+    needed. A newer one that is damaged is passed over, and `warnings` tells.
+
+    Args:
+        directory: of the checkpoint.
+        device: to compute on.
+        strict: whether a damaged one is refused instead.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
         ServiceError: the device is not there.
     """
-    return Forecaster(checkpoint.read(Path(directory)), find_device(device))
+    saved = checkpoint.read(Path(directory))
+    if strict:
+        refuse_passed_over(saved)
+    return Forecaster(saved, find_device(device))
 
 
 def forecast(config: ForecastConfig) -> Forecast:
@@ -280,7 +293,14 @@ def forecast(config: ForecastConfig) -> Forecast:
     Raises:
         UsageError, DataError, CheckpointError, TableError: as `Forecaster.forecast`, `Forecaster.simulate` and `load`.
     """
-    forecaster = load(config.checkpoint, config.device)
+    for flag, path, suffixes in (
+        ("--output", config.output, SUFFIXES),
+        ("--samples", config.samples, SUFFIXES),
+        ("--plot", config.plot, ()),
+    ):
+        if path is not None:
+            check_writable(path, flag, suffixes, make=True)
+    forecaster = load(config.checkpoint, config.device, config.strict)
     if config.table is not None:
         forecaster.observe(Table.open(config.table))
     future = None
@@ -298,4 +318,4 @@ def forecast(config: ForecastConfig) -> Forecast:
             write(found.paths(), config.samples)
     if config.output is not None:
         write(found.frame, config.output)
-    return found
+    return replace(found, warnings=tuple(forecaster.warnings))

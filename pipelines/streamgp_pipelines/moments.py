@@ -166,6 +166,8 @@ class Moments:
         """
         if not (text.isascii() and text.isdigit()):
             return False
+        if len(text) > 18:
+            raise UsageError(f"{text[:30]} is neither a number of rows nor a time", hint="such as 1344 or 2014-01-29")
         if not self.clock or self.elapsed or self.form not in EPOCHS:
             return True
         low, high = epoch_years(self.form)

@@ -6,6 +6,7 @@ import torch
 
 from streamgp.base import FLOAT, Inputs, Json
 from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.session import open_session
 
 _BYTES = torch.finfo(FLOAT).bits // 8
@@ -20,6 +21,8 @@ def plan(config: TrainConfig) -> dict[str, Json]:
     Raises:
         StreamgpError: whatever training would refuse before its first row.
     """
+    if config.predictions is not None:
+        check_writable(config.predictions, "--predictions", make=True)
     session = open_session(config)
     learner = session.learner
     spec, shape = learner.windows.spec, learner.windows.shape

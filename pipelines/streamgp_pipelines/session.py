@@ -20,7 +20,7 @@ from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.windows import Windows, WindowSpec
 from streamgp_pipelines import initial as initial_file
 from streamgp_pipelines.assembly import build_model, check_one_start, with_kernel
-from streamgp_pipelines.checkpointing import fingerprint, manifest, match_machine
+from streamgp_pipelines.checkpointing import fingerprint, manifest, match_machine, passed_over
 from streamgp_pipelines.columns import window_spec
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.curves import Curves
@@ -135,7 +135,7 @@ def open_session(config: TrainConfig) -> Session:
     if saved is not None:
         made: Any = saved.manifest["fingerprint"]
         checkpoint.check_fingerprint(made if has_begun(saved) else {**made, "warmup": schedule.warmup}, options)
-        warnings = match_machine(saved, device) + [saved.warning] * bool(saved.warning)
+        warnings = match_machine(saved, device) + passed_over(saved)
     model = build_model(config.model, config.set, shape, device, config.seed)
     if initial is not None:
         given = with_kernel(config.model, config.set, initial)

@@ -9,6 +9,7 @@ from pydantic import model_validator
 
 from streamgp.base import Json
 from streamgp.streaming import checkpoint
+from streamgp_pipelines.checkpointing import passed_over, refuse_passed_over
 from streamgp_pipelines.config import Settings
 from streamgp_pipelines.describe import describe_table
 
@@ -33,6 +34,7 @@ class DescribeConfig(Settings):
 
     table: Path | None = None
     checkpoint: Path | None = None
+    strict: bool = False
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -47,13 +49,17 @@ def describe(config: DescribeConfig) -> dict[str, Json]:
     Raises:
         TableError, CheckpointError: there is none, or it is damaged.
     """
-    return (
-        describe_table(config.table) if config.table is not None else describe_checkpoint(config.checkpoint or Path())
-    )
+    if config.table is not None:
+        return describe_table(config.table)
+    return describe_checkpoint(config.checkpoint or Path(), config.strict)
 
 
-def describe_checkpoint(directory: Path) -> dict[str, Json]:
+def describe_checkpoint(directory: Path, strict: bool = False) -> dict[str, Json]:
     """The newest checkpoint of a directory, read and verified.
+
+    Args:
+        directory: of the checkpoint.
+        strict: whether it is refused where a newer one is damaged; else `warnings` tells.
 
     Returns:
         path, rows, the options it was trained with, the table and the offset it goes on from, and the megabytes of
@@ -63,6 +69,8 @@ def describe_checkpoint(directory: Path) -> dict[str, Json]:
         CheckpointError: there is none, or it is damaged.
     """
     saved = checkpoint.read(directory)
+    if strict:
+        refuse_passed_over(saved)
     parts = {
         name: sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) / 1e6
         for name, tensors in saved.tensors.items()
@@ -74,5 +82,5 @@ def describe_checkpoint(directory: Path) -> dict[str, Json]:
         **about,
         "parts_mb": dict(parts),
         "total_mb": sum(parts.values()),
-        "warning": saved.warning,
+        "warnings": list(passed_over(saved)),
     }

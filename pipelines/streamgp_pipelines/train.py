@@ -15,6 +15,7 @@ from streamgp_pipelines.batch import BatchRun
 from streamgp_pipelines.checkpointing import held, set_aside
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.curves import Curves
+from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.learner import Learner
 from streamgp_pipelines.online import OnlineRun
 from streamgp_pipelines.predictions import Predictions, frame
@@ -49,6 +50,8 @@ def train(
         StateError: the checkpoint or the table does not fit the options, or another process holds it.
         ServiceError: the disk or the tracking store refused.
     """
+    if config.predictions is not None:
+        check_writable(config.predictions, "--predictions", make=True)
     if config.fresh:
         set_aside(config.checkpoint)
     with held(config.checkpoint):

@@ -1,0 +1,37 @@
+"""The entry point of the installed script: it takes the signals before anything else is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from streamgp_cli import _signals
+
+
+def main() -> NoReturn:
+    """Run the command line of this process.
+
+    A process that has caught an error of the Delta library can abort while the interpreter shuts down, which would
+    spoil the exit code: so after an error everything is flushed, and the process ends at once.
+    """
+    _signals.install()
+    try:
+        from streamgp_cli.app import app
+
+        app()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except KeyboardInterrupt:  # a second one, while the first was seen to
+        code = _signals.received() or _signals.INTERRUPTED
+    _signals.done()
+    code = _signals.received() or code  # also where a library has swallowed the interruption
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # the reader of our pipe has gone
+            code = code or 1
+    if code:
+        os._exit(code)
+    raise SystemExit(0)
