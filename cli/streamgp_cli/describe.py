@@ -39,7 +39,7 @@ def describe(
     from streamgp_pipelines.state import DescribeConfig
     from streamgp_pipelines.state import describe as run
 
-    found = run(DescribeConfig.read(flags(context), config))
+    found: dict[str, Any] = run(DescribeConfig.read(flags(context), config))
     if json:
         print_json(found)
     else:
