@@ -63,6 +63,10 @@ def ingest(
     ] = None,
     separator: Annotated[str | None, option(TEXT, "Between cells; default: found out.", metavar="SIGN")] = None,
     decimal: Annotated[str | None, option(TEXT, "Decimal sign; default: found out.", metavar=".|,")] = None,
+    thousands: Annotated[
+        str | None,
+        option(TEXT, "Sign between groups of three digits; default: found out where a cell is like 1,234.5.", metavar="SIGN"),
+    ] = None,
     encoding: Annotated[
         str | None, option(TEXT, "Such as utf-8 or latin-1; default: found out.", metavar="NAME")
     ] = None,
@@ -70,6 +74,14 @@ def ingest(
         list[str] | None,
         option(
             TEXT, "Text that means a missing value, repeated; default: empty, NA, N/A, NaN, null, None.", metavar="TEXT"
+        ),
+    ] = None,
+    max_line: Annotated[
+        str | None,
+        option(
+            TEXT,
+            "Longest line that is taken, such as 64MB; a longer one goes to the quarantine, cut; default: 16MB.",
+            metavar="SIZE",
         ),
     ] = None,
     as_name: Annotated[
@@ -82,7 +94,20 @@ def ingest(
         ),
     ] = None,
     final: Annotated[
-        bool | None, option(HOW, "Take a last line that has no newline; default: no.", names="--final/--no-final")
+        bool | None,
+        option(
+            HOW,
+            "The files are whole: take a last line that has no newline; default: no, it may be half a line.",
+            names="--final/--no-final",
+        ),
+    ] = None,
+    repair: Annotated[
+        bool | None,
+        option(
+            HOW,
+            "Where half a line was taken: set its row aside, and take the whole line; default: no.",
+            names="--repair/--no-repair",
+        ),
     ] = None,
     sort: Annotated[
         bool | None,
@@ -135,15 +160,15 @@ def ingest(
         print_json(found)
     else:
         _print(found)
+    for hint in found["hints"]:
+        typer.echo(f"note: {hint}", err=True)
 
 
 def _print(found: dict[str, Any]) -> None:
     """What became of every source, and of the table."""
     from streamgp_cli._output import print_pairs, print_table
 
-    columns = ["source", "state", "added", "quarantined", "late"]
+    columns = ["source", "state", "added", "quarantined", "late", "waiting"]
     print_table(columns, [[source[name] for name in columns] for source in found["sources"]])
     names = ("table", "rows", "table_version", "quarantined", "seconds", "rows_per_second", "peak_mb")
     print_pairs({name: found[name] for name in names})
-    for hint in found["hints"]:
-        print(f"note: {hint}")

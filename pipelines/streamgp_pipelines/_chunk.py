@@ -102,6 +102,10 @@ class Sieve:
     def prepare(self, rows: pa.RecordBatch, times: Times | None, after: Position) -> Prepared:
         return Prepared(rows, self._typed(rows, times), self._faults(rows, times), after)
 
+    def aside(self, part: Prepared, fault: tuple[str, str, str]) -> pa.Table:
+        """Every row of a chunk as quarantined, for one (reason, column, detail)."""
+        return self._quarantine(part.rows, dict.fromkeys(range(part.rows.num_rows), fault))
+
     def _quarantine(self, rows: pa.RecordBatch, faults: Faults) -> pa.Table:
         if not faults:
             return QUARANTINE.empty_table()
@@ -131,7 +135,8 @@ def in_time_order(parts: list[Prepared], time: str) -> list[Prepared]:
     """All of a source's rows as one part, in the order of time (rows without a time last)."""
     if not parts:
         return []
-    rows = pa.Table.from_batches([part.rows for part in parts]).combine_chunks().to_batches()[0]
+    batches = pa.Table.from_batches([part.rows for part in parts]).combine_chunks().to_batches()
+    rows = batches[0] if batches else parts[0].rows
     table = pa.concat_tables([part.table for part in parts])
     starts = np.cumsum([0, *(part.rows.num_rows for part in parts)])
     faults = {

@@ -19,7 +19,7 @@ from streamgp.base import Json
 from streamgp.errors import DataError, TableError
 from streamgp.streaming._delta import Conflict
 from streamgp.streaming.admission import Admission
-from streamgp.streaming.quarantine import Quarantine
+from streamgp.streaming.quarantine import SUPERSEDED, Quarantine
 from streamgp.streaming.sources._bytes import Position, name_of
 from streamgp.streaming.sources._cells import LINE
 from streamgp.streaming.sources._files import FileSource, open_source
@@ -29,7 +29,7 @@ from streamgp.streaming.times import TimeReader
 from streamgp_pipelines._chunk import Prepared, Sieve, Sorted, in_time_order
 from streamgp_pipelines._plan import Plan, plan
 from streamgp_pipelines._prefetch import prefetch
-from streamgp_pipelines._told import IngestProgress, Progress, Told, summary, understood
+from streamgp_pipelines._told import IngestProgress, Progress, Told, doubts, summary, understood
 
 if TYPE_CHECKING:
     from streamgp_pipelines.ingest import IngestConfig
@@ -70,19 +70,15 @@ class Run:
         look = (0, 0) if uri == "-" else _look(uri)
         if self._looked.get(name) == look:
             return
-        final = self._config.final
         while True:
             try:
-                again = self._attempt(uri, told, final)
+                self._attempt(uri, told)
+                break
             except Moved:
                 if uri == "-":
                     raise DataError(
                         f"standard input: another process ingests under the name {name} too", hint="choose another --as"
                     ) from None
-                continue
-            if not again:
-                break
-            final = True
         self._looked[name] = look
 
     def summary(self) -> dict[str, Json]:
@@ -92,7 +88,10 @@ class Run:
             DataError: there was nothing to make a table of.
         """
         if self._table is None and not self._config.dry_run and not self._config.follow:
-            raise DataError("no source has a row yet", hint="a CSV needs at least one line under its header")
+            waiting = any(told.waiting for told in self._told.values())
+            hint = "its last line has no newline: if the file is whole, --final takes it"
+            hint = hint if waiting else "a CSV needs at least one line under its header"
+            raise DataError("no source has a row yet", hint=hint)
         return summary(self._config.table, self._table, list(self._told.values()), self._began, self._config.sort)
 
     def _adopt(self, table: Table) -> None:
@@ -100,25 +99,30 @@ class Run:
         self._quarantine = Quarantine(table)
         self._admission = Admission(table)
 
-    def _attempt(self, uri: str, told: Told, final: bool) -> bool:
-        """Take a source from where it stands; True if its last line has waited and is to be taken now."""
+    def _attempt(self, uri: str, told: Told) -> None:
+        """Take a source from where it stands."""
         config = self._config
-        text = {"separator": config.separator, "decimal": config.decimal, "encoding": config.encoding}
-        options = {**text, "null": config.null, "final": final}
+        names = ("separator", "decimal", "thousands", "encoding", "null", "max_line", "final")
+        options = {name: getattr(config, name) for name in names}
         source = open_source(uri, config.format, options)
         if not source.sample.num_rows:
-            return self._rowless(source, told)
+            self._rowless(source, told)
+            return
         chosen = plan(source, config, self._table)
-        told.reads = understood(source, chosen)
+        told.reads, told.doubts = understood(source, chosen), doubts(source, chosen)
         if config.dry_run:
             told.state = "dry run"
-            return False
+            return
         table = self._table or self._create(chosen)
         if chosen.meta != table.meta and chosen.meta.every_ns is not None:
             table.declare(chosen.meta.every_ns, chosen.meta.tolerance_ns)
             self._admission = Admission(table)
         start = self._position(table, told.name)
         sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, told.name)
+        if config.repair and (before := self._repair(source, chosen, sieve, told, start)) is not None:
+            start = before
+            self._clocks.pop(told.name, None)
+            self._stopped.pop(told.name, None)
         source.stopped = self._stopped.get(told.name)
         reader, lines = self._clocks.get(told.name, (None, -1))
         if reader is None or lines != start.lines or reader.clock != chosen.clock:
@@ -133,15 +137,43 @@ class Run:
         self._settle(sieve, told)
         self._clocks[told.name] = (reader, start.lines)
         self._stopped[told.name] = source.stopped
-        return self._tail(table, source, told)
+        told.waiting = source.waiting
 
-    def _rowless(self, source: FileSource, told: Told) -> bool:
+    def _repair(
+        self, source: FileSource, chosen: Plan, sieve: Sieve, told: Told, start: Position
+    ) -> Position | None:
+        """Go back before a last line that was taken torn and has grown since; its row is superseded."""
+        torn = source.torn(start.offset())
+        if torn is None:
+            return None
+        assert self._table is not None
+        before = Position.of(torn.after)
+        reader = _wound_up(source, chosen, before)
+        times = None if reader is None else reader.read(*torn.rows.select(_clock_columns(chosen)).columns)
+        part = sieve.prepare(torn.rows, times, before)
+        refused = self._quarantine.reasons_of(told.name, before.lines + 1) - {SUPERSEDED}
+        row = None if part.faults or refused else self._table.find(part.table)
+        marks = {f"{told.name}#{key}": value for key, value in before._asdict().items()}
+        try:
+            if row is not None:
+                aside = sieve.aside(part, (SUPERSEDED, "", f"half a line: the row with _seq {row}, which is not read any more"))
+                self._quarantine.add(aside)
+                self._table.supersede(row, marks)
+                told.reasons[SUPERSEDED] += 1
+            else:
+                self._table.commit(None, marks)
+        except Conflict:
+            self._table.refresh()
+            raise Moved from None
+        self._admission = Admission(self._table)
+        return before
+
+    def _rowless(self, source: FileSource, told: Told) -> None:
         """A header without rows: nothing to do, unless there were rows before."""
         start = Position() if self._table is None else self._position(self._table, told.name)
         if start.bytes:
             next(source.read(start.offset()), None)  # says that the file was changed
-        told.state = "no rows yet"
-        return False
+        told.state, told.waiting = "no rows yet", source.waiting
 
     def _create(self, chosen: Plan) -> Table:
         try:
@@ -190,21 +222,6 @@ class Run:
         self._quarantine.add(divided.quarantined, name, start.lines)
         rows = divided.accepted if divided.accepted.num_rows else None
         self._table.commit(rows, {f"{name}#{key}": value for key, value in part.after._asdict().items()})
-
-    def _tail(self, table: Table, source: FileSource, told: Told) -> bool:
-        """A last line without newline waits for a second look: the next run, not the next moment."""
-        told.waiting = source.waiting is not None
-        if source.waiting is None or self._config.follow:
-            return False
-        key = f"{told.name}#tail"
-        if table.mark(key, -1) == source.waiting and told.name not in self._looked:
-            return True
-        while True:
-            try:
-                table.commit(None, {key: source.waiting})
-                return False
-            except Conflict:
-                self._catch_up(table)
 
     @staticmethod
     def _position(table: Table, name: str) -> Position:

@@ -40,6 +40,7 @@ class Told:
         state: unchanged, taken, no rows yet, or dry run. reads: how its columns were understood.
         late: rows that came behind a later row of their series. future: rows later than now.
         waiting: whether a last line without newline was left.
+        doubts: what may be misunderstood, and what to do about it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Told:
     reasons: Counter[str] = field(default_factory=Counter)
     state: str = "unchanged"
     waiting: bool = False
+    doubts: list[str] = field(default_factory=list)
     reads: dict[str, Json] = field(default_factory=dict)
 
     def count(self, divided: Sorted, meta: TableMeta) -> None:
@@ -78,6 +80,7 @@ def understood(source: FileSource, chosen: Plan) -> dict[str, Json]:
     dialect = getattr(source, "dialect", None)
     if dialect is not None:
         told |= {"separator": dialect.separator, "decimal": dialect.decimal, "encoding": dialect.encoding}
+        told |= {"thousands": dialect.thousands, "trailing_separator": dialect.trailing}
     told |= {"time": chosen.meta.time, "series": chosen.meta.series}
     if clock is not None:
         told |= {"clock": clock.format or clock.kind, "zone": clock.zone}
@@ -111,6 +114,12 @@ def peak_mb() -> float:
     """The largest memory that this process has held, in MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+def doubts(source: FileSource, chosen: Plan) -> list[str]:
+    """What may be misunderstood of the columns that the table holds as text."""
+    texts = [field.name for field in chosen.schema if pa.types.is_string(field.type) and field.name != chosen.meta.time]
+    return [source.doubts[name] for name in texts if name in source.doubts and name != chosen.meta.series]
 
 
 def _order(table: Table | None, late: int, sort: bool) -> list[Json]:
@@ -153,10 +162,12 @@ def _hints(sources: list[Told], future: int, reasons: Counter[str]) -> list[Json
     if reasons.total():
         hints.append(f"{reasons.total()} rows are in the quarantine, each with its reason: streamgp describe --table")
     hints += [
-        f"{one.name}: its last line has no newline and waits; run again, or use --final"
+        f"{one.name}: its last line has no newline: it may be half a line, and waits for the rest; if the file is whole, "
+        "--final takes it"
         for one in sources
         if one.waiting
     ]
+    hints += [doubt for one in sources for doubt in one.doubts]
     return hints
 
 

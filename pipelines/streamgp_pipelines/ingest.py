@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Annotated
@@ -11,6 +12,7 @@ from pydantic import BeforeValidator, Field
 from streamgp.base import Json
 from streamgp.errors import UsageError
 from streamgp.streaming.sources._files import expand
+from streamgp.streaming.sources._records import LONGEST
 from streamgp_pipelines._run import Run
 from streamgp_pipelines._told import IngestProgress as IngestProgress
 from streamgp_pipelines._told import Progress
@@ -32,8 +34,10 @@ class IngestConfig(Settings):
         tolerance: how far from whole intervals behind the row before a row may be and still count as on the grid.
         as_name: the name of a source in place of its path.
         format: csv, jsonl, parquet or arrow, where the suffix does not say.
-        separator, decimal, encoding, null: how a text file is written; found where not given.
+        separator, decimal, thousands, encoding, null: how a text file is written; found where not given.
+        max_line: bytes of the longest line that is taken, or such as "16MB".
         final: take a last line that has no newline.
+        repair: where half a line was taken, set its row aside and take the whole line.
         follow, poll: look again every `poll` seconds until interrupted.
         sort: put the new rows of each source in the order of time first; holds them in memory.
         dry_run: say what would be done, write nothing.
@@ -51,9 +55,12 @@ class IngestConfig(Settings):
     format: str | None = None
     separator: str | None = None
     decimal: str | None = Field(None, pattern=r"^[.,]$")
+    thousands: str | None = None
     encoding: str | None = None
     null: tuple[str, ...] = ()
+    max_line: Annotated[int, BeforeValidator(lambda value: _bytes(value))] = Field(LONGEST, ge=1024, le=1 << 30)
     final: bool = False
+    repair: bool = False
     follow: bool = False
     poll: float = Field(1.0, gt=0)
     sort: bool = False
@@ -84,3 +91,17 @@ def ingest(
             if not config.follow or stop():
                 return run.summary()
             time.sleep(config.poll)
+
+
+def _bytes(value: object) -> object:
+    """'16MB' in bytes.
+
+    Example:
+        >>> _bytes("16MB"), _bytes("64 KiB"), _bytes(4096)
+        (16000000, 65536, 4096)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?)(i?)b?\s*", value, re.IGNORECASE) if isinstance(value, str) else None
+    if found is None:
+        return value
+    base = 1024 if found[3] else 1000
+    return round(float(found[1]) * base ** " kmg".index(found[2].lower() or " "))

@@ -13,7 +13,7 @@ from streamgp.streaming._delta import Conflict
 from streamgp.streaming.table import SEQ, Table, TableMeta
 
 _COLUMNS: dict[str, pa.DataType] = {
-    "reason": pa.string(),  # duplicate, unparsable, ragged, no time, no series, skipped hour
+    "reason": pa.string(),  # duplicate, unparsable, ragged, too long, no time, no series, skipped hour, superseded
     "column": pa.string(),
     "detail": pa.string(),
     "source": pa.string(),
@@ -24,6 +24,9 @@ QUARANTINE = pa.schema(_COLUMNS)
 
 _KEY = ["line", "reason"]
 _NOTHING = pl.DataFrame(schema={"line": pl.Int64, "reason": pl.String})
+
+SUPERSEDED = "superseded"
+"""The reason of an accepted row that was of half a line; see `Table.supersede`."""
 
 FOLDER = "_quarantine"
 

@@ -21,7 +21,8 @@ from streamgp.errors import DataError
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 COMPRESSED = (".gz", ".zst")
-_PIECE = 1 << 16
+_PIECE = 1 << 10
+"""Bytes of compressed input at a time: zstd makes at most 32 MB of them, gzip 1 MB."""
 
 PATIENCE = 0.5
 """Seconds that a pipe may be silent before what it has given is taken as a block."""
@@ -118,6 +119,11 @@ def read_some(stream: BinaryIO, size: int, uri: str) -> bytes:
         except (EOFError, zlib.error, zstandard.ZstdError) as error:
             if missing < size:  # give out what could be read; the next call meets the error again
                 break
+            if "too much memory" in str(error):
+                raise DataError(
+                    f"{uri}: it was compressed with a window of more than 128 MB",
+                    hint="decompress it first: zstd -d --long=31 FILE",
+                ) from None
             raise DataError(
                 f"{uri}: the compressed file is truncated or damaged ({error})",
                 hint="the rows before the damage are in the table; bring the whole file and run the same command again",
@@ -147,9 +153,18 @@ class _Decompressed(io.RawIOBase):
         self._fresh = fresh
         self._member = fresh()
         self._begun = False
+        self._out = memoryview(b"")
 
     def read(self, size: int = -1) -> bytes:
-        """What the next piece of input gives, whatever `size`; b"" at a proper end."""
+        """At most `size` bytes; b"" at a proper end."""
+        if not len(self._out):
+            self._out = memoryview(self._following())
+        size = len(self._out) if size < 0 else size
+        piece, self._out = bytes(self._out[:size]), self._out[size:]
+        return piece
+
+    def _following(self) -> bytes:
+        """What the next piece of input gives."""
         while True:
             data = self._member.unused_data if self._member.eof else b""
             if self._member.eof:

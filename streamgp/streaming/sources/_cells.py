@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from streamgp.errors import SchemaError
+from streamgp.errors import DataError, SchemaError
 
 LINE, FAULT, TEXT = "_line", "_fault", "_text"
 """Bookkeeping columns of every file source: the first line (or row) of the record, from 1; what is wrong with
@@ -54,8 +54,12 @@ def polars_type(kind: pa.DataType) -> pl.DataType:
     return _REAL.get(kind) or _WHOLE.get(kind) or pl.String()
 
 
-def convert(cells: pl.Series, kind: pa.DataType, decimal: str, nulls: Sequence[str]) -> tuple[pl.Series, pl.Series]:
+def convert(
+    cells: pl.Series, kind: pa.DataType, decimal: str, nulls: Sequence[str], thousands: str | None = None
+) -> tuple[pl.Series, pl.Series]:
     """Cells as `kind`, and where a cell that says something could not be read (N,) bool.
+
+    Digits that are too many for a float64 could not be read; "inf" is a missing value.
 
     Raises:
         SchemaError: text cannot be read as this type at all.
@@ -65,10 +69,15 @@ def convert(cells: pl.Series, kind: pa.DataType, decimal: str, nulls: Sequence[s
     bare = cells.str.strip_chars()
     bare = bare.set(bare.is_in(list(nulls)), None)
     if kind in _REAL or kind in _WHOLE:
+        if thousands is not None:
+            sign, mark = re.escape(thousands), re.escape(decimal)
+            grouped = bare.str.contains(rf"^[+-]?\d{{1,3}}({sign}\d{{3}})+({mark}\d*)?$").fill_null(False)
+            bare = bare.zip_with(~grouped, bare.str.replace_all(thousands, "", literal=True))
         # two decimal marks, or a point where the mark is a comma, is not a number: "1.234,5" is never guessed at
         plain = bare.str.replace_all(".", "?", literal=True).str.replace_all(",", ".", literal=True)
         number = (plain if decimal == "," else bare).cast(pl.Float64, strict=False)
-        number = finite(number, missing := infinite(number))
+        number = finite(number, beyond := infinite(number))
+        missing = beyond & bare.str.contains(r"\d").fill_null(False).not_()
         found = number.cast(_REAL[kind]) if kind in _REAL else _integers(bare, number, _WHOLE[kind])
         return found, bare.is_not_null() & found.is_null() & missing.not_()
     if pa.types.is_boolean(kind):
@@ -123,3 +132,35 @@ def _noun(kind: pa.DataType) -> str:
 def to_arrow(column: pl.Series, kind: pa.DataType) -> pa.Array[Any]:
     """The column as Arrow, of exactly this type."""
     return column.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(kind)
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Names that a table can have.
+
+    Raises:
+        DataError: two are the same, or one has a character that no column name can have.
+    """
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{where}: two columns are called {', '.join(twice)}", hint="rename one of them")
+    for name in names:
+        if "\0" in name or "\r" in name or not storable_text(name):
+            raise DataError(
+                f"{where}: the column name {name!r} has a character that no column name can have",
+                hint="rename the column; is this a text file, and is its encoding right?",
+            )
+
+
+def storable_text(text: str) -> bool:
+    """Whether it has a form in UTF-8; half a surrogate pair has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def unreadable(schema: pa.Schema, line: int, wrong: str, text: str) -> pa.RecordBatch:
+    """One row that is nothing but its fault."""
+    told: dict[str, Any] = {LINE: line, FAULT: wrong, TEXT: text}
+    return pa.RecordBatch.from_pylist([told], schema=schema)

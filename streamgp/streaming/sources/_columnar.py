@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError
 from streamgp.streaming.sources._bytes import Digest, Position, open_bytes, read_some
-from streamgp.streaming.sources._cells import fault, units_in, with_bookkeeping
+from streamgp.streaming.sources._cells import check_names, fault, units_in, with_bookkeeping
 from streamgp.streaming.sources._records import Stopped
 
 _PIECE = 1 << 24
@@ -85,12 +85,13 @@ class Columnar(ABC):
         natural: the columns as the file has them.
         schema: the columns as a table keeps them, and the bookkeeping columns.
         sample: the first rows, as the file has them.
-        waiting: always None; such a file is whole or damaged.
+        waiting, doubts: always False, {}; such a file is whole or damaged, and says what it holds.
     """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        self.waiting: int | None = None
+        self.waiting = False
+        self.doubts: dict[str, str] = {}
         self.stopped: Stopped | None = None
         self._file, self._end = whole_file(uri)
         try:
@@ -99,9 +100,7 @@ class Columnar(ABC):
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._damaged(error) from None
         self.names = self.natural.names
-        twice = sorted({name for name in self.names if self.names.count(name) > 1})
-        if twice:
-            raise DataError(f"{uri}: two columns are called {', '.join(twice)}", hint="rename one of them")
+        check_names(self.names, uri)
         self._kinds = {field.name: storable(field.type, field.name, uri) for field in self.natural}
         self.schema = with_bookkeeping(self._kinds)
         self.units = {**units_in(self.names), **_own_units(self.natural)}
@@ -118,6 +117,10 @@ class Columnar(ABC):
         """Read the columns as these types from now on; names must be the file's own."""
         self._kinds = {name: schema.field(name).type for name in self.names}
         self.schema = with_bookkeeping(self._kinds)
+
+    def torn(self, after: Offset) -> Chunk | None:
+        """None: such a file has no lines."""
+        return None
 
     def read(self, after: Offset) -> Iterator[Chunk]:
         """Typed rows behind `after`, faulty ones among them with their fault.

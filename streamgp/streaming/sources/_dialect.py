@@ -3,49 +3,64 @@
 from __future__ import annotations
 
 import codecs
-import csv
-import io
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from streamgp.errors import DataError, UsageError
+from streamgp.streaming.sources._careful import readable, split_line
+from streamgp.streaming.sources._quotes import header_end
 
 SAMPLE = 1 << 20
 SEPARATORS = (",", ";", "\t", "|")
+GROUPINGS = (",", ".", "'", " ", "_")
 _COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 _POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
+_BOTH = {
+    ",": re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+"),  # the decimal mark of 1.234,5
+    ".": re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+\.\d+"),
+}
+_NUMBER_LIKE = re.compile(
+    r"[+-]?(\d+,\d+|\d*\.\d+|\d{1,3}(,\d{3})+(\.\d*)?|\d{1,3}([.' _]\d{3})+([.,]\d*)?)([eE][+-]?\d+)?"
+)
+_NO_TEXT = ("unicode_escape", "raw_unicode_escape", "idna", "punycode", "undefined", "utf-7")
+_ASCII = bytes(range(128))
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """separator: one character; decimal: "." or ","; encoding: a Python codec name."""
+    """How the cells of a text file are written.
+
+    Attributes:
+        separator: one character. decimal: "." or ",". encoding: a Python codec name.
+        thousands: the sign between groups of three digits, or None.
+        trailing: whether rows end in a separator with nothing behind it, where the header does not.
+    """
 
     separator: str
     decimal: str
     encoding: str
+    thousands: str | None = None
+    trailing: bool = False
 
 
 def encoding_of(head: bytes, given: str | None, uri: str) -> str:
-    """The codec: as given, by byte order mark, UTF-8 if it decodes, else Windows' cp1252, else latin-1.
+    """The codec: as given, by byte order mark, UTF-8 if it decodes (but for a few lines), else cp1252, else latin-1.
 
     Raises:
-        UsageError: the given name is unknown.
+        UsageError: the given name is unknown, or no encoding of text that lines and cells can be found in.
+        DataError: "utf-16" was given, and there is no byte order mark.
     """
     if given is not None:
-        try:
-            name = codecs.lookup(given).name
-        except LookupError:
-            raise UsageError(
-                f"encoding {given!r} is unknown", hint="use utf-8, utf-16, latin-1, cp1252 or another Python codec"
-            ) from None
+        name = _known(given)
         if name != "utf-16":
             return name.replace("iso8859-1", "latin-1").replace("utf-8-sig", "utf-8")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16-le" if head.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
     if given is not None:
         raise DataError(f"{uri}: there is no UTF-16 byte order mark", hint="name utf-16-le or utf-16-be")
-    if b"\0" in head[:4]:
+    if b"\0" in head[:4] and head[:4] != b"\0\0\0\0":
         return "utf-16-le" if head[1:2] == b"\0" else "utf-16-be"
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
@@ -53,11 +68,55 @@ def encoding_of(head: bytes, given: str | None, uri: str) -> str:
         pass
     else:
         return "utf-8"
+    _, bad, beyond = readable(head[: head.rfind(b"\n") + 1] or head, "utf-8")
+    if beyond > len(bad):  # some lines of a UTF-8 file are damaged
+        return "utf-8"
     try:
         head.decode("cp1252")
     except UnicodeDecodeError:
         return "latin-1"
     return "cp1252"
+
+
+def _known(given: str) -> str:
+    hint = "use utf-8, utf-16, latin-1, cp1252 or another encoding of text; iconv converts the others"
+    try:
+        found = codecs.lookup(given)
+    except (LookupError, ValueError):
+        raise UsageError(f"--encoding: {given!r} is unknown", hint=hint) from None
+    if found.name in ("utf-16", "utf-16-le", "utf-16-be"):
+        return found.name
+    try:
+        if found.name in _NO_TEXT or _ASCII.decode(given) != _ASCII.decode("ascii"):
+            raise LookupError
+    except (LookupError, ValueError):  # of a codec that turns bytes into bytes, or that has other bytes for ASCII
+        raise UsageError(
+            f"--encoding: {given!r} is no encoding in which lines and separators are ASCII", hint=hint
+        ) from None
+    return found.name
+
+
+def usable_separator(given: str | None) -> str | None:
+    """The separator that was named.
+
+    Raises:
+        UsageError: it cannot stand between cells.
+
+    Example:
+        >>> usable_separator("\\\\t"), usable_separator(";")
+        ('\\t', ';')
+    """
+    sign = {"\\t": "\t", "tab": "\t"}.get(given, given) if given is not None else None
+    if sign is None:
+        return None
+    if len(sign) != 1 or not sign.isascii():
+        raise UsageError(f"--separator {given!r} is not one ASCII character", hint="use , ; | or \\t")
+    if sign.isalnum() or sign in "\"\n\r.+-" or (not sign.isprintable() and sign not in "\t\x1f\x1e\x01"):
+        raise UsageError(
+            f"--separator {given!r} cannot stand between cells: it is part of numbers, of lines or of quoting",
+            hint="use , ; | or \\t",
+        )
+    return sign
 
 
 def separator_of(text: str) -> str:
@@ -69,22 +128,68 @@ def separator_of(text: str) -> str:
     """
     best, most = ",", (0, 0)
     for candidate in SEPARATORS:
-        try:
-            rows = [row for row in csv.reader(io.StringIO(text), delimiter=candidate) if row][:100]
-        except csv.Error:
+        data = text.encode()
+        end = header_end(data, candidate.encode())
+        header = split_line(data[:end], candidate) or []
+        lines = [line for line in text[len(data[:end].decode()) :].split("\n")[:100] if line.strip("\r")]
+        rows = [split_line(line.encode(), candidate) or [] for line in lines]
+        if not header:
             continue
-        if not rows:
-            continue
-        width, count = Counter(len(row) for row in rows).most_common(1)[0]
-        score = (count if width > 1 and len(rows[0]) == width else 0, width)
+        widths = Counter(len(row) for row in rows)
+        width, number = widths.most_common(1)[0] if rows else (len(header), 1)
+        empty = width == len(header) + 1 > 2 and all(not row[-1].strip() for row in rows if len(row) == width)
+        score = (number if width > 1 and (len(header) == width or empty) else 0, width)
         if score > most:
             best, most = candidate, score
     return best
 
 
-def decimal_of(cells: list[list[str]], separator: str) -> str:
-    """A comma where cells look like 1,5 and none like 1.5; never between commas, where "1,234" is a thousand."""
-    bare = [cell.strip() for row in cells for cell in row]
-    commas = sum(_COMMA_NUMBER.fullmatch(cell) is not None for cell in bare)
-    points = sum(_POINT_NUMBER.fullmatch(cell) is not None for cell in bare)
-    return "," if commas and not points and separator != "," else "."
+def decimal_of(cells: Iterable[str], separator: str) -> str:
+    """A comma where cells look like 1,5 and none like 1.5; between commas only where they look like 1.234,5.
+
+    Between commas, "1,234" may be a thousand and "1,5" a list: neither is guessed at.
+
+    Example:
+        >>> decimal_of(["1,5", "2"], ";"), decimal_of(["1,5", "2"], ","), decimal_of(["1.234,5"], ",")
+        (',', '.', ',')
+    """
+    bare = [cell.strip() for cell in cells]
+    commas = sum(_COMMA_NUMBER.fullmatch(cell) is not None for cell in bare) if separator != "," else 0
+    commas += sum(_BOTH[","].fullmatch(cell) is not None for cell in bare)
+    points = sum((_POINT_NUMBER.fullmatch(cell) or _BOTH["."].fullmatch(cell)) is not None for cell in bare)
+    return "," if commas and not points else "."
+
+
+def thousands_of(columns: Sequence[Sequence[str]], decimal: str) -> str | None:
+    """The sign between groups of three digits, where a column has cells like 1,234.5 and none that contradicts.
+
+    Example:
+        >>> thousands_of([["1,234.5", "7", "1,000"]], "."), thousands_of([["1,234.5", "1,5"]], ".")
+        (',', None)
+        >>> thousands_of([["1,234"]], ".") is None  # or is it 1.234?
+        True
+    """
+    sign = "." if decimal == "," else ","
+    for column in columns:
+        marked = [cell.strip() for cell in column if sign in cell]
+        if any(_BOTH[decimal].fullmatch(cell) for cell in marked) and all(map(grouping(sign, decimal).fullmatch, marked)):
+            return sign
+    return None
+
+
+def grouping(sign: str, decimal: str) -> re.Pattern[str]:
+    """Numbers whose digits are grouped by threes."""
+    return re.compile(rf"[+-]?\d{{1,3}}({re.escape(sign)}\d{{3}})+({re.escape(decimal)}\d*)?")
+
+
+def looks_like_numbers(cells: Iterable[str]) -> str | None:
+    """A cell of a text column most of whose cells look like numbers with a comma or with groups of digits.
+
+    Example:
+        >>> looks_like_numbers(["1,5", "", "2"]), looks_like_numbers(["a", "1,5", "b"]), looks_like_numbers(["01.02.2024"])
+        ('1,5', None, None)
+    """
+    said = [cell.strip() for cell in cells if cell.strip()]
+    marked = [cell for cell in said if _NUMBER_LIKE.fullmatch(cell)]
+    plain = sum(cell.lstrip("+-").isdigit() for cell in said)
+    return marked[0] if marked and 2 * (len(marked) + plain) > len(said) else None

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from streamgp import registry
-from streamgp.base import Source
+from streamgp.base import Chunk, Offset, Source
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.sources._bytes import COMPRESSED, GZIP, ZSTD, open_bytes
 from streamgp.streaming.sources._records import Stopped
@@ -23,8 +23,9 @@ class FileSource(Source, Protocol):
     """A Source over one file, which can be told the types to read its columns as.
 
     Attributes:
-        names: the columns. units: of some of them. sample: the first rows. waiting: a digest of a last line
-            without newline, after a read.
+        names: the columns. units: of some of them. sample: the first rows.
+        waiting: whether a last line without newline was left, after a read.
+        doubts: columns that may be misunderstood -> what to do about it.
         stopped: where it stopped reading; another source over the same file may be given it, to go on from there.
     """
 
@@ -32,10 +33,13 @@ class FileSource(Source, Protocol):
     names: list[str]
     units: dict[str, str]
     sample: pa.Table
-    waiting: int | None
+    waiting: bool
+    doubts: dict[str, str]
     stopped: Stopped | None
 
     def expect(self, schema: pa.Schema) -> None: ...
+
+    def torn(self, after: Offset) -> Chunk | None: ...
 
 
 @cache
@@ -107,7 +111,7 @@ def open_source(uri: str, form: str | None, options: dict[str, Any]) -> FileSour
         )
     module: ModuleType = registry.load(KIND, name)
     given = {key: value for key, value in options.items() if value not in (None, (), False)}
-    alien = sorted(set(given) - set(module.Config.model_fields) - {"final"})
+    alien = sorted(set(given) - set(module.Config.model_fields) - {"final", "max_line"})
     if alien:
         raise UsageError(f"{uri}: a {name} file has no {', '.join(alien)}", hint="leave the option out")
     source: FileSource = module.build(

@@ -7,11 +7,9 @@ every record and the fault of every cell.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -22,13 +20,30 @@ from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.sources import _cells
 from streamgp.streaming.sources._bytes import Position, open_bytes
-from streamgp.streaming.sources._careful import split_cells, split_records
-from streamgp.streaming.sources._cells import NULLS
-from streamgp.streaming.sources._dialect import SAMPLE, Dialect, decimal_of, encoding_of, separator_of
-from streamgp.streaming.sources._records import Block, Records, Stopped, count, record_ends
+from streamgp.streaming.sources._careful import readable, split_cells, split_line, split_records
+from streamgp.streaming.sources._cells import NULLS, fault
+from streamgp.streaming.sources._dialect import (
+    GROUPINGS,
+    SAMPLE,
+    Dialect,
+    decimal_of,
+    encoding_of,
+    looks_like_numbers,
+    separator_of,
+    thousands_of,
+    usable_separator,
+)
+from streamgp.streaming.sources._quotes import Ints, header_end
+from streamgp.streaming.sources._records import LONGEST, Block, Records, Stopped, count, too_long
+from streamgp.streaming.sources._signs import reject_other_formats
 
+_BEHIND = "_behind"
+_NOWHERE: Ints = np.zeros(0, np.int64)
 SUFFIXES = (".csv", ".tsv", ".txt")
 _NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
+_SAMPLED = 1000
+_WRONG = 20
+"""One line in so many that cannot be decoded, and more than those with letters beyond ASCII that can: the encoding is wrong."""
 
 
 class Config(BaseModel):
@@ -36,16 +51,20 @@ class Config(BaseModel):
 
     Attributes:
         separator: between cells. decimal: "." or ",". encoding: a codec name.
+        thousands: between groups of three digits: one of , . ' _ or a space.
         null: what else than an empty cell, NA, N/A, NaN, null and None stands for a missing value.
-        final: take a last line that has no newline yet.
+        final: take a last line that has no newline.
+        max_line: bytes of the longest line that is taken.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     separator: str | None = None
     decimal: str | None = None
+    thousands: str | None = None
     encoding: str | None = None
     null: tuple[str, ...] = ()
     final: bool = False
+    max_line: int = LONGEST
 
 
 def build(config: Config, uri: str) -> Csv:
@@ -53,6 +72,7 @@ def build(config: Config, uri: str) -> Csv:
 
     Raises:
         DataError: there is no such file, it is empty, or its header cannot be used.
+        UsageError: an option is not one for text.
     """
     return Csv(config, uri)
 
@@ -63,28 +83,37 @@ class Csv:
     Attributes:
         schema: the columns: text, float64 or bool, as the first megabyte suggests, and the bookkeeping columns.
         sample: the cells of the first rows, as text.
-        waiting: after a read: a digest of the last line that has no newline yet, or None.
+        waiting: whether there is a last line without newline; known after a read, and where the header is that line.
+        doubts: columns that may be misunderstood, and what to do about it.
     """
 
     def __init__(self, config: Config, uri: str) -> None:
         self.uri = uri
         self._config = config
         self._nulls = (*NULLS, *config.null)
-        self.waiting: int | None = None
+        self.waiting = False
         self.stopped: Stopped | None = None
         self._records: Records | None = None
+        separator = usable_separator(config.separator)
+        _fit(separator, config)
         stream, self.compressed = open_bytes(uri)
-        head = Records(stream, uri, quote=True, separator=",")  # raw bytes, whatever the encoding
+        head = Records(stream, uri, longest=config.max_line)  # raw bytes, whatever the encoding
         try:
             raw = head.first(SAMPLE)
+            whole = head.ended and config.final
         finally:
             head.close()
-        self.dialect, self.names, cells = _look(raw, config, uri, self.compressed)
+        reject_other_formats(raw, uri, "csv")
+        found = _look(raw, config, separator, uri, whole)
+        self.dialect, self.names = found.dialect, found.names
+        self.waiting = not self.names
         self.units = _cells.units_in(self.names)
-        self.sample = pa.table({name: [row[i] for row in cells] for i, name in enumerate(self.names)})
-        kinds = [_kind([row[i] for row in cells], self.dialect.decimal, self._nulls) for i in range(len(self.names))]
+        self.sample = found.cells.to_arrow(compat_level=pl.CompatLevel.oldest())
+        kinds = [self._kind(found.cells[name]) for name in self.names]
         self.expect(pa.schema([pa.field(name, kind) for name, kind in zip(self.names, kinds, strict=True)]))
+        self.doubts = self._doubts(found.cells)
         if uri == "-":
+            head.shape(self.dialect.separator, len(self.names), self._utf16())
             self._records = head
 
     def expect(self, schema: pa.Schema) -> None:
@@ -96,70 +125,103 @@ class Csv:
         """Typed rows behind `after`, faulty ones among them with their fault.
 
         Raises:
-            DataError: what was consumed before has changed, or the stream is damaged.
+            DataError: what was consumed before has changed, the stream is damaged, or the encoding is wrong.
         """
         records = self._open()
         try:
             records.skip(Position.of(after), self.stopped)
-            for block in records.blocks(self._config.final or self.compressed or self.uri == "-"):
+            for block in records.blocks(self._config.final):
                 yield Chunk(self._parse(block), block.after.offset())
-            self.waiting, self.stopped = records.tail, records.stopped
+            self.waiting, self.stopped = records.waiting, records.stopped
         finally:
             records.close()
+
+    def torn(self, after: Offset) -> Chunk | None:
+        """The row of a last line that was taken torn, and the offset before it; None where that did not happen.
+
+        Raises:
+            DataError: what was consumed before has changed.
+        """
+        records = self._open()
+        try:
+            found = records.torn(Position.of(after))
+        finally:
+            records.close()
+        if found is None:
+            return None
+        block = Block(found.text, found.before.lines + 1, found.before)
+        return Chunk(self._parse(block), found.before.offset())
 
     def _open(self) -> Records:
         if self.uri == "-":
             assert self._records is not None
             return self._records
         stream, _ = open_bytes(self.uri)
-        utf16 = self.dialect.encoding if self.dialect.encoding.startswith("utf-16") else None
-        return Records(stream, self.uri, quote=True, separator=self.dialect.separator, utf16=utf16)
+        separator, width = self.dialect.separator, len(self.names)
+        return Records(stream, self.uri, separator, width, self._config.max_line, self._utf16())
+
+    def _utf16(self) -> str | None:
+        return self.dialect.encoding if self.dialect.encoding.startswith("utf-16") else None
 
     def _parse(self, block: Block) -> pa.RecordBatch:
-        data, line = self._text(block), block.line
+        encoding = "utf-8" if self.dialect.encoding.startswith("utf-16") else self.dialect.encoding
+        if block.long:
+            text = block.data.decode(encoding, "backslashreplace")
+            return _cells.unreadable(self.schema, block.line, too_long(block, self._config.max_line), text)
+        data, line = block.data, block.line
         if line == 1:
-            cut = _header_end(data, self.dialect.separator)
+            cut = header_end(data, self.dialect.separator.encode()) or len(data)
             line += data[:cut].count(b"\n")
             data = data[cut:]
         lines = block.after.lines + 1 - line + (not data.endswith(b"\n"))
-        rows = self._plain(data, line, lines) if data else None
-        return self._careful(data, line) if rows is None else rows
-
-    def _text(self, block: Block) -> bytes:
-        encoding = self.dialect.encoding
-        if encoding == "utf-8" or encoding.startswith("utf-16"):
-            return block.data
-        try:
-            return block.data.decode(encoding).encode()
-        except UnicodeDecodeError as error:
-            where = block.line + block.data.count(b"\n", 0, error.start)
-            raise self._undecodable(where) from None
+        bad = _NOWHERE
+        if encoding != "utf-8":
+            data, bad = self._decoded(data, encoding, line)
+        rows = self._plain(data, line, lines) if data and not len(bad) else None
+        if rows is not None:
+            return rows
+        if encoding == "utf-8":
+            data, bad = self._decoded(data, encoding, line)
+        return self._careful(data, line, bad)
 
     def _plain(self, data: bytes, line: int, rows: int) -> pa.RecordBatch | None:
         """The fast way for `rows` lines, or None where the block needs the careful one."""
-        if b'"' in data or (self.dialect.decimal == "," and b"." in data):
+        dialect = self.dialect
+        if b'"' in data or (dialect.decimal == "," and b"." in data):
+            return None
+        if dialect.thousands is not None and dialect.thousands != dialect.separator:
+            if dialect.thousands.encode() in data:
+                return None
+        if b"\r" in data and count(data, 13) != data.count(b"\r\n"):
             return None
         types = {name: _cells.polars_type(kind) for name, kind in self._kinds.items()}
+        if dialect.trailing:
+            types[_BEHIND] = pl.String()
         try:
             frame = pl.read_csv(
                 data,
                 has_header=False,
                 schema=types,
-                separator=self.dialect.separator,
+                separator=dialect.separator,
                 quote_char=None,
-                decimal_comma=self.dialect.decimal == ",",
+                decimal_comma=dialect.decimal == ",",
             )
         except pl.exceptions.PolarsError:
             return None
-        if frame.height != rows or (frame[self.names[-1]].null_count() and self._uneven(data, rows)):
+        if frame.height != rows or (frame[:, -1].null_count() and self._uneven(data, rows)):
+            return None
+        if dialect.trailing and frame.drop_in_place(_BEHIND).null_count() != rows:
             return None
         columns = []
         for series, kind in zip(frame, self._kinds.values(), strict=True):
             found = series
             if series.dtype.is_float():
-                found = _cells.finite(series, _cells.infinite(series))
+                missing = _cells.infinite(series)
+                if missing.any() and series.is_infinite().any():
+                    return None  # written so, or too large?
+                found = _cells.finite(series, missing)
             elif series.dtype == pl.String and not pa.types.is_string(kind):
-                found, bad = _cells.convert(series, kind, self.dialect.decimal, self._nulls)
+                found, bad = _cells.convert(series, kind, dialect.decimal, self._nulls, dialect.thousands)
                 if bad.any():
                     return None
             columns.append(_cells.to_arrow(found, kind))
@@ -169,86 +231,147 @@ class Csv:
     def _uneven(self, data: bytes, rows: int) -> bool:
         """Whether a line is short or blank: polars fills up the last cells, which are empty elsewhere only."""
         blank = data.startswith((b"\n", b"\r\n")) or b"\n\n" in data or b"\n\r\n" in data
-        return blank or count(data, ord(self.dialect.separator)) != rows * (len(self.names) - 1)
+        return blank or count(data, ord(self.dialect.separator)) != rows * (len(self.names) - 1 + self.dialect.trailing)
 
-    def _careful(self, data: bytes, line: int) -> pa.RecordBatch:
-        split = split_records(data, self.dialect.separator)
-        lines = line + np.searchsorted(np.flatnonzero(np.frombuffer(data, np.uint8) == 10), split.starts)
-        try:
-            cells, faults = split_cells(data, split, self.names, self.dialect.separator)
-        except UnicodeDecodeError as error:
-            where = line + data.count(b"\n", 0, error.start)
-            raise self._undecodable(where) from None
+    def _careful(self, data: bytes, line: int, undecoded: Ints) -> pa.RecordBatch:
+        """Any block. `undecoded`: its lines, from 0, that are not in the encoding."""
+        dialect = self.dialect
+        split = split_records(data, dialect.separator, len(self.names), dialect.trailing)
+        newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
+        lines = np.searchsorted(newlines, split.starts)
+        for row in np.searchsorted(lines, undecoded, side="right") - 1:
+            split.faults[int(row)] = fault("unparsable", "", f"bytes that are not {dialect.encoding}")
+        cells, faults = split_cells(data, split, self.names, dialect.separator)
         columns: list[pa.Array[Any]] = []
         for name, kind in self._kinds.items():
-            found, bad = _cells.convert(cells[name], kind, self.dialect.decimal, self._nulls)
+            found, bad = _cells.convert(cells[name], kind, dialect.decimal, self._nulls, dialect.thousands)
             _cells.cell_faults(faults, name, cells[name], bad, kind)
             columns.append(_cells.to_arrow(found, kind))
         texts = [
-            None if fault is None else data[start:end].decode("utf-8", "replace").rstrip("\r\n")
-            for fault, start, end in zip(faults, split.starts.tolist(), split.ends.tolist(), strict=True)
+            None if wrong is None else data[start:end].decode().rstrip("\r\n")
+            for wrong, start, end in zip(faults, split.starts.tolist(), split.ends.tolist(), strict=True)
         ]
-        told = [pa.array(lines), pa.array(faults, pa.string()), pa.array(texts, pa.string())]
+        told = [pa.array(line + lines), pa.array(faults, pa.string()), pa.array(texts, pa.string())]
         return pa.record_batch([*columns, *told], schema=self.schema)
 
-    def _undecodable(self, line: int) -> DataError:
-        return DataError(
-            f"{self.uri}, line {line}: these bytes are not {self.dialect.encoding}",
-            hint="name the file's encoding, for example --encoding cp1252",
-        )
+    def _decoded(self, data: bytes, encoding: str, line: int) -> tuple[bytes, Ints]:
+        """The text as UTF-8, and its lines (from 0) that are not in this encoding.
+
+        Raises:
+            DataError: so many are not that it is another encoding.
+        """
+        text, bad, beyond = readable(data, encoding)
+        many = len(bad) > beyond and len(bad) * _WRONG > data.count(b"\n")
+        if many and (line <= 2 or len(bad) >= _WRONG):
+            raise DataError(
+                f"{self.uri}, line {line + int(bad[0])}: these bytes are not {self.dialect.encoding}",
+                hint="name the file's encoding, for example --encoding cp1252",
+            )
+        return text, bad
+
+    def _kind(self, cells: pl.Series) -> pa.DataType:
+        """Numbers if at least half of the cells that say something are; true/false; else text. No cells: numbers."""
+        said = cells.drop_nulls().filter(~cells.drop_nulls().str.strip_chars().is_in(list(self._nulls)))
+        _, wrong = _cells.convert(said, pa.float64(), self.dialect.decimal, self._nulls, self.dialect.thousands)
+        if 2 * int(wrong.sum()) <= len(said):
+            return pa.float64()
+        truths = len(said) and said.str.strip_chars().str.to_lowercase().is_in(["true", "false"]).all()
+        return pa.bool_() if truths else pa.string()
+
+    def _doubts(self, cells: pl.DataFrame) -> dict[str, str]:
+        """Columns of text that look like numbers, and what to do about it."""
+        found = {}
+        for name, kind in self._kinds.items():
+            like = looks_like_numbers(cells[name].drop_nulls()) if pa.types.is_string(kind) else None
+            if like is not None:
+                found[name] = (
+                    f"{self.uri}: column {name!r} is text, though its cells look like numbers, such as {like!r}: "
+                    "in a new table, say --thousands ',' or --decimal ',' if they are"
+                )
+        return found
 
 
-def _look(raw: bytes, config: Config, uri: str, whole: bool) -> tuple[Dialect, list[str], list[list[str]]]:
+class _Found(NamedTuple):
+    """What the first bytes say: the dialect, the columns, and the cells of the first rows as text."""
+
+    dialect: Dialect
+    names: list[str]
+    cells: pl.DataFrame
+
+
+def _fit(separator: str | None, config: Config) -> None:
+    """Whether the signs that were given can be told from each other.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    sign = config.thousands
+    if sign is not None and sign not in GROUPINGS:
+        raise UsageError(f"--thousands {sign!r} is none of , . ' _ and space", hint="leave it out, or name one of them")
+    if sign is not None and sign == (config.decimal or "."):
+        hint = "say which sign is the --decimal one"
+        raise UsageError(f"--thousands {sign!r} is the decimal sign too", hint=hint)
+
+
+def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bool) -> _Found:
     """The dialect, the column names, and the cells of the first rows, from the first bytes.
+
+    Args:
+        whole: whether the last line is taken without newline.
 
     Raises:
         DataError: nothing there, or no usable header.
     """
     encoding = encoding_of(raw, config.encoding, uri)
-    text = raw.decode(encoding, "replace").removeprefix("\ufeff")
+    text = raw.decode(encoding, "backslashreplace").removeprefix("\ufeff")
     if not text.strip():
         raise DataError(f"{uri}: the file is empty", hint="a CSV begins with a line of column names")
-    if "\n" not in text and "\r" in text:
+    if "\n" not in text and "\r" in text.rstrip("\r"):
         raise DataError(f"{uri}: its lines end in a lone carriage return", hint="convert it: tr '\\r' '\\n' < FILE")
-    lines = text.splitlines(keepends=True)
-    if len(lines) > 1 and len(raw) >= SAMPLE:
-        lines = lines[:-1]
-    text = "".join(lines[:1001])
-    separator = config.separator or separator_of(text)
-    if len(separator.encode()) != 1:
-        raise UsageError(f"--separator {separator!r} is not one ASCII character", hint="use , ; | or \\t")
-    rows = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if row]
-    names = _header(rows[0], uri)
-    cells = [row for row in rows[1:] if len(row) == len(names)]
-    if len(rows) > 1 and not cells:
+    if not whole:
+        text = text[: text.rfind("\n") + 1]
+    if len(raw) > SAMPLE and text.count("\n") < 2:
+        where = text.count("\n") + 1
         raise DataError(
-            f"{uri}, line 2: {len(rows[1])} cells, but the header has {len(names)}",
+            f"{uri}, line {where}: it is longer than --max-line, {config.max_line:,} bytes",
+            hint="is this a text file? if so, give a larger --max-line",
+        )
+    separator = separator or separator_of(text)
+    dialect = Dialect(separator, config.decimal or ".", encoding)
+    data = text.encode()
+    end = header_end(data, separator.encode()) or (len(data) if whole else 0)
+    if not end:
+        if text.strip():
+            raise DataError(f"{uri}, line 1: nothing closes a quote of the header", hint="correct the header")
+        return _Found(dialect, [], pl.DataFrame())
+    names = _header(split_line(data[:end].lstrip(b"\r\n"), separator), uri)
+    body = _first_lines(data[end:], _SAMPLED)
+    split = split_records(body, separator, len(names), True)
+    plain = split_records(body, separator, len(names))
+    trailing = 2 * int((plain.widths != split.widths).sum()) > len(split.widths)
+    split = split if trailing else plain
+    cells, faults = split_cells(body, split, names, separator)
+    rows = cells.filter(pl.Series([wrong is None for wrong in faults], dtype=pl.Boolean))
+    if faults and not rows.height:
+        raise DataError(
+            f"{uri}, line 2: {split.widths[0]} cells, but the header has {len(names)}",
             hint="make the header fit, or name the --separator",
         )
-    return Dialect(separator, config.decimal or decimal_of(cells, separator), encoding), names, cells
+    columns = [series.drop_nulls().to_list() for series in rows]
+    decimal = config.decimal or decimal_of([cell for column in columns for cell in column], separator)
+    thousands = config.thousands or thousands_of(columns, decimal)
+    return _Found(Dialect(separator, decimal, encoding, thousands, trailing), names, rows.fill_null(""))
 
 
-def _header(cells: list[str], uri: str) -> list[str]:
+def _first_lines(data: bytes, lines: int) -> bytes:
+    return b"\n".join(data.split(b"\n", lines)[:lines]) + b"\n" if data.count(b"\n") > lines else data
+
+
+def _header(cells: list[str] | None, uri: str) -> list[str]:
+    if cells is None:
+        raise DataError(f"{uri}, line 1: this is no line of column names", hint="give the file a header line")
     names = [cell.strip() or f"column_{i}" for i, cell in enumerate(cells, 1)]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f"{uri}, line 1: two columns are called {', '.join(twice)}", hint="rename one of them")
+    _cells.check_names(names, f"{uri}, line 1")
     if all(_NUMBER.fullmatch(name) for name in names):
         raise DataError(f"{uri}, line 1: these are numbers, not column names", hint="give the file a header line")
     return names
-
-
-def _kind(cells: list[str], decimal: str, nulls: tuple[str, ...]) -> pa.DataType:
-    """Numbers if at least half of the cells that say something are; true/false; else text. No cells: numbers."""
-    said = pl.Series([cell for cell in cells if cell.strip() not in nulls], dtype=pl.String)
-    _, wrong = _cells.convert(said, pa.float64(), decimal, nulls)
-    if 2 * int(wrong.sum()) <= len(said):
-        return pa.float64()
-    return pa.bool_() if said.str.strip_chars().str.to_lowercase().is_in(["true", "false"]).all() else pa.string()
-
-
-def _header_end(data: bytes, separator: str) -> int:
-    """Offset behind the header, blank lines before it included."""
-    blank = len(data) - len(data.lstrip(b"\r\n"))
-    ends = record_ends(data[blank:], separator.encode())
-    return blank + int(ends[0]) if len(ends) else len(data)

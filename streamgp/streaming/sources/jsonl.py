@@ -5,14 +5,17 @@ A block whose every line is plain is parsed by Arrow straight into typed columns
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 from pydantic import BaseModel, ConfigDict
 
@@ -22,10 +25,12 @@ from streamgp.streaming.sources import _cells
 from streamgp.streaming.sources._bytes import Position, open_bytes
 from streamgp.streaming.sources._cells import NULLS, fault
 from streamgp.streaming.sources._columnar import retype
-from streamgp.streaming.sources._dialect import SAMPLE
-from streamgp.streaming.sources._records import Block, Records, Stopped, count
+from streamgp.streaming.sources._dialect import SAMPLE, looks_like_numbers
+from streamgp.streaming.sources._records import LONGEST, Block, Records, Stopped, count, too_long
+from streamgp.streaming.sources._signs import reject_other_formats
 
 SUFFIXES = (".jsonl", ".ndjson")
+_SAMPLED = 1000
 
 
 class Config(BaseModel):
@@ -33,12 +38,14 @@ class Config(BaseModel):
 
     Attributes:
         null: what text else than "", NA, N/A, NaN, null and None stands for a missing number.
-        final: take a last line that has no newline yet.
+        final: take a last line that has no newline.
+        max_line: bytes of the longest line that is taken.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     null: tuple[str, ...] = ()
     final: bool = False
+    max_line: int = LONGEST
 
 
 def build(config: Config, uri: str) -> Jsonl:
@@ -57,29 +64,34 @@ class Jsonl:
     Attributes:
         schema: the columns: text, float64 or bool, as the first thousand lines suggest, and the bookkeeping columns.
         sample: the values of the first lines.
-        waiting: after a read: a digest of the last line that has no newline yet, or None.
+        waiting: whether there is a last line without newline; known after a read, and where it is the only one.
+        doubts: columns that may be misunderstood, and what to do about it.
     """
 
     def __init__(self, config: Config, uri: str) -> None:
         self.uri = uri
         self._config = config
         self._nulls = (*NULLS, *config.null)
-        self.waiting: int | None = None
+        self.waiting = False
         self.stopped: Stopped | None = None
         stream, self.compressed = open_bytes(uri)
-        self._records = Records(stream, uri, quote=False, separator=",")
+        self._records = Records(stream, uri, longest=config.max_line)
         try:
-            raw = self._records.first(SAMPLE)
+            raw = self._records.first(SAMPLE, lines=1)
+            whole = self._records.ended and config.final
         finally:
             self._records.close()
-        objects = _first_objects(raw, uri)
+        objects = _first_objects(raw, uri, whole, config.max_line)
+        self.waiting = not objects
         self.names = list(dict.fromkeys(key for one in objects for key in one))
         self.units = _cells.units_in(self.names)
+        _cells.check_names(self.names, f"{uri}, line 1")
         columns = {name: [one.get(name) for one in objects] for name in self.names}
         kinds = {name: _kind(values, name, uri, self._nulls) for name, values in columns.items()}
         self.sample = pa.table({name: _natural(values, kinds[name]) for name, values in columns.items()})
         self._kinds = kinds
         self.schema = _cells.with_bookkeeping(kinds)
+        self.doubts = self._doubts(columns)
 
     def expect(self, schema: pa.Schema) -> None:
         """Read the columns as these types from now on; the names must include every one found."""
@@ -94,15 +106,38 @@ class Jsonl:
         """
         records = self._records
         if self.uri != "-":
-            records = Records(open_bytes(self.uri)[0], self.uri, quote=False, separator=",")
+            records = Records(open_bytes(self.uri)[0], self.uri, longest=self._config.max_line)
         try:
             records.skip(Position.of(after), self.stopped)
-            for block in records.blocks(self._config.final or self.compressed or self.uri == "-"):
-                plain = self._plain(block)
-                yield Chunk(self._careful(block) if plain is None else plain, block.after.offset())
-            self.waiting, self.stopped = records.tail, records.stopped
+            for block in records.blocks(self._config.final):
+                yield Chunk(self._parse(block), block.after.offset())
+            self.waiting, self.stopped = records.waiting, records.stopped
         finally:
             records.close()
+
+    def torn(self, after: Offset) -> Chunk | None:
+        """The row of a last line that was taken torn, and the offset before it; None where that did not happen.
+
+        Raises:
+            DataError: what was consumed before has changed.
+        """
+        records = self._records
+        if self.uri != "-":
+            records = Records(open_bytes(self.uri)[0], self.uri, longest=self._config.max_line)
+        try:
+            found = records.torn(Position.of(after))
+        finally:
+            records.close()
+        if found is None:
+            return None
+        return Chunk(self._parse(Block(found.text, found.before.lines + 1, found.before)), found.before.offset())
+
+    def _parse(self, block: Block) -> pa.RecordBatch:
+        if block.long:
+            text = block.data.decode("utf-8", "backslashreplace")
+            return _cells.unreadable(self.schema, block.line, too_long(block, self._config.max_line), text)
+        plain = self._plain(block)
+        return self._careful(block) if plain is None else plain
 
     def _plain(self, block: Block) -> pa.RecordBatch | None:
         """The fast way, or None where the block needs the careful one."""
@@ -116,7 +151,7 @@ class Jsonl:
             )
         except (pa.ArrowException, ValueError):
             return None
-        if table.num_rows != rows:
+        if table.num_rows != rows or any(_has_infinity(column) for column in table.columns):
             return None
         columns = [retype(table.column(name).combine_chunks(), kind)[0] for name, kind in self._kinds.items()]
         lines = pa.array(np.arange(block.line, block.line + rows))
@@ -133,7 +168,7 @@ class Jsonl:
                 one, wrong = self._object(raw)
                 objects.append(one)
                 faults.append(wrong)
-                texts.append(raw.decode("utf-8", "replace"))
+                texts.append(raw.decode("utf-8", "backslashreplace"))
                 lines.append(block.line + i)
         columns: list[pa.Array[Any]] = []
         for name, kind in self._kinds.items():
@@ -146,42 +181,106 @@ class Jsonl:
         return pa.record_batch([*columns, *told], schema=self.schema)
 
     def _object(self, raw: bytes) -> tuple[dict[str, Any], str | None]:
+        """The object of a line; or an empty one, and what is wrong with the line."""
         try:
-            one = json.loads(raw)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            return {}, fault("ragged", "", f"not JSON: {error}")
-        if not isinstance(one, dict):
-            return {}, fault("ragged", "", "not a JSON object")
+            one = _loaded(raw)
+        except _Wrong as error:
+            return {}, fault("ragged", "", str(error))
         alien = [key for key in one if key not in self._kinds]
-        return one, fault("ragged", alien[0], "the first lines have no such key") if alien else None
+        if alien:
+            return {}, fault("ragged", alien[0], "the first lines have no such key")
+        deep = [key for key, value in one.items() if isinstance(value, dict | list)]
+        return ({}, fault("unparsable", deep[0], "an object or a list")) if deep else (one, None)
+
+    def _doubts(self, columns: dict[str, list[Any]]) -> dict[str, str]:
+        """Columns of text that look like numbers, and what to do about it."""
+        found = {}
+        for name, values in columns.items():
+            said = [value for value in values if isinstance(value, str)] if pa.types.is_string(self._kinds[name]) else []
+            if (like := looks_like_numbers(said)) is not None:
+                found[name] = (
+                    f"{self.uri}: column {name!r} is text, though its values look like numbers, such as {like!r}: "
+                    "write them as JSON numbers if they are, and ingest them into a new table"
+                )
+        return found
 
 
-def _first_objects(raw: bytes, uri: str) -> list[dict[str, Any]]:
-    lines = [line for line in raw.split(b"\n") if line.strip()]
-    if not lines:
+class _Wrong(Exception):
+    """What keeps a line from being an object of names and values."""
+
+
+def _loaded(raw: bytes) -> dict[str, Any]:
+    """The object of one line. Numbers beyond 64 bits stay as they are written.
+
+    Raises:
+        _Wrong: it is no JSON object, or has text that no encoding of Unicode knows.
+    """
+    try:
+        one = json.loads(raw.decode("utf-8-sig"), parse_int=_integer, parse_float=_real)
+    except RecursionError:
+        raise _Wrong("not JSON: nested too deeply") from None
+    except ValueError as error:  # json.JSONDecodeError, UnicodeDecodeError
+        raise _Wrong(f"not JSON: {error}") from None
+    if not isinstance(one, dict):
+        raise _Wrong("not a JSON object")
+    if b"\\u" in raw and not all(_cells.storable_text(part) for part in (*one, *one.values()) if isinstance(part, str)):
+        raise _Wrong("half a surrogate pair is no character")
+    return one
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) < 19 else digits
+
+
+def _real(text: str) -> float | str:
+    return number if isfinite(number := float(text)) else text
+
+
+def _has_infinity(column: pa.ChunkedArray[Any]) -> bool:
+    """Whether a number was too large, or written as infinity."""
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_inf(column)).as_py())
+
+
+def _first_objects(raw: bytes, uri: str, whole: bool, longest: int) -> list[dict[str, Any]]:
+    """The objects of the first thousand lines; none where the first line has not ended.
+
+    Raises:
+        DataError: it is another format, it is empty, or its first line is no object.
+    """
+    reject_other_formats(raw, uri, "JSON Lines")
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:4]:
+        hint = "JSON Lines are UTF-8; convert it: iconv -f UTF-16 -t UTF-8 FILE"
+        raise DataError(f"{uri}: this is UTF-16 or UTF-32 text", hint=hint)
+    if not raw.strip():
         raise DataError(f"{uri}: the file is empty", hint="it should have one JSON object a line")
-    if len(raw) >= SAMPLE and len(lines) > 1:
-        lines = lines[:-1]
-    objects = []
-    for i, line in enumerate(lines[:1000]):
+    if b"\n" not in raw[: longest + 1] and len(raw) > longest:
+        hint = "is this JSON Lines, one object a line? if so, give a larger --max-line"
+        raise DataError(f"{uri}, line 1: it is longer than --max-line, {longest:,} bytes", hint=hint)
+    lines = (raw if whole else raw[: raw.rfind(b"\n") + 1]).split(b"\n", _SAMPLED)[:_SAMPLED]
+    objects, first = [], True
+    for line in lines:
+        if not line.strip():
+            continue
         try:
-            one = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError):
-            one = None
-        if isinstance(one, dict):
-            objects.append(one)
-        elif i == 0:
-            hint = "it should have one JSON object a line, not one list or document"
-            raise DataError(f"{uri}, line 1: this is no JSON object: {line[:60]!r}", hint=hint)
+            one = _loaded(line)
+        except _Wrong as error:
+            if first:
+                hint = "it should have one JSON object a line, not one list or document"
+                raise DataError(f"{uri}, line 1: this is no JSON object: {line[:60]!r} ({error})", hint=hint) from None
+        else:
+            if first or not any("\0" in key for key in one):
+                objects.append(one)
+        first = False
     return objects
 
 
 def _kind(values: Sequence[Any], name: str, uri: str, nulls: Sequence[str]) -> pa.DataType:
     """Numbers if at least half of the values are; true/false; else text. No values: numbers."""
-    if any(isinstance(value, dict | list) for value in values):
+    said = [value for value in values if value is not None]
+    if said and 2 * sum(isinstance(value, dict | list) for value in said) >= len(said):
         hint = "write it as numbers or text, one key each"
         raise SchemaError(f"{uri}: the values of {name!r} are objects or lists, which a table cannot hold", hint=hint)
-    said = [value for value in values if value is not None]
+    said = [value for value in said if not isinstance(value, dict | list)]
     if said and all(isinstance(value, bool) for value in said):
         return pa.bool_()
     _, bad = _cells.convert(pl.Series([_text(value) for value in said], dtype=pl.String), pa.float64(), ".", nulls)
