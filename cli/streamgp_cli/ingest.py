@@ -65,7 +65,11 @@ def ingest(
     decimal: Annotated[str | None, option(TEXT, "Decimal sign; default: found out.", metavar=".|,")] = None,
     thousands: Annotated[
         str | None,
-        option(TEXT, "Sign between groups of three digits; default: found out where a cell is like 1,234.5.", metavar="SIGN"),
+        option(
+            TEXT,
+            "Sign between groups of three digits; default: found out where a cell is like 1,234.5.",
+            metavar="SIGN",
+        ),
     ] = None,
     encoding: Annotated[
         str | None, option(TEXT, "Such as utf-8 or latin-1; default: found out.", metavar="NAME")
@@ -160,7 +164,8 @@ def ingest(
         print_json(found)
     else:
         _print(found)
-    for hint in found["hints"]:
+    hints: Any = found["hints"]
+    for hint in hints:
         typer.echo(f"note: {hint}", err=True)
 
 

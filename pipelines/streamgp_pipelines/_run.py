@@ -139,9 +139,7 @@ class Run:
         self._stopped[told.name] = source.stopped
         told.waiting = source.waiting
 
-    def _repair(
-        self, source: FileSource, chosen: Plan, sieve: Sieve, told: Told, start: Position
-    ) -> Position | None:
+    def _repair(self, source: FileSource, chosen: Plan, sieve: Sieve, told: Told, start: Position) -> Position | None:
         """Go back before a last line that was taken torn and has grown since; its row is superseded."""
         torn = source.torn(start.offset())
         if torn is None:
@@ -156,8 +154,10 @@ class Run:
         marks = {f"{told.name}#{key}": value for key, value in before._asdict().items()}
         try:
             if row is not None:
-                aside = sieve.aside(part, (SUPERSEDED, "", f"half a line: the row with _seq {row}, which is not read any more"))
-                self._quarantine.add(aside)
+                aside = sieve.aside(
+                    part, (SUPERSEDED, "", f"half a line: the row with _seq {row}, which is not read any more")
+                )
+                self._quarantine.add(aside, told.name, before.lines)
                 self._table.supersede(row, marks)
                 told.reasons[SUPERSEDED] += 1
             else:

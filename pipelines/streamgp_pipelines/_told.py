@@ -162,8 +162,8 @@ def _hints(sources: list[Told], future: int, reasons: Counter[str]) -> list[Json
     if reasons.total():
         hints.append(f"{reasons.total()} rows are in the quarantine, each with its reason: streamgp describe --table")
     hints += [
-        f"{one.name}: its last line has no newline: it may be half a line, and waits for the rest; if the file is whole, "
-        "--final takes it"
+        f"{one.name}: its last line has no newline: it may be half a line, and waits for the rest; if the file is "
+        "whole, --final takes it"
         for one in sources
         if one.waiting
     ]

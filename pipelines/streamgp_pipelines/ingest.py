@@ -100,7 +100,11 @@ def _bytes(value: object) -> object:
         >>> _bytes("16MB"), _bytes("64 KiB"), _bytes(4096)
         (16000000, 65536, 4096)
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?)(i?)b?\s*", value, re.IGNORECASE) if isinstance(value, str) else None
+    found = (
+        re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?)(i?)b?\s*", value, re.IGNORECASE)
+        if isinstance(value, str)
+        else None
+    )
     if found is None:
         return value
     base = 1024 if found[3] else 1000

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from streamgp.streaming._delta import filesystem
-from streamgp.streaming.table import Table
+from streamgp.streaming.table import SEQ, Table, without
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -117,7 +117,12 @@ class Admission:
         inside = (pc.field(meta.time) >= low) & (pc.field(meta.time) <= high)
         columns = [meta.time] if meta.series is None else [meta.time, meta.series]
         keys = pl.DataFrame({"code": codes, "time": times, "row": np.arange(len(times))})
+        aside = self._table.superseded
+        if aside is not None:
+            columns.append(SEQ)
         for batch in data.to_batches(columns=columns, filter=inside):
+            if aside is not None:
+                batch = batch.filter(without(batch.column(SEQ), aside))
             if batch.num_rows:
                 stored, stored_codes = self._keys(pa.Table.from_batches([batch]))
                 there = pl.DataFrame({"code": stored_codes, "time": stored})

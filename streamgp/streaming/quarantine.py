@@ -22,8 +22,8 @@ _COLUMNS: dict[str, pa.DataType] = {
 }
 QUARANTINE = pa.schema(_COLUMNS)
 
-_KEY = ["line", "reason"]
-_NOTHING = pl.DataFrame(schema={"line": pl.Int64, "reason": pl.String})
+_KEY = ["line", "reason", "row"]
+_NOTHING = pl.DataFrame(schema={"line": pl.Int64, "reason": pl.String, "row": pl.String})
 
 SUPERSEDED = "superseded"
 """The reason of an accepted row that was of half a line; see `Table.supersede`."""
@@ -32,7 +32,7 @@ FOLDER = "_quarantine"
 
 
 class _Known(NamedTuple):
-    """What the quarantine holds of a source: (line, reason) of its rows before `_seq` `place`."""
+    """What the quarantine holds of a source: (line, reason, row) of its rows before `_seq` `place`."""
 
     place: int
     rows: pl.DataFrame
@@ -54,7 +54,7 @@ class Quarantine:
         """Append those of `rows` that are not there yet, rows of `source` behind line `after`.
 
         A run that was killed, or another one of the same source at the same time, may have put some of them there: a
-        (line, reason) is there once, because a commit meets every other one since the look as a conflict, and then
+        (line, reason, row) is there once, because a commit meets every other one since the look as a conflict, and then
         looks again. The Delta table is made at the first row.
 
         Raises:
@@ -77,15 +77,23 @@ class Quarantine:
                 self._store.refresh()
 
     def _look(self, store: Table, source: str, after: int) -> pl.DataFrame:
-        """line, reason: the rows of `source` behind line `after`; only what is new since the last look is read."""
+        """line, reason, row: the rows of `source` behind line `after`; only what is new since the last look is read."""
         before = self._known.get(source, _Known(0, _NOTHING))
         found = [before.rows]
-        for chunk in store.read({SEQ: before.place}, ["reason", "source", "line"]):
+        for chunk in store.read({SEQ: before.place}, ["source", *_KEY]):
             frame = pl.DataFrame(pl.from_arrow(chunk.rows)).filter(pl.col("source") == source)
             found.append(frame.select(_KEY))
         rows = pl.concat(found).filter(pl.col("line") > after)
         self._known[source] = _Known(store.rows, rows)
         return rows
+
+    def reasons_of(self, source: str, line: int) -> set[str]:
+        """Why a line of a source is here; nothing where it is not."""
+        found: set[str] = set()
+        for chunk in self._store.read(columns=["reason", "source", "line"]) if self._store is not None else ():
+            here = pl.DataFrame(pl.from_arrow(chunk.rows)).filter(source=source, line=line)
+            found.update(here["reason"].to_list())
+        return found
 
     def reasons(self) -> dict[str, int]:
         """Rows by reason."""

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from streamgp.base import Chunk, Offset
@@ -29,6 +30,7 @@ from streamgp.streaming._parts import Verified
 from streamgp.streaming._scan import scan
 
 FORMAT = 1
+_SUPERSEDED = "_superseded"
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,38 @@ class Table:
         count = 0 if rows is None else rows.num_rows
         _delta.commit(self._log, self.path, numbered, {SEQ: first + count, **marks})
 
+    @property
+    def superseded(self) -> pa.Array[Any] | None:
+        """The `_seq` of the rows that are not read any more, or None."""
+        count = self.mark(f"{_SUPERSEDED}#count", 0)
+        return pa.array([self.mark(f"{_SUPERSEDED}#{i}", -1) for i in range(count)], pa.int64()) if count else None
+
+    def supersede(self, row: int, marks: Mapping[str, int]) -> None:
+        """Leave the row with `_seq` `row` out of every later reading, and set `marks`, atomically.
+
+        An append-only table keeps the row, for other programs too. Its (series, time) is free again.
+
+        Raises:
+            Conflict: another writer has committed since this handle was refreshed; nothing was written.
+            ServiceError: the storage refused; nothing was written.
+        """
+        count = self.mark(f"{_SUPERSEDED}#count", 0)
+        self.commit(None, {f"{_SUPERSEDED}#count": count + 1, f"{_SUPERSEDED}#{count}": row, **marks})
+
+    def find(self, row: pa.Table) -> int | None:
+        """The `_seq` of the last row that equals the only one of `row` in every column, or None."""
+        wanted = row.combine_chunks().to_batches()[0].to_pylist()[0]
+        found = None
+        for chunk in self.read():
+            same = np.ones(chunk.rows.num_rows, bool)
+            for name, value in wanted.items():
+                column = chunk.rows.column(name)
+                equal: Any = column.is_null() if value is None else pc.equal(column, pa.scalar(value, column.type))
+                same &= equal.fill_null(False).to_numpy(zero_copy_only=False)
+            if same.any():
+                found = int(chunk.rows.column(SEQ).to_numpy()[same][-1])
+        return found
+
     def append(self, rows: pa.Table | pa.RecordBatch, app_id: str, n: int) -> bool:
         """Append unless `app_id` has already committed its batch `n` or a later one; says whether it appended.
 
@@ -215,6 +249,8 @@ class Table:
     ) -> Iterator[Chunk]:
         """The rows of this version from `after` on, in `_seq` order; `_seq` is always among the columns.
 
+        Rows that were superseded are left out; a chunk may be empty then.
+
         Raises:
             SchemaError: there is no such column.
             TableError: the table is not the one that gave the offset, rows have gone from it, or a file is damaged.
@@ -225,8 +261,10 @@ class Table:
                 known = ", ".join(self.schema.names[1:])
                 raise SchemaError(f"table {self.path} has no column {name!r}", hint=f"there are: {known}")
         names = None if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
+        aside = self.superseded
         for batch in scan(self._log, self.path, start, self.rows, names, batch_rows, self.verified):
-            yield Chunk(batch, {SEQ: batch.column(SEQ)[-1].as_py() + 1, "table": self.id})
+            after_it = {SEQ: batch.column(SEQ)[-1].as_py() + 1, "table": self.id}
+            yield Chunk(batch if aside is None else batch.filter(without(batch.column(SEQ), aside)), after_it)
 
     def follow(
         self,
@@ -277,6 +315,12 @@ def check_names(schema: pa.Schema) -> None:
                 f"columns {other!r} and {name!r} differ by case alone, which Delta tables do not tell apart",
                 hint="rename one of them in the source",
             )
+
+
+def without(numbers: pa.Array[Any], aside: pa.Array[Any]) -> pa.Array[Any]:
+    """(N,) which of the `_seq` are not among those aside."""
+    kept: pa.Array[Any] = pc.invert(pc.is_in(numbers, value_set=aside))
+    return kept
 
 
 def check_schema(found: pa.Schema, table: pa.Schema, what: str = "the batch") -> None:

@@ -275,10 +275,14 @@ TAKEN: dict[str, Taken] = {
     "a decimal comma among points": Taken(
         "ds;y\n2024-01-03;1.5\n2024-01-04;1,5\n2024-01-05;2.5\n", [1.5, 2.5], {"unparsable": 1}
     ),
-    "German thousands": Taken(
-        "ds;y\n2024-01-03;1,5\n2024-01-04;1.234,5\n2024-01-05;2,5\n", [1.5, 2.5], {"unparsable": 1}
+    "German thousands": Taken("ds;y\n2024-01-03;1,5\n2024-01-04;1.234,5\n2024-01-05;2.345\n", [1.5, 1234.5, 2345], {}),
+    "thousands, or not": Taken(
+        "ds;y\n2024-01-03;1,5\n2024-01-04;1.234,5\n2024-01-05;2.5\n2024-01-06;6\n",
+        [1.5, 6],
+        {"unparsable": 2},
+        {"decimal": ","},
     ),
-    "a number too large": Taken("ds,y\n2024-01-03,1e999\n2024-01-04,4\n", [None, 4], {}),
+    "a number too large": Taken("ds,y\n2024-01-03,1e999\n2024-01-04,4\n", [4], {"unparsable": 1}),
     "the hour that the clock skipped": Taken(
         "ds,y\n2024-03-31 01:30,1\n2024-03-31 02:30,2\n2024-03-31 03:30,3\n",
         [1, 3],

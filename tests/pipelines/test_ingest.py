@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import os
@@ -107,38 +108,102 @@ def test_a_changed_parquet_is_refused(tmp_path: Path) -> None:
     assert take(tmp_path / "t", path, as_name="b")["added"] == 10
 
 
-def test_a_last_line_without_newline_waits_for_a_second_look(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,2")
-    first = take(tmp_path / "t", path)
-    assert (first["added"], first["sources"][0]["waiting"]) == (1, True)
-    assert "--final" in " ".join(first["hints"])
-    assert take(tmp_path / "t", path)["added"] == 1  # the same once more: it is whole
-    assert take(tmp_path / "t", path)["added"] == 0
-    write(path, "ds,y\n2024-01-01,1\n2024-01-02,2\n2024-01-03,3\n")
-    assert take(tmp_path / "t", path)["added"] == 1
-    assert rows(tmp_path / "t")["y"].to_list() == [1, 2, 3]
-
-
-def test_a_line_that_grows_between_looks_waits_again(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,2")
-    take(tmp_path / "t", path)
-    write(path, "ds,y\n2024-01-01,1\n2024-01-02,25")
-    assert take(tmp_path / "t", path)["added"] == 0
-    assert take(tmp_path / "t", path)["added"] == 1
-    assert rows(tmp_path / "t")["y"].to_list() == [1, 25]
-    write(path, "ds,y\n2024-01-01,1\n2024-01-02,256\n")
-    with pytest.raises(DataError, match=r"line 3.*has grown"):
-        take(tmp_path / "t", path)
-
-
-def test_the_same_torn_text_elsewhere_is_not_a_second_look(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-0")
-    take(tmp_path / "t", path)
-    write(path, "ds,y\n2024-01-01,1\n2024-01-02,2\n2024-01-0")
+def test_a_last_line_without_newline_waits_however_often_it_is_looked_at(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,12")
+    for added in (1, 0, 0):
+        summary = take(tmp_path / "t", path)
+        assert (summary["added"], summary["sources"][0]["waiting"]) == (added, True)
+        assert "--final" in " ".join(summary["hints"])
+    write(path, "ds,y\n2024-01-01,1\n2024-01-02,12345\n")
     summary = take(tmp_path / "t", path)
-    assert (summary["added"], summary["quarantined"], summary["sources"][0]["waiting"]) == (1, {}, True)
-    write(path, "ds,y\n2024-01-01,1\n2024-01-02,2\n2024-01-03,3\n")
-    assert take(tmp_path / "t", path)["added"] == 1
+    assert (summary["added"], summary["sources"][0]["waiting"]) == (1, False)
+    assert rows(tmp_path / "t")["y"].to_list() == [1, 12345]
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.csv.zst", "a.jsonl", "a.jsonl.gz", "utf16.csv"])
+def test_it_waits_in_every_format(name: str, tmp_path: Path) -> None:
+    lines = ['{"ds":"2024-01-01","y":1}', '{"ds":"2024-01-02","y":2}'] if "jsonl" in name else ["ds,y", "2024-01-01,1"]
+    data = "\n".join(lines).encode("utf-16" if "utf16" in name else "utf-8")
+    packed = {".gz": gzip.compress, ".zst": zstandard.compress}.get(Path(name).suffix, bytes)(data)
+    (tmp_path / name).write_bytes(packed)
+    for _ in range(2):
+        try:
+            summary = take(tmp_path / "t", tmp_path / name)
+        except DataError as refused:  # not one whole row yet
+            assert "--final" in refused.hint
+        else:
+            assert summary["sources"][0]["waiting"]
+    assert take(tmp_path / "t", tmp_path / name, final=True)["rows"] == ("jsonl" in name) + 1
+
+
+STUCK = "ds,y\n2024-01-01,1\n2024-01-02,12"
+
+
+@pytest.mark.parametrize("way", ["a file", "standard input", "gzip"])
+@pytest.mark.parametrize("series", [False, True])
+def test_a_torn_line_that_was_taken_is_repaired(
+    way: str, series: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(text: str, **options: Any) -> dict[str, Any]:
+        text = text.replace("ds,", "unique_id,ds,").replace("2024", "a,2024") if series else text
+        if way == "standard input":
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+            return take(tmp_path / "t", "-", as_name="feed", **options)
+        path = tmp_path / ("a.csv" if way == "a file" else "a.csv.gz")
+        path.write_bytes(text.encode() if way == "a file" else gzip.compress(text.encode()))
+        return take(tmp_path / "t", path, **options)
+
+    run(STUCK, final=True)
+    grown = STUCK + "345\n2024-01-03,3\n"
+    with pytest.raises(DataError, match="half a line") as refused:
+        run(grown)
+    assert "--repair" in refused.value.hint
+    summary = run(grown, repair=True)
+    assert (summary["added"], summary["quarantined"]) == (2, {"superseded": 1})
+    table = rows(tmp_path / "t")
+    assert (table["y"].to_list(), table["_seq"].to_list()) == ([1, 12345, 3], [0, 2, 3])
+    aside = quarantine(tmp_path / "t")
+    assert aside.select("reason", "line").rows() == [("superseded", 3)]
+    assert "_seq 1," in aside["detail"][0] and "12" in aside["row"][0]
+    again = run(grown + "2024-01-04,4\n", repair=True)
+    assert (again["added"], again["quarantined"]) == (1, {})
+    assert take(tmp_path / "t", write(tmp_path / "b.csv", "ds,y\n2024-01-02,9\n"))["added"] == 0 if not series else True
+
+
+def test_a_torn_line_that_was_no_row_is_repaired_too(tmp_path: Path) -> None:
+    """It is in the quarantine, as unparsable or as the duplicate of somebody else's row, which stays."""
+    other = write(tmp_path / "other.csv", "ds,y\n2024-01-02,7\n")
+    for torn, whole in (("2024-01-0", "3,3"), ("2024-01-02,1", "5")):
+        path = write(tmp_path / f"a{len(torn)}.csv", f"ds,y\n2024-01-{len(torn)},1\n{torn}")
+        take(tmp_path / "t", other)
+        take(tmp_path / "t", path, final=True)
+        write(path, path.read_text() + whole + "\n")
+        before = rows(tmp_path / "t")["y"].to_list()
+        assert "superseded" not in take(tmp_path / "t", path, repair=True)["quarantined"]
+        assert rows(tmp_path / "t")["y"].to_list() == [*before, *([3] if torn == "2024-01-0" else [])]
+
+
+def test_a_repair_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.csv", STUCK)
+    take(tmp_path / "t", path, final=True)
+    write(path, STUCK + "345\n")
+    commit = _delta.commit
+    for deadly in (1, 2, 3):
+        left = [deadly]
+
+        def failing(*args: Any, left: list[int] = left) -> None:
+            left[0] -= 1
+            if not left[0]:
+                raise RuntimeError("power cut")
+            commit(*args)
+
+        monkeypatch.setattr(_delta, "commit", failing)
+        with contextlib.suppress(RuntimeError):
+            take(tmp_path / "t", path, repair=True)
+    monkeypatch.undo()
+    take(tmp_path / "t", path, repair=True)
+    assert rows(tmp_path / "t")["y"].to_list() == [1, 12345]
+    assert quarantine(tmp_path / "t")["reason"].to_list() == ["superseded"]
 
 
 def test_final_takes_it_at_once(tmp_path: Path) -> None:
@@ -147,10 +212,15 @@ def test_final_takes_it_at_once(tmp_path: Path) -> None:
     assert take(tmp_path / "t", path, final=True)["added"] == 0
 
 
-def test_nothing_but_a_waiting_line_makes_a_table_that_goes_on(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1")
-    assert take(tmp_path / "t", path)["added"] == 0
-    assert take(tmp_path / "t", path)["added"] == 1
+@pytest.mark.parametrize("text", ["ds,y\n2024-01-01,1", "ds,y\n", "ds,y", "ds,y\r"])
+@pytest.mark.parametrize("sort", [False, True])
+def test_nothing_but_a_waiting_line_is_no_table_yet(text: str, sort: bool, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", text)
+    with pytest.raises(DataError, match="no source has a row"):
+        take(tmp_path / "t", path, sort=sort)
+    write(path, "ds,y\n2024-01-01,1\n2024-01-02,2")
+    assert take(tmp_path / "t", path, sort=sort)["added"] == 1
+    assert take(tmp_path / "t", path, sort=sort)["added"] == 0
 
 
 def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +231,9 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     feed(text)
     assert take(tmp_path / "t", "-", as_name="feed")["added"] == 50
     feed(text + b"2025-01-01,1,x")
-    assert take(tmp_path / "t", "-", as_name="feed")["added"] == 1
+    assert take(tmp_path / "t", "-", as_name="feed")["sources"][0]["waiting"]
+    feed(text + b"2025-01-01,1,x")
+    assert take(tmp_path / "t", "-", as_name="feed", final=True)["added"] == 1
     feed(text)
     with pytest.raises(DataError, match="standard input"):
         take(tmp_path / "t", "-", as_name="feed")
@@ -193,7 +265,7 @@ def test_a_live_pipe_is_taken_as_it_comes(tmp_path: Path, monkeypatch: pytest.Mo
         rows_come(2)
         os.write(writing, b"3,3\n2024-01-04,4\n")
         rows_come(4)
-        os.write(writing, b"2024-01-05,5")
+        os.write(writing, b"2024-01-05,5\n")
         os.close(writing)
         worker.join(30)
     assert told[0]["added"] == 5

@@ -19,7 +19,8 @@ class Split(NamedTuple):
     """The R records of a block that are not blank.
 
     Attributes:
-        starts, ends: (R,) where each is, its newline included. cuts: (R,) where its cells end; before a trailing separator.
+        starts, ends: (R,) where each is, its newline included. cuts: (R,) where its cells end, before a trailing
+            separator.
         widths: (R,) its cells, without an empty one behind the last column.
         rows: the cells where they are split already. faults: what is wrong with single records.
     """
@@ -57,7 +58,9 @@ def split_records(data: bytes, separator: str, width: int, trailing: bool = Fals
     even = b'"' not in data or regular(data, mark)
     faults = _lone_returns(text, data, starts, ends, even)
     if not even:
-        rows = [split_line(data[start:end], separator) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        rows = [
+            split_line(data[start:end], separator) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
         for at, row in enumerate(rows):
             if row is None:
                 faults.setdefault(at, fault("ragged", "", "nothing closes a quote of this line"))
@@ -72,7 +75,9 @@ def split_records(data: bytes, separator: str, width: int, trailing: bool = Fals
     widths = behind - np.searchsorted(marks, starts) + 1
     if trailing and len(marks):
         last = marks[np.maximum(behind - 1, 0)]
-        nothing = np.array([widths[i] == width + 1 and not data[last[i] + 1 : ends[i]].strip() for i in range(len(ends))])
+        nothing = np.array(
+            [widths[i] == width + 1 and not data[last[i] + 1 : ends[i]].strip() for i in range(len(ends))]
+        )
         widths = widths - nothing
         return Split(starts, ends, np.where(nothing, last, ends), widths, None, faults)
     return Split(starts, ends, ends, widths, None, faults)
@@ -99,7 +104,7 @@ def split_cells(data: bytes, split: Split, names: list[str], separator: str) -> 
 
 
 def readable(data: bytes, encoding: str) -> tuple[bytes, Ints, int]:
-    """The text as UTF-8, which of its lines (from 0) are not in this encoding, and how many others need more than ASCII.
+    """The text as UTF-8; which of its lines (from 0) are not in this encoding; how many others are more than ASCII.
 
     What cannot be read stands in the text as \\\\xff.
 

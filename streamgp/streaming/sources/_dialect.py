@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.sources._careful import readable, split_line
+from streamgp.streaming.sources._careful import readable, split_line, split_records
 from streamgp.streaming.sources._quotes import header_end
 
 SAMPLE = 1 << 20
@@ -24,7 +23,7 @@ _BOTH = {
 _NUMBER_LIKE = re.compile(
     r"[+-]?(\d+,\d+|\d*\.\d+|\d{1,3}(,\d{3})+(\.\d*)?|\d{1,3}([.' _]\d{3})+([.,]\d*)?)([eE][+-]?\d+)?"
 )
-_NO_TEXT = ("unicode_escape", "raw_unicode_escape", "idna", "punycode", "undefined", "utf-7")
+_NO_TEXT = ("unicode_escape", "raw_unicode_escape", "idna", "punycode", "undefined", "utf_7")
 _ASCII = bytes(range(128))
 
 
@@ -87,7 +86,7 @@ def _known(given: str) -> str:
     if found.name in ("utf-16", "utf-16-le", "utf-16-be"):
         return found.name
     try:
-        if found.name in _NO_TEXT or _ASCII.decode(given) != _ASCII.decode("ascii"):
+        if found.name.replace("-", "_") in _NO_TEXT or _ASCII.decode(given) != _ASCII.decode("ascii"):
             raise LookupError
     except (LookupError, ValueError):  # of a codec that turns bytes into bytes, or that has other bytes for ASCII
         raise UsageError(
@@ -111,7 +110,7 @@ def usable_separator(given: str | None) -> str | None:
         return None
     if len(sign) != 1 or not sign.isascii():
         raise UsageError(f"--separator {given!r} is not one ASCII character", hint="use , ; | or \\t")
-    if sign.isalnum() or sign in "\"\n\r.+-" or (not sign.isprintable() and sign not in "\t\x1f\x1e\x01"):
+    if sign.isalnum() or sign in '"\n\r.+-' or (not sign.isprintable() and sign not in "\t\x1f\x1e\x01"):
         raise UsageError(
             f"--separator {given!r} cannot stand between cells: it is part of numbers, of lines or of quoting",
             hint="use , ; | or \\t",
@@ -120,28 +119,35 @@ def usable_separator(given: str | None) -> str | None:
 
 
 def separator_of(text: str) -> str:
-    """The separator by which most of the first lines split into the same number of cells, more than one.
+    """The separator by which most of the first records have as many cells as the header, more than one.
 
     Example:
         >>> separator_of("a;b\\n1,5;2,5\\n"), separator_of("only\\n1\\n")
         (';', ',')
     """
+    data = text.encode()
     best, most = ",", (0, 0)
     for candidate in SEPARATORS:
-        data = text.encode()
         end = header_end(data, candidate.encode())
-        header = split_line(data[:end], candidate) or []
-        lines = [line for line in text[len(data[:end].decode()) :].split("\n")[:100] if line.strip("\r")]
-        rows = [split_line(line.encode(), candidate) or [] for line in lines]
-        if not header:
+        header = split_line(data[:end].lstrip(b"\r\n"), candidate) if end else None
+        if header is None or len(header) < 2:
             continue
-        widths = Counter(len(row) for row in rows)
-        width, number = widths.most_common(1)[0] if rows else (len(header), 1)
-        empty = width == len(header) + 1 > 2 and all(not row[-1].strip() for row in rows if len(row) == width)
-        score = (number if width > 1 and (len(header) == width or empty) else 0, width)
+        body = first_lines(data[end:], 100)
+        widths = [split_records(body, candidate, len(header), trailing).widths for trailing in (False, True)]
+        score = (max(int((one == len(header)).sum()) for one in widths) if body else 1, len(header))
         if score > most:
             best, most = candidate, score
     return best
+
+
+def first_lines(data: bytes, lines: int) -> bytes:
+    """At most so many lines.
+
+    Example:
+        >>> first_lines(b"a\\nb\\nc\\n", 2)
+        b'a\\nb\\n'
+    """
+    return b"\n".join(data.split(b"\n", lines)[:lines]) + b"\n" if data.count(b"\n") > lines else data
 
 
 def decimal_of(cells: Iterable[str], separator: str) -> str:
@@ -154,10 +160,11 @@ def decimal_of(cells: Iterable[str], separator: str) -> str:
         (',', '.', ',')
     """
     bare = [cell.strip() for cell in cells]
-    commas = sum(_COMMA_NUMBER.fullmatch(cell) is not None for cell in bare) if separator != "," else 0
-    commas += sum(_BOTH[","].fullmatch(cell) is not None for cell in bare)
-    points = sum((_POINT_NUMBER.fullmatch(cell) or _BOTH["."].fullmatch(cell)) is not None for cell in bare)
-    return "," if commas and not points else "."
+    sure = [cell for cell in bare if _BOTH[","].fullmatch(cell)]
+    commas = bool(sure) or (separator != "," and any(_COMMA_NUMBER.fullmatch(cell) for cell in bare))
+    groups = grouping(".", ",") if sure else None  # beside 1.234,5 the number 2.345 has no decimals
+    points = [cell for cell in bare if _POINT_NUMBER.fullmatch(cell) or _BOTH["."].fullmatch(cell)]
+    return "," if commas and all(groups and groups.fullmatch(cell) for cell in points) else "."
 
 
 def thousands_of(columns: Sequence[Sequence[str]], decimal: str) -> str | None:
@@ -172,7 +179,9 @@ def thousands_of(columns: Sequence[Sequence[str]], decimal: str) -> str | None:
     sign = "." if decimal == "," else ","
     for column in columns:
         marked = [cell.strip() for cell in column if sign in cell]
-        if any(_BOTH[decimal].fullmatch(cell) for cell in marked) and all(map(grouping(sign, decimal).fullmatch, marked)):
+        if any(_BOTH[decimal].fullmatch(cell) for cell in marked) and all(
+            map(grouping(sign, decimal).fullmatch, marked)
+        ):
             return sign
     return None
 
@@ -186,7 +195,7 @@ def looks_like_numbers(cells: Iterable[str]) -> str | None:
     """A cell of a text column most of whose cells look like numbers with a comma or with groups of digits.
 
     Example:
-        >>> looks_like_numbers(["1,5", "", "2"]), looks_like_numbers(["a", "1,5", "b"]), looks_like_numbers(["01.02.2024"])
+        >>> looks_like_numbers(["1,5", "", "2"]), looks_like_numbers(["a", "1,5"]), looks_like_numbers(["01.02.2024"])
         ('1,5', None, None)
     """
     said = [cell.strip() for cell in cells if cell.strip()]

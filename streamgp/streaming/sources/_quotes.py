@@ -1,9 +1,9 @@
 """Where the records of delimited text end, and which quotes open a cell.
 
 A quote opens a quoted cell only at the start of a cell; elsewhere it is an ordinary character. A quoted cell may hold
-newlines, so that a record has several lines. Such a record is believed only if its quotes close where a cell ends, if it
-has as many cells as the header, and if it is not too long. Otherwise the quote is a stray one: the line that it is in is
-a record of its own, and the next line begins the next record. So one stray quote costs one line.
+newlines, so that a record has several lines. Such a record is accepted only if its quotes close where a cell ends, if
+it has as many cells as the header, and if it is not too long. Otherwise the quote is a stray one: its line is a record
+of its own, and the next line begins the next record. So one stray quote costs one line.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def header_end(data: bytes, separator: bytes) -> int:
 def quoted(data: bytes, at: Ints) -> NDArray[np.bool_]:
     """(len(at),) whether each offset lies inside quotes; for data whose quotes are regular."""
     quotes = np.flatnonzero(np.frombuffer(data, np.uint8) == 34)
-    return np.searchsorted(quotes, at) % 2 == 1
+    return np.asarray(np.searchsorted(quotes, at) % 2 == 1)
 
 
 def regular(data: bytes, separator: bytes) -> bool:
@@ -158,9 +158,7 @@ def form(data: bytes, start: int, separator: bytes) -> Form:
         at += 1
 
 
-def _scan(
-    data: bytes, at: int, separator: bytes, width: int, rest: Rest, newlines: Ints, quotes: Ints
-) -> Ints:
+def _scan(data: bytes, at: int, separator: bytes, width: int, rest: Rest, newlines: Ints, quotes: Ints) -> Ints:
     """Record by record where there are quotes, line by line elsewhere."""
     ends: list[Ints] = []
     size = len(data)

@@ -1,7 +1,7 @@
 """Cutting a text stream into blocks of whole records, each with the position behind it.
 
-A record is a line, or several lines where a quoted cell holds newlines (see `_quotes`). Memory is bounded: a line longer
-than a limit is read in pieces, and only its beginning is kept.
+A record is a line, or several lines where a quoted cell holds newlines (see `_quotes`). Memory is bounded: a line
+longer than a limit is read in pieces, and only its beginning is kept.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ class Torn(NamedTuple):
 class _Mark(NamedTuple):
     """A place to which a reader can return as long as it has the bytes behind it."""
 
-    bytes: int
-    lines: int
+    position: Position
     digest: Digest
     last: bytes
 
@@ -206,14 +205,14 @@ class Records:
 
     def _walk(self, to: Position) -> tuple[_Mark, bytes]:
         """Consume up to `to`; gives the last beginning of a line, and what was consumed behind it."""
-        mark, tail = _Mark(self._bytes, self._lines, self._digest.copy(), self._last), b""
+        mark, tail = self._here(), b""
         while self._bytes < to.bytes and (self._pending or self._more(min(BLOCK, to.bytes - self._bytes))):
             piece = self._pending[: to.bytes - self._bytes]
             self._pending = self._pending[len(piece) :]
             cut = piece.rfind(b"\n") + 1
             if cut:
                 self._take(piece[:cut])
-                mark, tail = _Mark(self._bytes, self._lines, self._digest.copy(), self._last), b""
+                mark, tail = self._here(), b""
             self._take(piece[cut:])
             tail = (tail + piece[cut:])[: self._longest + 1]
         if to.bytes and (self._bytes < to.bytes or self._digest.value() != to.hash):
@@ -227,8 +226,11 @@ class Records:
         """Whether what was consumed ends within a line."""
         return self._last not in b"\n" and self.first(2, 0)[:1] not in (b"", b"\n") and self.first(2, 0) != b"\r\n"
 
+    def _here(self) -> _Mark:
+        return _Mark(self.position, self._digest.copy(), self._last)
+
     def _return(self, mark: _Mark, behind: bytes) -> None:
-        self._bytes, self._lines, self._digest, self._last = mark
+        (self._bytes, self._lines, _), self._digest, self._last = mark
         self._pending = behind + self._pending
 
     def _leap(self, to: Position, known: Stopped | None) -> None:
@@ -314,7 +316,7 @@ class Records:
 
     def _long(self, final: bool) -> Block | None:
         """A line beyond the limit, read in pieces; None, and all as before, where it has not ended."""
-        mark = _Mark(self._bytes, self._lines, self._digest.copy(), self._last)
+        mark = self._here()
         kept, size = self._pending[:KEPT], 0
         while True:
             end = self._pending.find(b"\n") + 1
@@ -323,7 +325,7 @@ class Records:
             size += len(piece)
             self._take(piece)
             if end or (self._ended and final):
-                return Block(kept, mark.lines + 1, self.position, size)
+                return Block(kept, mark.position.lines + 1, self.position, size)
             if self._ended:
                 self._return(mark, b"")
                 self.waiting = True
@@ -333,7 +335,9 @@ class Records:
 
 def too_long(block: Block, limit: int) -> str:
     """What is wrong with a line beyond the limit."""
-    return fault("too long", "", f"{block.long:,} bytes, --max-line is {limit:,}; the first {len(block.data):,} are kept")
+    return fault(
+        "too long", "", f"{block.long:,} bytes, --max-line is {limit:,}; the first {len(block.data):,} are kept"
+    )
 
 
 def count(data: bytes, byte: int) -> int:
@@ -354,7 +358,11 @@ def _line_end(data: bytes, stop: int, lines: int) -> int:
         here = text[start : start + _CACHED] == 10
         number = int(np.count_nonzero(here))
         if seen + number > lines:
-            return start + int(np.flatnonzero(here)[lines - seen - 1]) + 1 if lines > seen else data.rfind(b"\n", 0, start) + 1
+            return (
+                start + int(np.flatnonzero(here)[lines - seen - 1]) + 1
+                if lines > seen
+                else data.rfind(b"\n", 0, start) + 1
+            )
         seen += number
     return stop
 

@@ -28,5 +28,7 @@ def reject_other_formats(head: bytes, uri: str, name: str) -> None:
     """
     for sign, (what, form) in _SIGNS.items():
         if head.startswith(sign) and head[len(sign) : 512].translate(None, _TEXT):
-            hint = f"say --format {form}, or rename it" if form else "unpack or convert it to CSV, Parquet or Arrow first"
+            hint = (
+                f"say --format {form}, or rename it" if form else "unpack or convert it to CSV, Parquet or Arrow first"
+            )
             raise DataError(f"{uri}: this is {what}, not {name}", hint=hint)

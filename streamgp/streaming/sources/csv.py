@@ -28,6 +28,7 @@ from streamgp.streaming.sources._dialect import (
     Dialect,
     decimal_of,
     encoding_of,
+    first_lines,
     looks_like_numbers,
     separator_of,
     thousands_of,
@@ -43,7 +44,7 @@ SUFFIXES = (".csv", ".tsv", ".txt")
 _NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
 _SAMPLED = 1000
 _WRONG = 20
-"""One line in so many that cannot be decoded, and more than those with letters beyond ASCII that can: the encoding is wrong."""
+"""More than one line in so many cannot be decoded, and fewer with letters beyond ASCII can: the encoding is wrong."""
 
 
 class Config(BaseModel):
@@ -106,9 +107,9 @@ class Csv:
         reject_other_formats(raw, uri, "csv")
         found = _look(raw, config, separator, uri, whole)
         self.dialect, self.names = found.dialect, found.names
-        self.waiting = not self.names
+        self.waiting = found.waiting
         self.units = _cells.units_in(self.names)
-        self.sample = found.cells.to_arrow(compat_level=pl.CompatLevel.oldest())
+        self.sample = pa.table({name: pa.array(found.cells[name].to_list(), pa.string()) for name in self.names})
         kinds = [self._kind(found.cells[name]) for name in self.names]
         self.expect(pa.schema([pa.field(name, kind) for name, kind in zip(self.names, kinds, strict=True)]))
         self.doubts = self._doubts(found.cells)
@@ -189,9 +190,8 @@ class Csv:
         dialect = self.dialect
         if b'"' in data or (dialect.decimal == "," and b"." in data):
             return None
-        if dialect.thousands is not None and dialect.thousands != dialect.separator:
-            if dialect.thousands.encode() in data:
-                return None
+        if dialect.thousands not in (None, dialect.separator) and str(dialect.thousands).encode() in data:
+            return None
         if b"\r" in data and count(data, 13) != data.count(b"\r\n"):
             return None
         types = {name: _cells.polars_type(kind) for name, kind in self._kinds.items()}
@@ -292,11 +292,13 @@ class Csv:
 
 
 class _Found(NamedTuple):
-    """What the first bytes say: the dialect, the columns, and the cells of the first rows as text."""
+    """What the first bytes say: the dialect, the columns, the cells of the first rows as text; and whether half a line
+    comes after them."""
 
     dialect: Dialect
     names: list[str]
     cells: pl.DataFrame
+    waiting: bool
 
 
 def _fit(separator: str | None, config: Config) -> None:
@@ -328,7 +330,8 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
         raise DataError(f"{uri}: the file is empty", hint="a CSV begins with a line of column names")
     if "\n" not in text and "\r" in text.rstrip("\r"):
         raise DataError(f"{uri}: its lines end in a lone carriage return", hint="convert it: tr '\\r' '\\n' < FILE")
-    if not whole:
+    waiting = not whole and not text.endswith("\n")
+    if waiting:
         text = text[: text.rfind("\n") + 1]
     if len(raw) > SAMPLE and text.count("\n") < 2:
         where = text.count("\n") + 1
@@ -343,9 +346,9 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
     if not end:
         if text.strip():
             raise DataError(f"{uri}, line 1: nothing closes a quote of the header", hint="correct the header")
-        return _Found(dialect, [], pl.DataFrame())
+        return _Found(dialect, [], pl.DataFrame(), waiting)
     names = _header(split_line(data[:end].lstrip(b"\r\n"), separator), uri)
-    body = _first_lines(data[end:], _SAMPLED)
+    body = first_lines(data[end:], _SAMPLED)
     split = split_records(body, separator, len(names), True)
     plain = split_records(body, separator, len(names))
     trailing = 2 * int((plain.widths != split.widths).sum()) > len(split.widths)
@@ -360,11 +363,7 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
     columns = [series.drop_nulls().to_list() for series in rows]
     decimal = config.decimal or decimal_of([cell for column in columns for cell in column], separator)
     thousands = config.thousands or thousands_of(columns, decimal)
-    return _Found(Dialect(separator, decimal, encoding, thousands, trailing), names, rows.fill_null(""))
-
-
-def _first_lines(data: bytes, lines: int) -> bytes:
-    return b"\n".join(data.split(b"\n", lines)[:lines]) + b"\n" if data.count(b"\n") > lines else data
+    return _Found(Dialect(separator, decimal, encoding, thousands, trailing), names, rows.fill_null(""), waiting)
 
 
 def _header(cells: list[str] | None, uri: str) -> list[str]:

@@ -196,7 +196,9 @@ class Jsonl:
         """Columns of text that look like numbers, and what to do about it."""
         found = {}
         for name, values in columns.items():
-            said = [value for value in values if isinstance(value, str)] if pa.types.is_string(self._kinds[name]) else []
+            said = (
+                [value for value in values if isinstance(value, str)] if pa.types.is_string(self._kinds[name]) else []
+            )
             if (like := looks_like_numbers(said)) is not None:
                 found[name] = (
                     f"{self.uri}: column {name!r} is text, though its values look like numbers, such as {like!r}: "
@@ -256,6 +258,8 @@ def _first_objects(raw: bytes, uri: str, whole: bool, longest: int) -> list[dict
     if b"\n" not in raw[: longest + 1] and len(raw) > longest:
         hint = "is this JSON Lines, one object a line? if so, give a larger --max-line"
         raise DataError(f"{uri}, line 1: it is longer than --max-line, {longest:,} bytes", hint=hint)
+    if not raw.lstrip().startswith((b"{", codecs.BOM_UTF8)):
+        raise _no_object(raw.split(b"\n")[0], uri, "it begins otherwise")
     lines = (raw if whole else raw[: raw.rfind(b"\n") + 1]).split(b"\n", _SAMPLED)[:_SAMPLED]
     objects, first = [], True
     for line in lines:
@@ -265,13 +269,17 @@ def _first_objects(raw: bytes, uri: str, whole: bool, longest: int) -> list[dict
             one = _loaded(line)
         except _Wrong as error:
             if first:
-                hint = "it should have one JSON object a line, not one list or document"
-                raise DataError(f"{uri}, line 1: this is no JSON object: {line[:60]!r} ({error})", hint=hint) from None
+                raise _no_object(line, uri, str(error)) from None
         else:
             if first or not any("\0" in key for key in one):
                 objects.append(one)
         first = False
     return objects
+
+
+def _no_object(line: bytes, uri: str, why: str) -> DataError:
+    hint = "it should have one JSON object a line, not one list or document"
+    return DataError(f"{uri}, line 1: this is no JSON object: {line[:60]!r} ({why})", hint=hint)
 
 
 def _kind(values: Sequence[Any], name: str, uri: str, nulls: Sequence[str]) -> pa.DataType:
