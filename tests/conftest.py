@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,15 +14,14 @@ import torch
 from hypothesis import settings
 
 # What the shell sets for `streamgp`, MLflow and the terminal must not reach the tests.
-for name in set(os.environ) - {"STREAMGP_TEST_DATA", "MLFLOW_DISABLE_TELEMETRY"}:
-    if name.startswith(("STREAMGP_", "MLFLOW_")) or name in {
-        "COLUMNS",
-        "LINES",
-        "FORCE_COLOR",
-        "PY_COLORS",
-        "NO_COLOR",
-    }:
+TERMINAL = {"COLUMNS", "LINES", "FORCE_COLOR", "PY_COLORS", "NO_COLOR"}
+KEPT = {"STREAMGP_TEST_DATA", "MLFLOW_DISABLE_TELEMETRY"}
+for name in set(os.environ) - KEPT:
+    if name.startswith(("STREAMGP_", "MLFLOW_")) or name in TERMINAL:
         del os.environ[name]
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a background job, whose children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `fixed`: the examples follow from the test's source alone, so a run passes or fails for everybody alike.
 # `explore`: new examples in every run; HYPOTHESIS_PROFILE=explore chooses it.
