@@ -135,6 +135,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["linear", "svdgp"])
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     head, *rows = DATA.read_text().splitlines(keepends=True)
     lines = [head, *rows[::2]]
     truth = pl.read_csv(DATA)["demand_gw"].to_numpy()[::2]

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamgp.streaming.calendar import Ints
+from streamgp.streaming.calendar import Bools, Ints
 from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec
@@ -17,6 +17,9 @@ WINDOWS = 500
 
 SEASONS = 3
 """Seasons of one series that a fit with a season is made of, beside one window."""
+
+LEAST = 10
+"""Whole windows without which nothing is fitted: on one alone, models are far too sure of themselves or not at all."""
 
 SHARE = 5
 """At most one in so many rows of the table is warm-up."""
@@ -39,7 +42,7 @@ def has_begun(saved: Saved) -> bool:
 
 
 def default_warmup(spec: WindowSpec, table: Table, batch: int) -> int:
-    """What a model needs to be fitted, at most a fifth of the table, and never less than one whole window.
+    """What a model needs to be fitted, at most a fifth of the table, and never less than ten whole windows.
 
     It needs three seasons and a window of one series or, without a season, 500 whole windows of any, and then the rest
     of a micro-batch of `batch` rows. Rows are counted in the order of the table; values are not looked at.
@@ -50,22 +53,26 @@ def default_warmup(spec: WindowSpec, table: Table, batch: int) -> int:
     long = window + SEASONS * season if season else span + WINDOWS - 1
     most = table.rows // SHARE
     if spec.series is None:
-        return max(min(_full(long, batch), most), span)
+        return max(min(_full(long, batch), most), span + LEAST - 1)
     seen: dict[Any, int] = {}
-    first = enough = None  # rows of the stream up to the first whole window, and up to all that is needed
+    least = enough = None  # rows of the stream up to the least that will do, and up to all that is needed
     rows = windows = 0
     for chunk in table.read({}, (spec.series,)):
         place = _places(chunk.rows.column(spec.series), seen)
-        whole = place >= span
-        reached = place >= long if season else windows + np.cumsum(whole) >= WINDOWS
-        if first is None and whole.any():
-            first = rows + int(whole.argmax()) + 1
-        if reached.any():
-            enough = rows + int(reached.argmax()) + 1
-        rows, windows = rows + len(place), windows + int(whole.sum())
-        if enough is not None or (first is not None and rows >= most):
+        whole = windows + np.cumsum(place >= span)
+        if least is None:
+            least = _first(whole >= LEAST, rows)
+        if enough is None:
+            enough = _first(place >= long if season else whole >= WINDOWS, rows)
+        rows, windows = rows + len(place), windows + int((place >= span).sum())
+        if least is not None and (enough is not None or rows >= most):
             break
-    return max(most if enough is None else min(_full(enough, batch), most), first or span)
+    return max(most if enough is None else min(_full(enough, batch), most), least or span + LEAST - 1)
+
+
+def _first(there: Bools, before: int) -> int | None:
+    """Rows up to the first that is there, with those before; None where none is."""
+    return before + int(there.argmax()) + 1 if there.any() else None
 
 
 def _full(rows: int, batch: int) -> int:

@@ -34,12 +34,12 @@ def test_of_one_series_it_is_three_seasons_and_a_window_or_five_hundred_windows(
     assert default(table, batch=256, lags=24, horizon=12, season=48) == 256
 
 
-def test_it_is_at_most_a_fifth_of_the_table_and_at_least_a_window(tmp_path: Path) -> None:
+def test_it_is_at_most_a_fifth_of_the_table_and_at_least_ten_windows(tmp_path: Path) -> None:
     table = one_series(tmp_path / "t", 400)
     assert default(table, lags=24, horizon=1) == 80
-    assert default(table, lags=70, horizon=20) == 90
-    assert default(table, lags=12, horizon=3, season=100) == 115
-    assert default(one_series(tmp_path / "none", 0), lags=6, horizon=3) == 9
+    assert default(table, lags=70, horizon=20) == 99
+    assert default(table, lags=12, horizon=3, season=100) == 124
+    assert default(one_series(tmp_path / "none", 0), lags=6, horizon=3) == 18
 
 
 def test_of_several_series_rows_of_the_whole_stream_count(tmp_path: Path) -> None:
@@ -51,7 +51,10 @@ def test_of_several_series_rows_of_the_whole_stream_count(tmp_path: Path) -> Non
     assert default(stacked, **season) == 3 * 24 + 9
     assert default(side_by_side, lags=6, horizon=3) == 400  # a fifth; 500 windows would be 4 · 8 + 500
     assert default(stacked, lags=6, horizon=2) == 400
-    assert default(side_by_side, lags=200, horizon=1) == 4 * 200 + 1  # the first whole window, though beyond a fifth
+    assert default(side_by_side, lags=1, horizon=1, season=1) == 400
+    short = make_table(tmp_path / "short", mixed[:1600], cuts=[10, 20, 30, 60])  # needs found in different pieces
+    assert default(short, lags=2, horizon=1, season=2) == max(4 * (6 + 3 - 1) + 1, 4 * 4 + 10)
+    assert default(side_by_side, lags=200, horizon=1) == 4 * 200 + 10  # ten whole windows, though beyond a fifth
 
 
 def test_a_panel_of_short_series_is_mostly_scored(tmp_path: Path) -> None:
