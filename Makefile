@@ -38,7 +38,7 @@ test: check
 
 # What `make test` leaves out, and every property again on new examples; without -q the seed comes first.
 test-slow: $(READY)
-	HYPOTHESIS_PROFILE=explore $(PYTEST) --timeout 900 -m "slow or hypothesis"
+	HYPOTHESIS_PROFILE=explore $(PYTEST) --timeout 1200 -m "slow or hypothesis"
 
 test-all: test test-slow
 

@@ -19,7 +19,7 @@ from streamgp_pipelines.adapters._mlflow_store import open_store
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
@@ -49,7 +49,7 @@ def start(room: Path, name: str) -> subprocess.Popen[bytes]:
 
 def kill_at(process: subprocess.Popen[bytes], directory: Path, rows: int) -> None:
     """SIGKILL as soon as there is a checkpoint of at least so many rows."""
-    until = time.monotonic() + 120
+    until = time.monotonic() + 400
     while process.poll() is None and time.monotonic() < until:
         if any(int(path.name[:12]) >= rows for path in directory.glob("0" * 8 + "*")):
             process.send_signal(signal.SIGKILL)

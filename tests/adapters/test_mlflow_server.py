@@ -18,7 +18,6 @@ from streamgp_pipelines.adapters.mlflow import MlflowTracker
 from streamgp_pipelines.adapters.mlflow_server import answers, mlflow_ui
 
 pytestmark = [
-    pytest.mark.timeout(240),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(240),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
@@ -44,7 +43,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-WAIT_MS = 30_000
+WAIT_MS = 120_000
 
 
 def browser() -> str:
@@ -87,7 +86,7 @@ def address(store: Path) -> Iterator[str]:
         yield json.loads(process.stdout.readline())["url"]
     finally:
         process.send_signal(signal.SIGINT)
-        code_at_end = process.wait(30)
+        code_at_end = process.wait(120)
         process.stdout.close()
     assert code_at_end == 130
     with socket.socket() as again:

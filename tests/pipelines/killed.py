@@ -107,14 +107,14 @@ def start(target: Callable[..., None], *args: Any) -> Any:
     return process
 
 
-def code_of(process: Any, timeout: float = 120.0) -> int:
+def code_of(process: Any, timeout: float = 400.0) -> int:
     """How the process ended: minus the signal's number where one ended it."""
     process.join(timeout)
     assert process.exitcode is not None, "the process hangs"
     return int(process.exitcode)
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_for(what: Callable[[], bool], seconds: float = 400.0) -> None:
     """Until something is so."""
     end = time.monotonic() + seconds
     while not what():

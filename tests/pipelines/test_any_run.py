@@ -108,7 +108,7 @@ def interrupted(case: Case, table: Any, home: Path, draw: random.Random) -> dict
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 @given(cases())
 @examples(15, phases=[Phase.generate])  # a case is slow to shrink
 def test_any_run(case: Case) -> None:

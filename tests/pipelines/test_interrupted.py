@@ -89,7 +89,7 @@ def test_killed_at_a_given_place(linear: World, tmp_path: Path, crash: Crash) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["linear", "svdgp", "gradient"])
 def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
     """Ten kills, at moments drawn from half the time that the loop needs; a run that gets through is begun anew."""
