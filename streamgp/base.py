@@ -29,6 +29,7 @@ __all__ = [
     "Inputs",
     "Json",
     "Model",
+    "ModelCard",
     "Offset",
     "Predictive",
     "Progress",
@@ -149,6 +150,36 @@ class Progress(NamedTuple):
     note: str = ""
 
 
+class ModelCard(NamedTuple):
+    """What a finished model is for and how it scored: what those who choose between models look at.
+
+    Attributes:
+        model: its name, as in `--model`.
+        table, table_id: where the table is, and what identifies it wherever it is.
+        targets: columns that it forecasts.
+        horizon, season: steps.
+        protocol: "prequential" (every row of the stream, before it was learned), or "held out" (rows never learned).
+        metric: "crps" (of the uncalibrated forecasts, in target units) or "log_loss" (of outcomes); lower is better.
+        score: its value; None where nothing was scored.
+        scored: forecasts that it is the mean of.
+        rows: rows seen.
+        state: digest of the state, which two equal models share.
+    """
+
+    model: str
+    table: str
+    table_id: str
+    targets: tuple[str, ...]
+    horizon: int
+    season: int
+    protocol: str
+    metric: str
+    score: float | None
+    scored: int
+    rows: int
+    state: str
+
+
 class Tracker(Protocol):
     """Where a run writes what it did. `step` is rows seen."""
 
@@ -168,8 +199,13 @@ class Tracker(Protocol):
 
     def artifact(self, path: Path, folder: str = "") -> None: ...
 
-    def model(self, checkpoint: Path) -> None:
-        """Log the checkpoint as a model that forecasts alone."""
+    def model(self, checkpoint: Path, card: ModelCard) -> dict[str, Json]:
+        """Log the checkpoint as a model that forecasts alone.
+
+        Returns:
+            what the model is called where it was registered: name, version, champion (whether it is the best one so
+            far, or None where that is not known) and note; {} where nothing was registered.
+        """
 
     def finish(self, status: str) -> None:
         """FINISHED, FAILED or KILLED."""

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from streamgp.base import Json, Progress, Tracker
+from streamgp.base import Json, ModelCard, Progress, Tracker
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.train import train
 
@@ -38,8 +38,9 @@ class NoTracker:
     def artifact(self, path: Path, folder: str = "") -> None:
         """Nothing is kept."""
 
-    def model(self, checkpoint: Path) -> None:
+    def model(self, checkpoint: Path, card: ModelCard) -> dict[str, Json]:
         """Nothing is kept; the checkpoint stays where it is."""
+        return {}
 
     def finish(self, status: str) -> None:
         """Nothing is open."""

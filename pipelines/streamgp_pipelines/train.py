@@ -121,5 +121,4 @@ def _finish(session: Session, ahead: Learner, run: Tracker, found: dict[str, Jso
             draw(session.curves, found, Path(folder))
         for path in sorted(Path(folder).iterdir()):
             run.artifact(path, "plots" if path.suffix == ".png" else "")
-    run.model(checkpoint.read(session.config.checkpoint).path)
     run.flush()

@@ -1,56 +1,90 @@
-"""A checkpoint as an MLflow model: code, artifact, signature, requirements, and a name in the registry."""
+"""A checkpoint as an MLflow model: code, artifact, signature, requirements and an input example."""
 
 from __future__ import annotations
 
-import re
-import warnings
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from streamgp.base import ModelCard
+from streamgp.streaming import calendar
+from streamgp_pipelines.adapters import _mlflow_registry
 from streamgp_pipelines.forecast import Forecaster, load
+from streamgp_pipelines.titles import logged_name, task_name, title
 
 if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
     from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
     from mlflow.models import ModelSignature
 
 REQUIREMENTS = ("streamgp", "torch", "numpy", "pandas", "polars", "pyarrow", "safetensors", "pydantic")
+_log = logging.getLogger("streamgp.tracking")
 
 
-def log_model(client: MlflowClient, uri: str, run_id: str, checkpoint: Path, name: str, alias: str) -> None:
-    """Log the checkpoint with the run, register it under a name, and give the new version the alias.
+def log_model(client: MlflowClient, uri: str, run_id: str, checkpoint: Path, card: ModelCard) -> ModelVersion:
+    """Log the checkpoint with the run and make it the newest version of its task's name.
+
+    The champion of the name moves if this version is better, and old versions are deleted with their files.
 
     Args:
         client: of the store, which is also the registry.
         uri: of the store.
         run_id: of the run.
         checkpoint: one checkpoint.
-        name: in the registry; signs that MLflow does not allow there become `-`.
-        alias: of the newest version, as in `models:/NAME@ALIAS`.
+        card: what it is for, and how it scored.
+
+    Returns:
+        the new version.
     """
     import mlflow
+    from mlflow.exceptions import MlflowException
 
-    registered = re.sub(r"[/:\s]", "-", name)
-    with _tracking_at(uri):
-        with mlflow.start_run(run_id=run_id, nested=True), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the missing input example: the signature is written out instead
+    name = task_name(card.table, card.targets, card.horizon)
+    about = _mlflow_registry.tags(card)
+    forecaster = load(checkpoint)
+    with tracking_at(uri):
+        with mlflow.start_run(run_id=run_id, nested=True):
             info = mlflow.pyfunc.log_model(
-                name="model",
+                name=logged_name(title(card.model, card.targets, card.horizon)),
                 python_model=str(Path(__file__).with_name("_pyfunc.py")),
                 artifacts={"checkpoint": str(checkpoint)},
-                signature=signature(load(checkpoint)),
+                signature=signature(forecaster),
+                input_example=example(forecaster),
                 pip_requirements=[f"{package}=={version(package)}" for package in REQUIREMENTS],
+                tags=about,
+                step=card.rows,
             )
-        with suppress(mlflow.MlflowException):  # it is there already; anything else is raised by the next line
-            client.create_registered_model(registered)
-        made = client.create_model_version(registered, info.model_uri, run_id, model_id=info.model_id)
-    client.set_registered_model_alias(registered, alias, made.version)
+        try:
+            client.create_registered_model(name, description=_DESCRIPTION)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        made = client.create_model_version(name, info.model_uri, run_id, tags=about, model_id=info.model_id)
+        holder, verdict = _mlflow_registry.crown(client, made, card)
+        if verdict.unlike:
+            _log.warning(
+                "%s@champion stays at version %d: %s. To move it by hand: "
+                'MlflowClient().set_registered_model_alias("%s", "champion", "%s")',
+                *(name, holder, verdict.reason, name, made.version),
+            )
+        _mlflow_registry.prune(client, made)
+    return made
+
+
+_DESCRIPTION = (
+    "Forecasts of one target of one table, so many steps ahead. `@champion` is the version with the best score (the tags "
+    "`metric`, `score` and `scored` of a version); the newest version is `/latest`."
+)
 
 
 @contextmanager
-def _tracking_at(uri: str) -> Iterator[None]:
+def tracking_at(uri: str) -> Iterator[None]:
     """Point MLflow's global tracking URI, which logging a model needs, to a store for a while."""
     import mlflow
 
@@ -85,3 +119,43 @@ def signature(forecaster: Forecaster) -> ModelSignature:
         outputs=Schema([ColSpec(kind, name) for name, kind in gives.items()]),
         params=ParamSchema(asked),
     )
+
+
+def example(forecaster: Forecaster) -> pd.DataFrame | None:
+    """Rows that the model can be asked with, behind the newest row of the first series; None before any row.
+
+    With known inputs, or without lags: the rows that are to be forecast, without a target; their inputs are those of
+    the newest rows. Else one more row of the stream, equal to the newest.
+    """
+    import pandas as pd
+
+    forecaster.observe()
+    spec, windows = forecaster.spec, forecaster.learner.windows
+    state = windows.state()[0]
+    if not windows.names or not len(state["step"]):
+        return None
+    steps, stamps, values = (state[name][0].numpy() for name in ("step", "ds", "values"))
+    order = np.argsort(steps)
+    asked = bool(spec.known) or not spec.lags
+    count = spec.horizon if asked else 1
+    last = order[steps[order] >= 0][-count:]
+    if len(last) < count:
+        return None
+    columns: dict[str, Any] = {}
+    if spec.time is not None:
+        newest = stamps[last[-1:]]
+        every = spec.every_ns or int(newest[0] - stamps[order[-2]])
+        when = calendar.ahead(newest, np.arange(1, count + 1), every, spec.zone)[0]
+        columns[spec.time] = pd.to_datetime(when) if forecaster.clock else when
+    if spec.series is not None:
+        columns[spec.series] = [windows.names[0]] * count
+    columns |= {name: values[last, channel] for channel, name in enumerate(spec.columns)}
+    if asked:
+        columns |= {name: np.full(count, np.nan) for name in spec.columns if name not in _given(forecaster)}
+    return pd.DataFrame(columns)
+
+
+def _given(forecaster: Forecaster) -> tuple[str, ...]:
+    """Columns whose values are known at the rows that are forecast."""
+    spec = forecaster.spec
+    return spec.known if spec.lags else spec.columns[len(spec.targets) :]

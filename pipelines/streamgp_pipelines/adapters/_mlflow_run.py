@@ -34,7 +34,9 @@ class RunIdentity:
         started_ms: start time in ms since 1970. The time stamp of a metric is this plus its step, so that a replay
             after a kill logs identical points.
         run_id: MLflow's id, or "" while there is none.
-        model_of: the checkpoint that was logged as the model, or "".
+        state: digest of the state that was logged as the model, or "".
+        name, version: of that model in the registry.
+        worked_ms: how long the processes that have tracked this run were at work, up to the last one that ended.
     """
 
     key: str
@@ -42,7 +44,10 @@ class RunIdentity:
     experiment: str
     started_ms: int
     run_id: str = ""
-    model_of: str = ""
+    state: str = ""
+    name: str = ""
+    version: int = 0
+    worked_ms: int = 0
 
 
 def read(directory: Path) -> RunIdentity | None:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamgp.base import Json
+from streamgp.base import Json, ModelCard
 from streamgp_pipelines.adapters import _mlflow_run
 from streamgp_pipelines.adapters._mlflow_metrics import SPILL, MetricBuffer
 from streamgp_pipelines.adapters._mlflow_store import open_store, store_uri
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from mlflow.entities import Metric
 
-ALIAS = "champion"
 _PARAM_LENGTH = 6000
 _PARAM_BATCH = 100
 _RETRY_SECONDS = (1.0, 2.0, 4.0)
@@ -64,7 +63,7 @@ class MlflowTracker:
         self._known = dict(run.data.params)
         self._metrics = MetricBuffer(self._send, directory, self._identity.started_ms, newest)
         self._again: list[tuple[str, Callable[[], object]]] = []  # what failed and is still to be done
-        self._model_name = experiment
+        self._began = time.monotonic()
 
     @property
     def run_id(self) -> str:
@@ -84,8 +83,6 @@ class MlflowTracker:
         from mlflow.entities import Param
 
         flat = {key: value[:_PARAM_LENGTH] for key, value in _flatten(values).items()}
-        if "model" in flat:
-            self._model_name = f"{self._experiment}-{flat['model']}"
         new = [Param(key, value) for key, value in flat.items() if key not in self._known]
         for start in range(0, len(new), _PARAM_BATCH):
             batch = new[start : start + _PARAM_BATCH]
@@ -131,19 +128,31 @@ class MlflowTracker:
         log = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
         self._do(f"the artifact {path.name}", lambda: log(self.run_id, str(path), folder or None))
 
-    def model(self, checkpoint: Path) -> None:
-        """Log the checkpoint as a pyfunc that forecasts alone, registered under the alias; once per checkpoint."""
-        from streamgp_pipelines.adapters._mlflow_model import log_model
+    def model(self, checkpoint: Path, card: ModelCard) -> dict[str, Json]:
+        """Log the checkpoint as a pyfunc that forecasts alone, and register it; nothing is done for an unchanged state.
 
-        if self._identity.model_of == checkpoint.name:
-            return
+        Returns:
+            name and version in the registry, and whether this version is the champion of the name; {} where the store
+            did not answer.
+        """
+        from streamgp_pipelines.adapters import _mlflow_model, _mlflow_registry
 
         def log() -> None:
-            log_model(self._client, self._uri, self.run_id, checkpoint, self._model_name, ALIAS)
-            self._identity = replace(self._identity, model_of=checkpoint.name)
-            _mlflow_run.write(self._directory, self._identity)
+            made = _mlflow_model.log_model(self._client, self._uri, self.run_id, checkpoint, card)
+            self._note(state=card.state, name=made.name, version=int(made.version))
 
-        self._do("the model", log)
+        found: dict[str, Json] = {}
+
+        def look() -> None:
+            name, version = self._identity.name, self._identity.version
+            best = _mlflow_registry.champion(self._client, name)
+            found.update(name=name, version=version, champion=best == version)
+
+        if self._identity.state != card.state:
+            self._do("the model", log)
+        if self._identity.state == card.state:
+            self._do("the champion", look)
+        return found
 
     def finish(self, status: str) -> None:
         """Send everything and close the run as FINISHED, FAILED or KILLED.
@@ -152,7 +161,9 @@ class MlflowTracker:
         says what is missing, and the next start with the same checkpoint directory sends it.
         """
         self._metrics.flush(now=True)
-        self._do("the end of the run", lambda: self._client.set_terminated(self.run_id, status))
+        self._note(worked_ms=self._identity.worked_ms + round(1000 * (time.monotonic() - self._began)))
+        ended = self._identity.started_ms + self._identity.worked_ms
+        self._do("the end of the run", lambda: self._client.set_terminated(self.run_id, status, ended))
         for pause in _RETRY_SECONDS if status == "FINISHED" else ():
             if not self._again and not self._metrics.waiting:
                 return
@@ -164,6 +175,10 @@ class MlflowTracker:
         missing = [f"{self._metrics.waiting} metrics (kept in {SPILL})"] if self._metrics.waiting else []
         missing += [what for what, _ in self._again]
         _log.warning("the tracking store %s did not take: %s", self._uri, ", ".join(missing))
+
+    def _note(self, **changes: str | int) -> None:
+        self._identity = replace(self._identity, **changes)  # type: ignore[arg-type]  # by the fields' own types
+        _mlflow_run.write(self._directory, self._identity)
 
     def _send(self, metrics: list[Metric]) -> None:
         self._client.log_batch(self.run_id, metrics=metrics)

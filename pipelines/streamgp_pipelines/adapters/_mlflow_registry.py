@@ -1,0 +1,156 @@
+"""Names, versions and aliases in the model registry: one name a task, one version a run, one champion.
+
+A task is a table, a target and a horizon, and has one registered name, such as `demand-demand_gw-h48`. What is compared
+is on the version as tags, so that anyone can check a decision. MLflow reserves `@latest`: `models:/NAME/latest` is the
+newest version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamgp.base import ModelCard
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+
+CHAMPION = "champion"
+KEPT = 10
+"""Versions of other runs that stay under a name, beside those with an alias."""
+
+ENOUGH = 0.9
+"""Share of the champion's scored forecasts that another version must have, or luck on few rows would decide."""
+
+STATE = "streamgp.state"
+_TASK = ("table_id", "target", "horizon", "season", "protocol", "metric")
+
+
+class Verdict(NamedTuple):
+    """Whether a version becomes the champion, why not, and whether that is because they cannot be compared."""
+
+    moves: bool
+    reason: str = ""
+    unlike: bool = False
+
+
+def tags(card: ModelCard) -> dict[str, str]:
+    """What a version says of itself; `score` is missing where nothing was scored."""
+    found = {
+        "model": card.model,
+        "table": card.table,
+        "table_id": card.table_id,
+        "target": ",".join(card.targets),
+        "horizon": str(card.horizon),
+        "season": str(card.season),
+        "protocol": card.protocol,
+        "metric": card.metric,
+        "scored": str(card.scored),
+        "rows": str(card.rows),
+        STATE: card.state,
+    }
+    return found if card.score is None else found | {"score": repr(card.score)}
+
+
+def judge(holder: Mapping[str, str] | None, held_by: str, card: ModelCard, run_id: str) -> Verdict:
+    """Whether a version takes the alias from its holder.
+
+    A run that holds it keeps it while it goes on. Another run takes it by a better score on the same task, over at
+    least `ENOUGH` of the holder's number of scored forecasts.
+
+    Args:
+        holder: tags of the version that has the alias; None where none has.
+        held_by: run of that version.
+        card: of the new version.
+        run_id: of the new version.
+    """
+    if holder is not None and held_by == run_id:
+        return Verdict(True)
+    if card.score is None:
+        return Verdict(False, "nothing was scored")
+    if holder is None:
+        return Verdict(True)
+    if "score" not in holder:
+        return Verdict(False, "it has no score to compare with", unlike=True)
+    own = tags(card)
+    differ = [f"{name} {holder.get(name, '?')}, here {own[name]}" for name in _TASK if holder.get(name) != own[name]]
+    if differ:
+        return Verdict(False, f"it was scored on another task ({'; '.join(differ)})", unlike=True)
+    best, scored = float(holder["score"]), int(holder["scored"])
+    if card.score >= best:
+        return Verdict(False, f"its {card.metric} of {best:.4g} is better than {card.score:.4g}")
+    if card.scored < ENOUGH * scored:
+        reason = f"it has {scored:,} scored forecasts, this run {card.scored:,}: too few to compare"
+        return Verdict(False, reason, unlike=True)
+    return Verdict(True)
+
+
+def crown(client: MlflowClient, made: ModelVersion, card: ModelCard) -> tuple[int, Verdict]:
+    """Give a new version the alias if it is to have it; returns the version that has it now (0: none) and why."""
+    holder = _holder(client, made.name)
+    verdict = judge(
+        None if holder is None else holder.tags, "" if holder is None else str(holder.run_id), card, str(made.run_id)
+    )
+    if verdict.moves:
+        client.set_registered_model_alias(made.name, CHAMPION, made.version)
+        return int(made.version), verdict
+    return 0 if holder is None else int(holder.version), verdict
+
+
+def champion(client: MlflowClient, name: str) -> int:
+    """The version that has the alias; 0 where none has."""
+    holder = _holder(client, name)
+    return 0 if holder is None else int(holder.version)
+
+
+def prune(client: MlflowClient, made: ModelVersion) -> list[str]:
+    """Delete old versions with their logged models and files; returns the versions' numbers.
+
+    Of this run only the new version stays, and of the others the newest `KEPT`. A version with an alias stays, and so
+    does one that streamgp has not made.
+    """
+    found = _versions(client, made.name)
+    named = {str(version) for version in client.get_registered_model(made.name).aliases.values()}
+    free = [one for one in found if STATE in one.tags and str(one.version) not in named]
+    own = [one for one in free if one.run_id == made.run_id and one.version != made.version]
+    others = sorted((one for one in free if one.run_id != made.run_id), key=lambda one: -int(one.version))
+    doomed = own + others[KEPT:]
+    for one in doomed:
+        client.delete_model_version(made.name, one.version)
+    gone = {one.model_id for one in doomed if one.model_id} | _unregistered(client, str(made.run_id))
+    for model_id in sorted(gone):
+        _delete_logged(client, model_id)
+    return [str(one.version) for one in doomed]
+
+
+def _holder(client: MlflowClient, name: str) -> ModelVersion | None:
+    version = client.get_registered_model(name).aliases.get(CHAMPION)
+    return None if version is None else client.get_model_version(name, str(version))
+
+
+def _versions(client: MlflowClient, name: str) -> list[ModelVersion]:
+    found: list[ModelVersion] = []
+    token = None
+    while True:
+        page = client.search_model_versions(f"name = '{name}'", max_results=200, page_token=token)
+        found += page
+        if not (token := page.token):
+            return found
+
+
+def _unregistered(client: MlflowClient, run_id: str) -> set[str]:
+    """Models that streamgp has logged with a run and that no version is made of: pruned, or left by a kill."""
+    experiment = client.get_run(run_id).info.experiment_id
+    logged = client.search_logged_models([experiment], f"source_run_id = '{run_id}'", max_results=200)
+    registered = {one.model_id for one in client.search_model_versions(f"run_id = '{run_id}'")}
+    return {model.model_id for model in logged if STATE in model.tags} - registered
+
+
+def _delete_logged(client: MlflowClient, model_id: str) -> None:
+    """A logged model with its files: MLflow's own deletion keeps them."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    where = client.get_logged_model(model_id).artifact_location
+    get_artifact_repository(str(where)).delete_artifacts()
+    client.delete_logged_model(model_id)
