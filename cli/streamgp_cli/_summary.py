@@ -45,6 +45,9 @@ def print_summary(found: dict[str, Any]) -> None:
     }
     if not binary and found["mase"] is not None:
         pairs["MASE scale"] = _scale(found["mase_scale"], online=bool(found["warmup"]))
+    if registered := found.get("registered"):
+        alias = ", the champion" if registered["champion"] else ""
+        pairs["MLflow model"] = f"{registered['name']}, version {registered['version']}{alias}"
     if found.get("known"):
         pairs["known ahead"] = f"{', '.join(found['known'])} (from the table's own rows)"
     print_pairs(pairs)

@@ -141,6 +141,7 @@ def train(
     from streamgp_pipelines.adapters.run_plots import draw_run
     from streamgp_pipelines.config import TrainConfig
     from streamgp_pipelines.plan import plan
+    from streamgp_pipelines.titles import title
     from streamgp_pipelines.train import train as run
 
     settings = TrainConfig.read(flags(context, "dry_run"), config)
@@ -149,7 +150,7 @@ def train(
         print_json(planned) if json else print_pairs(planned, "would train (nothing was written):")
         return
     with only_our_output(), Reporter(quiet=json) as progress:
-        name = f"{settings.model} {Path(settings.table).name}"
+        name = title(settings.model, settings.target or ("y",), settings.horizon)
         tracker = mlflow_tracker(settings.tracking_uri, settings.experiment, name)
         found = run(settings, tracker, progress, draw_run)
     if json:

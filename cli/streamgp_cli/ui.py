@@ -24,6 +24,9 @@ def ui(
 ) -> None:
     """Open the MLflow UI on the runs, until Ctrl-C.
 
+    The address that it prints is the list of runs of the experiment used last,
+    with their scores as columns (the saved view "Scores").
+
     \b
     Examples:
       streamgp ui
@@ -32,26 +35,27 @@ def ui(
     from streamgp.errors import ServiceError
     from streamgp_cli._output import print_json
     from streamgp_pipelines.adapters._mlflow_store import store_uri
-    from streamgp_pipelines.adapters.mlflow_server import UiConfig, answers, mlflow_ui
+    from streamgp_pipelines.adapters.mlflow_server import UiConfig, answers, front_page, mlflow_ui
 
     settings = UiConfig.read(flags(context), config)
     uri = store_uri(settings.tracking_uri)
 
-    def tell(url: str, message: str) -> None:
+    def tell(server: str, message: str) -> None:
+        page = front_page(server)
         if json:
-            print_json({"url": url, "tracking_uri": uri})
+            print_json({"url": page, "server": server, "tracking_uri": uri})
         else:
-            print(message)
+            print(message.format(page))
         typer.get_text_stream("stdout").flush()
 
     if uri.startswith(("http://", "https://")):
         if not answers(uri):
             raise ServiceError(f"the tracking server {uri} does not answer", hint="check that it runs")
-        return tell(uri, f"the tracking server has its own UI: open {uri} and choose 'Model training'")
+        return tell(uri, "the tracking server has its own UI: open {}")
     if not json:
         typer.echo(f"starting the MLflow UI on {uri} ...", err=True)
     working()  # an interruption must end the server too
     with mlflow_ui(uri, settings.host, settings.port) as (url, process):
-        tell(url, f"open {url} and choose 'Model training'; Ctrl-C ends it")
+        tell(url, "open {}   (Ctrl-C ends it)")
         code = process.wait()
     raise ServiceError(f"the MLflow server ended with exit code {code}", hint="start it again")

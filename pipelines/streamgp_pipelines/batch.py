@@ -21,6 +21,10 @@ from streamgp_pipelines.heldout import HeldOut, asked, held_out
 from streamgp_pipelines.learner import Learner
 from streamgp_pipelines.predictions import Predictions, frame
 from streamgp_pipelines.session import Session
+from streamgp_pipelines.summary import overall_metrics
+
+CURVE_POINTS = 50
+"""Points that the curve of the scores over the held-out rows has at most."""
 
 
 class BatchRun:
@@ -112,6 +116,7 @@ class BatchRun:
         learner.warmup.finish(0)
         again = learner.clock.predict > 0  # a finished run only repeats its scores, not its times
         clock = learner.clock.state()
+        lap = -(-self.rows // CURVE_POINTS)
         if predictions is not None:
             predictions.resume(0)
         for rows, _, after in stretches(session.source, self.rows, session.config.batch):
@@ -119,6 +124,8 @@ class BatchRun:
             session.offset = after
             if predictions is not None:
                 predictions.add(due, learner.windows.names)
+            if learner.rows // lap > (learner.rows - rows.num_rows) // lap and learner.rows < self.rows:
+                self.tracker.metrics(overall_metrics(learner.scores.overall()), step=learner.rows)
             self.progress(Progress("score", learner.rows, self.rows))
         if again:
             learner.clock.restore(*clock)

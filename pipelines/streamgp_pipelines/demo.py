@@ -15,6 +15,7 @@ from streamgp_pipelines.config import ForecastConfig, Settings, TrainConfig
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.forecast import Forecast, forecast
 from streamgp_pipelines.ingest import IngestConfig, ingest
+from streamgp_pipelines.titles import title
 from streamgp_pipelines.train import Draw, train
 
 BASELINE = "seasonal_naive"
@@ -98,7 +99,7 @@ def demo(
         for model in (BASELINE, settings.model):
             options: dict[str, Any] = {"table": paths["table"], "model": model, "checkpoint": directory / model}
             config = TrainConfig.read(options | {"tracking_uri": uri}, recipe)
-            run = tracker(uri, config.experiment, f"{model} {config.target[0]}")
+            run = tracker(uri, config.experiment, title(model, config.target, config.horizon))
             scores[model] = train(config, run, _named(progress, model), draw)
 
     asked = {"checkpoint": directory / settings.model, "table": paths["table"], "output": paths["forecast"]}

@@ -12,7 +12,7 @@ from streamgp.streaming.batches import micro_batches
 from streamgp_pipelines.curves import LAP_ROWS
 from streamgp_pipelines.predictions import Predictions
 from streamgp_pipelines.session import Session
-from streamgp_pipelines.summary import lap_metrics, note
+from streamgp_pipelines.summary import lap_metrics, note, overall_metrics
 
 POLL_SECONDS = 1.0
 
@@ -92,13 +92,28 @@ class OnlineRun:
             lap = learner.scores.lap()
             metrics = lap_metrics(lap, step)
             session.curves.add(learner.rows, float(lap["scored"]), metrics)  # type: ignore[arg-type]
-            self.tracker.metrics(metrics, step=learner.rows)
+            self.tracker.metrics(metrics | self._overall(), step=learner.rows)
+            if learner.clock.total:
+                self.tracker.metrics({"rows_per_second": learner.rows / learner.clock.total}, step=learner.rows)
             self._tell(note(lap))
         now = time.perf_counter()
         learner.clock.total += now - self._mark
         self._mark = now
         if learner.rows - max(session.saved_rows, 0) >= session.config.checkpoint_every:
             self._save()
+
+    def _overall(self) -> dict[str, float]:
+        """The curves that the run's final scores end; at the table's end those are logged by `train`, at this step."""
+        session, learner = self.session, self.session.learner
+        if not session.config.follow and learner.rows >= (self._total() or 0):
+            return {}
+        return overall_metrics(learner.scores.overall())
+
+    def _total(self) -> int | None:
+        """Rows that the run will have seen; None where there is no end."""
+        session = self.session
+        rows = session.table.rows
+        return None if session.config.follow else min(rows, session.config.max_rows or rows)
 
     def _save(self) -> None:
         """Metrics and forecasts first: what a kill then loses is logged and written again by the replay."""
@@ -111,8 +126,4 @@ class OnlineRun:
         self._saving = self._saved_at - began
 
     def _tell(self, text: str) -> None:
-        session = self.session
-        total = (
-            None if session.config.follow else min(session.table.rows, session.config.max_rows or session.table.rows)
-        )
-        self.progress(Progress("train", session.learner.rows, total, text))
+        self.progress(Progress("train", self.session.learner.rows, self._total(), text))

@@ -91,6 +91,13 @@ def lap_metrics(lap: dict[str, Json], step: Step | None) -> dict[str, float]:
     return values
 
 
+def overall_metrics(scores: dict[str, Any]) -> dict[str, float]:
+    """Scores of everything scored so far as flat metrics, overall_rmse, ...; none before anything was scored."""
+    if not scores["scored"]:
+        return {}
+    return {f"overall_{name}": value for name, value in flat(scores).items()} | {"overall_scored": scores["scored"]}
+
+
 def flat(scores: dict[str, Any]) -> dict[str, float]:
     """Scores as flat metrics; those that are not known are left out.
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from streamgp.base import Json, Progress, Tracker
+from streamgp.base import Json, ModelCard, Progress, Tracker
 from streamgp.streaming import checkpoint
 from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.batch import BatchRun
-from streamgp_pipelines.checkpointing import held, set_aside
+from streamgp_pipelines.checkpointing import held, set_aside, state_digest
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.curves import Curves
 from streamgp_pipelines.files import check_writable
@@ -20,7 +20,7 @@ from streamgp_pipelines.learner import Learner
 from streamgp_pipelines.online import OnlineRun
 from streamgp_pipelines.predictions import Predictions, frame
 from streamgp_pipelines.session import Session, open_session
-from streamgp_pipelines.summary import flat, summary
+from streamgp_pipelines.summary import overall_metrics, summary
 
 Draw: TypeAlias = Callable[[Curves, dict[str, Json], Path], None]
 """Draws a run's curves and scores into a directory."""
@@ -43,7 +43,8 @@ def train(
     Returns:
         run_id, rows, warmup, forecasts (all, scored, and skipped by reason), rmse, mae, nlpd, crps, mase, mase_scale,
         coverage, raw_coverage, width by level, `steps` (the same for each step ahead), rows_per_second, seconds,
-        update_ms, peak_mb, checkpoint, offset, table_version, warnings.
+        update_ms, peak_mb, checkpoint, offset, table_version, warnings, registered (name and version of the model in
+        the tracker's registry, and whether it is the champion).
 
     Raises:
         UsageError, SchemaError: the options do not fit the table.
@@ -112,9 +113,10 @@ def _describe(session: Session, run: Tracker) -> None:
 
 def _finish(session: Session, ahead: Learner, run: Tracker, found: dict[str, Json], draw: Draw | None) -> None:
     """Final metrics, scores per step ahead, plots and the model that forecasts alone."""
-    metrics = {f"final_{name}": value for name, value in flat(found).items()}
     speed = found["rows_per_second"]
-    run.metrics(metrics | ({"rows_per_second": speed} if isinstance(speed, float) else {}), step=ahead.rows)
+    run.metrics(overall_metrics(found) | ({"rows_per_second": speed} if isinstance(speed, float) else {}), ahead.rows)
+    saved = checkpoint.read(session.config.checkpoint)
+    found["registered"] = run.model(saved.path, card(session, found, saved))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "summary.json").write_text(json.dumps(found, indent=1))
         if draw is not None:
@@ -122,3 +124,24 @@ def _finish(session: Session, ahead: Learner, run: Tracker, found: dict[str, Jso
         for path in sorted(Path(folder).iterdir()):
             run.artifact(path, "plots" if path.suffix == ".png" else "")
     run.flush()
+
+
+def card(session: Session, found: dict[str, Json], saved: checkpoint.Saved) -> ModelCard:
+    """What the run's model is for and how it scored."""
+    spec, table = session.learner.windows.spec, session.table
+    metric = "log_loss" if "log_loss" in found else "crps"
+    score, scored = found[metric], found["scored"]
+    return ModelCard(
+        model=session.config.model,
+        table=str(table.path),
+        table_id=table.id,
+        targets=spec.targets,
+        horizon=spec.horizon,
+        season=spec.season,
+        protocol="prequential" if session.config.online else "held out",
+        metric=metric,
+        score=score if isinstance(score, float) else None,
+        scored=scored if isinstance(scored, int) else 0,
+        rows=saved.rows,
+        state=state_digest(saved),
+    )

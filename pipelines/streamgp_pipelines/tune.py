@@ -276,7 +276,9 @@ def _tune(tuning: Tuning, run: Tracker, progress: Callable[[Progress], None]) ->
     for step, loss in enumerate([before, *tuned.history]):
         if loss is not None:
             run.metrics({"loss": loss}, step)
-    run.metrics({"final_loss": tuned.loss, "cpu_seconds": tuned.seconds}, len(tuned.history))
+    if not tuned.history or tuned.loss != tuned.history[-1]:
+        run.metrics({"loss": tuned.loss}, len(tuned.history) + 1)
+    run.tags({"cpu_seconds": f"{tuned.seconds:.1f}"})
     run.artifact(config.output)
     run.flush()
     return {

@@ -108,6 +108,10 @@ class Scores:
         """
         return self._report(self._sums)
 
+    def overall(self) -> dict[str, Json]:
+        """The overall figures of `summary` alone: those of every step and target together."""
+        return self._figures(self._sums, np.arange(self.shape.columns))
+
     def lap(self) -> dict[str, Json]:
         """The scores since the last lap: a curve over the stream. The overall figures only."""
         since, self._before = self._sums - self._before, self._sums.copy()

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
 
+from streamgp.base import ModelCard
 from streamgp.errors import CheckpointError, ServiceError, UsageError
 from streamgp_pipelines.adapters import _mlflow_run
 from streamgp_pipelines.adapters._mlflow_metrics import BATCH, SPILL, MetricBuffer
@@ -26,6 +27,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
+
+
+CARD = ModelCard("linear", "t", "id", ("y",), 3, 24, "prequential", "crps", 1.0, 1000, 2000, "state")
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +109,27 @@ def test_a_finished_run_goes_on_and_another_experiment_begins_a_new_one(uri: str
     assert MlflowClient(uri).get_run(again.run_id).info.status == "RUNNING"
     other = MlflowTracker(tmp_path, uri, "two")
     assert other.run_id != first.run_id
+
+
+def test_the_duration_is_that_of_the_work_and_not_of_the_time_between(uri: str, tmp_path: Path) -> None:
+    def hours() -> float:
+        info = MlflowClient(uri).get_run(tracker.run_id).info
+        return (info.end_time - info.start_time) / 3_600_000
+
+    begun = int(time.time() * 1000) - 7 * 86_400_000  # the run is a week old
+    _mlflow_run.write(tmp_path, _mlflow_run.RunIdentity("week", uri, "duration", begun))
+    for total in (2, 5):
+        tracker = MlflowTracker(tmp_path, uri, "duration")
+        tracker._began -= 3600 * (2 if total == 2 else 3)  # this process was at work so long
+        tracker.flush()
+        tracker.finish("FINISHED")
+        assert hours() == pytest.approx(total, abs=0.1)
+    tracker = MlflowTracker(tmp_path, uri, "duration")
+    tracker._note(state=CARD.state, name="nothing")
+    tracker._began -= 3600
+    tracker.model(tmp_path, CARD)  # started again without a new row
+    tracker.finish("FINISHED")
+    assert hours() == pytest.approx(5, abs=0.1)
 
 
 def test_a_damaged_identity_is_refused(uri: str, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 from mlflow import MlflowClient
 
 from streamgp.streaming.table import Table, TableMeta
-from streamgp_pipelines.adapters.mlflow import ALIAS, mlflow_tracker
+from streamgp_pipelines.adapters._mlflow_registry import CHAMPION
+from streamgp_pipelines.adapters.mlflow import mlflow_tracker
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecast import load
 from streamgp_pipelines.train import train
@@ -51,21 +52,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A linear model with a known input, logged; then everything but the store is gone."""
     room = tmp_path_factory.mktemp("pyfunc")
     uri = f"sqlite:///{room}/mlflow.db"
-    make_table(room / "table")
+    make_table(room / "roof")
     config = TrainConfig.read(
-        OPTIONS | {"table": room / "table", "known": "w", "model": "linear", "checkpoint": room / "c"}
+        OPTIONS | {"table": room / "roof", "known": "w", "model": "linear", "checkpoint": room / "c"}
     )
     found = train(config, mlflow_tracker(uri, "solar/roof", "one"))
     future = pa.table(rows(ROWS, 3)).drop_columns("y")
     expected = load(room / "c").forecast(future=future).frame
     shutil.rmtree(room / "c")
-    shutil.rmtree(room / "table")
+    shutil.rmtree(room / "roof")
     mlflow.set_tracking_uri(uri)
     return {"uri": uri, "run": found["run_id"], "expected": expected}
 
 
 def loaded(made: dict[str, Any]) -> Any:
-    return mlflow.pyfunc.load_model(f"models:/solar-roof-linear@{ALIAS}")
+    return mlflow.pyfunc.load_model(f"models:/roof-y-h3@{CHAMPION}")
 
 
 def future_rows(first: int = ROWS) -> pd.DataFrame:
@@ -76,14 +77,22 @@ def future_rows(first: int = ROWS) -> pd.DataFrame:
 
 
 def test_the_version_belongs_to_the_run_and_names_what_it_needs(made: dict[str, Any]) -> None:
-    version = MlflowClient(made["uri"]).get_model_version_by_alias("solar-roof-linear", ALIAS)
+    version = MlflowClient(made["uri"]).get_model_version_by_alias("roof-y-h3", CHAMPION)
     assert version.run_id == made["run"]
     model = loaded(made)
-    needs = mlflow.pyfunc.get_model_dependencies(f"models:/solar-roof-linear@{ALIAS}")
+    needs = mlflow.pyfunc.get_model_dependencies(f"models:/roof-y-h3@{CHAMPION}")
     assert "streamgp==" in Path(needs).read_text()
     signature = model.metadata.signature
     assert signature.inputs.input_names() == ["ds", "y", "w"]
     assert signature.outputs.input_names() == list(made["expected"].columns)
+
+
+def test_its_input_example_can_be_asked_with(made: dict[str, Any]) -> None:
+    model = loaded(made)
+    asked = model.input_example
+    assert list(asked.columns) == ["ds", "y", "w"] and len(asked) == 3 and asked["y"].isna().all()
+    assert list(asked["ds"]) == list(made["expected"]["ds"].dt.convert_time_zone("UTC").dt.replace_time_zone(None))
+    assert len(model.predict(asked)) == 3
 
 
 def test_it_forecasts_what_the_checkpoint_forecasts(made: dict[str, Any]) -> None:
@@ -110,21 +119,21 @@ def test_without_a_known_input_an_empty_frame_will_do(tmp_path: Path, made: dict
     make_table(tmp_path / "table")
     line = OPTIONS | {"table": tmp_path / "table", "model": "seasonal_naive", "checkpoint": tmp_path / "c"}
     train(TrainConfig.read(line), mlflow_tracker(made["uri"], "empty", ""))
-    model = mlflow.pyfunc.load_model(f"models:/empty-seasonal_naive@{ALIAS}")
+    model = mlflow.pyfunc.load_model(f"models:/table-y-h3@{CHAMPION}")
     found = model.predict(pd.DataFrame())
     assert len(found) == 3 and found["seasonal_naive"].notna().all()
 
 
-def test_a_model_is_logged_once_a_checkpoint(tmp_path: Path, made: dict[str, Any]) -> None:
-    table = make_table(tmp_path / "table")
-    line = OPTIONS | {"table": tmp_path / "table", "model": "persistence", "checkpoint": tmp_path / "c"}
+def test_a_model_is_logged_once_a_state(tmp_path: Path, made: dict[str, Any]) -> None:
+    table = make_table(tmp_path / "once")
+    line = OPTIONS | {"table": tmp_path / "once", "model": "persistence", "checkpoint": tmp_path / "c"}
     client = MlflowClient(made["uri"])
-    counts = []
+    found = []
     for step in range(3):
         if step == 2:
             more = rows(ROWS, 64)
             zoned = pa.array(more["ds"], pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
             table.append(pa.table({"ds": zoned, "y": more["y"], "w": more["w"]}), app_id="test", n=2)
         train(TrainConfig.read(line), mlflow_tracker(made["uri"], "once", ""))
-        counts.append(len(client.search_model_versions("name = 'once-persistence'")))
-    assert counts == [1, 1, 2]
+        found.append([int(one.version) for one in client.search_model_versions("name = 'once-y-h3'")])
+    assert found == [[1], [1], [2]]  # a run keeps one version, its newest

@@ -119,7 +119,7 @@ def test_train_prints_its_summary_again_and_tracks_one_run(world: World, tmp_pat
     runs = client.search_runs([client.get_experiment_by_name("twice").experiment_id])
     assert [found.info.run_id for found in runs] == [first["run_id"]]
     assert runs[0].info.status == "FINISHED" and runs[0].data.params["horizon"] == "3"
-    steps = [point.step for point in client.get_metric_history(first["run_id"], "final/rmse")]
+    steps = [point.step for point in client.get_metric_history(first["run_id"], "overall/rmse")]
     assert steps == [ROWS]
     pictures = {entry.path for entry in client.list_artifacts(first["run_id"], "plots")}
     assert "plots/error_by_step.png" in pictures

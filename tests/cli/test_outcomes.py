@@ -61,7 +61,7 @@ def test_json_has_the_scores_and_the_bins(wet: dict[str, Any]) -> None:
     assert sum(one["forecasts"] for one in found["reliability"]) == found["scored"]
     client = MlflowClient(wet["uri"])
     metrics = client.get_run(found["run_id"]).data.metrics
-    assert metrics["final/log_loss"] == pytest.approx(found["log_loss"]) and "final/calibration_error" in metrics
+    assert metrics["overall/log_loss"] == pytest.approx(found["log_loss"]) and "overall/calibration_error" in metrics
     plots = {Path(file.path).name for file in client.list_artifacts(found["run_id"], "plots")}
     assert "reliability.png" in plots and not {"coverage.png", "width.png"} & plots
 
@@ -86,7 +86,7 @@ def test_forecast_is_a_probability(wet: dict[str, Any], tmp_path: Path) -> None:
 
 def test_the_logged_model_forecasts_alone(wet: dict[str, Any]) -> None:
     mlflow.set_tracking_uri(wet["uri"])
-    model = mlflow.pyfunc.load_model("models:/streamgp-svdgp@champion")
+    model = mlflow.pyfunc.load_model("models:/table-rain-h3@champion")
     assert [one.name for one in model.metadata.signature.params.params] == ["horizon"]
     found = model.predict(pd.DataFrame(), params={"horizon": 2})
     assert len(found) == 2 and found["svdgp"].between(0, 1).all()

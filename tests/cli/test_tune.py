@@ -43,7 +43,7 @@ def test_it_prints_what_it_found_and_the_next_line_runs(world: World, tmp_path: 
     (run_id,) = (row.split()[-1] for row in result.stdout.splitlines() if "MLflow run" in row)
     client = MlflowClient(world.uri)
     found = client.get_run(run_id)
-    assert found.data.params["method"] == "ml" and found.data.metrics["final/loss"] < 2
+    assert found.data.params["method"] == "ml" and found.data.metrics["loss"] < 2
     assert [one.path for one in client.list_artifacts(run_id)] == [output.name]
     assert len(client.get_metric_history(run_id, "loss")) > 1
 

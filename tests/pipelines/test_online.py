@@ -234,7 +234,7 @@ def test_metrics_come_at_rows_seen_and_are_those_of_the_stretch(tmp_path: Path) 
             own["y"].is_between(own["linear-lo-95"], own["linear-hi-95"]).mean()
         )
     final = {name: value for step, values in diary.points for name, value in values.items() if step == 3200}
-    assert final["final_rmse"] == found["rmse"] and final["final_coverage_95"] == found["coverage"]["95"]
+    assert final["overall_rmse"] == found["rmse"] and final["overall_coverage_95"] == found["coverage"]["95"]
     assert diary.told["set.ridge"] == "2" and diary.told["lags"] == 6 and diary.told["target"] == ["y"]
 
 

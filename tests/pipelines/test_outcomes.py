@@ -97,7 +97,7 @@ def test_metrics_over_the_rows(trained: dict[str, Any]) -> None:
     laps = [values for _, values in points if "log_loss" in values]
     assert len(laps) >= 2 and all({"brier", "accuracy", "calibration_error"} <= values.keys() for values in laps)
     last = points[-1][1]
-    assert last["final_log_loss"] == trained["found"]["log_loss"] and "final_accuracy" in last
+    assert last["overall_log_loss"] == trained["found"]["log_loss"] and "overall_accuracy" in last
     assert not any("coverage" in name for _, values in points for name in values)
 
 

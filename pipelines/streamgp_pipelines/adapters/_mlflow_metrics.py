@@ -19,7 +19,7 @@ SPILL = "unsent_metrics.json"
 BATCH = 1000  # MLflow's limit of one call
 SECONDS = 3.0  # between sends, when fewer than a batch wait
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
-_GROUPS = re.compile(r"^(final|coverage|raw_coverage|width|raw_width)_")
+_GROUPS = re.compile(r"^(overall|coverage|raw_coverage|width|raw_width)_")
 _log = logging.getLogger("streamgp.tracking")
 
 
@@ -112,7 +112,7 @@ def metric_key(name: str) -> str:
     """A name as MLflow takes it, with a slash behind its group: the UI gathers charts by what is before a slash.
 
     Example:
-        >>> metric_key("coverage_95"), metric_key("final_rmse"), metric_key("rmse(y)")
-        ('coverage/95', 'final/rmse', 'rmse_y_')
+        >>> metric_key("coverage_95"), metric_key("overall_rmse"), metric_key("rmse(y)")
+        ('coverage/95', 'overall/rmse', 'rmse_y_')
     """
     return _GROUPS.sub(r"\1/", _FORBIDDEN.sub("_", name))

@@ -78,8 +78,8 @@ def log_model(client: MlflowClient, uri: str, run_id: str, checkpoint: Path, car
 
 
 _DESCRIPTION = (
-    "Forecasts of one target of one table, so many steps ahead. `@champion` is the version with the best score (the tags "
-    "`metric`, `score` and `scored` of a version); the newest version is `/latest`."
+    "Forecasts of a target of a table, so many steps ahead. `@champion` is the version with the best score (its tags "
+    "`metric`, `score` and `scored`); the newest version is `/latest`."
 )
 
 

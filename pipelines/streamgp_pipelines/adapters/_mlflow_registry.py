@@ -118,9 +118,9 @@ def prune(client: MlflowClient, made: ModelVersion) -> list[str]:
     doomed = own + others[KEPT:]
     for one in doomed:
         client.delete_model_version(made.name, one.version)
-    gone = {one.model_id for one in doomed if one.model_id} | _unregistered(client, str(made.run_id))
-    for model_id in sorted(gone):
-        _delete_logged(client, model_id)
+    for run_id in {str(made.run_id), *(str(one.run_id) for one in doomed)}:
+        for model_id in _unregistered(client, run_id):
+            _delete_logged(client, model_id)
     return [str(one.version) for one in doomed]
 
 
@@ -140,11 +140,15 @@ def _versions(client: MlflowClient, name: str) -> list[ModelVersion]:
 
 
 def _unregistered(client: MlflowClient, run_id: str) -> set[str]:
-    """Models that streamgp has logged with a run and that no version is made of: pruned, or left by a kill."""
+    """Models that streamgp has logged with a run and that no version is made of: pruned, or left by a kill.
+
+    A version under another name, to which a user has copied it, counts.
+    """
     experiment = client.get_run(run_id).info.experiment_id
     logged = client.search_logged_models([experiment], f"source_run_id = '{run_id}'", max_results=200)
-    registered = {one.model_id for one in client.search_model_versions(f"run_id = '{run_id}'")}
-    return {model.model_id for model in logged if STATE in model.tags} - registered
+    ours = {model.model_id for model in logged if STATE in model.tags}
+    sources = [str(one.source) for one in client.search_model_versions(f"run_id = '{run_id}'")]
+    return {model_id for model_id in ours if not any(model_id in source for source in sources)}
 
 
 def _delete_logged(client: MlflowClient, model_id: str) -> None:
@@ -152,5 +156,5 @@ def _delete_logged(client: MlflowClient, model_id: str) -> None:
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     where = client.get_logged_model(model_id).artifact_location
-    get_artifact_repository(str(where)).delete_artifacts()
+    get_artifact_repository(str(where)).delete_artifacts()  # type: ignore[no-untyped-call]
     client.delete_logged_model(model_id)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import streamgp
 from streamgp.errors import CheckpointError
+from streamgp_pipelines.adapters import _mlflow_view
 from streamgp_pipelines.adapters._mlflow_store import sqlite_file
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def attach(client: MlflowClient, directory: Path, uri: str, experiment: str, nam
         stored = RunIdentity(uuid.uuid4().hex, uri, experiment, int(time.time() * 1000))
         write(directory, stored)
     experiment_id = _experiment(client, uri, experiment)
+    _mlflow_view.prepare(client, experiment_id, stored.started_ms)
     run = _find(client, stored, experiment_id)
     if run is None:
         tags = {KEY_TAG: stored.key, "streamgp.version": streamgp.__version__}

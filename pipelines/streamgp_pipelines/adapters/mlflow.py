@@ -63,7 +63,8 @@ class MlflowTracker:
         self._known = dict(run.data.params)
         self._metrics = MetricBuffer(self._send, directory, self._identity.started_ms, newest)
         self._again: list[tuple[str, Callable[[], object]]] = []  # what failed and is still to be done
-        self._began = time.monotonic()
+        self._began, self._worked_before = time.monotonic(), self._identity.worked_ms
+        self._idle = False
 
     @property
     def run_id(self) -> str:
@@ -122,6 +123,7 @@ class MlflowTracker:
         """Send what waits. Called before every checkpoint: what a kill then loses will be logged by the replay."""
         self._retry()
         self._metrics.flush()
+        self._note_work()
 
     def artifact(self, path: Path, folder: str = "") -> None:
         """Log a file, or a directory with all that is in it."""
@@ -148,7 +150,8 @@ class MlflowTracker:
             best = _mlflow_registry.champion(self._client, name)
             found.update(name=name, version=version, champion=best == version)
 
-        if self._identity.state != card.state:
+        self._idle = self._identity.state == card.state
+        if not self._idle:
             self._do("the model", log)
         if self._identity.state == card.state:
             self._do("the champion", look)
@@ -157,11 +160,17 @@ class MlflowTracker:
     def finish(self, status: str) -> None:
         """Send everything and close the run as FINISHED, FAILED or KILLED.
 
+        Its duration, as MLflow shows it, is the time that the processes which trained it were at work: not that between
+        them, nor that of a start which found nothing to do.
+
         A store that does not answer is asked again for a few seconds, unless the run was interrupted; then a warning
         says what is missing, and the next start with the same checkpoint directory sends it.
         """
         self._metrics.flush(now=True)
-        self._note(worked_ms=self._identity.worked_ms + round(1000 * (time.monotonic() - self._began)))
+        if self._idle:  # a finished run that found nothing new keeps its duration
+            self._note(worked_ms=self._worked_before)
+        else:
+            self._note_work()
         ended = self._identity.started_ms + self._identity.worked_ms
         self._do("the end of the run", lambda: self._client.set_terminated(self.run_id, status, ended))
         for pause in _RETRY_SECONDS if status == "FINISHED" else ():
@@ -175,6 +184,9 @@ class MlflowTracker:
         missing = [f"{self._metrics.waiting} metrics (kept in {SPILL})"] if self._metrics.waiting else []
         missing += [what for what, _ in self._again]
         _log.warning("the tracking store %s did not take: %s", self._uri, ", ".join(missing))
+
+    def _note_work(self) -> None:
+        self._note(worked_ms=self._worked_before + round(1000 * (time.monotonic() - self._began)))
 
     def _note(self, **changes: str | int) -> None:
         self._identity = replace(self._identity, **changes)  # type: ignore[arg-type]  # by the fields' own types

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -10,20 +11,23 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
+from typing import IO, Any
 from urllib.error import HTTPError, URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from pydantic import Field
 
 from streamgp.errors import ServiceError, StateError
+from streamgp_pipelines.adapters import _mlflow_child, _mlflow_view, mlflow_app
 from streamgp_pipelines.adapters._mlflow_store import sqlite_file
 from streamgp_pipelines.config import Settings
 
 START_SECONDS = 120.0
 _STOP_SECONDS = 10.0
+_TRAINING = "workflowType=machine_learning"  # MLflow's page opens on language models without it
 
 
 class UiConfig(Settings):
@@ -78,6 +82,46 @@ def answers(url: str, seconds: float = 5.0) -> bool:
         return False
 
 
+def front_page(url: str) -> str:
+    """The address of the training view: the runs of the experiment that was used last, with their scores as columns.
+
+    Args:
+        url: of a server that answers.
+    """
+    begin = f"{url}/{mlflow_app.PATH}?" if _ours(url) else f"{url}/#"
+    experiments = _ask(url, "experiments/search", {"max_results": 1000, "view_type": "ACTIVE_ONLY"}).get("experiments")
+    found = {one["experiment_id"]: one for one in experiments or []}
+    asked = {"experiment_ids": list(found), "order_by": ["attributes.start_time DESC"], "max_results": 1}
+    newest = _ask(url, "runs/search", asked).get("runs") if found else None
+    if not newest:
+        return f"{begin}/experiments?{_TRAINING}"
+    experiment = found[newest[0]["info"]["experiment_id"]]
+    tags = {tag["key"] for tag in experiment.get("tags") or []}
+    view = f"&viewStateShareKey={_mlflow_view.ID}" if _mlflow_view.TAG in tags else ""
+    return f"{begin}/experiments/{experiment['experiment_id']}/runs?{_TRAINING}{view}"
+
+
+def _ours(url: str) -> bool:
+    """Whether the server has our page, which tells the browser to stay in the training view."""
+    try:
+        with urlopen(f"{url}/{mlflow_app.PATH}", timeout=5.0) as answer:
+            return bool(answer.status == 200 and mlflow_app.MARK in answer.read())
+    except OSError:
+        return False
+
+
+def _ask(url: str, what: str, question: dict[str, object]) -> dict[str, Any]:
+    """An answer of MLflow's REST API; {} where there is none, as behind a log-in: the plain page is opened then."""
+    body = json.dumps(question).encode()
+    request = Request(f"{url}/api/2.0/mlflow/{what}", body, {"Content-Type": "application/json"})
+    try:
+        with urlopen(request, timeout=10.0) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except (OSError, ValueError):
+        return {}
+
+
 def _check_port(host: str, port: int) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -92,8 +136,13 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _start(uri: str, host: str, port: int, file: Path | None, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """The server in a process group of its own, so that its workers end with it."""
-    words = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
+    """The server in a process group of its own, so that its workers end with it.
+
+    It holds the other end of a pipe of ours: when we are gone, killed outright even, it ends too.
+    """
+    words = [sys.executable, "-m", _mlflow_child.__name__, "server", "--backend-store-uri", uri]
+    if any(one.name == mlflow_app.NAME for one in entry_points(group="mlflow.app")):
+        words += ["--app-name", mlflow_app.NAME]  # absent where streamgp is run from its sources and not installed
     words += ["--host", host, "--port", str(port), "--workers", "1"]
     if file is not None:
         words += ["--default-artifact-root", (file.parent / "mlartifacts").as_uri()]
@@ -101,7 +150,9 @@ def _start(uri: str, host: str, port: int, file: Path | None, log: IO[bytes]) ->
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # helpers for its evaluation jobs: 2 GB that nobody uses here
     }
-    return subprocess.Popen(words, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    return subprocess.Popen(
+        words, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    )
 
 
 def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str, log: IO[bytes]) -> None:
@@ -132,3 +183,5 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             continue
         break
+    if process.stdin is not None:
+        process.stdin.close()
