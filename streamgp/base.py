@@ -142,12 +142,14 @@ class Progress(NamedTuple):
         stage: what is being done: "ingest", "warm-up", "train", "artifacts".
         done, total: units done (rows; epochs of a warm-up and of batch training), and in all; None without an end.
         note: the newest figures in a few words: "rmse 0.21, coverage(95) 0.951".
+        unit: what is counted.
     """
 
     stage: str
     done: int
     total: int | None = None
     note: str = ""
+    unit: str = "rows"
 
 
 class ModelCard(NamedTuple):

@@ -11,6 +11,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from streamgp_cli._signals import working
+from streamgp_pipelines.numbers import number
 
 
 def jsonable(value: Any) -> Any:
@@ -105,8 +106,8 @@ def shown(value: Any) -> str:
     """A value as a person reads it.
 
     Example:
-        >>> shown(0.123456), shown(17520), shown(None), shown(True), shown(float("nan"))
-        ('0.1235', '17,520', '-', 'yes', '-')
+        >>> shown(0.123456), shown(17520), shown(32703.4), shown(None), shown(True), shown(float("nan"))
+        ('0.1235', '17,520', '32,703', '-', 'yes', '-')
     """
     if value is None:
         return "-"
@@ -115,7 +116,7 @@ def shown(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else "-"
+        return number(value)
     if isinstance(value, list | tuple):
         return ", ".join(shown(item) for item in value) or "-"
     if isinstance(value, dict):

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from streamgp_pipelines.numbers import lasting, number
+
 if TYPE_CHECKING:
     from streamgp.base import Progress
 
@@ -27,10 +29,11 @@ class Reporter:
         self._tasks: dict[str, Any] = {}
         self._stage = ""
         self._told = 0.0
+        self._began: dict[str, tuple[float, int]] = {}  # when a stage was first heard of, and how far it was then
 
     def __enter__(self) -> Reporter:
         if self._console.is_terminal and not self._quiet:
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
             from rich.progress import Progress as Bars
 
             self._bars = Bars(
@@ -38,6 +41,9 @@ class Reporter:
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[speed]}"),
                 TextColumn("{task.fields[note]}"),
                 console=self._console,
                 transient=True,
@@ -60,16 +66,43 @@ class Reporter:
 
     def _draw(self, progress: Progress) -> None:
         if progress.stage not in self._tasks:
-            self._tasks[progress.stage] = self._bars.add_task(progress.stage, total=progress.total, note="")
+            self._tasks[progress.stage] = self._bars.add_task(progress.stage, total=progress.total, note="", speed="")
         task = self._tasks[progress.stage]
-        self._bars.update(task, completed=progress.done, total=progress.total, note=progress.note)
+        rate = self._rate(progress, time.monotonic())
+        speed = f"{number(rate)} {progress.unit}/s" if rate else ""
+        self._bars.update(task, completed=progress.done, total=progress.total, note=progress.note, speed=speed)
 
     def _tell(self, progress: Progress) -> None:
         now = time.monotonic()
+        rate = self._rate(progress, now)
         ended = progress.total is not None and progress.done >= progress.total
         if progress.stage == self._stage and not ended and now - self._told < _SECONDS_BETWEEN_LINES:
             return
         self._stage, self._told = progress.stage, now
         of = f" of {progress.total:,}" if progress.total is not None else ""
         count = f"{progress.done:,}{of}" if progress.total != 1 else "done" if ended else "..."
-        print(f"{progress.stage}: {count}  {progress.note}".rstrip(), file=sys.stderr, flush=True)
+        times = _times(progress, now - self._began[progress.stage][0], rate)
+        print(f"{progress.stage}: {count}  {times}{progress.note}".rstrip(), file=sys.stderr, flush=True)
+
+    def _rate(self, progress: Progress, now: float) -> float | None:
+        """Units a second since the stage was first heard of, which a run that goes on did not begin at 0."""
+        began, done = self._began.setdefault(progress.stage, (now, progress.done))
+        return (progress.done - done) / (now - began) if now > began and progress.done > done else None
+
+
+def _times(progress: Progress, elapsed: float, rate: float | None) -> str:
+    """Elapsed, remaining and speed; nothing of a stage that is one step.
+
+    Example:
+        >>> from streamgp.base import Progress
+        >>> _times(Progress("train", 6144, 17472), 12.0, 512.0)
+        '0:12, 0:22 left, 512 rows/s  '
+        >>> _times(Progress("train", 6144), 12.0, 512.0)
+        '0:12, 512 rows/s  '
+    """
+    if rate is None or progress.total == 1:
+        return ""
+    parts = [lasting(elapsed)]
+    if progress.total is not None and progress.total > progress.done:
+        parts.append(f"{lasting((progress.total - progress.done) / rate)} left")
+    return ", ".join([*parts, f"{number(rate)} {progress.unit}/s"]) + "  "

@@ -39,9 +39,9 @@ def print_summary(found: dict[str, Any]) -> None:
         "forecasts": f"{shown(forecasts['all'])}: {shown({'scored': forecasts['scored'], **skipped})}",
         "seconds": {name: seconds.get(name) for name in ("total", "predict", "update")},
         "rows per second": found.get("rows_per_second"),
-        "peak memory": f"{found['peak_mb']:.0f} MB",
+        "peak memory": f"{found['peak_mb']:,.0f} MB",
         "checkpoint": found["checkpoint"],
-        "MLflow run": found["run_id"],
+        "MLflow run": found["run_id"] or "none: not tracked",
     }
     if not binary and found["mase"] is not None:
         pairs["MASE scale"] = _scale(found["mase_scale"], online=bool(found["warmup"]))

@@ -21,6 +21,10 @@ def demo(
     directory: Annotated[
         Path | None, typer.Option(help="Where everything is written; default: streamgp-demo.", metavar="DIR")
     ] = None,
+    tracking_uri: Annotated[
+        str | None,
+        typer.Option(help="MLflow store, or none; default: mlflow.db in the directory.", metavar="URI|none"),
+    ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
     debug: Debug = False,
@@ -38,32 +42,31 @@ def demo(
     """
     from streamgp_cli._output import only_our_output, print_json
     from streamgp_cli._progress import Reporter
-    from streamgp_pipelines.adapters.mlflow import mlflow_tracker
-    from streamgp_pipelines.adapters.plots import plot_forecast
-    from streamgp_pipelines.adapters.run_plots import draw_run
+    from streamgp_pipelines.adapters.mlflow import tracker_of
+    from streamgp_pipelines.adapters.run_plots import draw_forecast, draw_run
     from streamgp_pipelines.demo import DemoConfig
     from streamgp_pipelines.demo import demo as run
 
     def picture(found: Forecast, happened: pl.DataFrame, path: Path) -> None:
-        plot_forecast(
-            found.frame, found.history, path, model=found.model, levels=found.levels, truth=happened, unit=found.unit
-        )
+        draw_forecast(found, path, happened)
 
     settings = DemoConfig.read(flags(context), config)
     with only_our_output(), Reporter(quiet=json) as progress:
-        made = run(settings.directory, mlflow_tracker, draw_run, picture, progress)
-    command = f"streamgp ui --tracking-uri {made.tracking_uri}"
+        made = run(settings.directory, tracker_of, draw_run, picture, progress, settings.tracking_uri)
+    command = f"streamgp ui --tracking-uri {made.tracking_uri}" if made.tracking_uri else None
     if json:
         paths = {name: str(path) for name, path in made.files.items()}
         print_json({"scores": made.scores, "forecast_mae": made.forecast_mae, "files": paths, "ui": command})
         return
     _print(made)
-    print(f"look at the runs: {command}")
+    if command is not None:
+        print(f"look at the runs: {command}")
 
 
 def _print(made: Demo) -> None:
     """The scores of both runs, and where the forecast is."""
     from streamgp_cli._output import print_table
+    from streamgp_pipelines.numbers import number
 
     level = f"{made.forecast.levels[-1]:g}"
     columns = ["model", "rmse", "mae", "crps", "mase", f"coverage {level} %", f"width {level} %", "seconds"]
@@ -78,5 +81,5 @@ def _print(made: Demo) -> None:
         f"{found['scored']:,} forecasts, each made before its truth was seen ({made.forecast.unit or 'target units'})"
     )
     print_table(columns, rows, title)
-    print(f"forecast of the held-out day: {made.files['forecast']} (mean absolute error {made.forecast_mae:.4g})")
+    print(f"forecast of the held-out day: {made.files['forecast']} (mean absolute error {number(made.forecast_mae)})")
     print(f"picture: {made.files['picture']}")

@@ -105,18 +105,9 @@ def forecast(
         warn(result.warnings)
     with only_our_output():
         if settings.plot is not None:
-            from streamgp_pipelines.adapters.plots import plot_forecast
+            from streamgp_pipelines.adapters.run_plots import draw_forecast
 
-            plot_forecast(
-                result.frame,
-                result.history,
-                settings.plot,
-                model=result.model,
-                levels=result.levels,
-                unit=result.unit,
-                binary=result.binary,
-                moments=result.moments,
-            )
+            draw_forecast(result, settings.plot)
     written = {"output": settings.output, "samples": settings.samples, "plot": settings.plot}
     if json:
         told = {"model": result.model, "levels": result.levels, **written, "warnings": result.warnings}

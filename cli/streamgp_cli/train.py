@@ -112,7 +112,8 @@ def train(
     ] = None,
     experiment: Annotated[str | None, option(OUT, "MLflow experiment; default: streamgp.", metavar="NAME")] = None,
     tracking_uri: Annotated[
-        str | None, option(OUT, "MLflow store; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI")
+        str | None,
+        option(OUT, "MLflow store, or none; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI|none"),
     ] = None,
     dry_run: Annotated[bool, option(OUT, "Print what would be done, and do nothing.", names="--dry-run")] = False,
     config: ConfigFile = None,
@@ -137,7 +138,8 @@ def train(
     from streamgp_cli._output import only_our_output, print_json, print_pairs
     from streamgp_cli._progress import Reporter
     from streamgp_cli._summary import print_summary
-    from streamgp_pipelines.adapters.mlflow import mlflow_tracker
+    from streamgp_pipelines.adapters._mlflow_store import tracked
+    from streamgp_pipelines.adapters.mlflow import tracker_of
     from streamgp_pipelines.adapters.run_plots import draw_run
     from streamgp_pipelines.config import TrainConfig
     from streamgp_pipelines.plan import plan
@@ -151,8 +153,8 @@ def train(
         return
     with only_our_output(), Reporter(quiet=json) as progress:
         name = title(settings.model, settings.target or ("y",), settings.horizon)
-        tracker = mlflow_tracker(settings.tracking_uri, settings.experiment, name)
-        found = run(settings, tracker, progress, draw_run)
+        tracker = tracker_of(settings.tracking_uri, settings.experiment, name)
+        found = run(settings, tracker, progress, draw_run if tracked(settings.tracking_uri) else None)
     if json:
         print_json(found)
     else:

@@ -85,7 +85,8 @@ def tune(
     ] = None,
     experiment: Annotated[str | None, option(OUT, "MLflow experiment; default: streamgp.", metavar="NAME")] = None,
     tracking_uri: Annotated[
-        str | None, option(OUT, "MLflow store; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI")
+        str | None,
+        option(OUT, "MLflow store, or none; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI|none"),
     ] = None,
     dry_run: Annotated[bool, option(OUT, "Print what would be done, and do nothing.", names="--dry-run")] = False,
     config: ConfigFile = None,
@@ -114,7 +115,7 @@ def tune(
     if options:
         _list(method or "ml", as_json=json)
         return
-    from streamgp_pipelines.adapters.mlflow import mlflow_tracker
+    from streamgp_pipelines.adapters.mlflow import tracker_of
     from streamgp_pipelines.config import TuneConfig
     from streamgp_pipelines.tune import Tuning
     from streamgp_pipelines.tune import tune as run
@@ -126,7 +127,7 @@ def tune(
         return
     with only_our_output(), Reporter(quiet=json) as progress:
         name = f"tune {settings.method} {Path(settings.table).name}"
-        found = run(settings, mlflow_tracker(settings.tracking_uri, settings.experiment, name), progress)
+        found = run(settings, tracker_of(settings.tracking_uri, settings.experiment, name), progress)
     print_json(found) if json else _print(found)
 
 
@@ -150,6 +151,7 @@ def _list(method: str, as_json: bool) -> None:
 def _print(found: dict[str, Any]) -> None:
     """Hyper-parameters in the units of the table, how they were found, and what to do with them."""
     from streamgp_cli._output import print_pairs, print_table
+    from streamgp_pipelines.numbers import number
 
     channels, targets = found["channels"], found["targets"]
     if channels:
@@ -161,15 +163,15 @@ def _print(found: dict[str, Any]) -> None:
     names = [name for name in targets[0] if name not in ("target", "step", "unit", "sd")]
     rows = [[one["target"], str(one["step"]), one["unit"], *(one[name] for name in names), one["sd"]] for one in shown]
     print_table(["target", "step ahead", "unit", *names, "what is learned, sd"], rows)
-    before = "-" if found["loss_before"] is None else f"{found['loss_before']:.4g}"
+    before = "-" if found["loss_before"] is None else number(found["loss_before"])
     pairs = {
         **found["others"],
         "method": found["method"],
-        "loss": f"{before} -> {found['loss']:.4g} ({found['loss_is']})",
+        "loss": f"{before} -> {number(found['loss'])} ({found['loss_is']})",
         "windows": found["rows"],
         "iterations": f"{found['iterations']} ({found['evaluations']} evaluations)",
         "CPU seconds": found["cpu_seconds"],
-        "MLflow run": found["run_id"],
+        "MLflow run": found["run_id"] or "none: not tracked",
         "output": found["output"],
         "next": found["next"],
     }

@@ -32,12 +32,17 @@ def ui(
       streamgp ui
       streamgp ui --tracking-uri sqlite:////data/mlflow.db --port 5001
     """
-    from streamgp.errors import ServiceError
+    from streamgp.errors import ServiceError, UsageError
     from streamgp_cli._output import print_json
-    from streamgp_pipelines.adapters._mlflow_store import store_uri
+    from streamgp_pipelines.adapters._mlflow_store import store_uri, tracked
     from streamgp_pipelines.adapters.mlflow_server import UiConfig, answers, front_page, mlflow_ui
 
     settings = UiConfig.read(flags(context), config)
+    if not tracked(settings.tracking_uri):
+        raise UsageError(
+            "--tracking-uri none: there is no store to look at",
+            hint="name the store that train was given, or leave it out",
+        )
     uri = store_uri(settings.tracking_uri)
 
     def tell(server: str, message: str) -> None:

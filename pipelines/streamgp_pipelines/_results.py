@@ -29,6 +29,7 @@ class Forecast:
         unit: of the first target, "" where it is not known.
         binary: whether it is of outcomes 0 and 1: the column `model` is then the probability of 1; there are no bands.
         moments: how its times are written.
+        target: the column that is forecast; "" where there are several, which the frame names.
         warnings: what should be known of it.
     """
 
@@ -39,6 +40,7 @@ class Forecast:
     unit: str
     binary: bool
     moments: Moments
+    target: str = field(default="", kw_only=True)
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -15,10 +14,10 @@ from streamgp_pipelines.train import train
 
 
 class NoTracker:
-    """A base.Tracker that keeps nothing."""
+    """A base.Tracker that keeps nothing; its run has no id."""
 
     def __init__(self, directory: Path) -> None:
-        self.run_id = uuid4().hex
+        self.run_id = ""
 
     def params(self, values: Mapping[str, Json]) -> None:
         """Nothing is kept."""

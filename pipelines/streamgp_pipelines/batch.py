@@ -14,11 +14,12 @@ from collections.abc import Callable
 import polars as pl
 import torch
 
-from streamgp.base import Inputs, Progress, Tracker
+from streamgp.base import Due, Inputs, Progress, Tracker
 from streamgp.errors import DataError
 from streamgp_pipelines.collect import collect, stretches
 from streamgp_pipelines.heldout import HeldOut, asked, held_out
 from streamgp_pipelines.learner import Learner
+from streamgp_pipelines.numbers import number
 from streamgp_pipelines.predictions import Predictions, frame
 from streamgp_pipelines.session import Session
 from streamgp_pipelines.summary import overall_metrics
@@ -44,6 +45,8 @@ class BatchRun:
         self.tracker = tracker
         self.predictions = predictions
         self.progress = progress
+        self.recent: Due | None = None
+        """The newest scored forecasts, but for the very last."""
         self.rows = min(session.table.rows, session.config.max_rows or session.table.rows)
         self.held_out = held_out(session.config, session.table, self.rows)  # (rows,) bool
 
@@ -101,7 +104,7 @@ class BatchRun:
             self.tracker.flush()
             session.save(rows=self.rows)
             total = None if wanted == sys.maxsize else wanted
-            self.progress(Progress("train", clock.updates, total, f"loss {step.loss:.4g}"))
+            self.progress(Progress("train", clock.updates, total, f"loss {number(step.loss)}", "epochs"))
             epochs -= 1
             if self._spent():
                 break
@@ -121,6 +124,7 @@ class BatchRun:
             predictions.resume(0)
         for rows, _, after in stretches(session.source, self.rows, session.config.batch):
             due = learner.observe(rows)
+            self.recent = due if len(due.y) else self.recent
             session.offset = after
             if predictions is not None:
                 predictions.add(due, learner.windows.names)

@@ -72,7 +72,7 @@ def manifest(
         "levels": list(learner.levels),
         "spec": {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(spec).items()},
         "moments": asdict(Moments.of(table.meta)),
-        "unit": _unit(table, spec),
+        "unit": unit_of(table, spec),
         "rows": learner.rows,
         "batch": config.batch,
         "warmup": learner.schedule.warmup,
@@ -95,7 +95,7 @@ def state_digest(saved: checkpoint.Saved) -> str:
     return found.hexdigest()[:16]
 
 
-def _unit(table: Table, spec: WindowSpec) -> str:
+def unit_of(table: Table, spec: WindowSpec) -> str:
     """The first target's unit, for the axes of pictures; "" where ingest found none."""
     about = table.schema.field(spec.targets[0]).metadata or {}
     return about.get(b"unit", b"").decode()

@@ -33,6 +33,7 @@ class DemoConfig(Settings):
     """`streamgp demo`."""
 
     directory: Path = Path("streamgp-demo")
+    tracking_uri: str | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Demo:
         forecast: the forecast of the held-out day.
         forecast_mae: its mean absolute error against that day, in target units.
         files: name -> path of everything written.
-        tracking_uri: of the store with both runs.
+        tracking_uri: of the store with both runs; "" where nothing was tracked.
     """
 
     scores: dict[str, dict[str, Json]]
@@ -55,7 +56,12 @@ class Demo:
 
 
 def demo(
-    directory: Path, tracker: MakeTracker, draw: Draw, picture: Picture, progress: Callable[[Progress], None]
+    directory: Path,
+    tracker: MakeTracker,
+    draw: Draw,
+    picture: Picture,
+    progress: Callable[[Progress], None],
+    tracking_uri: str | None = None,
 ) -> Demo:
     """Run it all in a directory; run again there, everything that is done already is found done.
 
@@ -68,6 +74,7 @@ def demo(
         draw: draws a run's plots.
         picture: draws the forecast.
         progress: is told how far it is.
+        tracking_uri: of the tracking store; none tracks nothing; by default `mlflow.db` in the directory.
 
     Raises:
         StreamgpError: whatever ingest, train and forecast raise.
@@ -94,20 +101,21 @@ def demo(
         ingest(IngestConfig.read(source))
         progress(Progress("ingest", 1, 1))
 
-        uri = f"sqlite:///{directory.absolute() / 'mlflow.db'}"
+        uri = tracking_uri or f"sqlite:///{directory.absolute() / 'mlflow.db'}"
+        is_tracked = uri != "none"
         scores = {}
         for model in (BASELINE, settings.model):
             options: dict[str, Any] = {"table": paths["table"], "model": model, "checkpoint": directory / model}
             config = TrainConfig.read(options | {"tracking_uri": uri}, recipe)
             run = tracker(uri, config.experiment, title(model, config.target, config.horizon))
-            scores[model] = train(config, run, _named(progress, model), draw)
+            scores[model] = train(config, run, _named(progress, model), draw if is_tracked else None)
 
     asked = {"checkpoint": directory / settings.model, "table": paths["table"], "output": paths["forecast"]}
     found = forecast(ForecastConfig.read(asked | ({"future": paths["future"]} if settings.known else {})))
     happened = found.frame.select("unique_id", "ds").with_columns(y=whole.tail(held)[settings.target[0]])
     picture(found, happened, paths["picture"])
     error = (happened["y"] - found.frame[found.model]).abs().mean()
-    return Demo(scores, found, float(error), paths, uri)  # type: ignore[arg-type]
+    return Demo(scores, found, float(error), paths, uri if is_tracked else "")  # type: ignore[arg-type]
 
 
 _FILES = {

@@ -88,6 +88,11 @@ class Forecaster:
         return self.learner.model.family.binary
 
     @property
+    def target(self) -> str:
+        """The column that is forecast; "" where there are several."""
+        return self.spec.targets[0] if len(self.spec.targets) == 1 else ""
+
+    @property
     def spec(self) -> WindowSpec:
         """What a window looks at."""
         return self.learner.windows.spec
@@ -157,7 +162,9 @@ class Forecaster:
             )
         found = frame(self._as_pairs(asks, naming.levels), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
-        return Forecast(kept, self._history(naming), naming.model, naming.levels, self.unit, self.binary, self.moments)
+        return Forecast(
+            kept, self.history(), naming.model, naming.levels, self.unit, self.binary, self.moments, target=self.target
+        )
 
     def simulate(
         self,
@@ -197,12 +204,13 @@ class Forecaster:
         found = simulate.frame_of_run(run, windows.names, self.spec.targets, naming)
         return Simulation(
             found,
-            self._history(naming),
+            self.history(),
             naming.model,
             naming.levels,
             self.unit,
             self.binary,
             self.moments,
+            target=self.target,
             samples=run.y,
         )
 
@@ -251,8 +259,9 @@ class Forecaster:
             target=parameters.new_zeros(0, shape.columns),
         )
 
-    def _history(self, naming: Naming) -> pl.DataFrame:
-        """The newest rows of every series, long format."""
+    def history(self) -> pl.DataFrame:
+        """The newest rows of every series, long format: unique_id, ds, [target,] y."""
+        naming = self.naming()
         windows, targets = self.learner.windows, self.spec.targets
         past = windows.history(HISTORY_STEPS)
         base = {

@@ -26,6 +26,7 @@ from streamgp.streaming.windows import Answers, Asks, Windows
 from streamgp_pipelines.clock import Clock
 from streamgp_pipelines.counts import Counts
 from streamgp_pipelines.heldout import HeldOut, restrict
+from streamgp_pipelines.numbers import number
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,7 @@ class Learner:
             for step in self.model.fit(x, y, epochs):
                 steps.append(step)
                 if epochs > 1:
-                    self.progress(Progress("warm-up", len(steps), epochs, f"loss {step.loss:.4g}"))
+                    self.progress(Progress("warm-up", len(steps), epochs, f"loss {number(step.loss)}", "epochs"))
         self.warmup.finish(self.rows)
         return steps[-1] if steps else None
 

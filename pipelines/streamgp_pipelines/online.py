@@ -38,6 +38,8 @@ class OnlineRun:
         self.predictions = predictions
         self.progress = progress
         self.tail: pa.RecordBatch | None = None
+        self.recent: Due | None = None
+        """The newest scored forecasts of a full micro-batch, of those that this process has made."""
         self._mark = self._saved_at = self._saving = 0.0
 
     def run(self) -> None:
@@ -86,6 +88,8 @@ class OnlineRun:
     def _between(self, step: Step | None, due: Due, rows: int) -> None:
         """After one micro-batch of `rows`: keep its forecasts, tell its scores, write a checkpoint when it is time."""
         session, learner = self.session, self.session.learner
+        if len(due.y):
+            self.recent = due
         if self.predictions is not None:
             self.predictions.add(due, learner.windows.names)
         if learner.rows // LAP_ROWS > (learner.rows - rows) // LAP_ROWS:
@@ -93,7 +97,7 @@ class OnlineRun:
             metrics = lap_metrics(lap, step)
             session.curves.add(learner.rows, float(lap["scored"]), metrics)  # type: ignore[arg-type]
             self.tracker.metrics(metrics | self._overall(), step=learner.rows)
-            if learner.clock.total:
+            if learner.clock.total and learner.rows != self._total():
                 self.tracker.metrics({"rows_per_second": learner.rows / learner.clock.total}, step=learner.rows)
             self._tell(note(lap))
         now = time.perf_counter()
@@ -104,10 +108,8 @@ class OnlineRun:
 
     def _overall(self) -> dict[str, float]:
         """The curves that the run's final scores end; at the table's end those are logged by `train`, at this step."""
-        session, learner = self.session, self.session.learner
-        if not session.config.follow and learner.rows >= (self._total() or 0):
-            return {}
-        return overall_metrics(learner.scores.overall())
+        learner = self.session.learner
+        return {} if learner.rows == self._total() else overall_metrics(learner.scores.overall())
 
     def _total(self) -> int | None:
         """Rows that the run will have seen; None where there is no end."""

@@ -7,8 +7,10 @@ import sys
 from typing import Any
 
 from streamgp.base import Json, Step
+from streamgp_pipelines.checkpointing import unit_of
 from streamgp_pipelines.counts import held_out_forecasts, online_forecasts
 from streamgp_pipelines.learner import Learner
+from streamgp_pipelines.numbers import number
 from streamgp_pipelines.session import Session
 
 _POINT = ("rmse", "mae", "nlpd", "crps", "mase", "log_loss", "brier", "accuracy", "calibration_error", "base_rate")
@@ -40,6 +42,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     return {
         "run_id": run_id,
         "model": session.config.model,
+        "target": list(learner.windows.spec.targets),
+        "unit": unit_of(session.table, learner.windows.spec),
         "rows": learner.rows,
         "warmup": _warmup(learner),
         "forecasts": _forecasts(learner),
@@ -116,9 +120,9 @@ def note(lap: dict[str, Any]) -> str:
     if not lap["scored"]:
         return "warm-up"
     if "log_loss" in lap:
-        return f"log loss {lap['log_loss']:.4g}, accuracy {lap['accuracy']:.3f}"
+        return f"log loss {number(lap['log_loss'])}, accuracy {lap['accuracy']:.3f}"
     level, coverage = list(lap["coverage"].items())[-1]
-    return f"rmse {lap['rmse']:.4g}, coverage({level}) {coverage:.3f}"
+    return f"rmse {number(lap['rmse'])}, coverage({level}) {coverage:.3f}"
 
 
 def peak_mb() -> float:

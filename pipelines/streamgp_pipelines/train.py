@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from streamgp.base import Json, ModelCard, Progress, Tracker
+import polars as pl
+
+from streamgp.base import Due, Json, ModelCard, Progress, Tracker
 from streamgp.streaming import checkpoint
 from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.batch import BatchRun
@@ -18,12 +20,13 @@ from streamgp_pipelines.curves import Curves
 from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.learner import Learner
 from streamgp_pipelines.online import OnlineRun
+from streamgp_pipelines.outlook import Outlook, outlook
 from streamgp_pipelines.predictions import Predictions, frame
 from streamgp_pipelines.session import Session, open_session
 from streamgp_pipelines.summary import overall_metrics, summary
 
-Draw: TypeAlias = Callable[[Curves, dict[str, Json], Path], None]
-"""Draws a run's curves and scores into a directory."""
+Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path], None]
+"""Draws a run's curves, scores and forecast into a directory."""
 
 
 def train(
@@ -81,9 +84,10 @@ def _train(session: Session, run: Tracker, progress: Callable[[Progress], None],
         online = OnlineRun(session, run, predictions, progress)
         online.run()
         ahead, last = learner.preview(online.tail)
-        scored = [frame(due, ahead.windows.names, session.naming, ahead.windows.shape) for due in last]
+        scored, recent = [_frame(session, ahead, due) for due in last], online.recent
     else:
-        ahead, scored = BatchRun(session, run, predictions, progress).run()
+        batch = BatchRun(session, run, predictions, progress)
+        (ahead, scored), recent = batch.run(), batch.recent
     if predictions is not None and config.predictions is not None:
         written, wanted = predictions.assemble(config.predictions, scored), ahead.scores.scored
         if written < wanted:
@@ -93,7 +97,8 @@ def _train(session: Session, run: Tracker, progress: Callable[[Progress], None],
             )
     found = summary(session, ahead, run.run_id)
     progress(Progress("artifacts", 0, 1))
-    _finish(session, ahead, run, found, draw)
+    newest = scored if recent is None else [_frame(session, ahead, recent), *scored]
+    _finish(session, ahead, run, found, newest, draw)
     progress(Progress("artifacts", 1, 1))
     return found
 
@@ -111,7 +116,18 @@ def _describe(session: Session, run: Tracker) -> None:
     run.dataset(Path(table.path).name, str(table.path), table.version, table.schema)
 
 
-def _finish(session: Session, ahead: Learner, run: Tracker, found: dict[str, Json], draw: Draw | None) -> None:
+def _frame(session: Session, ahead: Learner, due: Due) -> pl.DataFrame:
+    return frame(due, ahead.windows.names, session.naming, ahead.windows.shape)
+
+
+def _finish(
+    session: Session,
+    ahead: Learner,
+    run: Tracker,
+    found: dict[str, Json],
+    newest: Sequence[pl.DataFrame],
+    draw: Draw | None,
+) -> None:
     """Final metrics, scores per step ahead, plots and the model that forecasts alone."""
     speed = found["rows_per_second"]
     run.metrics(overall_metrics(found) | ({"rows_per_second": speed} if isinstance(speed, float) else {}), ahead.rows)
@@ -120,7 +136,7 @@ def _finish(session: Session, ahead: Learner, run: Tracker, found: dict[str, Jso
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "summary.json").write_text(json.dumps(found, indent=1))
         if draw is not None:
-            draw(session.curves, found, Path(folder))
+            draw(session.curves, found, outlook(session, newest), Path(folder))
         for path in sorted(Path(folder).iterdir()):
             run.artifact(path, "plots" if path.suffix == ".png" else "")
     run.flush()

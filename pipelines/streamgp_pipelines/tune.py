@@ -41,6 +41,7 @@ from streamgp_pipelines.columns import window_spec
 from streamgp_pipelines.config import TuneConfig
 from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.heldout import held_out
+from streamgp_pipelines.numbers import number
 from streamgp_pipelines.session import Columns, columns_read
 from streamgp_pipelines.tuning import METHODS, find, read_options
 
@@ -269,7 +270,7 @@ def _tune(tuning: Tuning, run: Tracker, progress: Callable[[Progress], None]) ->
     kernel, log_noise = tuning.start(lesson)
     progress(Progress("tune", 0, 1, f"{config.method} on {len(lesson.y)} windows"))
     tuned, before = find(config.method, tuning.options, kernel, log_noise, lesson.x, lesson.y)
-    progress(Progress("tune", 1, 1, f"loss {'-' if before is None else f'{before:.4g}'} -> {tuned.loss:.4g}"))
+    progress(Progress("tune", 1, 1, f"loss {'-' if before is None else number(before)} -> {number(tuned.loss)}"))
     result = tuning.result(lesson, kernel, tuned, before)
     shown = readable(result, table.schema)
     files.write(config.output, result, shown)

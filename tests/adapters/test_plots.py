@@ -139,7 +139,7 @@ def test_a_run_is_drawn_from_its_curves_and_its_summary(tmp_path: Path) -> None:
         scored = {"rmse": 0.2, "mae": 0.1, "crps": 0.1, "coverage_95": 0.94, "width_95": 1.0}
         curves.add(rows, 1.0, {"loss": 1.0} if rows < 600 else scored)
     steps = [{"step": step, "rmse": 0.1 * step, "mae": 0.1, "crps": 0.05} for step in (1, 2, 3)]
-    draw_run(curves, {"coverage": {"95": 0.94}, "width": {"95": 1.0}, "steps": steps}, tmp_path)
+    draw_run(curves, {"coverage": {"95": 0.94}, "width": {"95": 1.0}, "steps": steps}, None, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "coverage.png",
         "error.png",
@@ -155,10 +155,10 @@ def test_a_run_on_outcomes_has_losses_and_reliability_in_place_of_bands(tmp_path
     steps = [{"step": step, "rmse": 0.4, "log_loss": 0.5, "brier": 0.2, "calibration_error": 0.1} for step in (1, 2)]
     bins = [{"probability": 0.5, "frequency": 0.45, "forecasts": 100}]
     found = {"log_loss": 0.5, "coverage": {}, "width": {}, "steps": steps, "reliability": bins}
-    draw_run(curves, found | {"targets": {"rain": {"reliability": bins}, "hail": {"reliability": []}}}, tmp_path)
+    draw_run(curves, found | {"targets": {"rain": {"reliability": bins}, "hail": {"reliability": []}}}, None, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["error.png", "error_by_step.png", "reliability.png"]
 
 
 def test_a_run_that_scored_nothing_draws_nothing(tmp_path: Path) -> None:
-    draw_run(Curves(), {"coverage": {"95": None}, "width": {}, "steps": [{"step": 1, "rmse": None}]}, tmp_path)
+    draw_run(Curves(), {"coverage": {"95": None}, "width": {}, "steps": [{"step": 1, "rmse": None}]}, None, tmp_path)
     assert not list(tmp_path.iterdir())

@@ -146,7 +146,9 @@ def example(forecaster: Forecaster) -> pd.DataFrame | None:
         newest = stamps[last[-1:]]
         every = spec.every_ns or int(newest[0] - stamps[order[-2]])
         when = calendar.ahead(newest, np.arange(1, count + 1), every, spec.zone)[0]
-        columns[spec.time] = pd.to_datetime(when) if forecaster.clock else when
+        columns[spec.time] = (
+            forecaster.moments.write(when).to_numpy() if forecaster.moments.numbers else pd.to_datetime(when)
+        )
     if spec.series is not None:
         columns[spec.series] = [windows.names[0]] * count
     columns |= {name: values[last, channel] for channel, name in enumerate(spec.columns)}

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamgp.base import ModelCard
+from streamgp_pipelines.numbers import number
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -79,7 +80,7 @@ def judge(holder: Mapping[str, str] | None, held_by: str, card: ModelCard, run_i
         return Verdict(False, f"it was scored on another task ({'; '.join(differ)})", unlike=True)
     best, scored = float(holder["score"]), int(holder["scored"])
     if card.score >= best:
-        return Verdict(False, f"its {card.metric} of {best:.4g} is better than {card.score:.4g}")
+        return Verdict(False, f"its {card.metric} of {number(best)} is better than {number(card.score)}")
     if card.scored < ENOUGH * scored:
         reason = f"it has {scored:,} scored forecasts, this run {card.scored:,}: too few to compare"
         return Verdict(False, reason, unlike=True)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 DEFAULT_FILE = "mlflow.db"
+NONE = "none"
+"""In place of a URI: no tracking, so that MLflow is not even imported."""
+
 _SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks", "databricks-uc")
 _HABITS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",  # its one look-up outside
@@ -30,6 +33,16 @@ def tame() -> None:
     for name, value in _HABITS.items():
         os.environ.setdefault(name, value)
     logging.getLogger("alembic").setLevel(logging.ERROR)
+
+
+def tracked(asked: str | None = None) -> bool:
+    """Whether there is tracking: neither the URI asked for nor MLFLOW_TRACKING_URI is `none`.
+
+    Example:
+        >>> tracked("none"), tracked("sqlite:///mlflow.db")
+        (False, True)
+    """
+    return (asked or os.environ.get("MLFLOW_TRACKING_URI")) != NONE
 
 
 def store_uri(asked: str | None = None) -> str:
@@ -49,7 +62,7 @@ def store_uri(asked: str | None = None) -> str:
     if scheme not in _SCHEMES or ("://" not in uri and not scheme.startswith("databricks")):
         raise UsageError(
             f"--tracking-uri {uri!r} is not a tracking store",
-            hint="give sqlite:///FILE.db, http://HOST:PORT, or the URI of a database that MLflow knows",
+            hint="give sqlite:///FILE.db, http://HOST:PORT, the URI of a database that MLflow knows, or none",
         )
     file = sqlite_file(uri)
     return uri if file is None else f"sqlite:///{file}"

@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamgp.base import Json, ModelCard
+from streamgp.base import Json, ModelCard, Tracker
 from streamgp_pipelines.adapters import _mlflow_run
 from streamgp_pipelines.adapters._mlflow_metrics import SPILL, MetricBuffer
-from streamgp_pipelines.adapters._mlflow_store import open_store, store_uri
+from streamgp_pipelines.adapters._mlflow_store import open_store, store_uri, tracked
+from streamgp_pipelines.api import NoTracker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +26,11 @@ _PARAM_LENGTH = 6000
 _PARAM_BATCH = 100
 _RETRY_SECONDS = (1.0, 2.0, 4.0)
 _log = logging.getLogger("streamgp.tracking")
+
+
+def tracker_of(uri: str | None, experiment: str, name: str = "") -> Callable[[Path], Tracker]:
+    """What `--tracking-uri` asks for: MLflow's tracker, or with `none` one that keeps nothing."""
+    return mlflow_tracker(uri, experiment, name) if tracked(uri) else NoTracker
 
 
 def mlflow_tracker(uri: str | None, experiment: str, name: str = "") -> Callable[[Path], MlflowTracker]:

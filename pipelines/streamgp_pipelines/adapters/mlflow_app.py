@@ -24,8 +24,8 @@ PAGE = """<!doctype html>
 
 def create_app() -> Any:
     """The ASGI application."""
-    from fastapi.responses import HTMLResponse
     from mlflow.server.fastapi_app import app
+    from starlette.responses import HTMLResponse
     from starlette.routing import Route
 
     app.router.routes.insert(0, Route(f"/{PATH}", lambda _: HTMLResponse(PAGE)))  # before the catch-all of MLflow

@@ -37,6 +37,7 @@ def plot_forecast(
     unit: str = "",
     binary: bool = False,
     moments: Moments | None = None,
+    target: str = "",
 ) -> Path:
     """Draw each series' recent values, its forecast and the calibrated bands.
 
@@ -49,6 +50,7 @@ def plot_forecast(
         levels: the bands to draw, in percent.
         truth: what happened afterwards, in the columns of `history`; drawn over the bands when given.
         unit: of the values, for the axis.
+        target: column that the values are of, for the axis; the panel's own where there are several.
         binary: whether they are outcomes of 0 and 1, and the forecast is the probability of 1.
         moments: how times are written: epochs are drawn as dates, steps and elapsed time as the numbers that they are.
 
@@ -76,7 +78,7 @@ def plot_forecast(
             axes.plot(after["ds"].to_list(), after["y"].to_list(), color=_INK, lw=1.2, ls=":", label="what happened")
         name = " · ".join(dict.fromkeys(str(part) for part in panel))
         axes.set_title(name, loc="left", fontsize=10)
-        axes.set_ylabel(unit)
+        axes.set_ylabel(axis_label(target or _named(keys, panel), unit))
         if moments is not None and index == len(shown) - 1:
             axes.set_xlabel(moments.label)
         _tidy(axes)
@@ -84,7 +86,10 @@ def plot_forecast(
             axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=3 + len(levels))
             axes.set_ylim(top=axes.get_ylim()[1] + 0.15 * (axes.get_ylim()[1] - axes.get_ylim()[0]))
     left_out = f" (the first {PANELS} of {len(panels)} series)" if len(panels) > PANELS else ""
-    figure.suptitle(f"{model}: {_steps(forecast, keys)} steps ahead{left_out}", x=0.01, ha="left", fontsize=11)
+    steps = _steps(forecast, [*keys, "cutoff"] if "cutoff" in forecast.columns else keys)
+    beside = " beside what happened" if truth is not None else ""
+    title = f"{model}: {steps} step{'s' * (steps != 1)} ahead{beside}{left_out}"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return _save(figure, path)
 
 
@@ -202,6 +207,21 @@ def _draw_forecast(
     marker = "." if binary else ""
     label = "probability of 1" if binary else "forecast"
     axes.plot(mean_times, mean, color=_FORECAST, lw=1.6, marker=marker, label=label)
+
+
+def axis_label(column: str, unit: str) -> str:
+    """What an axis of values is called.
+
+    Example:
+        >>> axis_label("load", "MW"), axis_label("load_mw", ""), axis_label("load [MW]", "MW")
+        ('load, MW', 'load_mw', 'load [MW]')
+    """
+    return column if not unit or f"[{unit}]" in column else f"{column}, {unit}" if column else unit
+
+
+def _named(keys: Sequence[str], panel: Sequence[object]) -> str:
+    """The target of a panel where the frame names it."""
+    return str(panel[keys.index("target")]) if "target" in keys else ""
 
 
 def _finite(value: float | None) -> bool:

@@ -7,25 +7,41 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from streamgp_pipelines.adapters.plots import Curve, plot_curves, plot_reliability, plot_steps
-from streamgp_pipelines.curves import Curves
+from streamgp_pipelines.adapters.plots import (
+    Curve,
+    axis_label,
+    plot_curves,
+    plot_forecast,
+    plot_reliability,
+    plot_steps,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from streamgp_pipelines._results import Forecast
+    from streamgp_pipelines.curves import Curves
+    from streamgp_pipelines.outlook import Outlook
 
 _ERRORS = ("rmse", "mae", "crps")
 _LOSSES = ("log_loss", "brier", "calibration_error")
 
 
-def draw_run(curves: Curves, summary: dict[str, Any], folder: Path) -> None:
+def draw_run(curves: Curves, summary: dict[str, Any], outlook: Outlook | None, folder: Path) -> None:
     """Draw what a run has seen into a directory, one file a picture; what was never scored is not drawn.
 
     Args:
         curves: of the run.
         summary: what `train` returns.
+        outlook: the forecast at the run's end; None where there is none.
         folder: existing directory.
     """
     binary = "log_loss" in summary
-    errors, unit = (_LOSSES, "per forecast") if binary else (_ERRORS, "target units")
+    target = "+".join(summary.get("target") or [])
+    values = axis_label(target, summary.get("unit") or "") or "target units"
+    errors, unit = (_LOSSES, "per forecast") if binary else (_ERRORS, values)
     coverage, width = summary.get("coverage") or {}, summary.get("width") or {}
     over_rows = {
         "error.png": ({name: _points(curves, name) for name in errors}, "Error since the last point", unit),
@@ -37,7 +53,7 @@ def draw_run(curves: Curves, summary: dict[str, Any], folder: Path) -> None:
         "width.png": (
             {f"{level} %": _points(curves, f"width_{level}") for level in width},
             "Width of the calibrated bands",
-            "target units",
+            values,
         ),
     }
     nominal = {f"{level} %": float(level) / 100 for level in coverage}
@@ -50,9 +66,27 @@ def draw_run(curves: Curves, summary: dict[str, Any], folder: Path) -> None:
     if len(steps) > 1:
         ahead = {name: [float(step[name]) for step in steps] for name in errors}
         plot_steps(ahead, folder / "error_by_step.png", title="Error by steps ahead", ylabel=unit)
+    if outlook is not None:
+        draw_forecast(outlook.forecast, folder / "forecast.png", outlook.truth)
     if summary.get("reliability"):
         parts = {name: part["reliability"] for name, part in (summary.get("targets") or {}).items()}
         plot_reliability(parts or {"forecasts": summary["reliability"]}, folder / "reliability.png")
+
+
+def draw_forecast(found: Forecast, path: Path, truth: pl.DataFrame | None = None) -> None:
+    """A forecast with everything that it says of itself: target, unit, clock and zone."""
+    plot_forecast(
+        found.frame,
+        found.history,
+        path,
+        model=found.model,
+        levels=found.levels,
+        truth=truth,
+        unit=found.unit,
+        binary=found.binary,
+        moments=found.moments,
+        target=found.target,
+    )
 
 
 def _points(curves: Curves, name: str) -> Curve:
