@@ -66,16 +66,11 @@ def photograph(address: str, run: str, path: Path) -> None:
         )
         page = context.new_page()
         page.goto(address, wait_until="domcontentloaded")
-        page.get_by_text("Model training").first.click()
-        page.get_by_role("link", name="Experiments").first.click()
-        page.get_by_role("link", name="streamgp-demo").first.click()
         page.locator(f"a[href*='{run}']").first.click()
         page.get_by_role("tab", name="Model metrics").click()
         page.locator(".js-plotly-plot").nth(3).wait_for()
-        assistant = page.get_by_text("MLflow Assistant").locator("xpath=ancestor::*[.//button][1]")
-        assistant.locator("button").last.click()  # its panel is closed
-        page.get_by_placeholder("Search metric charts").fill("^(coverage/|rmse|mae|crps)")
-        page.wait_for_timeout(3000)  # the charts grow into the panel's place
+        page.get_by_placeholder("Search metric charts").fill("^(overall/(crps|rmse|mae)|coverage/)")
+        page.wait_for_timeout(3000)  # the charts are drawn
         page.screenshot(path=path)
         context.close()
 

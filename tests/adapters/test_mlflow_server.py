@@ -6,6 +6,9 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -83,3 +86,48 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
         mlflow_ui(f"sqlite:///{tmp_path}/mlflow.db", "127.0.0.1", free_port()),
     ):
         pass
+
+
+WATCHED = """
+import subprocess
+from streamgp_pipelines.adapters import _mlflow_child
+print(subprocess.Popen(["sleep", "60"]).pid, flush=True)
+_mlflow_child._end_with_the_starter()
+"""
+
+
+def test_a_server_whose_starter_is_gone_ends_with_all_that_it_started() -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", WATCHED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        env=environment,
+    )  # fmt: skip
+    assert child.stdin is not None and child.stdout is not None
+    worker = Path(f"/proc/{int(child.stdout.readline())}/stat")
+    assert "(sleep)" in worker.read_text()
+    child.stdin.close()  # as the kernel does when a process is killed
+    assert child.wait(30) == -signal.SIGKILL
+    child.stdout.close()
+    while worker.exists() and ") Z " not in worker.read_text():  # the timeout of this file ends it
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_the_interface_leaves_no_server_behind_when_it_is_killed(tmp_path: Path) -> None:
+    store, port = f"sqlite:///{tmp_path}/mlflow.db", free_port()
+    open_store(store)
+    words = ["ui", "--tracking-uri", store, "--port", str(port), "--json"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from streamgp_cli.app import main; main()", *words],
+            env=environment, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())
+        assert answers(address["server"]) and "workflowType=machine_learning" in address["url"]
+        process.send_signal(number)
+        process.wait(60)
+        process.stdout.close()
+        while answers(address["server"], 1.0):
+            time.sleep(0.05)

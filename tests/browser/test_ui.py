@@ -65,7 +65,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table.append(pa.table({"step": range(4000), "y": y}, schema=schema), app_id="test", n=1)
     options = {"table": directory / "demand", "target": "y", "horizon": 3, "season": 24, "lags": 4, "batch": 250}
     options |= {"model": "seasonal_naive", "online": True, "warmup": 500, "checkpoint": directory / "checkpoint"}
-    tracker = mlflow_tracker(f"sqlite:///{directory}/mlflow.db", "demo", "naive demand")
+    tracker = mlflow_tracker(f"sqlite:///{directory}/mlflow.db", "demo", "seasonal_naive y h3")
     train(TrainConfig.read(options), tracker, draw=draw_run)
     return directory
 
@@ -108,13 +108,14 @@ def page(address: str, tmp_path: Path) -> Iterator[Page]:
 
 
 def test_the_run_is_there_with_all_that_was_logged(page: Page) -> None:
-    page.get_by_text("Model training").first.click()  # the page opens in another mode
-    page.get_by_role("link", name="Experiments").first.click()
-    page.get_by_role("link", name="demo", exact=True).first.click()
-    page.get_by_role("link", name="naive demand").first.click()
-
-    for text in ("Finished", "demand (v1-", "Parameters (", "horizon", "final/rmse", "rmse", "demo-seasonal_naive"):
+    """The address that is printed shows the runs with their scores, and the training view stays on the way on."""
+    for text in ("overall/crps", "overall/rmse", "Scores"):
         page.get_by_text(text).first.wait_for()
+    page.get_by_role("link", name="seasonal_naive y h3").first.click()
+
+    for text in ("Finished", "demand (v1-", "Parameters (", "horizon", "overall/rmse", "rmse", "demand-y-h3"):
+        page.get_by_text(text).first.wait_for()
+    assert page.get_by_text("Evaluation runs").count() == 0  # MLflow's other view
 
     page.get_by_role("tab", name="Model metrics").click()
     page.get_by_text("coverage", exact=True).first.wait_for()
@@ -125,9 +126,9 @@ def test_the_run_is_there_with_all_that_was_logged(page: Page) -> None:
 
     page.get_by_role("tab", name="Artifacts").click()
     page.get_by_text("plots", exact=True).first.click()
-    page.get_by_text("coverage.png").first.click()
-    page.locator("img[src^='blob:'], img[src*='coverage.png']").first.wait_for()
+    page.get_by_text("forecast.png").first.click()
+    page.locator("img[src^='blob:'], img[src*='forecast.png']").first.wait_for()
 
     page.get_by_role("link", name="Model registry").first.click()
-    page.get_by_role("link", name="demo-seasonal_naive").first.wait_for()
+    page.get_by_role("link", name="demand-y-h3").first.wait_for()
     page.get_by_text(re.compile("champion")).first.wait_for()

@@ -174,7 +174,7 @@ def test_max_rows_counts_over_all_restarts(tmp_path: Path) -> None:
         assert whole[rows]["rows"] == rows
         assert_same_state(tmp_path / "c", tmp_path / str(rows))
     again = run(table, tmp_path / "c", max_rows=394)
-    assert scores_of(again) == scores_of(whole[394]) and again["run_id"]
+    assert scores_of(again) == scores_of(whole[394]) and again["run_id"] == ""
     with_fewer = run(table, tmp_path / "c", max_rows=100)
     assert with_fewer["rows"] == 392
     assert any("392 rows" in warning and "--max-rows 100" in warning for warning in with_fewer["warnings"])

@@ -12,6 +12,9 @@ import os
 import signal
 import sys
 import threading
+from importlib.metadata import entry_points
+
+from streamgp_pipelines.adapters import mlflow_app
 
 
 def main() -> None:
@@ -20,6 +23,8 @@ def main() -> None:
     from mlflow.cli import cli
 
     sys.argv[0] = "mlflow"
+    if any(one.name == mlflow_app.NAME for one in entry_points(group="mlflow.app")):
+        sys.argv += ["--app-name", mlflow_app.NAME]  # absent where streamgp runs from its sources and is not installed
     cli()
 
 

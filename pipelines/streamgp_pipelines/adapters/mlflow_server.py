@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -141,8 +140,6 @@ def _start(uri: str, host: str, port: int, file: Path | None, log: IO[bytes]) ->
     It holds the other end of a pipe of ours: when we are gone, killed outright even, it ends too.
     """
     words = [sys.executable, "-m", _mlflow_child.__name__, "server", "--backend-store-uri", uri]
-    if any(one.name == mlflow_app.NAME for one in entry_points(group="mlflow.app")):
-        words += ["--app-name", mlflow_app.NAME]  # absent where streamgp is run from its sources and not installed
     words += ["--host", host, "--port", str(port), "--workers", "1"]
     if file is not None:
         words += ["--default-artifact-root", (file.parent / "mlartifacts").as_uri()]
