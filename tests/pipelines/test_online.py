@@ -36,7 +36,7 @@ def test_the_summary_has_what_it_promises(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(500))
     found = run(table, tmp_path / "c")
     assert found["rows"] == 500 and found["table_version"] == table.version and found["warnings"] == []
-    assert found["model"] == "linear" and found["checkpoint"] == str(tmp_path / "c") and found["run_id"]
+    assert found["model"] == "linear" and found["checkpoint"] == str(tmp_path / "c") and found["run_id"] == ""
     assert set(found["seconds"]) == {"total", "predict", "update"} and found["rows_per_second"] > 0
     assert found["update_ms"]["p50"] <= found["update_ms"]["p99"] and found["peak_mb"] > 50
     assert set(found["coverage"]) == set(found["width"]) == set(found["raw_coverage"]) == {"80", "95"}
