@@ -35,6 +35,9 @@ def describe(
       streamgp describe --table demand
       streamgp describe --checkpoint checkpoint --json
     """
+    from streamgp_cli._lean import leave_pandas_out
+
+    leave_pandas_out()
     from streamgp_cli._output import print_json, warn
     from streamgp_pipelines.state import DescribeConfig
     from streamgp_pipelines.state import describe as run

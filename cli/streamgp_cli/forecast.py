@@ -89,6 +89,9 @@ def forecast(
           --future weather.csv --json
       streamgp forecast --checkpoint one-step --horizon 200 --paths 200
     """
+    from streamgp_cli._lean import leave_pandas_out
+
+    leave_pandas_out()
     from streamgp_cli._output import only_our_output, print_json, warn
     from streamgp_pipelines.config import ForecastConfig
     from streamgp_pipelines.forecast import forecast as run

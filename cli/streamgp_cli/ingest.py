@@ -146,6 +146,9 @@ def ingest(
       streamgp ingest kin40k.parquet --table kin40k --time row
       tail -f feed.jsonl | streamgp ingest - --table feed --as feed --follow
     """
+    from streamgp_cli._lean import leave_pandas_out
+
+    leave_pandas_out()
     from streamgp.base import Progress
     from streamgp_cli._output import only_our_output, print_json
     from streamgp_cli._progress import Reporter

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from streamgp_cli import _signals
+from streamgp_cli import _lean, _signals
 
 
 def main() -> NoReturn:
@@ -16,6 +16,7 @@ def main() -> NoReturn:
     spoil the exit code: so after an error everything is flushed, and the process ends at once.
     """
     _signals.install()
+    _lean.own_this_process()
     try:
         from streamgp_cli.app import app
 

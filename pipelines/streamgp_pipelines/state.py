@@ -8,8 +8,6 @@ from typing import Self
 from pydantic import model_validator
 
 from streamgp.base import Json
-from streamgp.streaming import checkpoint
-from streamgp_pipelines.checkpointing import passed_over, refuse_passed_over
 from streamgp_pipelines.config import Settings
 from streamgp_pipelines.describe import describe_table
 
@@ -68,6 +66,9 @@ def describe_checkpoint(directory: Path, strict: bool = False) -> dict[str, Json
     Raises:
         CheckpointError: there is none, or it is damaged.
     """
+    from streamgp.streaming import checkpoint  # these import torch, which a table does not need
+    from streamgp_pipelines.checkpointing import passed_over, refuse_passed_over
+
     saved = checkpoint.read(directory)
     if strict:
         refuse_passed_over(saved)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
@@ -100,6 +99,8 @@ def _windows(
     store: object, group: Sequence[Span], start: int, stop: int, columns: Sequence[str] | None, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Sorted windows of WINDOW numbers: more reading, the same memory."""
+    import pyarrow.dataset as ds  # it imports pandas, and only a compacted table comes here
+
     data = ds.dataset([span.path for span in group], format="parquet", filesystem=store)
     for low in range(start, stop, WINDOW):
         inside = (pc.field(SEQ) >= low) & (pc.field(SEQ) < min(low + WINDOW, stop))

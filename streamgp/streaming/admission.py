@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from streamgp.streaming._delta import filesystem
@@ -110,6 +109,8 @@ class Admission:
         paths = _overlapping(self._table, meta.time, low.as_py(), high.as_py())
         if not paths:
             return found
+        import pyarrow.dataset as ds  # it imports pandas, and few batches have rows behind the newest
+
         store = filesystem(self._table.log, self._table.path)
         for path in paths:
             self._table.verified.check(store, path)

@@ -1,0 +1,52 @@
+"""What each command imports: what it does not need is not paid for. Asserted on `sys.modules`, not on a clock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import World, write_rows
+
+HEAVY = frozenset({"torch", "mlflow", "matplotlib", "pandas", "scipy", "sqlalchemy", "ray", "sympy"})
+
+PROGRAM = """
+import sys
+from streamgp_cli.app import main
+sys.argv[0] = "streamgp"
+try:
+    main()
+finally:
+    print("modules:", *(name for name, module in sys.modules.items() if module is not None), file=sys.stderr)
+"""
+
+
+def imported(environment: dict[str, str], *words: object) -> set[str]:
+    """The heavy packages that one command line, in a process of its own, has imported."""
+    line = [sys.executable, "-c", PROGRAM, *(str(word) for word in words)]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    modules = done.stderr.rpartition("modules:")[2].split()
+    return HEAVY & {name.partition(".")[0] for name in modules}
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("models",), ("train", "--help")])
+def test_pages_need_nothing(words: tuple[str, ...], environment: dict[str, str]) -> None:
+    assert imported(environment, *words) == set()
+
+
+def test_tables_need_no_torch_and_no_pandas(tmp_path: Path, environment: dict[str, str]) -> None:
+    data, table = tmp_path / "data.csv", tmp_path / "table"
+    write_rows(data, 0, 48)
+    assert imported(environment, "ingest", data, "--table", table) == set()
+    write_rows(data, 48, 2)
+    assert imported(environment, "ingest", data, "--table", table, "--json") == set()
+    assert imported(environment, "describe", "--table", table) == set()
+
+
+def test_forecasts_need_torch_alone(world: World, tmp_path: Path, environment: dict[str, str]) -> None:
+    line = ("forecast", "--checkpoint", world.checkpoint)
+    assert imported(environment, *line, "--output", tmp_path / "f.parquet") == {"torch"}
+    assert imported(environment, *line, "--table", world.table, "--output", tmp_path / "f.csv") == {"torch"}
