@@ -10,6 +10,11 @@ import pytest
 
 from tests.cli.conftest import World, write_rows
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
 HEAVY = frozenset({"torch", "mlflow", "matplotlib", "pandas", "scipy", "sqlalchemy", "ray", "sympy"})
 
 PROGRAM = """
