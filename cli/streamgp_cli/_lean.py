@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 _process_is_ours = False
 
@@ -41,7 +42,7 @@ def leave_pandas_out() -> None:
     modules["pandas"] = None  # its C++ part looks at every array: None answers at once
 
 
-class _Absent(MetaPathFinder):
+class _Absent:
     """Finds no pandas; leaves everything else to the other finders."""
 
     def find_spec(
