@@ -28,7 +28,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     Returns:
         beside the scores and times: `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
-        `mase_scale`, what MASE divides by.
+        `mase_scale`, what MASE divides by; `snapped`, rows off the grid of --every by no more than the --tolerance.
     """
     scores = learner.scores.summary()
     warnings = list(session.warnings)

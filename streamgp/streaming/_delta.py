@@ -161,9 +161,9 @@ def filesystem(log: DeltaTable, path: str) -> pa_fs.FileSystem:
     """Where the paths of `spans` are read: the local directory, or whatever store the table lives in."""
     if "://" not in path:
         return pa_fs.SubTreeFileSystem(str(Path(path).absolute()), pa_fs.LocalFileSystem(use_mmap=True))
-    from deltalake.fs import DeltaStorageHandler
+    from streamgp.streaming._store import Store
 
-    handler: Any = DeltaStorageHandler.from_table(log._table)
+    handler: Any = Store.from_table(log._table)
     return pa_fs.PyFileSystem(handler)
 
 
