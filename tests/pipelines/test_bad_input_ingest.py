@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import zstandard
 
 from streamgp.errors import StreamgpError
 from streamgp.streaming import _delta
+from streamgp.streaming.sources import _records
 from tests.pipelines.ingesting import quarantine, rows, take, write
 
 GOOD = "ds,y\n2024-01-01,1\n2024-01-02,2\n"
@@ -111,6 +113,43 @@ def parquet_bytes() -> bytes:
 
 BODY = "ds,y\n" + MORE
 REFUSED: dict[str, Refused] = {
+    "a Parquet called CSV": Refused(text(parquet_bytes(), "a.csv"), 3, "this is a Parquet file", "--format parquet"),
+    "a Parquet called JSON Lines": Refused(
+        text(parquet_bytes(), "a.jsonl"), 3, "is a Parquet file", "--format parquet"
+    ),
+    "JSON Lines in UTF-16": Refused(
+        text('{"ds":"2024-01-03","y":1}\n'.encode("utf-16"), "a.jsonl"), 3, "UTF-16", "iconv"
+    ),
+    "NUL in a column name": Refused(text("ds,y\0z\n2024-01-03,1\n"), 3, "line 1: the column name", "rename"),
+    "NUL in a JSON key": Refused(text('{"ds":"2024-01-03","y\\u0000":1}\n', "a.jsonl"), 3, "the column name", "rename"),
+    "a header that nothing closes": Refused(text('"ds,y\n2024-01-03,1\n'), 3, "closes a quote of the header", "header"),
+    "a header beyond the limit": Refused(
+        text("x" * 3_000_000 + ",ds,y\n", max_line="1MB"), 3, "line 1: it is longer than --max-line", "larger"
+    ),
+    **{
+        f"--encoding {name}": Refused(text(BODY, encoding=name), 2, "--encoding", "latin-1")
+        for name in (
+            "idna",
+            "rot13",
+            "punycode",
+            "base64",
+            "unicode_escape",
+            "utf-7",
+            "utf-32",
+            "undefined",
+            "cp037",
+            "",
+        )
+    },
+    **{
+        f"--separator {name!r}": Refused(text(BODY, separator=name), 2, "--separator", ",")
+        for name in ("", "\n", "\r", '"', "a", "0", ".", "-", "\0")
+    },
+    "thousands as the decimal sign": Refused(
+        text(BODY, thousands=",", decimal=","), 2, "decimal sign too", "--decimal"
+    ),
+    "thousands that are none": Refused(text(BODY, thousands="x"), 2, "--thousands", "leave it out"),
+    "a limit that is none": Refused(text(BODY, max_line="much"), 2, "--max-line", "ingest --help"),
     "no such file": Refused(lambda room: (room / "none.csv", {}), 3, r"none\.csv.*no such file", "directory, a glob"),
     "a glob that matches nothing": Refused(lambda room: (f"{room}/x*.csv", {}), 3, r"x\*\.csv.*no such file", "quotes"),
     "a directory with no known file": Refused(folder("notes.md"), 3, "no file .* known suffix", ".csv"),
@@ -252,7 +291,77 @@ class Taken(NamedTuple):
     name: str = "a.csv"
 
 
+def json_rows(*values: str) -> str:
+    return "".join(f'{{"ds":"2024-01-{day:02d}","y":{value}}}\n' for day, value in enumerate(values, 1))
+
+
 TAKEN: dict[str, Taken] = {
+    "a lone carriage return": Taken("ds,y\n2024-01-03,3\r4\n2024-01-04,4\n", [4], {"ragged": 1}),
+    "carriage returns by the pair": Taken("ds,y\r\n2024-01-03,3\r\r\n2024-01-04,4\r\n", [3, 4], {}),
+    "a carriage return in quotes": Taken('ds,y,n\n2024-01-03,3,"a\rb"\n2024-01-04,4,c\n', [3, 4], {}),
+    "a stray quote near the top": Taken(
+        'ds,y\n"2024-01-03,3\n' + MORE, [float(day) for day in range(1, 29)], {"ragged": 1}
+    ),
+    "a stray quote in a number": Taken(
+        'ds,y\n2024-01-03,"3\n' + MORE, [float(day) for day in range(1, 29)], {"ragged": 1}
+    ),
+    "two stray quotes": Taken(
+        'ds,y\n2024-01-03,"3\n2024-01-04,4\n2024-01-05,"5\n' + MORE, [4.0, *range(1, 29)], {"ragged": 2}
+    ),
+    "quotes that close in another line": Taken(
+        'ds,y\n"2024-01-03,3\n2024-01-04,4\n2024-01-05,5"\n' + MORE,
+        [4.0, *range(1, 29)],
+        {"ragged": 1, "unparsable": 1},
+    ),
+    "5,000 digits": Taken("ds,y\n2024-01-03," + "1" * 5000 + "\n2024-01-04,4\n", [4], {"unparsable": 1}),
+    "a time of 5,000 digits": Taken(
+        "ds,y\n1,1\n" + "1" * 5000 + ",2\n3,3\n", [1, 3], {"unparsable": 1}, {"time_format": "step"}
+    ),
+    "JSON: 5,000 digits": Taken(json_rows("1", "1" * 5000, "3"), [1, 3], {"unparsable": 1}, None, "a.jsonl"),
+    "JSON: beyond 64 bits": Taken(
+        json_rows("1", "99999999999999999999999", "1e999", "4"), [1, 1e23, 4], {"unparsable": 1}, None, "a.jsonl"
+    ),
+    "JSON: half a surrogate pair": Taken(json_rows("1", '"\\ud800"', "3"), [1, 3], {"ragged": 1}, None, "a.jsonl"),
+    "JSON: half a surrogate pair in a name": Taken(
+        json_rows("1", '2,"\\ud800":1', "3"), [1, 3], {"ragged": 1}, None, "a.jsonl"
+    ),
+    "JSON: nested deeply": Taken(
+        json_rows("1", "[" * 100_000 + "]" * 100_000, "3"), [1, 3], {"ragged": 1}, None, "a.jsonl"
+    ),
+    "JSON: a list in one row": Taken(json_rows("1", "[2]", "3"), [1, 3], {"unparsable": 1}, None, "a.jsonl"),
+    "one line of other bytes": Taken(
+        ("ds,y,n\n" + MORE.replace("\n", ",é\n")).encode().replace(b",3,\xc3\xa9", b",3,\xff"),
+        [float(day) for day in range(1, 29) if day != 3],
+        {"unparsable": 1},
+    ),
+    "half a character of UTF-16": Taken(
+        ("ds,y\n" + MORE + "2024-03-04,\ud800\n").encode("utf-16-le", "surrogatepass"),
+        [float(day) for day in range(1, 29)],
+        {"unparsable": 1},
+        {"encoding": "utf-16-le"},
+    ),
+    "a long line": Taken(
+        "ds,y\n2024-01-03,3\n2024-01-04," + "4" * 3000 + "\n2024-01-05,5\n",
+        [3, 5],
+        {"too long": 1},
+        {"max_line": "2KB"},
+    ),
+    "JSON: a long line": Taken(
+        json_rows("1", "2" * 3000, "3"), [1, 3], {"too long": 1}, {"max_line": "2KB"}, "a.jsonl"
+    ),
+    "quoted thousands": Taken('ds,y\n2024-01-03,"1,234.5"\n2024-01-04,"1,000"\n2024-01-05,7\n', [1234.5, 1000, 7], {}),
+    "thousands that are named": Taken(
+        'ds,y\n2024-01-03,"1,234"\n2024-01-04,"1,5"\n2024-01-05,7\n', [1234, 7], {"unparsable": 1}, {"thousands": ","}
+    ),
+    "quoted decimal commas that are named": Taken(
+        'ds,y\n2024-01-03,"1,5"\n2024-01-04,7\n', [1.5, 7], {}, {"decimal": ","}
+    ),
+    "rows with a trailing separator": Taken(
+        "ds,y\n2024-01-03,3,\n2024-01-04,4,\n2024-01-05,5,x\n2024-01-06,6\n2024-01-07,7,\n", [3, 4, 6, 7], {"ragged": 1}
+    ),
+    "quoted rows with a trailing separator": Taken(
+        'ds,y\n"2024-01-03",3,\n"2024-01-04",4,\n2024-01-05,5"6,\n', [3, 4], {"unparsable": 1}
+    ),
     "mixed types": Taken(
         "ds,y\n2024-01-03,3\n2024-01-04,n/a\n2024-01-05,off\n2024-01-06,6\n", [3, None, 6], {"unparsable": 1}
     ),
@@ -322,6 +431,52 @@ def test_taken_as_far_as_it_can_be(name: str, tmp_path: Path) -> None:
     assert bad["line"].null_count() == 0
     again = take(tmp_path / "t", tmp_path / case.name, **options)
     assert (again["added"], again["quarantined"]) == (0, {})
+
+
+@pytest.mark.parametrize("cell", ["1,234", "1,5"])
+def test_a_column_of_numbers_is_not_text_without_a_word(cell: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", f'ds,y,name\n2024-01-03,"{cell}",a\n2024-01-04,"{cell}",b\n')
+    hints = " ".join(str(hint) for hint in take(tmp_path / "t", path)["hints"])
+    assert "'y'" in hints and "--thousands" in hints and "--decimal" in hints and "'name'" not in hints
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress, zstandard.compress])
+def test_blocks_and_limits_do_not_matter(packed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long lines, runs of blank lines and quotes over several lines, in blocks of every size."""
+    lines = [f'2024-01-{1 + day:02d},{day},"a\n""b"""' for day in range(9)]
+    lines[2:2] = ["\n" * 300, "2024-02-01," + "7" * 5000 + ",x", '2024-02-02,8,"y']
+    data = ("ds,y,n\n" + "\n".join(lines) + "\n").encode()
+    name = {bytes: "a.csv", gzip.compress: "a.csv.gz", zstandard.compress: "a.csv.zst"}[packed]
+    (tmp_path / name).write_bytes(packed(data))
+    found = []
+    for block, count in ((64, 1 << 18), (1000, 7), (1 << 20, 1 << 18)):
+        monkeypatch.setattr(_records, "BLOCK", block)
+        monkeypatch.setattr(_records, "LINES", count)
+        table = tmp_path / f"t{block}"
+        take(table, tmp_path / name, max_line=1024)
+        assert rows(table)["y"].to_list() == list(range(9))
+        found.append(quarantine(table).select("reason", "line", "row").rows())
+    assert found[0] == found[1] == found[2]
+    assert [(reason, line) for reason, line, _ in found[0]] == [("too long", 307), ("ragged", 308)]
+    assert len(found[0][0][2]) < 5000
+
+
+def test_what_a_bomb_expands_to_is_not_held(tmp_path: Path) -> None:
+    """64 MB in one line and 64 MB of blank lines; Python's own memory stays far below."""
+    compressor = zstandard.ZstdCompressor()
+    for name, piece in (("line", b"1" * (1 << 20)), ("blank", b"\n" * (1 << 20))):
+        path = tmp_path / f"{name}.csv.zst"
+        with path.open("wb") as raw, compressor.stream_writer(raw) as file:
+            file.write(GOOD.encode())
+            for _ in range(64):
+                file.write(piece)
+            file.write(b"\n2024-01-03,3\n")
+        tracemalloc.start()
+        summary = take(tmp_path / name, path, max_line="1MB")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (summary["added"], sum(summary["quarantined"].values())) == (3, int(name == "line"))
+        assert peak < 150e6
 
 
 def test_a_truncated_file_keeps_what_came_before_and_goes_on_when_whole(tmp_path: Path) -> None:

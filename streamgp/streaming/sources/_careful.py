@@ -55,7 +55,7 @@ def split_records(data: bytes, separator: str, width: int, trailing: bool = Fals
     text = np.frombuffer(data, np.uint8)
     blank = _blank(text, starts, ends)
     starts, ends = starts[~blank], ends[~blank]
-    even = b'"' not in data or regular(data, mark)
+    even = b'"' not in data or (regular(data, mark) and not quoted(data, ends - 1).any())  # no stray quote
     faults = _lone_returns(text, data, starts, ends, even)
     if not even:
         rows = [

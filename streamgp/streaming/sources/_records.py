@@ -317,15 +317,16 @@ class Records:
     def _long(self, final: bool) -> Block | None:
         """A line beyond the limit, read in pieces; None, and all as before, where it has not ended."""
         mark = self._here()
-        kept, size = self._pending[:KEPT], 0
+        kept, size = b"", 0
         while True:
             end = self._pending.find(b"\n") + 1
             piece = self._pending[: end or None]
             self._pending = self._pending[len(piece) :]
             size += len(piece)
+            kept += piece[: KEPT - len(kept)]
             self._take(piece)
             if end or (self._ended and final):
-                return Block(kept, mark.position.lines + 1, self.position, size)
+                return Block(kept.rstrip(b"\r\n"), mark.position.lines + 1, self.position, size)
             if self._ended:
                 self._return(mark, b"")
                 self.waiting = True
