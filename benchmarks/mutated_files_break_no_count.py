@@ -1,6 +1,6 @@
 """Files that are damaged anywhere break no count: every record is taken, quarantined or blank, and none twice.
 
-Valid CSV, JSON Lines, Parquet and Arrow files, plain and compressed, are mutated at random: bits flipped, bytes cut off,
+Valid CSV, JSON Lines, Parquet and Arrow files, plain and compressed, are mutated at random: bits flipped, bytes cut,
 quotes, NULs, carriage returns, separators, bytes that are no text and long digits inserted, lines repeated or swapped.
 Each is ingested in this process, and again. Claimed of each:
 
