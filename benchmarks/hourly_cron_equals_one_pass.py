@@ -69,9 +69,9 @@ def same_state(one: Path, two: Path) -> bool:
 
 def command(*words: object) -> None:
     """One command line in a process of its own."""
-    subprocess.run(
-        [*STREAMGP, *map(str, words)], env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    done = subprocess.run([*STREAMGP, *map(str, words)], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"streamgp {' '.join(map(str, words))}\nended with {done.returncode}\n{done.stderr}")
 
 
 def commanded(home: Path, lines: list[str], model: str, rows: int, name: str) -> pl.DataFrame:
