@@ -135,6 +135,7 @@ def train(
       streamgp train --table kin40k --target y --inputs 'x*' \\
           --test-column split0 --time-budget 60s
     """
+    from streamgp_cli._lean import leave_pandas_out
     from streamgp_cli._output import only_our_output, print_json, print_pairs
     from streamgp_cli._progress import Reporter
     from streamgp_cli._summary import print_summary
@@ -147,6 +148,8 @@ def train(
     from streamgp_pipelines.train import train as run
 
     settings = TrainConfig.read(flags(context, "dry_run"), config)
+    if dry_run or not tracked(settings.tracking_uri):  # MLflow needs pandas
+        leave_pandas_out()
     if dry_run:
         planned = plan(settings)
         print_json(planned) if json else print_pairs(planned, "would train (nothing was written):")

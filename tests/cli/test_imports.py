@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import World, write_rows
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+from tests.cli.conftest import run, write_rows
 
 HEAVY = frozenset({"torch", "mlflow", "matplotlib", "pandas", "scipy", "sqlalchemy", "ray", "sympy"})
 
@@ -51,7 +46,13 @@ def test_tables_need_no_torch_and_no_pandas(tmp_path: Path, environment: dict[st
     assert imported(environment, "describe", "--table", table) == set()
 
 
-def test_forecasts_need_torch_alone(world: World, tmp_path: Path, environment: dict[str, str]) -> None:
-    line = ("forecast", "--checkpoint", world.checkpoint)
-    assert imported(environment, *line, "--output", tmp_path / "f.parquet") == {"torch"}
-    assert imported(environment, *line, "--table", world.table, "--output", tmp_path / "f.csv") == {"torch"}
+def test_models_need_torch_alone(tmp_path: Path, environment: dict[str, str]) -> None:
+    data, table, home = tmp_path / "data.csv", tmp_path / "table", tmp_path / "run"
+    write_rows(data, 0, 200)
+    assert run("ingest", data, "--table", table).exit_code == 0
+    learn = ("train", "--online", "--table", table, "--target", "y", "--model", "seasonal_naive", "--lags", 4)
+    learn += ("--warmup", 40, "--batch", 32, "--tracking-uri", "none", "--checkpoint", home)
+    assert imported(environment, *learn) == {"torch"}
+    ask = ("forecast", "--checkpoint", home)
+    assert imported(environment, *ask, "--output", tmp_path / "f.parquet") == {"torch"}
+    assert imported(environment, *ask, "--table", table, "--output", tmp_path / "f.csv") == {"torch"}

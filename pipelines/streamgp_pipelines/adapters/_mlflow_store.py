@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamgp.errors import ServiceError, UsageError
+from streamgp_pipelines.adapters._mlflow_template import new_store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -105,26 +106,31 @@ def _prepare(file: Path) -> None:
     refuses for ever. Of two processes that create at once, the second finds the first one's file.
     """
     if not file.exists():
-        from mlflow import MlflowClient
-
         file.parent.mkdir(parents=True, exist_ok=True)
         for left in file.parent.glob(f".{file.name}.*.tmp*"):  # by a process that was killed while it created
             if not _alive(int(left.name.split(".")[-2])):
                 left.unlink(missing_ok=True)
         temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-        uri = f"sqlite:///{temporary}"
-        MlflowClient(uri, uri).search_experiments(max_results=1)
         try:
+            new_store(temporary, _make)
             os.link(temporary, file)
         except FileExistsError:
             pass
         finally:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
     connection = sqlite3.connect(file, timeout=30.0)
     try:
         connection.execute("PRAGMA journal_mode=WAL")
     finally:
         connection.close()
+
+
+def _make(file: Path) -> None:
+    """Let MLflow make its tables, and close the file."""
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{file}"
+    MlflowClient(uri, uri).search_experiments(max_results=1)
 
 
 def _alive(process: int) -> bool:
