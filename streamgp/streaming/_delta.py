@@ -101,9 +101,11 @@ def create_log(path: str, schema: pa.Schema, description: str) -> DeltaTable:
 
 
 def arrow_schema(log: DeltaTable) -> pa.Schema:
-    """The columns, with their metadata."""
+    """The columns, with their metadata in the order of its keys: the log gives it in any, and it is written to files."""
     columns: Any = log.schema()
-    return pa.schema(columns)
+    return pa.schema(
+        [field.with_metadata(dict(sorted((field.metadata or {}).items()))) for field in pa.schema(columns)]
+    )
 
 
 def commit(log: DeltaTable, path: str, rows: pa.Table | None, marks: Mapping[str, int]) -> None:
