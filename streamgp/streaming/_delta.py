@@ -101,7 +101,7 @@ def create_log(path: str, schema: pa.Schema, description: str) -> DeltaTable:
 
 
 def arrow_schema(log: DeltaTable) -> pa.Schema:
-    """The columns, with their metadata in the order of its keys: the log gives it in any, and it is written to files."""
+    """The columns, with their metadata in the order of its keys: the log has none, and files are written with it."""
     columns: Any = log.schema()
     return pa.schema(
         [field.with_metadata(dict(sorted((field.metadata or {}).items()))) for field in pa.schema(columns)]
