@@ -130,11 +130,18 @@ class Run:
         parts: Iterator[Prepared] = prefetch(_prepared(source, chosen, reader, sieve, start))
         if config.sort and chosen.meta.time is not None:
             parts = iter(in_time_order(list(parts), chosen.meta.time))
+        empty: Prepared | None = None
         for part in parts:
-            self._settle(sieve, told)
-            self._submit(sieve, told, part, start)
-            start = part.after
+            empty = None if part.rows.num_rows else part
+            if empty is None:
+                self._settle(sieve, told)
+                self._submit(sieve, told, part, start)
+                start = part.after
         self._settle(sieve, told)
+        if empty is not None:  # blank lines at the end: one commit, however many there are
+            self._submit(sieve, told, empty, start)
+            start = empty.after
+            self._settle(sieve, told)
         self._clocks[told.name] = (reader, start.lines)
         self._stopped[told.name] = source.stopped
         told.waiting = source.waiting

@@ -164,3 +164,8 @@ def unreadable(schema: pa.Schema, line: int, wrong: str, text: str) -> pa.Record
     """One row that is nothing but its fault."""
     told: dict[str, Any] = {LINE: line, FAULT: wrong, TEXT: text}
     return pa.RecordBatch.from_pylist([told], schema=schema)
+
+
+def nothing(schema: pa.Schema) -> pa.RecordBatch:
+    """No rows."""
+    return pa.RecordBatch.from_pylist([], schema=schema)

@@ -96,7 +96,7 @@ class Columnar(ABC):
         self._file, self._end = whole_file(uri)
         try:
             self.natural = self.open(self._file)
-            self.sample = next((pa.table(batch)[:1000] for batch in self.batches(0)), self.natural.empty_table())
+            self.sample = next((pa.table(batch)[:1000] for batch in self._valid(0)), self.natural.empty_table())
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._damaged(error) from None
         self.names = self.natural.names
@@ -136,11 +136,21 @@ class Columnar(ABC):
             )
         row = start.lines
         try:
-            for batch in self.batches(row):
+            for batch in self._valid(row):
                 yield Chunk(self._typed(batch, row), self._end._replace(lines=row + batch.num_rows).offset())
                 row += batch.num_rows
         except (pa.ArrowException, OSError) as error:
             raise self._damaged(error) from None
+
+    def _valid(self, start: int) -> Iterator[pa.RecordBatch]:
+        """The batches; damaged offsets would end the process where they are used.
+
+        Raises:
+            ArrowInvalid: a batch contradicts itself, or has text that is not UTF-8.
+        """
+        for batch in self.batches(start):
+            batch.validate(full=True)
+            yield batch
 
     def _typed(self, batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
         faults: list[str | None] | None = None

@@ -299,7 +299,7 @@ class Records:
             whole = long  # a quote that is open there is a stray one
             ends = _ZERO if plain else self._ends(data[:long], Rest.NONE)
         if plain:
-            return _line_end(data, whole, LINES)
+            return whole if blank(data[:whole]) else _line_end(data, whole, LINES)
         return int(ends[LINES - 1]) if len(ends) > LINES else whole
 
     def _ends(self, data: bytes, rest: Rest) -> Ints:
@@ -339,6 +339,16 @@ def too_long(block: Block, limit: int) -> str:
     return fault(
         "too long", "", f"{block.long:,} bytes, --max-line is {limit:,}; the first {len(block.data):,} are kept"
     )
+
+
+def blank(data: bytes) -> bool:
+    """Whether there is nothing but empty lines.
+
+    Example:
+        >>> blank(b"\\n\\r\\n"), blank(b"\\n \\n")
+        (True, False)
+    """
+    return data.isspace() and not data.replace(b"\r\n", b"\n").strip(b"\n")
 
 
 def count(data: bytes, byte: int) -> int:

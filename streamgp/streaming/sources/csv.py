@@ -35,7 +35,7 @@ from streamgp.streaming.sources._dialect import (
     usable_separator,
 )
 from streamgp.streaming.sources._quotes import Ints, header_end
-from streamgp.streaming.sources._records import LONGEST, Block, Records, Stopped, count, too_long
+from streamgp.streaming.sources._records import LONGEST, Block, Records, Stopped, blank, count, too_long
 from streamgp.streaming.sources._signs import reject_other_formats
 
 _BEHIND = "_behind"
@@ -174,11 +174,13 @@ class Csv:
             cut = header_end(data, self.dialect.separator.encode()) or len(data)
             line += data[:cut].count(b"\n")
             data = data[cut:]
+        if not data or blank(data):
+            return _cells.nothing(self.schema)
         lines = block.after.lines + 1 - line + (not data.endswith(b"\n"))
         bad = _NOWHERE
         if encoding != "utf-8":
             data, bad = self._decoded(data, encoding, line)
-        rows = self._plain(data, line, lines) if data and not len(bad) else None
+        rows = None if len(bad) else self._plain(data, line, lines)
         if rows is not None:
             return rows
         if encoding == "utf-8":

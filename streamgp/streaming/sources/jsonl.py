@@ -26,7 +26,7 @@ from streamgp.streaming.sources._bytes import Position, open_bytes
 from streamgp.streaming.sources._cells import NULLS, fault
 from streamgp.streaming.sources._columnar import retype
 from streamgp.streaming.sources._dialect import SAMPLE, looks_like_numbers
-from streamgp.streaming.sources._records import LONGEST, Block, Records, Stopped, count, too_long
+from streamgp.streaming.sources._records import LONGEST, Block, Records, Stopped, blank, count, too_long
 from streamgp.streaming.sources._signs import reject_other_formats
 
 SUFFIXES = (".jsonl", ".ndjson")
@@ -136,6 +136,8 @@ class Jsonl:
         if block.long:
             text = block.data.decode("utf-8", "backslashreplace")
             return _cells.unreadable(self.schema, block.line, too_long(block, self._config.max_line), text)
+        if blank(block.data):
+            return _cells.nothing(self.schema)
         plain = self._plain(block)
         return self._careful(block) if plain is None else plain
 

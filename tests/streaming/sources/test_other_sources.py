@@ -153,3 +153,17 @@ def test_a_format_by_name(tmp_path: Path) -> None:
     assert open_source(str(tmp_path / "a.dat"), "csv", {"separator": ";"}).names == ["x", "y"]
     with pytest.raises(UsageError, match="'xml' is unknown"):
         open_source(str(tmp_path / "a.dat"), "xml", {})
+
+
+def test_an_arrow_file_with_damaged_offsets_is_refused(tmp_path: Path) -> None:
+    """Whatever uses such an array reads memory that is not its own."""
+    path = tmp_path / "a.arrow"
+    table = pa.table({"y": np.arange(4.0), "s": ["aa", "bb", "cc", "dd"]})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    offsets = np.array([0, 2, 4, 6, 8], np.int32).tobytes()
+    data = path.read_bytes()
+    assert data.count(offsets) == 1
+    path.write_bytes(data.replace(offsets, np.array([0, 2, 1 << 30, 6, 8], np.int32).tobytes()))
+    with pytest.raises(DataError, match="not a whole Arrow"):
+        rows_of(arrow.build(arrow.Config(), str(path)))
