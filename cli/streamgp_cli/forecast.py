@@ -70,6 +70,14 @@ def forecast(
             names="--strict/--no-strict",
         ),
     ] = None,
+    max_memory: Annotated[
+        str | None,
+        option(
+            WHAT,
+            "Refuse what is estimated to take more than this, such as 4GB; default: half of what is at hand.",
+            metavar="SIZE",
+        ),
+    ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
     debug: Debug = False,

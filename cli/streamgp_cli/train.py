@@ -115,6 +115,14 @@ def train(
         str | None,
         option(OUT, "MLflow store, or none; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI|none"),
     ] = None,
+    max_memory: Annotated[
+        str | None,
+        option(
+            OUT,
+            "Refuse what is estimated to take more than this, such as 4GB; default: half of what is at hand.",
+            metavar="SIZE",
+        ),
+    ] = None,
     dry_run: Annotated[bool, option(OUT, "Print what would be done, and do nothing.", names="--dry-run")] = False,
     config: ConfigFile = None,
     json: AsJson = False,

@@ -5,6 +5,7 @@ Precedence: flag > environment `STREAMGP_*` > file > default. A misspelt key is 
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -98,6 +99,26 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+Bytes = Annotated[int, BeforeValidator(lambda value: _bytes(value))]
+"""An amount of memory."""
+
+
+def _bytes(value: Any) -> Any:
+    """'4GB', '500 MiB' or a number in bytes.
+
+    Raises:
+        ValueError: it is none.
+
+    Example:
+        >>> _bytes("4GB"), _bytes("1.5 KiB"), _bytes(10)
+        (4000000000, 1536, 10)
+    """
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]*)\s*", str(value).lower())
+    if found is None or found[2] not in _MEMORY or not float(found[1]):
+        raise ValueError(f"{value!r} is no amount of memory: such as 4GB")
+    return round(float(found[1]) * _MEMORY[found[2]])
+
+
 def _split(value: Any) -> Any:
     """'a, b' -> ('a', 'b'); lists and single numbers pass."""
     if isinstance(value, str):
@@ -169,6 +190,7 @@ class TrainConfig(DataConfig):
     experiment: str = "streamgp"
     tracking_uri: str | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    max_memory: Bytes | None = None
     seed: Seed = 0
     epochs: int | None = Field(None, ge=1, le=LARGEST)
     time_budget: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -210,6 +232,7 @@ class TuneConfig(DataConfig):
     output: Path = Path("tuned.json")
     experiment: str = "streamgp"
     tracking_uri: str | None = None
+    max_memory: Bytes | None = None
     seed: Seed = 0
 
 
@@ -228,6 +251,7 @@ class ForecastConfig(Settings):
     output: Path | None = None
     plot: Path | None = None
     strict: bool = False
+    max_memory: Bytes | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
     @property
@@ -247,3 +271,5 @@ class ForecastConfig(Settings):
 _BATCH_ONLY = ("test_column", "test_tail", "time_budget", "epochs")
 _ONLINE_ONLY = ("follow", "score_from", "warmup", "checkpoint_every")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_MEMORY = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_MEMORY |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}

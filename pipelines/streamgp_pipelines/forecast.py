@@ -11,14 +11,15 @@ import polars as pl
 import pyarrow as pa
 import torch
 
-from streamgp.base import Due, Inputs, Offset
+from streamgp.base import Offset
 from streamgp.errors import DataError, StateError, UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import SKIP, micro_batches
 from streamgp.streaming.paths import inputs_ahead
 from streamgp.streaming.table import Table
-from streamgp.streaming.windows import Asks, Windows, WindowSpec
-from streamgp_pipelines import simulate
+from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp_pipelines import simulate, sizes
+from streamgp_pipelines._issued import as_pairs, history
 from streamgp_pipelines._results import SUFFIXES, Forecast, Simulation, in_order, write
 from streamgp_pipelines.assembly import build_model
 from streamgp_pipelines.checkpointing import passed_over, refuse_passed_over
@@ -32,9 +33,6 @@ from streamgp_pipelines.predictions import frame
 from streamgp_pipelines.session import Columns, Tail, check_table, columns_read, find_device
 
 __all__ = ["Forecast", "Forecaster", "Simulation", "forecast", "load", "write"]
-
-HISTORY_STEPS = 500
-"""Newest rows of each series that come with a forecast, for its picture; fewer where fewer are kept."""
 
 PATHS = 200
 """Sample paths of a simulation that does not say how many."""
@@ -160,11 +158,9 @@ class Forecaster:
                 "no series has a whole window at its newest row",
                 hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
             )
-        found = frame(self._as_pairs(asks, naming.levels), windows.names, naming, shape).drop("y")
+        found = frame(as_pairs(self.learner, asks, naming.levels), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
-        return Forecast(
-            kept, self.history(), naming.model, naming.levels, self.unit, self.binary, self.moments, target=self.target
-        )
+        return Forecast(kept, self.history(), *self._about_it(naming), target=self.target)
 
     def simulate(
         self,
@@ -202,17 +198,14 @@ class Forecaster:
         else:
             run = simulate.sample_paths(model, windows, horizon, paths, seed, future, naming)
         found = simulate.frame_of_run(run, windows.names, self.spec.targets, naming)
-        return Simulation(
-            found,
-            self.history(),
-            naming.model,
-            naming.levels,
-            self.unit,
-            self.binary,
-            self.moments,
-            target=self.target,
-            samples=run.y,
-        )
+        return Simulation(found, self.history(), *self._about_it(naming), target=self.target, samples=run.y)
+
+    def history(self) -> pl.DataFrame:
+        """The newest rows of every series, long format: unique_id, ds, [target,] y."""
+        return history(self.learner.windows, self.naming())
+
+    def _about_it(self, naming: Naming) -> tuple[str, tuple[float, ...], str, bool, Moments]:
+        return naming.model, naming.levels, self.unit, self.binary, self.moments
 
     def _levels(self, asked: Sequence[float] | None) -> tuple[float, ...]:
         """Levels as asked for, or the trained ones; there are none where outcomes are forecast.
@@ -237,44 +230,6 @@ class Forecaster:
                 f"the model is still in its warm-up ({self.learner.rows} rows): it has learned nothing yet",
                 hint="train on more rows, or with a shorter --warmup and --fresh",
             )
-
-    def _as_pairs(self, asks: Asks, levels: tuple[float, ...]) -> Due:
-        """N questions as N · T rows, window by window and column by column."""
-        rows, shape = len(asks.origin), self.learner.windows.shape
-        parameters = self.learner.model.predict(asks.x.to(self.learner.device)).parameters().cpu()  # (P, N, T)
-        issued = self.learner.model.family.from_parameters(parameters.reshape(len(parameters), -1, 1))
-        nearest = [min(range(len(self.trained)), key=lambda k: abs(self.trained[k] - level)) for level in levels]
-        factors = self.learner.bands.factors()[nearest]  # (K, T)
-        columns = torch.arange(shape.columns)
-        return Due(
-            series=asks.series.repeat_interleave(shape.columns),
-            position=asks.position.repeat_interleave(shape.columns),
-            cutoff=asks.cutoff.repeat_interleave(shape.columns),
-            ds=asks.ds.repeat(1, shape.outputs).flatten(),
-            column=columns.repeat(rows),
-            y=torch.full((rows * shape.columns,), float("nan"), dtype=torch.float64),
-            predictive=issued,
-            factors=factors.repeat(1, rows),
-            x=Inputs(asks.x.past[:0], asks.x.future[:0]),
-            target=parameters.new_zeros(0, shape.columns),
-        )
-
-    def history(self) -> pl.DataFrame:
-        """The newest rows of every series, long format: unique_id, ds, [target,] y."""
-        naming = self.naming()
-        windows, targets = self.learner.windows, self.spec.targets
-        past = windows.history(HISTORY_STEPS)
-        base = {
-            "unique_id": pl.Series(windows.names, dtype=pl.String).gather(past.series.numpy()),
-            "ds": naming.times(past.ds),
-        }
-        if len(targets) == 1:
-            return pl.DataFrame(base | {"y": past.y[:, 0].numpy()})
-        parts = [
-            pl.DataFrame(base | {"target": [name] * len(past.ds), "y": past.y[:, o].numpy()})
-            for o, name in enumerate(targets)
-        ]
-        return pl.concat(parts)
 
 
 def load(directory: str | Path, device: str = "cpu", strict: bool = False) -> Forecaster:
@@ -312,6 +267,7 @@ def forecast(config: ForecastConfig) -> Forecast:
     forecaster = load(config.checkpoint, config.device, config.strict)
     if config.table is not None:
         forecaster.observe(Table.open(config.table))
+    _check_memory(forecaster, config)
     future = None
     if config.future is not None:
         columns = forecaster.spec.inputs if config.simulates else None
@@ -328,3 +284,18 @@ def forecast(config: ForecastConfig) -> Forecast:
     if config.output is not None:
         write(found.frame, config.output)
     return replace(found, warnings=tuple(forecaster.warnings))
+
+
+def _check_memory(forecaster: Forecaster, config: ForecastConfig) -> None:
+    """See that what was asked for fits into memory.
+
+    Raises:
+        UsageError: it does not.
+    """
+    spec, series = forecaster.spec, len(forecaster.learner.windows.names)
+    parts = {"the forecast (--horizon)": sizes.forecast(spec.shape, series, len(config.level))}
+    if config.simulates:
+        steps = spec.horizon if config.horizon is None else config.horizon
+        paths = 1 if config.plug_in else PATHS if config.paths is None else config.paths
+        parts["the paths (--paths, --horizon)"] = sizes.simulation(spec, series, paths, steps)
+    sizes.check(parts, config.max_memory)

@@ -19,8 +19,10 @@ from streamgp.streaming._rows import times
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.windows import Windows, WindowSpec
 from streamgp_pipelines import initial as initial_file
-from streamgp_pipelines.assembly import build_model, check_one_start, with_kernel
+from streamgp_pipelines import sizes
+from streamgp_pipelines.assembly import build_model, check_one_start, model_settings, with_kernel
 from streamgp_pipelines.checkpointing import fingerprint, manifest, match_machine, passed_over
+from streamgp_pipelines.collect import ROWS as COLLECTED
 from streamgp_pipelines.columns import window_spec
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.curves import Curves
@@ -119,7 +121,7 @@ def open_session(config: TrainConfig) -> Session:
     """Open the table, build the windows and the model, and go on from the checkpoint where there is one.
 
     Raises:
-        UsageError, SchemaError: the options do not fit the table.
+        UsageError, SchemaError: the options do not fit the table, or the run would not fit into memory.
         CheckpointError: the checkpoint is damaged, or was made with other options.
         ServiceError: the device is not there.
     """
@@ -136,12 +138,17 @@ def open_session(config: TrainConfig) -> Session:
         made: Any = saved.manifest["fingerprint"]
         checkpoint.check_fingerprint(made if has_begun(saved) else {**made, "warmup": schedule.warmup}, options)
         warnings = match_machine(saved, device) + passed_over(saved)
+    fitted = schedule.warmup if config.online else table.rows
+    given = model_settings(config.model, config.set)
+    batch = config.batch if config.online else max(config.batch, min(COLLECTED, table.rows))
+    needed = (sizes.count_series(table), table.rows, fitted, len(config.level), batch, given)
+    sizes.check(sizes.of_training(spec, *needed), config.max_memory)
     model = build_model(config.model, config.set, shape, device, config.seed)
     if initial is not None:
-        given = with_kernel(config.model, config.set, initial)
-        if isinstance(model, TakesInitial) and given != config.set:
-            config = config.model_copy(update={"set": given})
-            model = build_model(config.model, given, shape, device, config.seed)
+        options_set = with_kernel(config.model, config.set, initial)
+        if isinstance(model, TakesInitial) and options_set != config.set:
+            config = config.model_copy(update={"set": options_set})
+            model = build_model(config.model, options_set, shape, device, config.seed)
         initialise(model, config.model, initial)
         check_one_start(config.model, config.set)
         warnings += seen_before(config, initial, table, schedule)

@@ -107,6 +107,7 @@ def _describe(session: Session, run: Tracker) -> None:
     """Parameters and data set, before the first row."""
     config, table = session.config, session.table
     skip = {"set", "init", "table", "checkpoint", "predictions", "tracking_uri", "experiment", "fresh", "follow"}
+    skip |= {"max_memory"}
     params: dict[str, Json] = json.loads(config.model_dump_json(exclude=skip))
     params |= {f"set.{key}": value for key, value in flatten(config.set).items()}
     params |= {"lags": session.learner.windows.spec.lags, "warmup": session.learner.schedule.warmup}

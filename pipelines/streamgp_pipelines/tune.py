@@ -33,6 +33,7 @@ from streamgp.optim import _starts
 from streamgp.optim._tuned import Tuned
 from streamgp.streaming.table import Table
 from streamgp_pipelines import initial as files
+from streamgp_pipelines import sizes
 from streamgp_pipelines._tune_rows import edges, spread
 from streamgp_pipelines._tune_told import readable, train_line
 from streamgp_pipelines.assembly import as_text, flatten
@@ -109,6 +110,9 @@ class Tuning:
                 "all rows between --start and --end are held out",
                 hint="tune on rows that --test-column or --test-tail leave",
             )
+        wanted, read = min(config.rows, len(self.rows)), min(ROWS, self.table.rows)
+        parts = sizes.of_tuning(self.spec, sizes.count_series(self.table), wanted, read, dense=config.method == "ml")
+        sizes.check(parts, config.max_memory)
 
     def plan(self) -> dict[str, Json]:
         """What would be done."""

@@ -1,0 +1,129 @@
+"""Sizes: the estimates against what is really allocated, and what is refused before anything is."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+
+from streamgp.base import FLOAT
+from streamgp.errors import UsageError
+from streamgp.predictives.gaussian import Gaussian
+from streamgp.streaming.ledger import Ledger
+from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp_pipelines import sizes
+from streamgp_pipelines.assembly import build_model, model_settings
+from streamgp_pipelines.config import ForecastConfig, TrainConfig, TuneConfig
+from streamgp_pipelines.forecast import forecast
+from streamgp_pipelines.plan import plan
+from streamgp_pipelines.tune import Tuning
+from tests.pipelines.worlds import config_of, frame_of, make_table, run
+
+
+@pytest.mark.parametrize(("lags", "season"), [(500, 1), (24, 3000)])
+def test_windows_take_what_is_estimated(lags: int, season: int) -> None:
+    spec = WindowSpec(targets=("y",), inputs=("a", "b"), lags=lags, season=season, series="s")
+    names = [f"s{at}" for at in range(64)]
+    rows = pa.record_batch({"s": names, "y": [1.0] * 64, "a": [1.0] * 64, "b": [1.0] * 64})
+    tracemalloc.start()
+    kept = Windows(spec)
+    kept.push(rows)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept.rows == 64
+    assert taken / 2 < sizes.windows(spec, 64) < 4 * taken
+
+
+def test_a_ledger_takes_what_is_estimated() -> None:
+    windows = Windows(WindowSpec(targets=("y",), lags=10, horizon=300))
+    asks, _ = windows.push(pa.record_batch({"y": [float(at) for at in range(400)]}))
+    one = torch.ones(len(asks.origin), 300, dtype=FLOAT)
+    tracemalloc.start()
+    ledger = Ledger(windows.shape, (80.0, 95.0), Gaussian)
+    ledger.add(asks, Gaussian(one, one, one), torch.ones(2, 300))
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    estimate = sizes.ledger(windows.shape, series=1, levels=2, batch=400, rows=400)
+    assert ledger.open == 391 and taken / 2 < estimate < 4 * taken, (estimate, taken)
+
+
+@pytest.mark.parametrize("options", [{"basis": 400, "memory": "all"}, {"basis": 900}])
+def test_a_model_takes_what_is_estimated(options: dict[str, Any]) -> None:
+    spec = WindowSpec(targets=("y",), lags=30, horizon=4)
+    made = build_model("svdgp", options, spec.shape, torch.device("cpu"))
+    x = torch.randn(1200, 30, 1, dtype=FLOAT, generator=torch.Generator().manual_seed(0))
+    from streamgp.base import Inputs
+
+    for _ in made.fit(Inputs(x, x.new_zeros(1200, 4, 0)), x[:, :4, 0] + x[:, 4:8, 0] ** 2, 1):
+        pass
+    held = sum(tensor.numel() * tensor.element_size() for tensor in made.state()[0].values())
+    estimate = sizes.model(model_settings("svdgp", options), spec.shape)
+    assert held / 2 < estimate < 8 * held, (estimate, held)  # beside the state there are factors in work
+
+
+def test_a_linear_model_takes_what_is_estimated() -> None:
+    shape = WindowSpec(targets=("y",), lags=300).shape
+    made = build_model("linear", {}, shape, torch.device("cpu"))
+    held = sum(tensor.numel() * tensor.element_size() for tensor in made.state()[0].values())
+    assert held <= sizes.model(model_settings("linear", {}), shape) < 8 * held
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("sizes")
+    run(make_table(home / "t", frame_of(300)), home / "c", horizon=1, season=1, warmup=100)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"horizon": 2**31 - 1}, "--horizon"),
+        ({"lags": 10**8}, "--lags"),
+        ({"season": 2**31 - 1}, "--season"),
+        ({"batch": 2**31 - 1}, "--batch"),
+        ({"model": "svdgp", "set": {"basis": 10**6}}, "the model"),
+        ({"horizon": 100_000, "max_memory": "4GB"}, "--horizon"),
+    ],
+)
+def test_a_run_that_does_not_fit_is_refused(world: Path, options: dict[str, Any], named: str) -> None:
+    for mode in ({}, {"online": False, "warmup": None, "checkpoint_every": None}):
+        config: TrainConfig = config_of(world / "t", world / "none", **options, **mode)
+        with pytest.raises(UsageError, match="of memory") as caught:
+            plan(config)
+        assert named in caught.value.message and "--max-memory" in caught.value.hint
+    assert not (world / "none").exists()
+
+
+def test_many_columns_need_a_large_model() -> None:
+    spec = WindowSpec(targets=("y",), inputs=tuple(f"x{at}" for at in range(5000)), lags=4)
+    parts = sizes.of_training(spec, 1, 1000, 500, 3, 256, model_settings("linear", {}))
+    assert 8e9 < sum(parts.values()) < 20e9
+    with pytest.raises(UsageError, match="the model"):
+        sizes.check(parts, 8 * 10**9)
+
+
+def test_paths_and_rows_that_do_not_fit_are_refused(world: Path) -> None:
+    ask = {"checkpoint": world / "c", "device": "cpu"}
+    with pytest.raises(UsageError, match="--paths"):
+        forecast(ForecastConfig.read({**ask, "paths": 10**9, "horizon": 10}))
+    with pytest.raises(UsageError, match="--horizon"):
+        forecast(ForecastConfig.read({**ask, "plug_in": True, "horizon": 10**10 // 5}))
+    with pytest.raises(UsageError, match="--rows"):
+        Tuning(TuneConfig.read({"table": world / "t", "target": "y", "rows": 290, "max_memory": "100kB"}))
+
+
+def test_what_fits_is_done(world: Path) -> None:
+    config = config_of(world / "t", world / "none", max_memory="1GB")
+    assert plan(config)["rows"] == 300
+    assert forecast(ForecastConfig.read({"checkpoint": world / "c", "device": "cpu", "paths": 100})).frame.height == 1
+
+
+@pytest.mark.parametrize("text", ["much", "-1GB", "0", "4 XB", "", "1e400GB"])
+def test_no_amounts_of_memory(text: str) -> None:
+    with pytest.raises(UsageError, match="--max-memory"):
+        TrainConfig.read({"table": "t", "max_memory": text})
