@@ -257,13 +257,9 @@ def forecast(config: ForecastConfig) -> Forecast:
     Raises:
         UsageError, DataError, CheckpointError, TableError: as `Forecaster.forecast`, `Forecaster.simulate` and `load`.
     """
-    for flag, path, suffixes in (
-        ("--output", config.output, SUFFIXES),
-        ("--samples", config.samples, SUFFIXES),
-        ("--plot", config.plot, ()),
-    ):
+    for flag, path in (("--output", config.output), ("--samples", config.samples), ("--plot", config.plot)):
         if path is not None:
-            check_writable(path, flag, suffixes, make=True)
+            check_writable(path, flag, () if flag == "--plot" else SUFFIXES, make=True)
     forecaster = load(config.checkpoint, config.device, config.strict)
     if config.table is not None:
         forecaster.observe(Table.open(config.table))

@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_allclose
 from polars.testing import assert_frame_equal
 
-from streamgp.errors import CheckpointError, DataError, ServiceError, TableError, UsageError
+from streamgp.errors import CheckpointError, DataError, TableError, UsageError
 from streamgp.streaming.table import Table
 from streamgp_pipelines import load
 from streamgp_pipelines.config import ForecastConfig
@@ -294,7 +294,7 @@ def test_where_it_cannot_be_written(plain: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.parquet, \.csv or \.json"):
         ask(plain / "c", output=tmp_path / "forecast.txt")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ServiceError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot be written"):
         ask(plain / "c", output=tmp_path / "file" / "forecast.csv")
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
