@@ -42,11 +42,11 @@ def outlook(session: Session, scored: Sequence[pl.DataFrame]) -> Outlook | None:
         except (DataError, StateError):  # a gap at the end of every series, or still in the warm-up
             pass
     kept = [part for part in scored if part.height]
-    return _scored(forecaster, last_windows(pl.concat(kept))) if kept else None
+    return _scored(forecaster, pl.concat(kept)) if kept else None
 
 
-def last_windows(scored: pl.DataFrame) -> pl.DataFrame:
-    """The last windows of each series that do not overlap, whole ones first, up to `STEPS` truths; oldest first.
+def last_windows(scored: pl.DataFrame, steps: int = STEPS) -> pl.DataFrame:
+    """The last windows of each series that do not overlap, until they have `steps` truths; at least one; oldest first.
 
     Example:
         >>> rows = [(at, at + ahead) for at in range(10) for ahead in (1, 2)]
@@ -62,7 +62,7 @@ def last_windows(scored: pl.DataFrame) -> pl.DataFrame:
         whole = own["truths"].max()
         until, found = None, 0
         for window in own.filter(pl.col("truths") == whole).iter_rows(named=True):
-            if found >= STEPS:
+            if found and found + whole > steps:
                 break
             if until is None or window["last"] < until:
                 chosen.append({"unique_id": name, "cutoff": window["cutoff"]})
@@ -71,12 +71,14 @@ def last_windows(scored: pl.DataFrame) -> pl.DataFrame:
     return scored.join(wanted, on=["unique_id", "cutoff"], how="semi").sort("unique_id", "ds")
 
 
-def _scored(forecaster: Forecaster, windows: pl.DataFrame) -> Outlook:
-    """Issued forecasts beside the truth, with the history before them."""
+def _scored(forecaster: Forecaster, scored: pl.DataFrame) -> Outlook:
+    """Issued forecasts beside the truth over half of the history that a checkpoint holds; the other half is before."""
     forecaster.observe()
-    naming = forecaster.naming()
+    naming, rows = forecaster.naming(), forecaster.history()
+    longest = int(rows.group_by("unique_id").len()["len"].max() or 0)  # type: ignore[arg-type]
+    windows = last_windows(scored, min(STEPS, longest // 2))
     begin = windows.group_by("unique_id").agg(begin=pl.col("cutoff").min())
-    history = forecaster.history().join(begin, on="unique_id").filter(pl.col("ds") <= pl.col("begin")).drop("begin")
+    history = rows.join(begin, on="unique_id").filter(pl.col("ds") <= pl.col("begin")).drop("begin")
     found = Forecast(
         windows.drop("y"),
         history,
