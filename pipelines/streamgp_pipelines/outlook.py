@@ -7,7 +7,7 @@ that were scored: as they were issued, beside the truth.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -57,10 +57,11 @@ def last_windows(scored: pl.DataFrame, steps: int = STEPS) -> pl.DataFrame:
     windows = scored.group_by("unique_id", "cutoff").agg(
         first=pl.col("ds").min(), last=pl.col("ds").max(), truths=pl.len()
     )
-    chosen = []
+    chosen: list[dict[str, Any]] = []
     for (name,), own in windows.sort("cutoff", descending=True).group_by("unique_id", maintain_order=True):
-        whole = own["truths"].max()
-        until, found = None, 0
+        whole = max(own["truths"].to_list())
+        until: Any = None
+        found = 0
         for window in own.filter(pl.col("truths") == whole).iter_rows(named=True):
             if found and found + whole > steps:
                 break
@@ -75,7 +76,7 @@ def _scored(forecaster: Forecaster, scored: pl.DataFrame) -> Outlook:
     """Issued forecasts beside the truth over half of the history that a checkpoint holds; the other half is before."""
     forecaster.observe()
     naming, rows = forecaster.naming(), forecaster.history()
-    longest = int(rows.group_by("unique_id").len()["len"].max() or 0)  # type: ignore[arg-type]
+    longest = max(rows.group_by("unique_id").len()["len"].to_list(), default=0)
     windows = last_windows(scored, min(STEPS, longest // 2))
     begin = windows.group_by("unique_id").agg(begin=pl.col("cutoff").min())
     history = rows.join(begin, on="unique_id").filter(pl.col("ds") <= pl.col("begin")).drop("begin")
