@@ -30,23 +30,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROWS = 99
-LEARN = [
-    "train",
-    "--online",
-    "--table",
-    "table",
-    "--target",
-    "y",
-    "--model",
-    "linear",
-    "--lags",
-    "2",
-    "--warmup",
-    "20",
-    "--batch",
-    "8",
-    "--fresh",
-]
+LEARN = ["train", "--online", "--table", "table", "--target", "y", "--model", "linear", "--lags", "2"]
+LEARN += ["--warmup", "20", "--batch", "8", "--fresh"]
 
 
 class Spent(NamedTuple):
