@@ -56,7 +56,7 @@ def test_the_default_on_the_page_is_the_setting_s(command: str) -> None:
 
 def read(field: FieldInfo, text: str) -> Any:
     """What the setting makes of a default as it is written on the page, such as 16MB."""
-    return TypeAdapter(Annotated[field.annotation, *field.metadata]).validate_python(text)
+    return TypeAdapter(Annotated[field.annotation, field, *field.metadata]).validate_python(text)
 
 
 def shown(default: Any) -> str:
