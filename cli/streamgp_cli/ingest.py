@@ -101,7 +101,7 @@ def ingest(
         bool | None,
         option(
             HOW,
-            "The files are whole: take a last line that has no newline; default: no, it may be half a line.",
+            "The files are whole: take a last line that has no newline, which may be half a line; default: no.",
             names="--final/--no-final",
         ),
     ] = None,
