@@ -79,6 +79,7 @@ def test_the_interface_needs_a_store_and_a_free_port(tmp_path: Path) -> None:
             mlflow_ui(f"sqlite:///{tmp_path}/mlflow.db", "127.0.0.1", port).__enter__()
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("these are no tables" * 100)
     with (

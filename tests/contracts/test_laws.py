@@ -25,12 +25,14 @@ REGRESSION = WindowSpec(targets=("y",), inputs=("u", "k"), lags=0)
 SPECS = [PLAIN, KNOWN, REGRESSION]
 NET: dict[str, Any] = {"encoder": {"hidden": 8}, "epochs": 2}
 GP = NET | {"online": {"window": 128, "refresh": 128, "epochs": 1}, "solver": {"name": "kiss", "grid": 10}}
+TWINS = {"gp_gru", "gp_narx", "gp_rnn"}
+"""They share all but the net with `gp_lstm`."""
 SMALL = {
     **dict.fromkeys(("gru", "lstm", "narx", "rnn"), NET),
     **dict.fromkeys(("gp_gru", "gp_lstm", "gp_narx", "gp_rnn"), GP),
     "exact": {"rows": 200, "evidence_rows": 50, "training": {"evaluations": 8}},
     "finite_rkhs": {"fourier": {"size": 64}, "evidence_rows": 50},
-    "svdgp": {"basis": 32},
+    "svdgp": {"basis": 32, "reservoir": 256, "rebuild": 200, "evidence_rows": 64},
     "svgp": {"points": 24, "reservoir": 300, "rebuild": 500},
 }
 
@@ -60,8 +62,14 @@ class Made:
             yield Chunk(part, {"row": at})
 
 
-def names(*served: WindowSpec) -> list[tuple[str, WindowSpec]]:
-    return [(n, s) for n in registry.names("models") for s in served if s.lags or n in ("linear", "svdgp")]
+def names(*served: WindowSpec) -> list[Any]:
+    """Every model with every kind of window; twins of `gp_lstm` and `qsgp` on a second kind are slow."""
+    return [
+        pytest.param(n, s, marks=[pytest.mark.slow] if n in TWINS or (n == "qsgp" and s is not PLAIN) else [])
+        for n in registry.names("models")
+        for s in served
+        if s.lags or n in ("linear", "svdgp")
+    ]
 
 
 def stream(name: str, spec: WindowSpec, home: Path | None = None) -> Stream:
@@ -109,7 +117,9 @@ def test_3_interrupted_is_uninterrupted(spec: WindowSpec, script: tuple[int, ...
     assert run.windows.rows == 500  # every row counted once
 
 
-@pytest.mark.parametrize("name", registry.names("models"))
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in TWINS else []) for n in registry.names("models")]
+)
 def test_3_holds_for_every_model(name: str, tmp_path: Path) -> None:
     whole = stream(name, KNOWN)
     whole.run(Made(500))

@@ -72,7 +72,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"solver": "batched", "dictionary": 60, "evidence_rows": 50, "reservoir": 200, "linear": False},
         {**STOCHASTIC, "dictionary": 60, "basis": 30, "reservoir": 200, "rebuild": 400, "evidence_rows": 50},
     ],
-    "svdgp": [{"basis": 32}],  # small, so that its basis is soon as large as it may be
+    "svdgp": [  # small, so that its basis is soon as large as it may be
+        {"basis": 32, "reservoir": 256, "rebuild": 400, "evidence_rows": 64},
+        {"basis": 32},
+    ],
     "svgp": [
         SVGP,
         {**SVGP, "likelihood": "logistic", "rebuild": 2000},
@@ -80,8 +83,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {**SVGP, "encoder": {"hidden": 8}, "training": {"batch": 64, "precision": "float64"}},
     ],
 }
+TWINS = {"gp_gru", "gp_rnn"}
+"""They share all but the net with `gp_lstm`."""
 CASES = [
-    pytest.param(name, options, marks=[pytest.mark.slow] if place else [])
+    pytest.param(name, options, marks=[pytest.mark.slow] if place or name in TWINS else [])
     for name in registry.names("models")
     for place, options in enumerate(VARIANTS.get(name, [{}]))
 ]

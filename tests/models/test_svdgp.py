@@ -16,17 +16,23 @@ SMALL = {"basis": 48, "reservoir": 256, "rebuild": 200, "evidence_rows": 60}
 GRADIENT = {"mean_basis": 24, "covariance_basis": 16, "grow": 8, "batch": 64, "steps": 2, "reservoir": 128}
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     "config",
     [
         svdgp.Config(**SMALL),
-        svdgp.Config(**SMALL, linear=False, memory=100, temper=2.0, target="level"),
+        pytest.param(svdgp.Config(**SMALL, linear=False, memory=100, temper=2.0, target="level"), marks=SLOW),
         svdgp.Config(inference="gradient", gradient=GRADIENT),
-        svdgp.Config(
-            likelihood="student_t", encoder={"hidden": 8}, gradient=GRADIENT | {"parametrisation": "decoupled"}
+        pytest.param(
+            svdgp.Config(
+                likelihood="student_t", encoder={"hidden": 8}, gradient=GRADIENT | {"parametrisation": "decoupled"}
+            ),
+            marks=SLOW,
         ),
-        svdgp.Config(likelihood="laplace", gradient=GRADIENT),
-        svdgp.Config(likelihood="logistic", gradient=GRADIENT),
+        pytest.param(svdgp.Config(likelihood="laplace", gradient=GRADIENT), marks=SLOW),
+        pytest.param(svdgp.Config(likelihood="logistic", gradient=GRADIENT), marks=SLOW),
     ],
     ids=["closed form", "closed form, forgetting", "gradient", "student-t behind a perceptron", "laplace", "logistic"],
 )

@@ -42,7 +42,7 @@ def error(model: GradientPosterior, x: Tensor, y: Tensor) -> float:
 
 
 @BOTH
-@pytest.mark.parametrize("widths", ["shared", "own"])
+@pytest.mark.parametrize("widths", [pytest.param("shared", marks=pytest.mark.slow), "own"])
 def test_it_learns_in_batch(parametrisation: str, widths: str) -> None:
     model = build(SMALL.model_copy(update={"parametrisation": parametrisation, "widths": widths}))
     x, y = rows(512)

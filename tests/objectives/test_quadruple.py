@@ -157,7 +157,7 @@ def test_one_draw_for_i_and_j_is_caught() -> None:
     assert got.value_z > 100
 
 
-@pytest.mark.parametrize("diagonal", [True, False])
+@pytest.mark.parametrize("diagonal", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_theorem_2_is_unbiased_printed_and_stratified(diagonal: bool) -> None:
     t = oracle.toy(diagonal=diagonal, missing=True)
     exact = covariance_exact(t, parameters(t)).item()

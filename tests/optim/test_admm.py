@@ -84,6 +84,7 @@ def test_one_step_of_conjugate_gradients_and_duals_of_one_do_not_converge() -> N
     assert fold.feasibility > 1e-2
 
 
+@pytest.mark.slow
 def test_principled_folds_agree_at_the_optimum_of_the_sum() -> None:
     kernel, asked = tied(SE, lengthscale=1.0), config(folds=3, iterations=300)
     x, y = drawn(tied(SE), 150)

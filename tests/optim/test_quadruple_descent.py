@@ -48,7 +48,7 @@ def solution(made: MomentumDescent, x: Tensor, y: Tensor, weight: Tensor | None)
 
 
 @pytest.mark.parametrize("weights", ["none", "rows", "columns"])
-@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("missing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_it_converges_to_the_dense_solution_at_a_constant_rate(weights: str, missing: bool) -> None:
     """The choice of the block is all that is random, and at the solution no block has a gradient."""
     made = engine(DescentConfig(dtype="float64", momentum=0.9))

@@ -140,7 +140,7 @@ def test_the_running_expectation_is_what_the_weights_say() -> None:
     assert bool(rows.residual.isnan().all())  # never taken for known
 
 
-@pytest.mark.parametrize(("support", "allowed"), [(0, 0.16), (60, 0.06)])
+@pytest.mark.parametrize(("support", "allowed"), [pytest.param(0, 0.16, marks=pytest.mark.slow), (60, 0.06)])
 def test_it_descends_towards_the_dense_solution(support: int, allowed: float) -> None:
     features, (x, y) = fourier_of(40, 20), data(200)
     made = engine(features, EXACT.model_copy(update={"support": support, "batch": 100, "adagrad_rate": 0.3}))
@@ -167,7 +167,9 @@ def best_bound(made: SampledDescent, x: Tensor, y: Tensor) -> float:
     return total / (4.0 * len(y))
 
 
-@pytest.mark.parametrize(("width", "rate", "gain"), [(40, 0.02, 0.55), (20, 0.005, 0.05)])
+@pytest.mark.parametrize(
+    ("width", "rate", "gain"), [pytest.param(40, 0.02, 0.55, marks=pytest.mark.slow), (20, 0.005, 0.05)]
+)
 def test_hyper_parameters_are_learned(width: int, rate: float, gain: float) -> None:
     """Noise starts at ten times that of the data, 0.01. With one block the rows are all that is drawn; with two the
     basis is too, and the gradient's noise is what keeps the rate low."""

@@ -131,7 +131,7 @@ def test_dense_columns_raise_the_bound() -> None:
     assert found[1] < found[0] - 0.1
 
 
-@pytest.mark.parametrize("form", ["tight", "drawn"])
+@pytest.mark.parametrize("form", ["tight", pytest.param("drawn", marks=pytest.mark.slow)])
 def test_outcomes_are_learned_from_part_of_the_features(form: str) -> None:
     features, likelihood, (x, y) = fourier_of(400, 50), likelihood_of("logistic"), outcomes(600)
     made = SiteDescent(features, likelihood, SiteConfig(form=form))  # type: ignore[arg-type]

@@ -129,7 +129,7 @@ def test_steps_at_given_precisions_find_the_posterior(monkeypatch: pytest.Monkey
     assert (model.dense.diagonal() > 0).all() and model.dense.triu(1).abs().max() == 0.0
 
 
-@pytest.mark.parametrize("dense_columns", [0, 10])
+@pytest.mark.parametrize("dense_columns", [0, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_sinc_needs_few_functions(dense_columns: int) -> None:
     """200 rows and functions: at most 30 in the end, whose posterior errs by less than a fifth of a deviation."""
     torch.set_num_threads(1)

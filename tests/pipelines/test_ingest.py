@@ -66,7 +66,7 @@ def test_every_format_gives_the_same_rows_and_again_none(name: str, tmp_path: Pa
     assert (again["added"], again["duplicates"], again["table_version"]) == (0, 0, version)
 
 
-@pytest.mark.parametrize("block", [40, 97, 1000, 1 << 20])
+@pytest.mark.parametrize("block", [pytest.param(40, marks=pytest.mark.slow), 97, 1000, 1 << 20])
 def test_blocks_do_not_matter(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_records, "BLOCK", block)
     frame = FRAME[:60].with_columns(note=pl.lit('two\nlines, "quoted"'))
