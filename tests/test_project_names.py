@@ -10,10 +10,10 @@ import pytest
 from streamgp import errors
 
 PUBLIC = {
-    "streamgp.base": "Chunk Due FLOAT Inputs Model Offset Predictive Progress Shape Simulates Source Stateful Step "
-    "Tracker",
+    "streamgp.base": "Chunk Due FLOAT Inputs Model ModelCard Offset Predictive Progress Shape Simulates Source "
+    "Stateful Step Tracker",
     "streamgp.errors": "CheckpointError DataError NotPositiveDefinite NumericalError SchemaError ServiceError "
-    "StateError StreamgpError TableError UsageError",
+    "StateError StreamgpError TableError UsageError disk_fault",
     "streamgp.registry": "load names",
     "streamgp.testing": "CRASH_SCRIPTS SHAPES Crash CrashingSource Lines check_features check_kernel check_model "
     "check_solver check_source check_stateful example_windows reborn same_bits",
@@ -35,7 +35,8 @@ def test_public_names_stay(name: str) -> None:
 
 
 def test_every_error_has_its_exit_code() -> None:
-    codes = {name: getattr(errors, name).exit_code for name in PUBLIC["streamgp.errors"].split()}
+    names = [name for name in PUBLIC["streamgp.errors"].split() if name[0].isupper()]
+    codes = {name: getattr(errors, name).exit_code for name in names}
     assert codes == {
         "StreamgpError": 1,
         "UsageError": 2,

@@ -1,8 +1,8 @@
 """The pages keep their word: their Python runs, their commands run, their options exist.
 
 In a page, a block marked `python` is a doctest. A block marked `sh` is executed, and the blocks of one page follow one
-another in one empty folder, beside `data`. A block marked `shell` installs or opens a browser, and may hold nothing
-else: of its commands only the options and the targets of make are checked here.
+another in one empty folder, beside `data`. A block marked `shell` installs, opens a browser or asks a server, and
+may hold nothing else: of its commands only the options and the targets of make are checked here.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from streamgp_cli.app import app
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 ROWS = {"recurrent.md": "4608"}  # where a page warms up on 4032 rows
+FOR_PEOPLE = re.compile(r"make |streamgp ui|python3\.11 -m venv|\.venv/bin/pip |export MLFLOW_|mlflow |curl |    -")
 COMMAND = re.compile(r"\bstreamgp ([a-z]+)((?:\\\n|[^\n])*)")
 LEFT = re.compile(r"make |streamgp ui|python3\.11 -m venv|\.venv/bin/pip ")
 
@@ -61,9 +62,7 @@ def test_only_what_cannot_run_here_is_left_to_people(page: Path) -> None:
     text = page.read_text()
     assert set(re.findall(r"^```(\w+)$", text, re.MULTILINE)) <= {"sh", "shell", "python", "toml", "text", "json"}
     lines = [line for block in blocks(page, "shell") for line in block.splitlines()]
-    assert [
-        line for line in lines if not re.match(r"make |streamgp ui|python3\.11 -m venv|\.venv/bin/pip ", line)
-    ] == []
+    assert [line for line in lines if not FOR_PEOPLE.match(line)] == []
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
