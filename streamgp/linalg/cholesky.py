@@ -57,8 +57,11 @@ def cholesky(matrix: Tensor, *, first: float = FIRST) -> Factor:
         )
     relative = first
     while True:
-        shift = (relative * scale)[..., None, None] * torch.eye(size, dtype=matrix.dtype, device=matrix.device)
-        lower, failed = torch.linalg.cholesky_ex(matrix + shift if relative else matrix)
+        shifted = matrix
+        if relative:
+            eye = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
+            shifted = matrix + (relative * scale)[..., None, None] * eye
+        lower, failed = torch.linalg.cholesky_ex(shifted)
         if not bool(failed.any()) and bool(torch.isfinite(lower.diagonal(dim1=-2, dim2=-1)).all()):
             # row-major, as a checkpoint gives it back: BLAS may round otherwise for another layout
             return Factor(lower.contiguous(), float((relative * scale).max()))

@@ -3,7 +3,9 @@
 A solver keeps the residual r = y − Φμ of its rows true, so that one block is learned without looking at the others:
 block Gauss–Seidel with a best step length (`streamgp.optim.block_solver`). Between rebuilds a stream visits the head,
 with the Gram matrix of all rows so far, and the blocks whose turn it is, with Gram matrices of the kept rows as they
-are now weighted. Likelihoods other than the Gaussian set new working targets and weights before every visit.
+are now weighted. Where the head is the whole basis its factor takes the place of all visits, and sweeps end when the
+means are settled (`_qsgp_solution`). Likelihoods other than the Gaussian set new working targets and weights before
+every visit, or every step of Newton's method.
 
 Shapes: R rows, W columns of an input, T target columns, B new rows.
 """
@@ -18,22 +20,25 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import cholesky
 from streamgp.models._qsgp_covariance import Covariance, HeadCovariance
-from streamgp.models._qsgp_engine import Engine, Lesson
+from streamgp.models._qsgp_engine import Lesson
 from streamgp.models._qsgp_features import Basis
 from streamgp.models._qsgp_head import Head
 from streamgp.models._qsgp_sites import WorkingSites
-from streamgp.optim._block_rows import gram
+from streamgp.models._qsgp_solution import Solution
+from streamgp.optim._block_rows import CHUNK, gram
 from streamgp.optim.block_solver import GRAM_ROWS, BlockSolver
 
-SWEEPS = 12
-"""Over a batch."""
+SWEEPS, BOUNDED = 30, 12
+"""Over a batch, at most; of a bound on the likelihood, whose sweeps approach the mode ever more slowly."""
 TRIAL = 6
 """Sweeps of a trial: the order of hyper-parameters is settled long before the means are."""
+STEPS = 4
+"""Further ones of Newton's method at an update."""
 QUARTERS = 4
 """Epochs that the first sweep of a long fit is cut into."""
 
 
-class BlockEngine(Engine):
+class BlockEngine(Solution):
     """All blocks in turn.
 
     Args:
@@ -63,10 +68,8 @@ class BlockEngine(Engine):
         temper: float,
         visits: int,
     ) -> None:
-        super().__init__(basis, sites)
-        self.working, self.information = sites.working, sites.information
-        self.solver, self.head, self.covariance, self.visits = solver, head, covariance, visits
-        self.temper = temper if sites.moving else 1.0  # else it is in σ²
+        super().__init__(solver, basis, head, sites, temper)
+        self.covariance, self.visits = covariance, visits
         columns = solver.mu.shape[1]
         weight = torch.zeros(capacity, columns, dtype=FLOAT) if sites.moving else torch.zeros(capacity, dtype=FLOAT)
         blank = torch.zeros(capacity, columns, dtype=FLOAT)
@@ -144,15 +147,24 @@ class BlockEngine(Engine):
 
     def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float) -> None:
         """Add rows to the sums of the head, after scaling those by `kept`. z: (B, W), y: (B, T), share: (B,)."""
-        z = z.to(self.solver.dtype)
-        weight = self._informing(torch.isfinite(y), share).mean(1)
-        if self.basis.blocks:
-            self.head.absorb(self.basis.block(z, 0), weight, kept)
+        if not self.basis.blocks:
+            return
+        for start in range(0, max(len(z), 1), CHUNK):
+            part = slice(start, start + CHUNK)
+            x = z[part].to(self.solver.dtype)
+            f = self.solver.mean(x).to(FLOAT) if self.sites.varies else y[part]
+            weight = self._informing(y[part], f, share[part]).mean(1)
+            self.head.absorb(self.head.features(x), weight, 1.0 if start else kept)
 
     def learn(self, new: int) -> None:
         """Visit the head and the blocks whose turn it is, for the kept rows."""
-        others = self.basis.blocks - 1
-        lesson, turns = self.current, [0] if self.basis.blocks else []
+        lesson, others = self.current, self.basis.blocks - 1
+        if self.solved:
+            self._solve(lesson)
+            if self.sites.newton:
+                self._follow_curvature(lesson)
+            return
+        turns = [0] if self.basis.blocks else []
         for _ in range(min(self.visits, others)):
             self.turn = self.turn if self.turn <= others else 1
             turns.append(self.turn)
@@ -161,16 +173,31 @@ class BlockEngine(Engine):
         for b in turns:
             self._set(lesson)
             factor = None
-            if not b and self.sites.lasting:
+            if not b and self.sites.lasting and not self.head.whole:
                 factor = self.head.root.to(self.solver.dtype)
             elif not full:
                 factor = self._exact(b)
             self._followed(b, self.solver.visit(b, lesson.rows, factor=factor, anew=True), lesson)
 
+    def _follow_curvature(self, lesson: Lesson) -> None:
+        """The rest of Newton's steps, and the sums at the curvature there: rows came in at that of a forecast."""
+        for _ in range(STEPS):
+            if self.settled:
+                break
+            self._solve(lesson)
+        there = self.share > 0
+        self.count_in(self.kept.x[there], lesson.y[there], self.share[there], 0.0)
+
     def epoch(self, lesson: Lesson, place: int, of: int) -> None:
         """A sweep over all blocks, or a quarter of the first one: it takes as long as many later ones."""
+        if self.solved:
+            self._solve(lesson)
+            return
         blocks = self.basis.blocks
         order = list(range(blocks))
+        if self.sites.newton:
+            self._newton(lesson, lambda: self._few(lesson, None))
+            return
         if of >= 2 * QUARTERS and blocks >= QUARTERS and place < QUARTERS:
             order = order[place * blocks // QUARTERS : (place + 1) * blocks // QUARTERS]
         if self.sites.moving:
@@ -186,7 +213,7 @@ class BlockEngine(Engine):
         """The noise, the count and what else depends on how well these rows are now explained. least: of the noise."""
         weight = lesson.weight
         self.sites.settle(torch.nan_to_num(lesson.y - lesson.fitted - self.sites.offset), weight, least)
-        informing = self._informing(torch.isfinite(lesson.y), lesson.share)
+        informing = self._informing(lesson.y, lesson.fitted, lesson.share)
         self.count.copy_(informing.mean(1).sum())
         if lesson.rows is not self.kept:
             if self.sites.moving:
@@ -197,11 +224,9 @@ class BlockEngine(Engine):
         """−ELBO a row and column with the block-diagonal covariance, up to what the sample of its Gram matrices leaves
         out: [Σ −w log p(y | f) + ½ μᵀSμ + ½ Σ_b log|A_b|]/n."""
         weight = lesson.weight / self.temper
-        mu = self.solver.mu[: self.basis.size]
-        prior = self.solver.prior
-        bent = self.solver.bent[: self.basis.size] if prior.dense else prior.times(mu)
         misfit = self.sites.misfit(lesson.y, lesson.fitted, weight)
-        total = (misfit + 0.5 * (mu * bent).sum(0)).mean() + 0.5 * self.determinants.sum()
+        own = self.head.log_determinant() if self.summed and self.head.whole else self.determinants.sum()
+        total = (misfit + 0.5 * self._energy()).mean() + 0.5 * own
         return float(total / weight.mean(1).sum().clamp(min=1e-300))
 
     def attach(self, z: Tensor) -> None:
@@ -209,19 +234,9 @@ class BlockEngine(Engine):
         self.kept.attach(z)
         self.head.changed()
 
-    def _set(self, lesson: Lesson) -> None:
-        """Working targets and weights at the present means."""
-        if self.sites.moving:
-            target, curvature = self.working(lesson.y, lesson.fitted)
-            lesson.rows.retarget(target, lesson.share[:, None] * curvature / self.temper)
-
-    def _informing(self, observed: Tensor, share: Tensor) -> Tensor:
-        """(R, T) what rows tell of f. observed: (R, T), share: (R,)."""
-        return share[:, None] * observed * (self.information() / self.temper)
-
     def _followed(self, block: int, factor: Tensor, lesson: Lesson) -> None:
         """A block was visited with this factor: what is said of its variance."""
-        if not self.sites.lasting:
+        if not self.sites.lasting or (self.sites.varies and self.covariance.follows):
             factor = self._informed(block, lesson)
         self.covariance.follow(block, factor)
         scale = self.solver.variance.log() * len(factor)
@@ -230,7 +245,7 @@ class BlockEngine(Engine):
     def _informed(self, block: int, lesson: Lesson) -> Tensor:
         """chol(σ²A_b) with what rows tell in place of the weights of a visit."""
         phi = self.solver.features_of(lesson.rows, block)
-        weight = self._informing(torch.isfinite(lesson.y), lesson.share).mean(1)
+        weight = self._informing(lesson.y, lesson.fitted, lesson.share).mean(1)
         matrix = lesson.rows.gram(phi, weight, round(GRAM_ROWS * phi.shape[1]))
         matrix += self.solver.variance * self.solver.prior.block(block, block)
         return cholesky(matrix, first=0.0).lower.to(phi.dtype)
@@ -245,7 +260,8 @@ class BlockEngine(Engine):
 
     @property
     def epochs(self) -> int:
-        return SWEEPS + QUARTERS - 1
+        bounded = self.sites.moving and not self.sites.newton
+        return (BOUNDED if bounded else SWEEPS) + QUARTERS - 1
 
     @property
     def trial(self) -> int:

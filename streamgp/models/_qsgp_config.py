@@ -15,8 +15,12 @@ from streamgp.optim.quadruple_sites import SiteConfig
 
 MANY = 200_000
 """Features up to which every block can have its turn."""
+EXACT = 4096
+"""Features up to which the covariance is that of the posterior, by one Cholesky factor of a matrix of all."""
 DENSE = 8192
-"""Features up to which a matrix of all is made."""
+"""Features up to which such a matrix is made where it is asked for."""
+BATCH, STREAM = fourier.Config(size=4096, width=512), fourier.Config(size=2048, width=512)
+"""Where none are named: a stream factorises its matrix at every update, and 2048 take an eighth of the time."""
 STEPS_OF = {
     "momentum": ("momentum", "rate"),
     "adagrad": ("adagrad_rate", "batch", "support", "hyper_rate", "restart"),
@@ -37,8 +41,10 @@ class Config(BaseModel):
     decay: float = Field(
         0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
     )
-    features: Annotated[BaseModel, OneOf("features", unnamed="fourier")] = Field(
-        fourier.Config(size=4096, width=512), description="basis functions, and how many of them make a block"
+    features: Annotated[BaseModel | None, OneOf("features", unnamed="fourier", optional=True)] = Field(
+        None,
+        description="basis functions, and how many of them make a block; none: fourier, 2048 with lags and 4096 "
+        "without, in blocks of 512",
     )
     kernel: Annotated[BaseModel | None, OneOf("kernels", optional=True)] = Field(
         None,
@@ -58,15 +64,18 @@ class Config(BaseModel):
         description="add a linear part; auto: with the block solver, where a window has no more columns than "
         "features.width",
     )
-    covariance: Literal["auto", "none", "head", "diagonal", "block", "chevron"] = Field(
+    covariance: Literal["auto", "exact", "none", "head", "diagonal", "block", "chevron"] = Field(
         "auto",
-        description="of the weights, for the variance of predictions: that of the first block for all, a diagonal, "
-        "blocks, `columns` dense columns beside a diagonal, or none; auto: head with lags, block without, and none for "
-        "outcomes of 0 and 1",
+        description="of the weights, for the variance of predictions: that of the posterior, by one Cholesky factor of "
+        "all functions, which gives the means too (exact, at most 8192); that of the first block for all (head), a "
+        "diagonal, blocks, `columns` dense columns beside a diagonal, or none; auto: exact up to 4096 functions, then "
+        "head with lags, block without, and none for outcomes of 0 and 1",
     )
     columns: int = Field(0, ge=0, description="dense columns of the covariance, for covariance=chevron")
     visits: int = Field(2, ge=0, description="blocks visited at an update, beside the first (block)")
-    sweeps: int = Field(1, ge=1, description="visits to every block at a rebuild (block)")
+    sweeps: int = Field(
+        12, ge=1, description="visits to every block at a rebuild, at most: they end when the means are settled (block)"
+    )
     steps: int = Field(500, ge=1, description="steps of an epoch, and for 512 new rows of a stream (stochastic)")
     stochastic: DescentConfig = Field(DescentConfig(), description="steps with a Gaussian likelihood")
     sites: SiteConfig = Field(SiteConfig(), description="steps with another likelihood")
@@ -138,8 +147,8 @@ class Config(BaseModel):
         if self.by_steps and getattr(self, name) != default[name]:
             wanted = "stochastic" if plain else "sites"
             raise ValueError(f"with this likelihood options of steps are {wanted}.…, not {name}.…")
-        if self.covariance == "chevron" and self._size > DENSE:
-            raise ValueError(f"covariance=chevron makes a matrix of all features: at most {DENSE}")
+        if self.covariance in ("chevron", "exact") and self._size > DENSE:
+            raise ValueError(f"covariance={self.covariance} makes a matrix of all features: at most {DENSE}")
         self._fitting_the_steps()
 
     def _fitting_the_steps(self) -> None:
@@ -159,7 +168,11 @@ class Config(BaseModel):
 
     @property
     def _size(self) -> int:
-        return int(getattr(self.features, "size", 0))
+        return int(getattr(BATCH if self.features is None else self.features, "size", 0))
+
+    def basis(self, shape: Shape) -> BaseModel:
+        """The Config of the features."""
+        return self.features or (STREAM if shape.lags else BATCH)
 
     @property
     def by_steps(self) -> bool:
@@ -175,6 +188,8 @@ class Config(BaseModel):
         """The covariance that `auto` stands for."""
         if self.covariance != "auto":
             return self.covariance
+        if self._size <= EXACT:
+            return "exact"
         return "none" if self.outcomes else "head" if shape.lags else "block"
 
     def forgetting(self, shape: Shape) -> float | None:

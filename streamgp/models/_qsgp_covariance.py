@@ -2,8 +2,9 @@
 
 | name | Σ | numbers kept | a prediction |
 |---|---|---|---|
+| exact | A⁻¹ | m²/2 | O(m (W + m)) |
 | none | 0: a point estimate | 0 | 0 |
-| head | of the first block, standing for all | m̃² | O(m̃ (W + m̃)) |
+| head | of the first block, standing for all | m̃²/2 | O(m̃ (W + m̃)) |
 | diagonal | 1/A_rr (Evans & Nair 2020, proposition 1) | m | O(m W) |
 | block | A_bb⁻¹ | m m̃ | O(m (W + m̃)) |
 | chevron | k dense columns and a diagonal, of the rows at the last rebuild or epoch | m (k + 1) | O(m (W + k)) |
@@ -36,7 +37,12 @@ class Covariance(nn.Module, ABC):
     Args:
         solver: whose weights they are.
         head: of its basis.
+
+    Attributes:
+        follows: whether `follow` looks at factors.
     """
+
+    follows: bool = False
 
     def __init__(self, solver: BlockSolver, basis: Basis, head: Head) -> None:
         super().__init__()
@@ -65,7 +71,7 @@ class NoCovariance(Covariance):
 
 
 class HeadCovariance(Covariance):
-    """That of the first block, see `_qsgp_head`."""
+    """From sums over rows: that of all blocks, or of the first, see `_qsgp_head`."""
 
     def variance(self, z: Tensor, rows: Tensor) -> Tensor:
         return self._shared[2].variance(z)
@@ -95,6 +101,8 @@ class _Whole(Covariance):
 class BlocksCovariance(_Whole):
     """Σ_b = (L_bL_bᵀ)⁻¹, in the precision of the solver's features."""
 
+    follows = True
+
     def __init__(self, solver: BlockSolver, basis: Basis, head: Head) -> None:
         super().__init__(solver, basis, head)
         width = min(basis.width, basis.capacity)
@@ -117,6 +125,8 @@ class BlocksCovariance(_Whole):
 
 class DiagonalCovariance(_Whole):
     """Σ_rr = 1/A_rr, from A_rr = Σ_j L_rj²/σ²."""
+
+    follows = True
 
     def __init__(self, solver: BlockSolver, basis: Basis, head: Head) -> None:
         super().__init__(solver, basis, head)

@@ -53,7 +53,10 @@ class Engine(nn.Module, ABC):
 
     Attributes:
         turn: the block whose turn is next, where they have turns.
+        temper: factor by which the rows of a stream say less than independent ones, where it is not in the noise.
     """
+
+    temper: float = 1.0
 
     def __init__(self, basis: Basis, sites: Sites) -> None:
         super().__init__()
@@ -82,8 +85,25 @@ class Engine(nn.Module, ABC):
         """Whether all means are finite."""
 
     @property
+    def settled(self) -> bool:
+        """Whether the last epoch left nothing to do, as far as the engine knows."""
+        return True
+
+    @property
     def summed(self) -> bool:
         """Whether predictions are made from sums over rows, `count_in`."""
+        return False
+
+    @property
+    def outdated(self) -> bool:
+        """Whether these sums are of another curvature of the likelihood than that at the present means."""
+        sites = self.sites
+        varied = not self.settled if sites.newton else sites.varies or not sites.lasting
+        return self.summed and varied
+
+    @property
+    def whole(self) -> bool:
+        """Whether these sums are of all features."""
         return False
 
     @abstractmethod

@@ -137,6 +137,11 @@ class Basis(Features):
             return smooth
         return smooth + self.scale.to(x.dtype).square() * (x.square().sum(1) + 1.0)
 
+    def prior(self, x: Tensor, z: Tensor) -> Tensor:
+        """(N, W), (M, W) -> (N, M): the prior covariance of the linear part and the kernel that the features are of."""
+        smooth: Tensor = self.kernel(x, z)
+        return smooth + self.scale.square() * (x @ z.mT + 1.0) if self.extra else smooth
+
     def add(self, x: Tensor) -> slice:
         """See `Features.add`."""
         made = self.inner.add(x)

@@ -1,9 +1,16 @@
-"""The first block of a stream's basis, whose Gram matrix is a sum over every row, and the variance that it gives.
+"""Sums over all rows of a stream or a batch, and the covariance of weights that they give: of all features, or of a
+head.
 
-G_0 = Σ_ℓ ν_ℓ φ₀φ₀ᵀ, scaled down by what is forgotten, needs no kept rows and is never old. The variance of a prediction
-is that of this block alone, as if it were the whole basis: Fourier features are stretched by √(m/m̃), so that they
-carry the whole kernel, and inducing functions are augmented at the test point (proposition 4). Summed over all blocks
-the variance would grow with their number towards the prior, since none knows what the others have learned.
+G = Σ_ℓ ν_ℓ φφᵀ, scaled down by what is forgotten, needs no kept rows and is never old. Over all features its covariance
+(G/σ² + S)⁻¹ is that of the posterior, and chol(G + σ²S) solves for the means. It has m²/2 numbers and takes O(m³) to
+factorise: for up to `_qsgp_config.EXACT` features. With more of them G is that of the first block, the head, and the
+variance of a prediction is that of this block alone, as if it were the whole basis: Fourier features are stretched by
+√(m/m̃), so that they carry the whole kernel. The posterior variance is a concave function of the kernel, and the kernel
+of a block scatters around that of all: the head's variance is smaller, the more so the fewer its features are. Summed
+over all blocks the variance would grow with their number towards the prior, since none knows what the others have
+learned.
+
+Inducing functions are augmented at the test point (proposition 4).
 """
 
 from __future__ import annotations
@@ -20,26 +27,76 @@ from streamgp.models._qsgp_features import Basis
 from streamgp.optim._block_rows import gram
 
 
+class Triangle(nn.Module):
+    """The lower triangle of a symmetric matrix in half of its numbers: G_21, and G_11 beside the transpose of G_22.
+
+    Args:
+        size: k, of the matrix.
+
+    Attributes:
+        cross: (k − h, h) G_21, h = ⌈k/2⌉.
+        ends: (h + 1, h) G_11 from the second row on, up to the diagonal, and G_22ᵀ above it.
+
+    Example:
+        >>> triangle = Triangle(3)
+        >>> triangle.add(torch.tensor([[1.0, 2.0, 3.0]]), torch.ones(1), 1.0)
+        >>> triangle.square(3).tolist()
+        [[1.0, 0.0, 0.0], [2.0, 4.0, 0.0], [3.0, 6.0, 9.0]]
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.middle = -(-size // 2)
+        self.cross: Tensor
+        self.ends: Tensor
+        self.register_buffer("cross", torch.zeros(size - self.middle, self.middle, dtype=FLOAT))
+        self.register_buffer("ends", torch.zeros(self.middle + 1, self.middle, dtype=FLOAT))
+
+    def zero(self) -> None:
+        self.cross.zero_()
+        self.ends.zero_()
+
+    def add(self, phi: Tensor, weight: Tensor, kept: float) -> None:
+        """Scale by `kept`, then add ΦᵀWΦ. phi: (N, ≤ k), weight: (N,)."""
+        self.cross.mul_(kept)
+        self.ends.mul_(kept)
+        left, right = phi[:, : self.middle], phi[:, self.middle :]
+        self.ends[1 : 1 + left.shape[1], : left.shape[1]] += gram(left, weight).tril()
+        if right.shape[1]:
+            size = right.shape[1]
+            self.ends[:size, :size] += gram(right, weight).tril().mT
+            self.cross[:size, : left.shape[1]] += right.mT @ (left * weight.to(phi.dtype)[:, None])
+
+    def square(self, size: int) -> Tensor:
+        """(size, size) the matrix of the first so many, its lower triangle."""
+        out = self.cross.new_zeros(size, size)
+        left, right = min(self.middle, size), max(size - self.middle, 0)
+        out[:left, :left] = self.ends[1 : 1 + left, :left].tril()
+        out[left:, :left] = self.cross[:right, :left]
+        out[left:, left:] = self.ends[:right, :right].triu().mT
+        return out
+
+
 class Head(nn.Module):
-    """G_0, and the factors that follow from it.
+    """G, and the factors that follow from it.
 
     Args:
         basis: its block 0 is the head.
+        whole: take all blocks for the head.
 
     Attributes:
-        total: (h, h) G_0, its lower triangle, in the places of the first block's capacity.
+        total: G, in the places of the capacity.
         rows: () Σν.
         noise: () σ² of the system.
     """
 
-    def __init__(self, basis: Basis) -> None:
+    def __init__(self, basis: Basis, whole: bool = False) -> None:
         super().__init__()
         self.basis = (basis,)  # not a submodule: its state is with whoever solves
-        size = min(basis.width, basis.capacity)
-        self.total: Tensor
+        self.whole = whole
+        self.total = Triangle(basis.capacity if whole else min(basis.width, basis.capacity))
         self.rows: Tensor
         self.noise: Tensor
-        self.register_buffer("total", torch.zeros(size, size, dtype=FLOAT))
         self.register_buffer("rows", torch.zeros((), dtype=FLOAT))
         self.register_buffer("noise", torch.ones((), dtype=FLOAT))
         self._root: Tensor | None = None
@@ -48,7 +105,7 @@ class Head(nn.Module):
     def begin(self, noise: Tensor) -> None:
         """Forget everything, under a new σ²."""
         self.noise.copy_(noise)
-        self.total.zero_()
+        self.total.zero()
         self.rows.zero_()
         self.changed()
 
@@ -56,53 +113,77 @@ class Head(nn.Module):
         """Factors are void."""
         self._root = self._stretched = None
 
+    def features(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N, k): of the head, in the dtype of z."""
+        (basis,) = self.basis
+        parts = [basis.block(z, b) for b in range(self.blocks)]
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+
     def absorb(self, phi: Tensor, weight: Tensor, kept: float) -> None:
-        """Add rows after scaling the sum by `kept`. phi: (N, |0|) features of block 0, weight: (N,) ν."""
-        size = phi.shape[1]
-        self.total.mul_(kept)
-        self.total[:size, :size] += gram(phi, weight).tril()
+        """Add rows after scaling the sums by `kept`. phi: (N, k) `features`, weight: (N,) ν."""
+        self.total.add(phi, weight, kept)
         self.rows.mul_(kept).add_(weight.sum())
         self.changed()
 
     @property
-    def size(self) -> int:
-        """|0|"""
+    def blocks(self) -> int:
+        """How many of the basis, from the first on, are the head."""
         (basis,) = self.basis
-        return basis.span(0).stop if basis.blocks else 0
+        return basis.blocks if self.whole else min(basis.blocks, 1)
+
+    @property
+    def size(self) -> int:
+        """k, features of the head."""
+        (basis,) = self.basis
+        return basis.span(self.blocks - 1).stop if self.blocks else 0
 
     def _factor(self, stretch: Tensor | None) -> Tensor:
         (basis,) = self.basis
-        matrix = self.total[: self.size, : self.size]
+        matrix = self.total.square(self.size)
         if stretch is not None:
-            matrix = matrix * stretch[:, None] * stretch
-        return cholesky(matrix + self.noise * basis.precision(0, 0), first=0.0).lower
+            matrix *= stretch[:, None] * stretch
+        if basis.diagonal_precision:
+            diagonals = [basis.precision(b, b).diagonal() for b in range(self.blocks)]
+            matrix.diagonal().add_(self.noise * torch.cat(diagonals))
+        else:
+            for i in range(self.blocks):
+                for j in range(i + 1):
+                    matrix[basis.span(i), basis.span(j)] += self.noise * basis.precision(i, j)
+        return cholesky(matrix, first=0.0).lower
 
     @property
     def root(self) -> Tensor:
-        """(|0|, |0|) chol(G_0 + σ²S_00)."""
+        """(k, k) chol(G + σ²S)."""
         if self._root is None:
             self._root = self._factor(None)
         return self._root
 
-    def _stretch(self) -> Tensor:
-        """(|0|,) D: 1 for the linear part, √(m/m̃) for features that are a sample of the whole kernel."""
+    def _stretch(self) -> Tensor | None:
+        """(k,) D: 1 for the linear part, √(m/m̃) for features that are a sample of the whole kernel."""
         (basis,) = self.basis
-        stretch = torch.full((self.size,), 1.0 / math.sqrt(basis.share), dtype=FLOAT, device=self.total.device)
+        if self.whole or basis.share == 1.0:
+            return None
+        stretch = torch.full((self.size,), 1.0 / math.sqrt(basis.share), dtype=FLOAT, device=self.rows.device)
         stretch[: basis.extra] = 1.0
         return stretch
+
+    def log_determinant(self) -> Tensor:
+        """() log|G/σ² + S|"""
+        return 2.0 * self.root.diagonal().log().sum() - self.noise.log() * self.size
 
     def variance(self, z: Tensor) -> Tensor:
         """(N, W) -> (N,): the latent variance."""
         (basis,) = self.basis
         if not self.size:
             return basis.prior_variance(z)
-        phi = basis.block(z, 0)
+        phi = self.features(z)
         if basis.diagonal_precision:
             stretch = self._stretch()
+            if stretch is None:
+                return self.noise * whiten(self.root, phi.mT).square().sum(0)
             if self._stretched is None:
                 self._stretched = self._factor(stretch)
-            phi = phi * stretch
-            return self.noise * whiten(self._stretched, phi.mT).square().sum(0)
+            return self.noise * whiten(self._stretched, (phi * stretch).mT).square().sum(0)
         known = self.noise * whiten(self.root, phi.mT).square().sum(0)
         points = max(self.size - basis.extra, 1)
         norm = phi[:, basis.extra :].square().sum(1) * self.rows / points

@@ -2,7 +2,8 @@
 
 Outcomes are taken for a regression on −1 and 1 where lengthscales are concerned, with lengthscales that differ little
 from one another: with free ones it overfits. That regression says nothing of the height of a logit. It is the
-outputscale whose means give held-out outcomes the highest probability.
+outputscale under which held-out outcomes are the most probable: averaged over the posterior where predictions are, else
+at the mode.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from streamgp.models._initial import Initial, structure
 from streamgp.models._qsgp_config import Config
 from streamgp.models._qsgp_engine import Engine
 from streamgp.models._qsgp_kernel import Candidates
+from streamgp.models._qsgp_trial import forecast, mode
+from streamgp.predictives.bernoulli import Bernoulli
 
 FEW = 400
 """Rows on which kernels are compared."""
@@ -34,8 +37,8 @@ COARSE = (1.0, 10.0, 100.0)
 """Those where a trial takes long."""
 STEPS, FURTHER = 60, 30
 """Of Adam on a stream, at first and at every rebuild."""
-TRIAL_ROWS = 2048
-"""Rows of a trial."""
+TRIAL_ROWS, AVERAGED_ROWS = 2048, 1536
+"""Rows of a trial, and of one whose predictions are averaged over the posterior."""
 
 
 class Estimate(NamedTuple):
@@ -147,15 +150,19 @@ def height(
         about: the outputscale before, whose neighbours alone are tried; None tries all.
         late: hold out the last fifth, as of a stream, and not every fifth row.
     """
-    if len(z) > TRIAL_ROWS:
-        some = torch.linspace(0, len(z) - 1, TRIAL_ROWS, device=z.device).round().long()
+    averaged = engine.whole
+    most = AVERAGED_ROWS if averaged else TRIAL_ROWS
+    if len(z) > most:
+        some = torch.linspace(0, len(z) - 1, most, device=z.device).round().long()
         z, y, share = z[some], y[some], share[some]
     number = torch.arange(len(z), device=z.device)
     held = number >= 0.8 * len(z) if late else number % 5 == 0
     offered, near = (HEIGHTS, 5.0) if engine.trial > 1 else (COARSE, 20.0)
     tried = [v for v in offered if about is None or about / near < v < about * near]
     scores = []
-    for v in tried:
+    if averaged:
+        scores = [_averaged(engine, z, y, share, held, noise, v) for v in tried]
+    for v in tried if not averaged else ():
         engine.kernel.log_outputscale.fill_(v).log_()
         engine.begin(noise, y)
         lesson = engine.lesson(z, y, torch.where(held, 0.0, share))
@@ -165,3 +172,17 @@ def height(
         weight = share[held, None] * torch.isfinite(y[held])
         scores.append(float(engine.sites.misfit(y[held], fitted, weight).sum()))
     return tried[min(range(len(tried)), key=lambda i: scores[i])]
+
+
+def _averaged(engine: Engine, z: Tensor, y: Tensor, share: Tensor, held: Tensor, noise: Tensor, v: float) -> float:
+    """Σ −w log p of the held-out outcomes, averaged over the posterior of the others under outputscale v."""
+    engine.kernel.log_outputscale.fill_(v).log_()
+    engine.begin(noise, y)
+    offset = engine.sites.offset
+    with torch.no_grad():
+        k = engine.basis.prior(z[~held], z)
+        found = mode(k[:, ~held], y[~held], share[~held] / engine.temper, offset)
+        mean, variance = forecast(found, k[:, held].mT, engine.basis.prior_variance(z[held]))
+    weight = share[held, None] * torch.isfinite(y[held])
+    told = Bernoulli(mean + offset, variance).log_prob(torch.nan_to_num(y[held]))
+    return float(-(weight * told).sum())

@@ -49,8 +49,7 @@ ENOUGH = 1e-4
 class OnlineQsgp(Model):
     """See the module; built by `streamgp.models.qsgp.build`.
 
-    Raises:
-        UsageError: targets without units are to be learned as a change or as a departure.
+    Raises: UsageError: targets without units are to be learned as a change or departure.
     """
 
     def __init__(self, config: Config, shape: Shape) -> None:
@@ -142,26 +141,26 @@ class OnlineQsgp(Model):
         for place in range(start, start + epochs):
             self.engine.epoch(lesson, place, start + epochs)
             self.epochs += 1
-            if self.engine.summed and not self.engine.sites.lasting:
+            if self.engine.outdated:
                 self._sum_up(z, target, share)
-            step, before = self._step("epoch", lesson), loss
+            step = self._step("epoch", lesson)
             judge(self.engine, lesson)
             yield step
-            loss = step.loss
-            if abs(before - loss) < ENOUGH:
+            before, loss = loss, step.loss
+            if abs(before - loss) < ENOUGH and self.engine.settled:
                 return
 
     def epochs_for(self, rows: int) -> int:
         return self.engine.epochs
 
     def _step(self, done: str, lesson: Lesson) -> Step:
-        self.engine.settle(lesson, float(self._least()))
+        self.engine.settle(lesson, self._least())
         loss = self.engine.loss(lesson)
         healthy = math.isfinite(loss) and self.engine.healthy and bool(self.outputs.scale.square().isfinite().all())
         return Step(loss, self.engine.basis.size, healthy, done)
 
     def _least(self) -> float:
-        """The noise that rows alone cannot lower: with one step ahead no tempering guards against overfitting."""
+        """The noise that rows cannot lower: with one step ahead no tempering guards against overfitting."""
         return float(self.found.hyper.noise.exp()) if self.found and self.shape.horizon == 1 else 0.0
 
     def _observed(self, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
@@ -200,8 +199,8 @@ class OnlineQsgp(Model):
         self.stale = False
 
     def _sum_up(self, z: Tensor, target: Tensor, share: Tensor) -> None:
-        """The sums of the head, of at most so many rows as the reservoir has."""
-        if len(z) > self.config.reservoir:
+        """The sums of the head; of at most so many rows as the reservoir has, unless the head is the whole basis."""
+        if len(z) > self.config.reservoir and not self.engine.whole:
             some = torch.linspace(0, len(z) - 1, self.config.reservoir, device=z.device).round().long()
             z, target, share = z[some], target[some], share[some] * (share.sum() / share[some].sum())
         self.engine.count_in(z, target, share, 0.0)
@@ -257,6 +256,10 @@ class OnlineQsgp(Model):
         self._sum_up(z, target, share)
         for place in range(self.config.sweeps):
             self.engine.epoch(lesson, place, self.config.sweeps)
+            if self.engine.settled:
+                break
+            if self.engine.outdated and self.engine.sites.varies:
+                self._sum_up(z, target, share)
         step = self._step(done, lesson)
         self.engine.adopt(lesson, self.reservoir.places(), self.reservoir.shares())
         self.stale = False

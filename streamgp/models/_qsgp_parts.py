@@ -32,6 +32,7 @@ from streamgp.optim.block_solver import BlockSolver
 Build: TypeAlias = Callable[[BlockSolver, Basis, Head], Covariance]
 
 FAMILIES: dict[str, Build] = {
+    "exact": HeadCovariance,
     "none": NoCovariance,
     "head": HeadCovariance,
     "diagonal": DiagonalCovariance,
@@ -39,10 +40,10 @@ FAMILIES: dict[str, Build] = {
 }
 
 
-def sites_of(likelihood: Likelihood, temper: float) -> WorkingSites:
-    """What a likelihood asks of a solver."""
+def sites_of(likelihood: Likelihood, temper: float, newton: bool = False) -> WorkingSites:
+    """What a likelihood asks of a solver; newton: of one that takes Newton's steps where it can."""
     if isinstance(likelihood, Logistic):
-        return LogisticSites(likelihood)
+        return LogisticSites(likelihood, newton)
     if isinstance(likelihood, Laplace):
         return LaplaceSites(likelihood)
     return GaussianSites(likelihood.columns, temper)
@@ -66,7 +67,7 @@ def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) 
     offered = AUTO[:1] if shape.lags else AUTO  # few windows of a stream are independent: too few to choose by
     kernel = candidates(offered if config.kernel is None else (config.kernel,), width)
     linear = not config.by_steps if config.linear == "auto" else config.linear
-    base = basis(config.features, kernel, linear)
+    base = basis(config.basis(shape), kernel, linear)
     if config.linear is True and not base.extra:
         raise UsageError(
             f"linear=true: a window has {width} columns, more than a block of {base.inner.width} functions",
@@ -79,7 +80,8 @@ def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) 
             return DescentEngine(base, shape.columns, sites, config.stochastic, config.reservoir, config.steps)
         general = LikelihoodSites(likelihood)
         return SitesEngine(base, general, config.sites, config.reservoir, config.steps, temper)
-    solver, head = BlockSolver(base, shape.columns), Head(base)
+    whole = config.family(shape) == "exact"
+    solver, head = BlockSolver(base, shape.columns), Head(base, whole)
     covariance = covariance_of(config, shape, solver, base, head)
-    own = sites_of(likelihood, temper)
+    own = sites_of(likelihood, temper, newton=whole)
     return BlockEngine(solver, base, head, covariance, own, config.reservoir, temper, config.visits)

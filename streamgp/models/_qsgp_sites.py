@@ -6,12 +6,16 @@ left (majorisation). With c and t as weights and targets of the rows every visit
 | likelihood | t | c | information | σ² of the system |
 |---|---|---|---|---|
 | Gaussian | y | 1 | 1 | its own, tempered |
-| logistic | f + 4(y − p(f)) | ¼ (Böhning & Lindsay 1988) | ¼, its upper bound | 1 |
+| logistic, all functions at once | f + (y − p)/c, p = σ(f) | p(1 − p): Newton's step, no bound | p(1 − p) | 1 |
+| logistic, by blocks | f + 4(y − p) | ¼ (Böhning & Lindsay 1988) | p(1 − p) | 1 |
 | Laplace | y | 1/(b max(|y − f|, ε b)) (Lange & Sinsheimer 1993) | 1/b² | 1 |
 
-The logistic's curvature is a constant, so that factors last. Precisions of the weights are made of what a row tells of
-f on average, Fisher's information, since a majoriser's curvature need not be near it: the mean of the Laplace's c is
-(log(1/ε) + 0.4)/b². Shapes: R rows, T columns.
+Newton's c converges quadratically and bounds nothing, so that whoever takes the step has to see that the objective
+falls. ¼ needs no such care, and its factors last; where p is near 0 or 1 it takes hundreds of sweeps. Covariances are
+made of what a row tells of f, Fisher's information, since a majoriser's curvature need not be near it: at the mode p(1
+− p) gives Laplace's approximation, where ¼ gives a third of its standard deviation; the mean of the Laplace's c is
+(log(1/ε) + 0.4)/b².
+Shapes: R rows, T columns.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ TINY = 1e-9
 """Least noise, in units of the standardised target's variance."""
 CLOSE = 1e-3
 """ε: a residual below this part of b counts as this much."""
+FLAT = 1e-5
+"""Least curvature of an outcome in a Newton step: beyond a logit of 11.5 rows say next to nothing."""
 ROUNDS = 20
 """Of leaving out outliers: each takes away all but 25 times their share of what is too much."""
 
@@ -48,11 +54,15 @@ class Sites(nn.Module, ABC):
     Attributes:
         moving: whether targets or weights depend on f.
         lasting: whether weights do not, so that factors of other visits stay good.
+        newton: whether t and c are those of Newton's step.
+        varies: whether the information depends on f.
         family: of what `predictive` returns.
     """
 
     moving: bool = False
     lasting: bool = True
+    newton: bool = False
+    varies: bool = False
     family: type[Predictive]
 
     def __init__(self, columns: int) -> None:
@@ -101,8 +111,8 @@ class WorkingSites(Sites):
         """t and c at f; (R, T) both, NaN in t where y is."""
 
     @abstractmethod
-    def information(self) -> Tensor:
-        """(T,) what a row tells of f, E[(∂ log p(y | f)/∂f)²] or a bound, in the units of c."""
+    def information(self, f: Tensor) -> Tensor:
+        """What a row tells of f, E[(∂ log p(y | f)/∂f)²], in the units of c; (T,), or (R, T) where it depends on f."""
 
 
 def within(value: Tensor, weight: Tensor, most: float) -> Tensor:
@@ -158,7 +168,7 @@ class GaussianSites(WorkingSites):
     def working(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         return y, torch.ones_like(f)
 
-    def information(self) -> Tensor:
+    def information(self, f: Tensor) -> Tensor:
         return torch.ones_like(self.noise)
 
     def settle(self, error: Tensor, weight: Tensor, least: float) -> None:
@@ -208,7 +218,7 @@ class LaplaceSites(WorkingSites):
         far = torch.nan_to_num(y - f).abs()
         return y, 1.0 / (b * torch.maximum(far, CLOSE * b))
 
-    def information(self) -> Tensor:
+    def information(self, f: Tensor) -> Tensor:
         return self.level().square().reciprocal()
 
     def settle(self, error: Tensor, weight: Tensor, least: float) -> None:
@@ -243,24 +253,32 @@ class LaplaceSites(WorkingSites):
 
 
 class LogisticSites(WorkingSites):
-    """Outcomes of 0 and 1; the offset is the log-odds of all of them."""
+    """Outcomes of 0 and 1; the offset is the log-odds of all of them.
+
+    Args:
+        newton: see `Sites`; the bound ¼ without.
+    """
 
     moving = True
+    varies = True
     family = Bernoulli
 
-    def __init__(self, likelihood: Logistic) -> None:
+    def __init__(self, likelihood: Logistic, newton: bool) -> None:
         super().__init__(likelihood.columns)
-        self.likelihood = likelihood
+        self.likelihood, self.newton, self.lasting = likelihood, newton, not newton
 
     def begin(self, noise: Tensor, y: Tensor) -> Tensor:
         self.offset.copy_(self.likelihood.origin(y))
         return super().begin(noise, y)
 
     def working(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-        return f + 4.0 * (y - torch.sigmoid(f + self.offset)), torch.full_like(f, 0.25)
+        p = torch.sigmoid(f + self.offset)
+        curvature = (p * (1.0 - p)).clamp(min=FLAT) if self.newton else torch.full_like(f, 0.25)
+        return f + (y - p) / curvature, curvature
 
-    def information(self) -> Tensor:
-        return torch.full_like(self.noise, 0.25)
+    def information(self, f: Tensor) -> Tensor:
+        p = torch.sigmoid(f + self.offset)
+        return p * (1.0 - p)
 
     def misfit(self, y: Tensor, f: Tensor, weight: Tensor) -> Tensor:
         side = torch.where(y > 0.5, -1.0, 1.0)

@@ -158,17 +158,17 @@ class Rows(nn.Module):
         own = self.effective
         return own if own.ndim == 1 else (own / noise).mean(1) / (1.0 / noise).mean()
 
-    def features(self, features: Features, block: int, cached: int) -> Tensor:
-        """(R, |b|) Φ_b; one of the first `cached` blocks is kept when it is asked for again.
+    def features(self, features: Features, block: int, cached: int, *, keep: bool = False) -> Tensor:
+        """(R, |b|) Φ_b; one of the first `cached` blocks is kept when it is asked for again, or at once with `keep`.
 
         Others are good until the next is asked for: touching new memory may cost more than the features.
         """
         if block in self._phi:
             return self._phi[block]
-        if self._scratch is not None and self._in_scratch == block:
+        if self._scratch is not None and self._in_scratch == block and not keep:
             return self._scratch
         size = features.span(block).stop - features.span(block).start
-        if block in self._asked and block < cached:
+        if keep or (block in self._asked and block < cached):
             phi = self.x.new_empty(len(self.x), size)
         else:
             self._in_scratch = -1

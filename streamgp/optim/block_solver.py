@@ -16,44 +16,29 @@ Costs of a visit, R rows, |b| ≈ m̃: features O(R m̃ W) unless cached; a new 
 Gram matrix; the step O(R m̃ T + m̃²T); where S is dense O(m m̃ (W + T)) more. Nothing depends on m if S is diagonal.
 Memory: (m + 2R) T numbers, 2 (m + R) T for every direction, one block of features (R m̃), and up to
 `BlockConfig.memory` bytes of factors (m m̃) and of features of later sweeps (R m).
+
+Where a factor of all features at once is at hand, a sweep is one step on them all, O(R m (W + T) + m² T): with the
+rows' own factor it ends at the solution, with one of about the same rows a few sweeps do. `gain` says how near it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.features._base import Features
 from streamgp.linalg.cholesky import cholesky
+from streamgp.optim._block_config import GRAM_ROWS, BlockConfig
+from streamgp.optim._block_leap import leap
 from streamgp.optim._block_memory import Plan, plan
 from streamgp.optim._block_prior import Prior, version
 from streamgp.optim._block_rows import Factor, Rows, thin
 from streamgp.optim._conjugate_sweeps import TINY, Move, conjugate
 
-GRAM_ROWS = 4.5
-"""Rows of a Gram matrix, in units of m̃."""
-
-
-class BlockConfig(BaseModel):
-    """What can be set of a block solver."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    dtype: Literal["float32", "float64"] = Field(
-        "float32",
-        description="of features, factors and their products; means, residuals and factorisations are float64",
-    )
-    gram_rows: int | None = Field(
-        None, ge=0, description="rows that a block's Gram matrix is made of; none: 4.5 for each feature; 0: all"
-    )
-    history: int = Field(2, ge=0, description="sweeps that the next is made conjugate to; 0: none")
-    refresh: int = Field(20, ge=0, description="sweeps after which the residual is computed from scratch; 0: never")
-    memory: int = Field(4 * 2**30, ge=0, description="bytes of factors and features kept from one visit to the next")
+__all__ = ["GRAM_ROWS", "BlockConfig", "BlockSolver"]
 
 
 class BlockSolver(nn.Module):
@@ -71,6 +56,8 @@ class BlockSolver(nn.Module):
         mu: (capacity, T) float64, those of features in use first.
         bent: (capacity, T) Sμ; (0, T) where S is diagonal.
         noise: (T,) σ_t², what multiplies S. Columns may differ; factors then take 1/σ² = mean_t 1/σ_t².
+        gain: (T,) Σ gᵀδ α/σ_t² of the last sweep. Where P is exact it is ‖μ − μ*‖² before the sweep in the precision of
+            the posterior, so that no mean was farther than √gain of its posterior's standard deviations from its own.
 
     Example:
         >>> from streamgp.features import fourier
@@ -97,6 +84,7 @@ class BlockSolver(nn.Module):
         self.register_buffer("bent", torch.zeros(depth, columns, dtype=FLOAT))
         self.register_buffer("noise", torch.ones(columns, dtype=FLOAT))
         self._prior: Prior | None = None
+        self.gain = torch.zeros(columns, dtype=FLOAT)
 
     @property
     def prior(self) -> Prior:
@@ -160,18 +148,25 @@ class BlockSolver(nn.Module):
         return factor
 
     @torch.no_grad()
-    def sweep(self, rows: Rows, blocks: Iterable[int] | None = None) -> float:
+    def sweep(self, rows: Rows, blocks: Iterable[int] | None = None, *, whole: Tensor | None = None) -> float:
         """Visit these blocks, all of them by default, then minimise over what this and the last sweeps did.
 
         The parts of a sweep may be calls of their own, so that a time limit can end between them.
+
+        Args:
+            whole: (m, m) lower triangular, of any P of all features: a step on all of them in place of visits.
 
         Returns:
             the `loss` afterwards, which is at most the one before but for rounding.
         """
         history = min(self.config.history, self._plan(rows).directions)
         done = self._nothing(rows) if history else None
-        for block in range(self.features.blocks) if blocks is None else blocks:
-            self._step(block, rows, self.factor(block, rows), done)
+        self.gain = torch.zeros_like(self.noise)
+        if whole is not None:
+            leap(self, rows, whole, done)
+        else:
+            for block in range(self.features.blocks) if blocks is None else blocks:
+                self._step(block, rows, self.factor(block, rows), done)
         if done is not None:
             self._descend(rows, done, history)
         rows.sweeps += 1
@@ -216,10 +211,10 @@ class BlockSolver(nn.Module):
         rows.sweeps = 0
 
     @torch.no_grad()
-    def features_of(self, rows: Rows, block: int) -> Tensor:
-        """(R, |b|) Φ_b, from memory where it is there."""
+    def features_of(self, rows: Rows, block: int, *, keep: bool = False) -> Tensor:
+        """(R, |b|) Φ_b, from memory where it is there; keep: for certain, or as the plan has it."""
         rows.follow(self.prior.version)
-        return rows.features(self.features, block, self._plan(rows).blocks)
+        return rows.features(self.features, block, self._plan(rows).blocks, keep=keep)
 
     @torch.no_grad()
     def factor(self, block: int, rows: Rows, *, anew: bool = False, current: bool = False) -> Tensor:
@@ -258,6 +253,7 @@ class BlockSolver(nn.Module):
         curvature = (rows.weigh(image) * image).sum(0) + noise * (prior.within(block, step) * step).sum(0)
         length = (step * slope).sum(0) / curvature.clamp(min=TINY)
         step, image = step * length, image * length
+        self.gain += (step * slope).sum(0) / noise
         self.mu[span] += step
         rows.residual -= image
         bow = prior.spread(block, step) if prior.dense else None

@@ -109,6 +109,7 @@ def test_what_cannot_be_built_is_refused_with_a_hint() -> None:
     "options",
     [
         {},
+        {"covariance": "block"},
         {"covariance": "diagonal"},
         {"covariance": "head"},
         {"covariance": "chevron", "columns": 194},
@@ -116,7 +117,7 @@ def test_what_cannot_be_built_is_refused_with_a_hint() -> None:
         {"likelihood": "laplace"},
         {"solver": "stochastic", "steps": 200},
     ],
-    ids=["default", "diagonal", "head", "chevron", "inducing", "laplace", "steps"],
+    ids=["default", "block", "diagonal", "head", "chevron", "inducing", "laplace", "steps"],
 )
 def test_a_stream_is_learned_with_honest_bands(options: dict[str, Any]) -> None:
     """Noise of 0.1 around a wave of height 1, one pass over 1500 rows."""
@@ -129,13 +130,13 @@ def test_a_stream_is_learned_with_honest_bands(options: dict[str, Any]) -> None:
     inside = float(((low <= truth) & (truth <= high)).to(FLOAT).mean())
     assert 0.92 < inside < 0.985  # 1000 rows: a standard error of 0.007
     far = Inputs(x.past[:1], torch.full((1, 1, 1), 40.0, dtype=FLOAT))
-    if options.get("features") or options.get("covariance") == "head":
+    if options.get("features") or options.get("covariance", "exact") in ("exact", "head"):
         assert model.predict(far).latent_variance > 10 * issued.latent_variance.mean(), "far away nothing is known"
 
 
 def test_a_batch_goes_on_until_it_changes_nothing_and_can_be_taken_up() -> None:
     x, y = wave(1500)
-    model = made()
+    model = made(covariance="block")
     wanted = model.epochs_for(1500)
     steps = list(model.fit(x, y, 60))
     assert wanted < 60 and len(steps) < 60, "a fit that changes nothing must end"
@@ -144,12 +145,12 @@ def test_a_batch_goes_on_until_it_changes_nothing_and_can_be_taken_up() -> None:
     assert abs(float(model.engine.sites.level().sqrt() * model.outputs.scale) - 0.1) < 0.01, (
         "held-out rows tell the noise"
     )
-    whole, cut = made(), made()
+    whole, cut = made(covariance="block"), made(covariance="block")
     list(whole.fit(x, y, 12))
     fit = cut.fit(x, y, 12)
     for _ in range(6):
         next(fit)
-    taken_up = reborn(cut, made())
+    taken_up = reborn(cut, made(covariance="block"))
     list(taken_up.fit(x, y, 6))
     assert (taken_up.predict(x).mean - whole.predict(x).mean).abs().max() < 1e-2, "a fit taken up ends elsewhere"
     assert int(taken_up.reservoir.seen) == 1500, "a fit that is taken up has no new rows"
