@@ -190,6 +190,7 @@ class BlockEngine(Solution):
 
     def epoch(self, lesson: Lesson, place: int, of: int) -> None:
         """A sweep over all blocks, or a quarter of the first one: it takes as long as many later ones."""
+        self.amount = float(lesson.share.sum())
         if self.solved:
             self._solve(lesson)
             return

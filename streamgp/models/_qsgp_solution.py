@@ -51,7 +51,7 @@ class Solution(Engine):
         super().__init__(basis, sites)
         self.solver, self.head, self.working = solver, head, sites.working
         self.information = sites.information
-        self.count: Tensor
+        self.amount = 0.0  # rows of the last epoch
         self.temper = temper if sites.moving else 1.0  # else it is in σ²
 
     @property
@@ -67,9 +67,9 @@ class Solution(Engine):
     @property
     def settled(self) -> bool:
         """Whether the last sweep found nothing to do; a majoriser's gain says little of that."""
-if self.sites.moving and not self.sites.newton:
+        if self.sites.moving and not self.sites.newton:
             return True
-        far = CLOSE**2 if self.solved else NATS * float(self.count)
+        far = CLOSE**2 if self.solved else NATS * self.amount
         return bool((self.solver.gain <= far).all())
 
     def _solve(self, lesson: Lesson) -> None:
