@@ -8,6 +8,7 @@ at the mode.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -33,6 +34,8 @@ SPREAD = 0.2
 """Prior standard deviation of log ℓ among the columns of outcomes."""
 HEIGHTS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """ρ² of a logit that are tried."""
+HEIGHT_SPREAD = math.log(10.0)
+"""Prior standard deviation of log ρ² around 0, where predictions are averaged: few outcomes tell few heights apart."""
 COARSE = (1.0, 10.0, 100.0)
 """Those where a trial takes long."""
 STEPS, FURTHER = 60, 30
@@ -161,7 +164,10 @@ def height(
     tried = [v for v in offered if about is None or about / near < v < about * near]
     scores = []
     if averaged:
-        scores = [_averaged(engine, z, y, share, held, noise, v) for v in tried]
+        turns = 5 if len(z) <= FEW and not late else 1  # a fifth of few rows says little
+        folds = [number % 5 == turn for turn in range(turns)] if turns > 1 else [held]
+        scores = [sum(_averaged(engine, z, y, share, held, noise, v) for held in folds) for v in tried]
+        scores = [score + 0.5 * (math.log(v) / HEIGHT_SPREAD) ** 2 for v, score in zip(tried, scores, strict=True)]
     for v in tried if not averaged else ():
         engine.kernel.log_outputscale.fill_(v).log_()
         engine.begin(noise, y)
