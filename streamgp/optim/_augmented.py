@@ -53,6 +53,12 @@ class AdmmConfig(CrossValidationConfig):
     patience: int = Field(
         5, ge=1, le=100_000, description="iterations that must be settled and feasible before it ends"
     )
+    polish: int = Field(
+        20,
+        ge=0,
+        le=100_000,
+        description="evaluations of the reduced gradient of cv-implicit that follow, at most; 0: ADMM alone",
+    )
 
 
 class Augmented:

@@ -24,6 +24,8 @@ iterations):
     - ∂L_ρ/∂σ² is λᵀz + ρzᵀ(Cz − y_T): (17) and (18) leave out λᵀz + ρzᵀ(σ²z − y_T), since σ² is held there;
     - the consensus has its own ρ_c, since θ and z have nothing to do with each other's units, and is weighed element by
       element in the metric of Adam (`Run`);
+    - ADMM is slow to the last per cents, and the mean of naive folds is where none of them ends: `polish` evaluations
+      of the reduced gradient (`streamgp.optim.implicit`) follow, from where it ended, on the error held out itself;
     - variances are rescaled afterwards (`streamgp.objectives.cross_validation`).
 """
 
@@ -41,8 +43,18 @@ from streamgp.kernels._tied import Tied
 from streamgp.objectives._fold import Fold
 from streamgp.objectives.cross_validation import Split
 from streamgp.optim._augmented import SOLVES, AdmmConfig, Augmented
-from streamgp.optim._cross_validated import GIB, Learned, check, none_led, parts, scaled, starts
+from streamgp.optim._cross_validated import (
+    GIB,
+    CrossValidationConfig,
+    Learned,
+    check,
+    none_led,
+    parts,
+    scaled,
+    starts,
+)
 from streamgp.optim._tuned import Tuned
+from streamgp.optim.implicit import ImplicitConfig, Problem, lbfgs
 
 __all__ = ["AdmmConfig", "Descended", "Run", "cv_admm"]
 
@@ -87,17 +99,28 @@ def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmC
     loss, fitted = run.loss(found.at)
     if not math.isfinite(loss):
         raise none_led(1, "the error of rows held out is not finite")
+    history, capped = list(found.history), found.capped
+    if config.polish:
+        shared = {name: getattr(config, name) for name in CrossValidationConfig.model_fields}
+        exact = ImplicitConfig(**shared, iterations=config.polish)
+        problem = Problem(kernel, log_noise.to(x), x, y, exact)
+        polished = lbfgs(problem, found.at, exact, config.polish)
+        evaluations += problem.evaluations
+        capped = capped and polished.capped
+        if polished.loss < loss:
+            history += polished.history
+        loss, fitted = run.loss(polished.at if polished.loss < loss else found.at)
     result = scaled(run.learned, run.folds, fitted)
     loss = loss if result.same else run.loss(run.learned.read())[0]
     return Tuned(
         result.kernel,
         result.noise,
         loss,
-        tuple(found.history),
+        tuple(history),
         time.process_time() - begun,
         evaluations + found.iterations,
         tuple(failures),
-        found.capped,
+        capped,
     )
 
 

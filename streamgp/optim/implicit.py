@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy.optimize import OptimizeResult, minimize
+from scipy.optimize import minimize
 from torch import Tensor
 
 from streamgp.kernels._tied import Tied
@@ -81,8 +81,8 @@ def cv_implicit(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: I
     begun = time.process_time()
     check(kernel, x)
     problem = Problem(kernel, log_noise.to(x), x, y, config)
-    descend = _lbfgs if config.method == "lbfgs" else _adam
-    offered, failures = starts(kernel, log_noise, x, config), list[str]()
+    descend = lbfgs if config.method == "lbfgs" else _adam
+    offered, failures, before = starts(kernel, log_noise, x, config), list[str](), list[float]()
     if len(offered) > 1:
         scouted = list[_Found]()
         for number, start in enumerate(offered):
@@ -93,14 +93,15 @@ def cv_implicit(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: I
                 failures.append(f"start {number}: {problem.failure}")
         if not scouted:
             raise none_led(len(offered), failures[0])
-        offered = [min(scouted, key=lambda one: one.loss).at]
+        leading = min(scouted, key=lambda one: one.loss)
+        offered, before = [leading.at], leading.history
     best = descend(problem, offered[0], config, config.iterations)
     if best.loss >= HUGE:
         raise none_led(1, problem.failure)
     _, fitted = problem.loss(best.at)
     result = scaled(problem.learned, problem.folds, fitted)
     loss = best.loss if result.same else problem.loss(problem.learned.read())[0]
-    seconds, history = time.process_time() - begun, tuple(best.history)
+    seconds, history = time.process_time() - begun, (*before, *best.history)
     told = tuple(failures)
     return Tuned(result.kernel, result.noise, loss, history, seconds, problem.evaluations, told, best.capped)
 
@@ -185,23 +186,23 @@ class _Best:
         return loss, gradient
 
 
-def _lbfgs(problem: Problem, start: Tensor, config: ImplicitConfig, iterations: int) -> _Found:
+def lbfgs(problem: Problem, start: Tensor, config: ImplicitConfig, iterations: int) -> _Found:
     """SciPy's L-BFGS-B (Byrd et al. 1995) on the logarithm of the loss, as it takes falls below 1 for absolute ones."""
     best, history = _Best(problem, start), list[float]()
 
     def evaluate(at: Vector) -> tuple[float, Vector]:
+        lowest = best.loss
         loss, gradient = best(torch.from_numpy(at.copy()).to(start))
+        if best.loss < lowest < HUGE:  # a line search that fails has led somewhere all the same
+            history.append(best.loss)
         loss = max(loss, TINY)
         return math.log(loss), (gradient / loss).cpu().numpy()
-
-    def note(intermediate_result: OptimizeResult) -> None:
-        history.append(math.exp(float(intermediate_result.fun)))
 
     noises = len(problem.learned.noise)
     bounds = [(-BOUND, BOUND)] * (len(start) - noises) + [(problem.learned.least, BOUND)] * noises
     begin = problem.learned.clamped(start).cpu().numpy()
     options = {"maxiter": iterations, "maxfun": iterations, "maxcor": 20, "ftol": config.improvement, "gtol": 1e-7}
-    ended = minimize(evaluate, begin, jac=True, method="L-BFGS-B", bounds=bounds, callback=note, options=options)
+    ended = minimize(evaluate, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return _Found(best.at, best.loss, history, ended.status == 1)
 
 

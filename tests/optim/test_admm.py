@@ -106,7 +106,7 @@ def test_naive_folds_are_their_own_runs_and_the_mean_of_logarithms() -> None:
 
 @pytest.mark.parametrize("scheme", ["naive", "principled"])
 def test_what_is_returned_is_told_and_repeats_itself(scheme: Any) -> None:
-    kernel, asked = tied(SE, lengthscale=1.0), config(scheme=scheme, iterations=30)
+    kernel, asked = tied(SE, lengthscale=1.0), config(scheme=scheme, iterations=30, polish=0)
     before = {name: value.clone() for name, value in kernel.state_dict().items()}
     x, y = drawn(tied(SE), 60, columns=3)
     found, again = (cv_admm(kernel, START.expand(3), x, y, asked) for _ in range(2))
@@ -119,11 +119,23 @@ def test_what_is_returned_is_told_and_repeats_itself(scheme: Any) -> None:
     assert found.loss < error(kernel, before, START.expand(3).exp(), x, y, parts(x, asked))
 
 
+@pytest.mark.parametrize("folds", [1, 2])
+def test_what_admm_leaves_is_taken_by_the_reduced_gradient(folds: int) -> None:
+    kernel, (x, y) = tied(SE, lengthscale=1.0), drawn(tied(SE), 160)
+    best = optimum(kernel, START, x, y, parts(x, config(folds=folds)))
+    alone, polished = (
+        cv_admm(kernel, START, x, y, config(folds=folds, iterations=12, polish=polish)) for polish in (0, 40)
+    )
+    assert alone.loss / best - 1.0 > 1e-2 and alone.capped
+    assert polished.loss / best - 1.0 < 3e-3 and not polished.capped
+    assert len(polished.history) > 12 and polished.evaluations > alone.evaluations
+
+
 def test_further_starts_find_another_period() -> None:
     kernel = tied(LP, lengthscale=2.0, period=0.3)
     x, y = drawn(tied(LP, lengthscale=2.0), 100)
-    alone = cv_admm(kernel, START, x, y, config(folds=1, iterations=60))
-    some = cv_admm(kernel, START, x, y, config(folds=1, iterations=60, restarts=6, scouting=10))
+    alone = cv_admm(kernel, START, x, y, config(folds=1, iterations=60, polish=0))
+    some = cv_admm(kernel, START, x, y, config(folds=1, iterations=60, polish=0, restarts=6, scouting=10))
     assert some.loss < 0.98 * alone.loss and some.evaluations > 7 * 10
 
 

@@ -22,6 +22,16 @@ def config(**options: Any) -> ImplicitConfig:
     return ImplicitConfig(**options)
 
 
+def test_iterations_are_those_of_the_start_that_won_scouting_included() -> None:
+    """One history, which falls from one value to the next and ends at what is returned."""
+    x, y = drawn(tied(SE), 80)
+    for restarts in (0, 2):
+        found = cv_implicit(tied(SE, lengthscale=3.0), START, x, y, config(restarts=restarts, scouting=4))
+        assert 3 <= len(found.history) <= found.evaluations
+        assert list(found.history) == sorted(found.history, reverse=True)
+        assert found.history[-1] == pytest.approx(found.loss, rel=1e-3)
+
+
 @pytest.mark.parametrize("folds", [1, 2, 5])
 @pytest.mark.parametrize("method", ["lbfgs", "adam"])
 def test_it_ends_at_the_dense_optimum(folds: int, method: Any) -> None:
