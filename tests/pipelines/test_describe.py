@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from streamgp.errors import TableError
-from streamgp.streaming.table import Table
+from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.describe import describe_table
 from tests.pipelines.ingesting import take, write
 
@@ -71,7 +72,7 @@ def test_without_a_clock_or_rows(tmp_path: Path) -> None:
     take(tmp_path / "t", write(tmp_path / "a.csv", "a,b\n1,2\n3,\n"), time="row")
     told = describe_table(tmp_path / "t")
     assert (told["rows"], told["time"], told["span"], told["gaps"]) == (2, None, None, 0)
-    take(tmp_path / "u", write(tmp_path / "b.csv", "ds,y\n2024-01-01,1"))
+    Table.create(str(tmp_path / "u"), pa.schema({"ds": pa.timestamp("us"), "y": pa.float64()}), TableMeta(time="ds"))
     empty = describe_table(tmp_path / "u")
     assert (empty["rows"], empty["span"], empty["bytes"]) == (0, None, 0)
     with pytest.raises(TableError, match="is not a table"):

@@ -17,6 +17,7 @@ from streamgp.base import Progress
 from streamgp.errors import ServiceError, StateError, TableError
 from streamgp.streaming.table import Table
 from streamgp_pipelines import fit_stream, load, online
+from streamgp_pipelines.predictions import Predictions
 from streamgp_pipelines.session import open_session
 from streamgp_pipelines.train import train
 from tests.pipelines.worlds import (
@@ -261,14 +262,13 @@ def test_metrics_of_an_interrupted_run_are_told_again_alike(tmp_path: Path) -> N
 
 def test_a_failed_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     diary = Diary(tmp_path)
-    (tmp_path / "file").write_text("")
+
+    def full(*_: object) -> None:
+        raise ServiceError("no space left")
+
+    monkeypatch.setattr(Predictions, "write_part", full)
     with pytest.raises(ServiceError):
-        run(
-            make_table(tmp_path / "t", frame_of(300)),
-            tmp_path / "c",
-            diary,
-            predictions=tmp_path / "file" / "p.parquet",
-        )
+        run(make_table(tmp_path / "t", frame_of(300)), tmp_path / "c", diary, predictions=tmp_path / "p.parquet")
     assert diary.status == "FAILED"
 
 

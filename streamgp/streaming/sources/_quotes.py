@@ -50,7 +50,7 @@ def record_ends(data: bytes, separator: bytes, width: int = 0, rest: Rest = Rest
         [8, 12]
         >>> record_ends(b'5" pipe,1\\nb,2\\n', b",").tolist()
         [10, 14]
-        >>> record_ends(b'a,"1\\nb,"2\\nc,3\\n', b",", 2).tolist()
+        >>> record_ends(b'a,"1\\nb,"2\\nc,3\\n', b",", 2, Rest.NONE).tolist()
         [5, 10, 14]
     """
     text = np.frombuffer(data, np.uint8)
