@@ -55,6 +55,7 @@ def _print(found: dict[str, Any]) -> None:
     from streamgp_cli._output import print_pairs, print_table, spoken
 
     columns, missing = found.pop("schema", []), found.pop("missing", {})
+    aside = found.pop("newest_quarantined", [])
     nested = {name: found.pop(name) for name in [*found] if isinstance(found[name], dict)}
     if "interval" in nested:  # seconds are a float, steps are whole numbers
         pace = nested["interval"]
@@ -66,3 +67,6 @@ def _print(found: dict[str, Any]) -> None:
     if columns:
         rows = [[c["name"], c["type"], c["role"], c["unit"], missing.get(c["name"])] for c in columns]
         print_table(["column", "type", "role", "unit", "missing"], rows)
+    if aside:
+        names = ["line", "reason", "column", "detail", "source"]
+        print_table(["newest in quarantine: line", *names[1:]], [[row[name] for name in names] for row in aside])

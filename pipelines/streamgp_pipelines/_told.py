@@ -160,7 +160,7 @@ def _hints(sources: list[Told], future: int, reasons: Counter[str]) -> list[Json
             f"{reasons['skipped hour']} rows show a local time that the clock skipped: is the --timezone right?"
         )
     if reasons.total():
-        hints.append(f"{reasons.total()} rows are in the quarantine, each with its reason: streamgp describe --table")
+        hints.append(f"in the quarantine, with reason and line: {reasons.total():,} rows; streamgp describe --table")
     hints += [
         f"{one.name}: its last line has no newline: it may be half a line, and waits for the rest; if the file is "
         "whole, --final takes it"

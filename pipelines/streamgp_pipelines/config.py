@@ -129,8 +129,8 @@ def _split(value: Any) -> Any:
 
 
 def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
-    if not value or not all(0.0 < level < 100.0 for level in value):
-        raise ValueError("levels are percentages between 0 and 100, such as 80 and 95")
+    if not value or not all(1.0 <= level < 100.0 for level in value):
+        raise ValueError("levels are percentages from 1 to below 100, such as 80 and 95")
     return tuple(sorted(set(value)))
 
 

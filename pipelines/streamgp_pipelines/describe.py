@@ -20,6 +20,9 @@ from streamgp_pipelines.moments import Moments
 _CAP = 1 << 16
 """Distinct intervals that are counted; beyond them the commonest so far are kept."""
 
+SHOWN = 5
+"""Newest rows of the quarantine that are shown with their reasons."""
+
 
 def describe_table(path: str | Path) -> dict[str, Json]:
     """One pass over the table, in memory that does not grow with its rows.
@@ -28,6 +31,7 @@ def describe_table(path: str | Path) -> dict[str, Json]:
     of the table; `gaps` are those longer than 1.5 times the declared interval (or the observed median), `backwards`
     those below zero, and `snapped` those that are off a whole number of declared intervals by no more than the declared
     tolerance (None where none is declared). `duplicates` counts quarantined rows: the table itself has none.
+    `quarantine` is the Delta table that holds what was put aside, and `newest_quarantined` its last rows.
 
     Raises:
         TableError: there is no table, or it is damaged.
@@ -43,7 +47,8 @@ def describe_table(path: str | Path) -> dict[str, Json]:
         if meta.time is not None:
             times = rows.column(meta.time).cast(pa.int64()).to_numpy()
             pace.add(times, None if meta.series is None else rows.column(meta.series))
-    reasons = Quarantine(table).reasons()
+    quarantine = Quarantine(table)
+    reasons = quarantine.reasons()
     unit = 1e-6 if meta.clock else 1
     declared = None if meta.every_ns is None else meta.every_ns * (1e-9 if meta.clock else 1)
     observed = pace.median()
@@ -68,6 +73,8 @@ def describe_table(path: str | Path) -> dict[str, Json]:
         "snapped": pace.snapped(meta),
         "duplicates": reasons.get("duplicate", 0),
         "quarantined": dict(sorted(reasons.items())),
+        "quarantine": quarantine.path if quarantine.rows else None,
+        "newest_quarantined": quarantine.newest(SHOWN),
         "missing": {name: int(missing[name]) for name in names},
         "bytes": sum(_sizes(table)),
         "files": len(_sizes(table)),

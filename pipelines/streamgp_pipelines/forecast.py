@@ -17,7 +17,7 @@ from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import SKIP, micro_batches
 from streamgp.streaming.paths import inputs_ahead
 from streamgp.streaming.table import Table
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.streaming.windows import Asks, Windows, WindowSpec
 from streamgp_pipelines import simulate, sizes
 from streamgp_pipelines._issued import as_pairs, history
 from streamgp_pipelines._results import SUFFIXES, Forecast, Simulation, in_order, write
@@ -160,7 +160,8 @@ class Forecaster:
             )
         found = frame(as_pairs(self.learner, asks, naming.levels), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
-        return Forecast(kept, self.history(), *self._about_it(naming), target=self.target)
+        warnings = (*self._left_out(asks, future), *self._uncalibrated(naming.levels))
+        return Forecast(kept, self.history(), *self._about_it(naming), warnings=warnings, target=self.target)
 
     def simulate(
         self,
@@ -206,6 +207,33 @@ class Forecaster:
 
     def _about_it(self, naming: Naming) -> tuple[str, tuple[float, ...], str, bool, Moments]:
         return naming.model, naming.levels, self.unit, self.binary, self.moments
+
+    def _left_out(self, asks: Asks, future: pa.Table | None) -> list[str]:
+        """A warning where series that should have a forecast have none."""
+        spec, names = self.spec, self.learner.windows.names
+        if not spec.lags:
+            return []
+        wanted = set(names)
+        if spec.series is not None and spec.known and future is not None:
+            wanted &= set(future.column(spec.series).cast(pa.string()).to_pylist())
+        missing = sorted(wanted - {names[code] for code in asks.series.unique().tolist()})
+        if not missing:
+            return []
+        shown = ", ".join(missing[:5]) + (" and others" if len(missing) > 5 else "")
+        return [
+            f"{len(missing)} of {len(wanted)} series have no forecast: their newest {spec.lags} rows are not a whole "
+            f"window: {shown}"
+        ]
+
+    def _uncalibrated(self, levels: tuple[float, ...]) -> list[str]:
+        """A warning where a band borrows the calibration of another level."""
+        strange = [level for level in levels if level not in self.trained]
+        if not strange:
+            return []
+        borrowed = "; ".join(
+            f"{level:g} % that of {min(self.trained, key=lambda known: abs(known - level)):g} %" for level in strange
+        )
+        return [f"bands at levels that were not trained have the calibration of the nearest one: {borrowed}"]
 
     def _levels(self, asked: Sequence[float] | None) -> tuple[float, ...]:
         """Levels as asked for, or the trained ones; there are none where outcomes are forecast.
@@ -279,7 +307,7 @@ def forecast(config: ForecastConfig) -> Forecast:
             write(found.paths(), config.samples)
     if config.output is not None:
         write(found.frame, config.output)
-    return replace(found, warnings=tuple(forecaster.warnings))
+    return replace(found, warnings=(*forecaster.warnings, *found.warnings))
 
 
 def _check_memory(forecaster: Forecaster, config: ForecastConfig) -> None:

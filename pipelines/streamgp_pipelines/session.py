@@ -225,12 +225,12 @@ def check_table(saved: checkpoint.Saved, table: Table) -> None:
     if known["id"] != table.id:
         raise TableError(
             f"table {table.path} is not the one that this checkpoint was trained on ({known['path']})",
-            hint="use that table, another --checkpoint, or --fresh",
+            hint="use that table, or train on this one with another --checkpoint",
         )
     if table.rows < saved.rows:
         raise TableError(
             f"table {table.path} has {table.rows} rows, but {saved.rows} were learned: it was rolled back",
-            hint="restore the table, or start with --fresh",
+            hint="restore the table, or train anew: streamgp train --fresh",
         )
 
 

@@ -8,6 +8,7 @@ P parameters of a distribution, B rows of a micro-batch, W = L·D + H·F numbers
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -178,9 +179,12 @@ def check(parts: Mapping[str, int], limit: int | None) -> None:
         return
     largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
     told = ", ".join(f"{_told(size)} for {name}" for name, size in largest if size > total / 20)
+    free = at_hand()
+    enough = f"--max-memory {math.ceil(total / 1e9)}GB would allow it"
+    beyond = "" if total < free else f", but only {_told(free)} are at hand"
     raise UsageError(
         f"this would take about {_told(total)} of memory, and {_told(allowed)} may be used: {told}",
-        hint="make what is named smaller, or allow more with --max-memory, such as --max-memory 4GB",
+        hint=f"make what is named smaller; {enough}{beyond}",
     )
 
 

@@ -154,7 +154,8 @@ def spans(log: DeltaTable) -> list[Span]:
     found = [Span(*row) for row in zip(*columns, strict=True)]
     if any(span.first is None for span in found):
         raise TableError(
-            f"the table has rows without {SEQ}", hint="another program appended to it: ingest anew instead"
+            f"the table has rows without {SEQ}",
+            hint="another program appended to it, or its _delta_log is damaged: restore it, or ingest anew",
         )
     return sorted(found, key=lambda span: span.first)
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import pyarrow as pa
 
+from streamgp.base import Json
 from streamgp.errors import TableError
 from streamgp.streaming._delta import Conflict
 from streamgp.streaming.table import SEQ, Table, TableMeta
@@ -102,6 +103,15 @@ class Quarantine:
             reasons: list[Any] = chunk.rows["reason"].to_pylist()
             counts.update(reasons)
         return dict(counts)
+
+    def newest(self, rows: int) -> list[Json]:
+        """The last rows that were put aside, at most `rows`: source, line, reason, column and detail."""
+        columns = ["source", "line", "reason", "column", "detail"]
+        found: list[Json] = []
+        if self._store is not None:
+            for chunk in self._store.read({SEQ: max(0, self._store.rows - rows)}, columns=columns):
+                found += chunk.rows.select(columns).to_pylist()
+        return found
 
     def _create(self) -> Table:
         try:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from time import sleep
 from typing import Any, Self
@@ -98,9 +99,9 @@ class Table:
         roles = {meta.time: {"role": "time", "zone": meta.zone or ""}, meta.series: {"role": "series"}}
         fields = [_describe(field, roles.get(field.name, {})) for field in schema]
         leading = [pa.field(SEQ, pa.int64(), metadata={"role": "sequence"})]
-        about = json.dumps({"format": FORMAT, "meta": asdict(meta)})
+        columns = pa.schema(leading + fields)
         try:
-            return cls(uri, _delta.create_log(uri, pa.schema(leading + fields), about))
+            return cls(uri, _delta.create_log(uri, columns, _description(meta, columns)))
         except Conflict:
             raise TableError(f"table {uri} exists already", hint="open it, or name another directory") from None
 
@@ -176,7 +177,7 @@ class Table:
                     hint="leave --every and --tolerance out, or ingest into another table",
                 )
             with suppress(Conflict):  # somebody else has declared or appended: look at what they did
-                _delta.describe(self._log, self.path, json.dumps({"format": FORMAT, "meta": asdict(wanted)}))
+                _delta.describe(self._log, self.path, _description(wanted, self.schema))
             self.refresh()
 
     def commit(self, rows: pa.Table | None, marks: Mapping[str, int]) -> None:
@@ -342,14 +343,28 @@ def check_schema(found: pa.Schema, table: pa.Schema, what: str = "the batch") ->
         raise SchemaError(f"{what} does not fit the table: {'; '.join(faults)}", hint="ingest it into another table")
 
 
+def _description(meta: TableMeta, schema: pa.Schema) -> str:
+    """What the log keeps of the meaning of the columns, with a digest: another interval means other steps."""
+    return json.dumps({"format": FORMAT, "meta": asdict(meta), "digest": _digest(asdict(meta), schema)})
+
+
+def _digest(meta: dict[str, Any], schema: pa.Schema) -> str:
+    return sha256(json.dumps([meta, schema.names], sort_keys=True).encode()).hexdigest()[:32]
+
+
 def _meaning(log: DeltaTable, path: str) -> TableMeta:
     """What the table's description says of its columns.
 
     Raises:
-        TableError: it is not a table of this program, or of another version.
+        TableError: it is not a table of this program, or of another version, or its description is damaged.
     """
     try:
         about = json.loads(log.metadata().description or "")
+        if "digest" in about and about["digest"] != _digest(about["meta"], _delta.arrow_schema(log)):
+            raise TableError(
+                f"table {path} is damaged: the description of its columns in _delta_log has another digest",
+                hint="restore the first files of _delta_log from a copy, or ingest the sources into a new table",
+            )
         meta, found = TableMeta(**about["meta"]), about["format"]
     except (ValueError, KeyError, TypeError):
         raise TableError(

@@ -24,6 +24,8 @@ def test_two_series_with_gaps(tmp_path: Path) -> None:
     )
     take(tmp_path / "t", write(tmp_path / "a.csv", text), every="1h", timezone="Europe/Berlin")
     told = describe_table(tmp_path / "t")
+    aside = told["newest_quarantined"]
+    assert [(row["line"], row["reason"], row["column"]) for row in aside][:1] == [(6, "unparsable", "Load [MW]")]  # type: ignore[union-attr,index,call-overload]
     json.dumps(told)
     assert (told["rows"], told["time"], told["zone"]) == (6, "ds", "Europe/Berlin")
     assert told["series"] == {"column": "unique_id", "count": 2, "names": ["a", "b"]}

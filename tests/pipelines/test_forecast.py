@@ -201,7 +201,22 @@ def test_a_fixed_offset_of_half_an_hour(tmp_path: Path) -> None:
     assert found["ds"].to_list() == data["t"][500:].to_list()
 
 
+def test_a_band_that_borrows_its_calibration_says_so(plain: Path) -> None:
+    assert ask(plain / "c", level=(80.0, 95.0)).warnings == ()
+    (warning,) = ask(plain / "c", level=(95.0, 99.9)).warnings
+    assert "99.9" in warning and "95" in warning
+
+
 # several series and targets
+
+
+def test_a_series_without_a_forecast_is_named(tmp_path: Path) -> None:
+    long = frame_of(500).with_columns(series=pl.lit("long"))
+    both = pl.concat([long, frame_of(2).with_columns(series=pl.lit("brief"))])
+    run(make_table(tmp_path / "t", both, series="series"), tmp_path / "c")
+    found = ask(tmp_path / "c")
+    assert found.frame["unique_id"].unique().to_list() == ["long"]
+    assert len(found.warnings) == 1 and "brief" in found.warnings[0]
 
 
 def test_several_series(tmp_path: Path) -> None:

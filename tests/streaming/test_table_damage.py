@@ -191,3 +191,18 @@ def test_the_same_through_an_object_store(tmp_path: Path) -> None:
 
 def _dies(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_flipped_bit_in_what_the_columns_mean_is_found(tmp_path: Path) -> None:
+    """An interval of 1,900 s in place of 1,800 would move every step, and a flipped name would name another column."""
+    meta = TableMeta(time="t", every_ns=1_800_000_000_000, zone="UTC")
+    table = Table.create(tmp_path / "t", pa.schema([("t", pa.timestamp("us", "UTC")), ("y", pa.float64())]), meta)
+    (log,) = Path(table.path, "_delta_log").glob("*0.json")
+    before, mark, columns = log.read_bytes().partition(b'{"metaData"')
+    for old, new in ((b"1800000000000", b"1900000000000"), (b'\\"t\\"', b'\\"u\\"'), (b"UTC", b"TTC")):
+        assert old in columns
+        log.write_bytes(before + mark + columns.replace(old, new, 1))
+        with pytest.raises(TableError, match="_delta_log"):
+            Table.open(table.path)
+    log.write_bytes(before + mark + columns)
+    assert Table.open(table.path).meta == meta
