@@ -109,7 +109,7 @@ def test_errors_have_their_exit_code_and_a_hint(
 def test_settings_come_from_a_file_too(world: World, tmp_path: Path) -> None:
     (tmp_path / "tune.toml").write_text(
         f'table = "{world.table}"\ntarget = "y"\nlags = 4\nrows = 40\nmethod = "cv-admm"\n'
-        '[set]\nadmm.iterations = 3\nkernel = "rational_quadratic"\n'
+        '[set]\nadmm.iterations = 3\nadmm.polish = 0\nkernel = "rational_quadratic"\n'
     )
     found = document(run("tune", "--config", tmp_path / "tune.toml", "--output", tmp_path / "t.json",
                          "--tracking-uri", world.uri, "--json"))  # fmt: skip
