@@ -32,6 +32,7 @@ SMALL = {
     **dict.fromkeys(("gp_gru", "gp_lstm", "gp_narx", "gp_rnn"), GP),
     "exact": {"rows": 200, "evidence_rows": 50, "training": {"evaluations": 8}},
     "finite_rkhs": {"fourier": {"size": 64}, "evidence_rows": 50},
+    "qsgp": {"features": {"size": 192, "width": 64}, "reservoir": 200, "rebuild": 200},
     "svdgp": {"basis": 32, "reservoir": 256, "rebuild": 200, "evidence_rows": 64},
     "svgp": {"points": 24, "reservoir": 300, "rebuild": 500},
 }
@@ -63,9 +64,9 @@ class Made:
 
 
 def names(*served: WindowSpec) -> list[Any]:
-    """Every model with every kind of window; twins of `gp_lstm` and `qsgp` on a second kind are slow."""
+    """Every model with every kind of window; twins of `gp_lstm` are slow."""
     return [
-        pytest.param(n, s, marks=[pytest.mark.slow] if n in TWINS or (n == "qsgp" and s is not PLAIN) else [])
+        pytest.param(n, s, marks=[pytest.mark.slow] if n in TWINS else [])
         for n in registry.names("models")
         for s in served
         if s.lags or n in ("linear", "svdgp")

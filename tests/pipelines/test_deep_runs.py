@@ -71,6 +71,7 @@ def test_killed_at_a_given_place(online: World, tmp_path: Path, crash: Crash) ->
     online.compare(tmp_path)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(online: World, tmp_path: Path) -> None:
     seconds = float(online.expected["seconds"]["total"])
     moments = random.Random(0)

@@ -72,7 +72,11 @@ def surface_of(table: Table, output: Path, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("method", "off", "options"),
-    [("ml", 0.15, {}), ("cv-implicit", 0.35, {}), ("cv-admm", 0.35, {"admm.iterations": "150"})],
+    [
+        ("ml", 0.15, {}),
+        ("cv-implicit", 0.35, {}),
+        pytest.param("cv-admm", 0.35, {"admm.iterations": "150"}, marks=pytest.mark.slow),
+    ],
 )  # cross-validation looks at half the rows at a time
 def test_known_hyper_parameters_are_found_in_their_units(
     gp: Table, tmp_path: Path, method: str, off: float, options: dict[str, str]
