@@ -26,9 +26,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a background job,
 # `fixed`: the examples follow from the test's source alone, so a run passes or fails for everybody alike.
 # `explore`: new examples in every run; HYPOTHESIS_PROFILE=explore chooses it.
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
-settings.register_profile(
-    "explore", derandomize=False, database=None, deadline=None, print_blob=True, max_examples=300
-)
+settings.register_profile("explore", derandomize=False, database=None, deadline=None, print_blob=True, max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
@@ -40,9 +38,9 @@ def _exploring(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw the seed here, before the workers start: they are given the options, so all share it."""
+    """Draw the seed here, or take HYPOTHESIS_SEED, before the workers start: they are given the options, and share it."""
     if _exploring(config) and config.getoption("--hypothesis-seed") is None:
-        config.option.hypothesis_seed = str(secrets.randbelow(2**32))
+        config.option.hypothesis_seed = os.environ.get("HYPOTHESIS_SEED") or str(secrets.randbelow(2**32))
 
 
 def _repeat(config: pytest.Config) -> str:
