@@ -38,7 +38,7 @@ def _exploring(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw the seed here, or take HYPOTHESIS_SEED, before the workers start: they are given the options, and share it."""
+    """Draw the seed, or take HYPOTHESIS_SEED, before the workers start: they are given the options, and share it."""
     if _exploring(config) and config.getoption("--hypothesis-seed") is None:
         config.option.hypothesis_seed = os.environ.get("HYPOTHESIS_SEED") or str(secrets.randbelow(2**32))
 
