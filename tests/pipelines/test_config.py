@@ -93,7 +93,7 @@ def test_time_budget(given: Any, seconds: float) -> None:
         ({"season": 0}, "--season"),
         ({"batch": 0}, "--batch"),
         ({"max_rows": 0}, "--max-rows"),
-        ({"level": "0"}, "--level: levels are percentages between 0 and 100"),
+        ({"level": "0"}, "--level: levels are percentages"),
         ({"level": "100"}, "percentages"),
         ({"level": "nan"}, "percentages"),
         ({"level": "wide"}, "--level"),
