@@ -202,17 +202,21 @@ def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: S
 def one_after_another(table: Table, time: str) -> bool:
     """Whether the clock of the table starts over, as it does where series are stacked: a few times, and far back.
 
-    One pass over the time column. Rows that come a little late, or a clock that goes back and forth, are no restarts.
+    A row is behind when its time lies in the first half of what the rows up to it span. Stacked series stay behind
+    for many rows; rows that come a little late do not, nor does a clock that goes back and forth.
+    One pass over the time column, and the same answer however the table is cut into chunks.
     """
-    restarts = 0
-    seen: tuple[int, int, int] | None = None  # first, newest, last
+    restarts, total = 0, 0
+    seen: tuple[int, int, bool] | None = None  # first, newest, whether the last row was behind
     for rows, _ in table.read({}, (time,)):
         ticks = rows.column(time).cast(pa.int64()).to_numpy()
-        first, newest, last = seen or (int(ticks[0]),) * 3
-        newest = max(newest, int(ticks.max()))
-        restarts += int((np.diff(ticks, prepend=last) < -(newest - first) // 2).sum())
-        seen = first, newest, int(ticks[-1])
-    return 0 < restarts < table.rows / 20
+        first, newest, last = seen or (int(ticks[0]), int(ticks[0]), False)
+        so_far = np.maximum.accumulate(np.maximum(ticks, newest))
+        behind = ticks < first + (so_far - first) // 2
+        restarts += int((behind & ~np.append(last, behind[:-1])).sum())
+        total += int(behind.sum())
+        seen = first, int(so_far[-1]), bool(behind[-1])
+    return 0 < restarts < table.rows / 20 and total >= 10 * restarts
 
 
 def check_table(saved: checkpoint.Saved, table: Table) -> None:

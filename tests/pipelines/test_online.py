@@ -18,7 +18,7 @@ from streamgp.errors import ServiceError, StateError, TableError
 from streamgp.streaming.table import Table
 from streamgp_pipelines import fit_stream, load, online
 from streamgp_pipelines.predictions import Predictions
-from streamgp_pipelines.session import open_session
+from streamgp_pipelines.session import one_after_another, open_session
 from streamgp_pipelines.train import train
 from tests.pipelines.worlds import (
     Diary,
@@ -291,12 +291,18 @@ def test_another_seed_is_another_svdgp(tmp_path: Path) -> None:
     assert torch.equal(states[0], states[1]) and not torch.equal(states[0], states[2])
 
 
-def test_series_that_follow_one_another_are_told(tmp_path: Path) -> None:
+def test_a_run_warns_of_series_that_follow_one_another(tmp_path: Path) -> None:
+    """However the table is cut into pieces; rows that come late are no restart of the clock, not even early on."""
     mixed = frame_of(600, ("a", "b", "c"))
     stacked = mixed.sort("unique_id", maintain_order=True)
-    for name, data, told in (("stacked", stacked, True), ("mixed", mixed, False)):
-        found = run(make_table(tmp_path / name, data), tmp_path / f"of {name}", max_rows=500)
-        assert any("follow one another" in line for line in found["warnings"]) == told
+    delayed = np.arange(mixed.height) + 40 * (np.arange(mixed.height) % 50 == 9)
+    late = mixed[np.argsort(delayed, kind="stable")]
+    for name, data, expected in (("stacked", stacked, True), ("mixed", mixed, False), ("late", late, False)):
+        for cuts in ([], [5, 12, 60, 61, 900]):
+            table = make_table(tmp_path / f"{name} {len(cuts)}", data, cuts)
+            assert one_after_another(table, "t") == expected
+    found = run(table := make_table(tmp_path / "t", stacked), tmp_path / "c", max_rows=500)
+    assert table.rows == 1800 and any("follow one another" in line for line in found["warnings"])
 
 
 def test_a_model_in_its_warm_up_does_not_forecast(tmp_path: Path) -> None:
