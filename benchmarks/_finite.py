@@ -28,9 +28,9 @@ from streamgp.encoders import mlp
 from streamgp.encoders._base import Layout
 from streamgp.errors import NumericalError
 from streamgp.kernels import linear, squared_exponential
-from streamgp.models._deep_parts import training
-from streamgp.models._finite_features import FiniteFeatures
+from streamgp.models.finite_rkhs.features import FiniteFeatures
 from streamgp.objectives.finite_evidence import best_weights, nlml, statistics
+from streamgp.online.training import training
 from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
 from streamgp.optim.finite_head import FiniteHead
 

@@ -18,7 +18,7 @@ from streamgp.encoders import lstm, mlp
 from streamgp.encoders._base import Encoder, Layout
 from streamgp.encoders._bounded import Bounded
 from streamgp.kernels import squared_exponential
-from streamgp.models._deep_config import DeepGpConfig
+from streamgp.models._deep.config import DeepGpConfig
 from streamgp.optim.alternating import Alternating
 from streamgp.solvers import exact, kiss
 

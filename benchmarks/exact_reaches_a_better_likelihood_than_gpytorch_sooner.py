@@ -25,7 +25,7 @@ from _uci import Split, load, path, scores, windows
 from torch import Tensor
 
 from streamgp.models import exact
-from streamgp.models._exact_online import ExactGp
+from streamgp.models.exact.online import ExactGp
 
 with warnings.catch_warnings():  # it still uses torch.jit
     warnings.simplefilter("ignore")

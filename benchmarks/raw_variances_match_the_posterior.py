@@ -25,8 +25,8 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.models import qsgp
-from streamgp.models._qsgp_blocks import BlockEngine
-from streamgp.models._qsgp_online import OnlineQsgp
+from streamgp.models.qsgp.blocks import BlockEngine
+from streamgp.models.qsgp.online import OnlineQsgp
 
 RATIO, FAR = (0.9, 1.1), 0.02
 KNOWN = ("a", "b", "c")

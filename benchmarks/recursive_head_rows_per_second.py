@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
-from streamgp.models._recursive import Form, RecursiveRegression
+from streamgp.regression.recursive import Form, RecursiveRegression
 
 WIDTHS, BATCHES = (128, 1024), (1, 64, 256)
 FORMS: tuple[Form, ...] = ("gram", "root", "factor")

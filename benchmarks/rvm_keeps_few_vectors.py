@@ -23,10 +23,10 @@ from _uci import FOLDER, load, path, scores, windows
 from torch import Tensor
 
 from streamgp.base import Model, Shape, Step
+from streamgp.evidence.lbfgs import Evidence, descend, start
+from streamgp.evidence.thinned import smooth
 from streamgp.kernels.squared_exponential import correlation
 from streamgp.models import rvm
-from streamgp.models._evidence import Evidence, descend, start
-from streamgp.models._hyperparameters import smooth
 
 ROWS, NOISE, MOST, RATIO = 500, 0.1, 30, 1.1
 SOLVERS = ("sequential", "batched", "stochastic")

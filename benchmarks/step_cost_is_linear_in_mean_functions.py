@@ -17,7 +17,7 @@ import torch
 from streamgp.encoders import identity
 from streamgp.encoders._base import Layout
 from streamgp.likelihoods import gaussian
-from streamgp.models._svdgp_gradient import GradientConfig, GradientPosterior
+from streamgp.models.svdgp.gradient import GradientConfig, GradientPosterior
 
 SIZES = (512, 1024, 2048, 4096, 8192)
 ROWS, WIDTH, STEPS = 512, 8, 15

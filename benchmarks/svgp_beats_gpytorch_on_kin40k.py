@@ -22,7 +22,7 @@ import torch
 from _uci import FOLDER, Mark, Split, load, path, trace, windows
 
 from streamgp.models import svgp
-from streamgp.models._svgp_online import OnlineSvgp
+from streamgp.models.svgp.online import OnlineSvgp
 
 PART = 1 / 3
 STEPS = 20

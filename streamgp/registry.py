@@ -1,8 +1,8 @@
 """What parts there are: (kind, file name) -> module, listed without importing any.
 
-A part is one file in a room of this package, named after the part: `streamgp/models/svdgp.py` is
-("models", "svdgp"). Files whose names begin with an underscore are shared code. A model's module has a frozen
-pydantic `Config` and `build(config, shape)`.
+A part is a file or a folder in a room of this package, named after the part: `streamgp/models/linear.py` is
+("models", "linear"), and so is `streamgp/models/svdgp/`. Names that begin with an underscore are shared code. A model's
+module has a frozen pydantic `Config` and `build(config, shape)`.
 
 Example:
     >>> "persistence" in names("models")
@@ -24,7 +24,7 @@ KINDS = ("models", "kernels", "features", "encoders", "likelihoods", "predictive
 
 @cache
 def names(kind: str) -> tuple[str, ...]:
-    """The parts of a kind, in alphabetical order, found from their file names.
+    """The parts of a kind, in alphabetical order, found from the names of files and folders.
 
     Raises:
         UsageError: there is no such kind.
@@ -32,7 +32,7 @@ def names(kind: str) -> tuple[str, ...]:
     if kind not in KINDS:
         raise UsageError(f"there is no kind of part {kind!r}", hint=f"the kinds are {', '.join(KINDS)}")
     room = files("streamgp").joinpath(*kind.split("."))
-    stems = (entry.name.removesuffix(".py") for entry in room.iterdir() if entry.name.endswith(".py"))
+    stems = (entry.name.removesuffix(".py") for entry in room.iterdir() if entry.is_dir() or entry.name.endswith(".py"))
     return tuple(sorted(stem for stem in stems if not stem.startswith("_")))
 
 

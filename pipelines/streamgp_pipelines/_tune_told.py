@@ -12,8 +12,8 @@ from torch import Tensor
 
 from streamgp import choice
 from streamgp.base import Json
+from streamgp.evidence.initial import Initial
 from streamgp.kernels._base import Kernel, Unit
-from streamgp.models._initial import Initial
 from streamgp_pipelines.config import TuneConfig
 
 _RADIAL = {"squared_exponential": "svdgp", "matern": "qsgp", "rational_quadratic": "qsgp"}

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from streamgp import choice, registry
 from streamgp.base import Model, Shape
 from streamgp.errors import UsageError
-from streamgp.models._initial import Initial, one_start
+from streamgp.evidence.initial import Initial, one_start
 
 
 def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: torch.device, seed: int = 0) -> Model:
@@ -63,7 +63,7 @@ def with_kernel(name: str, options: Mapping[str, Any], initial: Initial) -> dict
     """The options of a model, with the kernel that hyper-parameters are of where a kernel can be chosen and none is.
 
     Example:
-        >>> from streamgp.models._initial import example
+        >>> from streamgp.evidence.initial import example
         >>> found = example(Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=()))
         >>> with_kernel("qsgp", {"rebuild": 500}, found)
         {'rebuild': 500, 'kernel': {'name': 'squared_exponential'}}

@@ -17,7 +17,7 @@ import torch
 import streamgp
 from streamgp.base import Json, Offset
 from streamgp.errors import CheckpointError, StateError
-from streamgp.models._initial import Initial
+from streamgp.evidence.initial import Initial
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from streamgp.base import Json
 from streamgp.errors import DataError, ServiceError, UsageError
-from streamgp.models._initial import Initial
-from streamgp.models._initial_file import document, from_document
+from streamgp.evidence.initial import Initial
+from streamgp.evidence.initial_file import document, from_document
 from streamgp_pipelines.files import replaced
 
 
@@ -53,7 +53,7 @@ def write(path: Path, initial: Initial, readable: Mapping[str, Json]) -> None:
     Example:
         >>> import tempfile
         >>> from streamgp.base import Shape
-        >>> from streamgp.models._initial import example
+        >>> from streamgp.evidence.initial import example
         >>> shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
         >>> file = Path(tempfile.mkdtemp()) / "tuned.json"
         >>> write(file, example(shape), {})

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from streamgp.base import Chunk, Json, Offset
 from streamgp.errors import ServiceError, TableError
-from streamgp.models._initial import Initial, TakesInitial, initialise
+from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.streaming import checkpoint
 from streamgp.streaming._rows import times
 from streamgp.streaming.table import SEQ, Table, TableMeta

@@ -1,1 +1,1 @@
-"""Covariance functions, one a file: a frozen `Config` and `build(config, dims)` (see `streamgp.kernels._base`)."""
+"""Covariance functions, one a file: a frozen `Config` and `build(config, dims)` (see `_base`)."""

@@ -1,1 +1,1 @@
-"""Observation models: the density of a target around the function, one a file (see `streamgp.likelihoods._base`)."""
+"""Observation models: the density of a target around the function, one a file (see `_base`)."""

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
-from streamgp.models._scaling import still
-from streamgp.models._target import Reference
+from streamgp.online.reference import Reference
+from streamgp.online.scaling import still
 from streamgp.predictives.gaussian import Gaussian
 
 PRIOR_ROWS = 1.0
@@ -20,7 +20,7 @@ def random_walk_variance(x: Inputs, shape: Shape) -> Tensor:
     """What the variances would be if the targets were random walks: h times the mean squared change of the lags.
 
     A window without two neighbouring values says nothing: the variance is 1 then, in squared target units. Where the
-    values are all the same, it is that of `_scaling.still`.
+    values are all the same, it is that of `online.scaling.still`.
 
     Returns:
         (N, T)
@@ -37,7 +37,7 @@ def random_walk_variance(x: Inputs, shape: Shape) -> Tensor:
 
 
 class Naive(Model):
-    """N(r(x), v): r a reference of `_target`, v (T,) the running mean squared error of each column.
+    """N(r(x), v): r a reference of `online.reference`, v (T,) the running mean squared error of each column.
 
     v = (Σ λ^age e² + v₀) / (Σ λ^age + 1), with v₀ the random-walk variance of the window at hand: the prior counts
     for one row. A deviation of r has no part that more data could remove: latent_variance is 0.

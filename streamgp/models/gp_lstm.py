@@ -11,8 +11,8 @@ from pydantic import Field
 
 from streamgp.base import Shape
 from streamgp.encoders import lstm
-from streamgp.models._deep_config import DeepGpConfig
-from streamgp.models._deep_gp import DeepGp
+from streamgp.models._deep.config import DeepGpConfig
+from streamgp.models._deep.gp import DeepGp
 
 
 class Config(DeepGpConfig):

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from streamgp.base import Shape
 from streamgp.encoders import mlp
-from streamgp.models._deep_config import DeepGpConfig
-from streamgp.models._deep_gp import GRID_WIDTH, DeepGp
+from streamgp.models._deep.config import DeepGpConfig
+from streamgp.models._deep.gp import GRID_WIDTH, DeepGp
 
 
 class Config(DeepGpConfig):

@@ -10,8 +10,8 @@ the conjugate normal-inverse-gamma posterior of w | s² ~ N(0, s² (κD)⁻¹), 
 3.12; Murphy 2012, section 7.6.3). D holds the running variance of each feature, so that the ridge κ is a number
 of rows whatever the units; b₀ = (a₀ − 1) times the running variance of ỹ.
 
-A row of a stream is limited, once the model is settled (`_outliers`): its truth to 5 standard deviations of its own
-forecast, and its weight to v = 1/max(1, uᵀA⁻¹u), so that a window with a glitch among its lags says no more of its
+A row of a stream is limited, once the model is settled (`online.winsorise`): its truth to 5 standard deviations of its
+own forecast, and its weight to v = 1/max(1, uᵀA⁻¹u), so that a window with a glitch among its lags says no more of its
 direction than all rows before it. `fit` is exact.
 
 A function of the posterior is one draw of the weights, w = M + s L⁻ᵀz with A = LLᵀ, z ~ N(0, I): `Linear.functions`.
@@ -31,10 +31,10 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
 from streamgp.models._naive import random_walk_variance
-from streamgp.models._outliers import SETTLED, Limit
-from streamgp.models._scaling import still
-from streamgp.models._state import holding
-from streamgp.models._target import Kind, Reference
+from streamgp.online.reference import Kind, Reference
+from streamgp.online.scaling import still
+from streamgp.online.state import holding
+from streamgp.online.winsorise import SETTLED, Limit
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from streamgp.base import Shape
 from streamgp.errors import UsageError
 from streamgp.models._naive import Naive
-from streamgp.models._target import Reference
+from streamgp.online.reference import Reference
 
 
 class Config(BaseModel):
@@ -21,7 +21,7 @@ class Config(BaseModel):
 
 
 class Persistence(Naive):
-    """y[t+h] = y[t] + e; see `streamgp.models._naive`."""
+    """y[t+h] = y[t] + e; see `_naive`."""
 
 
 def build(config: Config, shape: Shape) -> Persistence:

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from streamgp.base import Shape
 from streamgp.encoders import rnn
-from streamgp.models._deep_config import DeepNetConfig
-from streamgp.models._deep_net import DeepNet
+from streamgp.models._deep.config import DeepNetConfig
+from streamgp.models._deep.net import DeepNet
 
 
 class Config(DeepNetConfig):

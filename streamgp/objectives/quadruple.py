@@ -10,7 +10,7 @@ Two weights carry every factor of the theorems:
 
 - `precision` (ñ, T): how many rows a drawn row stands for (n/ñ), over σ_t²; 0 where y is not observed (`precisions`).
 - `weight`: how many features a drawn feature stands for: m/m̃ when drawn one by one with replacement, the number of
-  cells when a whole cell of a fixed partition is drawn (`streamgp.objectives.draws`).
+  cells when a whole cell of a fixed partition is drawn (`draws`).
 
 i and j must be independent draws; equal ones may occur, but must not be arranged, nor excluded. Every tensor may have
 leading batch dimensions.

@@ -26,7 +26,7 @@ Measured on a toy (40 rows, 24 features, 2 dense columns), nats a row:
 
 Small for the logistic only; a Laplace site is the more curved, the smaller its scale beside the noise of the draws. The
 variance that draws add is about (v‖μ‖²/m̃)(1 − m̃/m), features of variance v/m each: m̃ itself counts, not only m̃/m.
-For a Gaussian likelihood use the unbiased estimators of `streamgp.objectives.quadruple`.
+For a Gaussian likelihood use the unbiased estimators of `quadruple`.
 """
 
 from __future__ import annotations

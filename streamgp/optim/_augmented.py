@@ -1,6 +1,6 @@
 """One fold under Algorithm 1 of Xu et al. (2019): its θ, z and λ, and the options of the iteration.
 
-See `streamgp.optim.admm` for the method and its departures.
+See `admm` for the method and its departures.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ iterations):
     - the consensus has its own ρ_c, since θ and z have nothing to do with each other's units, and is weighed element by
       element in the metric of Adam (`Run`);
     - ADMM is slow to the last per cents, and the mean of naive folds is where none of them ends: `polish` evaluations
-      of the reduced gradient (`streamgp.optim.implicit`) follow, from where it ended, on the error held out itself;
+      of the reduced gradient (`implicit`) follow, from where it ended, on the error held out itself;
     - variances are rescaled afterwards (`streamgp.objectives.cross_validation`).
 """
 
@@ -60,7 +60,7 @@ __all__ = ["AdmmConfig", "Descended", "Run", "cv_admm"]
 
 
 def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmConfig) -> Tuned:
-    """See the module, and `streamgp.optim._tuned` for arguments and result.
+    """See the module, and `_tuned` for arguments and result.
 
     The loss is the mean squared error of rows held out, a row and column, with C z = y_T solved at the final θ; the
     history is ‖y_V − K_VT z‖² a value, with z as the iterations have it.

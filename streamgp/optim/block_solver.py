@@ -178,7 +178,7 @@ class BlockSolver(nn.Module):
     def loss(self, rows: Rows) -> float:
         """½ mean_t [(rᵀWr/σ_t² + μᵀSμ)/n_t + log 2πσ_t²], n_t = Σw: −ELBO a row without what Σ adds, O((R + m) T).
 
-        `streamgp.optim.block_covariance.negative_elbo` is the whole bound.
+        `block_covariance.negative_elbo` is the whole bound.
         """
         each = self.energy(rows) / (self.noise * rows.total()).clamp(min=TINY) + (2.0 * torch.pi * self.noise).log()
         return float(0.5 * each.mean())

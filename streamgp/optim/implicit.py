@@ -61,7 +61,7 @@ class ImplicitConfig(CrossValidationConfig):
 
 
 def cv_implicit(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: ImplicitConfig) -> Tuned:
-    """See the module, and `streamgp.optim._tuned` for arguments and result.
+    """See the module, and `_tuned` for arguments and result.
 
     The loss is the mean squared error of rows held out, a row and column, in squared standardised units.
 

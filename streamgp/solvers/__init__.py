@@ -1,1 +1,1 @@
-"""Marginal likelihoods and posteriors at fixed latents, one solver a file (see `streamgp.solvers._base`)."""
+"""Marginal likelihoods and posteriors at fixed latents, one solver a file (see `_base`)."""

@@ -1,7 +1,7 @@
 """From rows to questions and answers: what may be asked at each row, and what each row answers.
 
 A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. With a
-tolerance the intervals are counted from the row before (`streamgp.streaming.steps`), so that a clock that jitters or
+tolerance the intervals are counted from the row before (`steps`), so that a clock that jitters or
 drifts neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN; nothing
 is filled in. Without a known interval, the times ahead of a row lie apart by the median of the last intervals of its
 series: one gap moves nothing. A row becomes *current* when it is read or, with known inputs, when the known values of

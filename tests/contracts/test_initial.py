@@ -13,10 +13,10 @@ from torch import Tensor
 from streamgp import choice, registry
 from streamgp.base import FLOAT, Inputs, Model, Shape
 from streamgp.errors import UsageError
+from streamgp.evidence.initial import TAKERS, Initial, TakesInitial, example, initialise, structure
+from streamgp.evidence.initial_file import document, from_document
 from streamgp.kernels._tied import Tied
-from streamgp.models._initial import TAKERS, Initial, TakesInitial, example, initialise, structure
-from streamgp.models._initial_file import document, from_document
-from streamgp.models._kernel_inputs import KernelInputs
+from streamgp.online.inputs import KernelInputs
 from streamgp.testing import SHAPES, example_windows
 
 SMALL: dict[str, dict[str, Any]] = {"qsgp": {"features": {"size": 192, "width": 64}}, "svdgp": {"basis": 32}}

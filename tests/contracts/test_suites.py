@@ -13,7 +13,7 @@ from streamgp.base import Chunk, Inputs, Json, Offset, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.kernels._base import Frequencies, Kernel
 from streamgp.models._naive import Naive
-from streamgp.models._target import Reference
+from streamgp.online.reference import Reference
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.testing import SHAPES, Lines, check_kernel, check_model, check_source, check_stateful
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Shape
-from streamgp.models._deep import DeepModel
+from streamgp.models._deep.model import DeepModel
 
 LAGS = 4
 SYSTEM = Shape(targets=("y",), horizon=1, lags=LAGS, past=("y", "u"), future=())

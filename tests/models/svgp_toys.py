@@ -14,9 +14,9 @@ from streamgp.encoders import identity
 from streamgp.encoders._base import Layout
 from streamgp.kernels import squared_exponential
 from streamgp.models import svgp
-from streamgp.models._svgp_head import Part
-from streamgp.models._svgp_online import OnlineSvgp
-from streamgp.models._svgp_prior import JITTER, SparsePrior
+from streamgp.models.svgp.head import Part
+from streamgp.models.svgp.online import OnlineSvgp
+from streamgp.models.svgp.prior import JITTER, SparsePrior
 
 Array = NDArray[np.float64]
 RHO, WIDTH, COLUMNS = 1.7, 3, 2

@@ -14,7 +14,7 @@ from torch import Tensor
 from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Shape, Simulates
 from streamgp.errors import UsageError
-from streamgp.models._deep_gp import DeepGp
+from streamgp.models._deep.gp import DeepGp
 from streamgp.testing.models import SHAPES, example_windows
 from tests.models.deep_toys import LAGS, PAIR, SYSTEM, build, chunk, fitted, series, windows
 

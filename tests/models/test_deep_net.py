@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from streamgp.base import FLOAT
-from streamgp.models._deep_net import DeepNet
-from streamgp.models._deep_parts import OUTLIER, weights
+from streamgp.models._deep.net import DeepNet
+from streamgp.online.training import OUTLIER, weights
 from tests.models.deep_toys import PAIR, SYSTEM, build, chunk, fitted, series, windows
 
 EVERY = pytest.mark.parametrize("name", ["narx", "rnn", "gru", "lstm"])

@@ -10,10 +10,10 @@ from torch import nn
 
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import UsageError
-from streamgp.models._deep_frame import RIDGE, Frame
-from streamgp.models._deep_staleness import Staleness
-from streamgp.models._deep_window import RecentWindows
-from streamgp.models._state import gather, scatter
+from streamgp.models._deep.frame import RIDGE, Frame
+from streamgp.models._deep.staleness import Staleness
+from streamgp.online.recent import RecentWindows
+from streamgp.online.state import gather, scatter
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import same_bits
 

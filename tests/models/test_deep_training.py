@@ -13,9 +13,9 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs
 from streamgp.errors import NotPositiveDefinite
-from streamgp.models._deep import DeepModel
-from streamgp.models._deep_gp import DeepGp
-from streamgp.models._deep_parts import OUTLIER, weights
+from streamgp.models._deep.gp import DeepGp
+from streamgp.models._deep.model import DeepModel
+from streamgp.online.training import OUTLIER, weights
 from streamgp.optim.early_stopping import validation_rows
 from streamgp.optim.squared_error import SquaredError
 from streamgp.testing.stateful import reborn, same_bits

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from streamgp.evidence.lbfgs import Evidence, choose, descend, start
+from streamgp.evidence.thinned import Hyper, distances, estimate, objective
 from streamgp.kernels import matern, squared_exponential
 from streamgp.kernels._stationary import Stationary
-from streamgp.models._evidence import Evidence, choose, descend, start
-from streamgp.models._hyperparameters import Hyper, distances, estimate, objective
 
 GROUPS = torch.tensor([0, 1, 1, 2])
 KERNELS: list[Stationary] = [

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape, Simulates
 from streamgp.errors import NotPositiveDefinite, UsageError
+from streamgp.evidence.initial import Initial, TakesInitial
 from streamgp.models import exact
-from streamgp.models._exact_online import ExactGp
-from streamgp.models._initial import Initial, TakesInitial
+from streamgp.models.exact.online import ExactGp
 from streamgp.optim import marginal_likelihood
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import reborn

@@ -9,8 +9,9 @@ import torch
 
 from streamgp.base import Inputs, Model
 from streamgp.errors import NotPositiveDefinite
-from streamgp.models import _svdgp_online, linear, svdgp
-from streamgp.models._deep_gp import DeepGp
+from streamgp.models import linear, svdgp
+from streamgp.models._deep.gp import DeepGp
+from streamgp.models.svdgp import online as svdgp_online
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.solvers.kiss_cg import KissCG
 from streamgp.testing.stateful import reborn
@@ -89,7 +90,7 @@ def test_a_rebuild_that_fails_numerically_is_undone_and_told(monkeypatch: pytest
         raise NotPositiveDefinite("no factor", hint="none")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_svdgp_online, "estimate", fail)
+        patch.setattr(svdgp_online, "estimate", fail)
         step = model.update(*chunk(x, y, 200, 220))
     assert not step.healthy and step.done == "rebuild: 20 rows; undone: no factor" and step.basis == first.basis
     assert torch.equal(model.predict(x).parameters(), before)

@@ -13,8 +13,8 @@ from streamgp.encoders import identity, mlp
 from streamgp.encoders._base import Layout
 from streamgp.errors import UsageError
 from streamgp.features.fourier import standard_normals
-from streamgp.models._deep_parts import training
-from streamgp.models._finite_features import FiniteFeatures, orthogonal
+from streamgp.models.finite_rkhs.features import FiniteFeatures, orthogonal
+from streamgp.online.training import training
 
 LAYOUT = Layout(lags=0, past=0, future=3)
 

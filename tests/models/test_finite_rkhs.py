@@ -16,10 +16,10 @@ from torch import Generator, Tensor
 
 from streamgp.base import Inputs, Shape, Simulates
 from streamgp.errors import NumericalError, UsageError
+from streamgp.evidence.initial import example
 from streamgp.models import finite_rkhs
-from streamgp.models._finite_learner import FiniteLearner
-from streamgp.models._finite_online import FiniteRkhs
-from streamgp.models._initial import example
+from streamgp.models.finite_rkhs.learner import FiniteLearner
+from streamgp.models.finite_rkhs.online import FiniteRkhs
 from streamgp.predictives.student_t import StudentT
 from streamgp.testing import reborn
 from streamgp.testing.models import SHAPES, example_windows

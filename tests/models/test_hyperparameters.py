@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from streamgp.models._hyperparameters import JITTER, Hyper, distances, estimate, objective
+from streamgp.evidence.thinned import JITTER, Hyper, distances, estimate, objective
 from tests.models import oracles_svdgp as oracle
 
 GROUPS = torch.tensor([0, 1, 1, 2])

@@ -13,9 +13,9 @@ import torch
 from streamgp import choice, registry
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import DataError, UsageError
-from streamgp.models._hyperparameters import Hyper
-from streamgp.models._initial import Initial, example, structure
-from streamgp.models._initial_file import document, from_document
+from streamgp.evidence.initial import Initial, example, structure
+from streamgp.evidence.initial_file import document, from_document
+from streamgp.evidence.thinned import Hyper
 from streamgp.testing import example_windows
 
 SHAPE = Shape(targets=("y",), horizon=1, lags=3, past=("y", "u"), future=("k",))
@@ -75,9 +75,9 @@ def test_otherwise_they_are_where_the_first_estimate_starts(name: str, monkeypat
         return call
 
     for where, what, place in (
-        ("_svdgp_online", "estimate", 3),
-        ("_rvm_online", "descend", 1),
-        ("_qsgp_hyper", "adam", 3),
+        ("svdgp.online", "estimate", 3),
+        ("rvm.online", "descend", 1),
+        ("qsgp.hyper", "adam", 3),
     ):
         home = __import__(f"streamgp.models.{where}", fromlist=["x"])
         monkeypatch.setattr(home, what, noting(getattr(home, what), place))

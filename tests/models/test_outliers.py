@@ -11,7 +11,7 @@ from torch import Tensor
 
 from streamgp.base import Inputs, Model, Shape
 from streamgp.models import linear, svdgp
-from streamgp.models._outliers import Limit
+from streamgp.online.winsorise import Limit
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.testing.stateful import reborn
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from streamgp.models._precision_mixture import INDEPENDENT, MEMORY, TIMES, PrecisionMixture
-from streamgp.models._recursive import Form, RecursiveRegression
+from streamgp.regression.precision_mixture import INDEPENDENT, MEMORY, TIMES, PrecisionMixture
+from streamgp.regression.recursive import Form, RecursiveRegression
 from streamgp.testing.stateful import check_stateful, same_bits
 
 

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import UsageError
 from streamgp.models import qsgp
-from streamgp.models._qsgp_held import shares
-from streamgp.models._qsgp_online import OnlineQsgp
+from streamgp.models.qsgp.held import shares
+from streamgp.models.qsgp.online import OnlineQsgp
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import reborn
 

@@ -13,13 +13,13 @@ from torch import Tensor
 from streamgp.base import FLOAT, Shape
 from streamgp.features import fourier, inducing
 from streamgp.likelihoods import gaussian, laplace, logistic
-from streamgp.models._qsgp_blocks import BlockEngine
-from streamgp.models._qsgp_config import Config
-from streamgp.models._qsgp_covariance import DiagonalCovariance
-from streamgp.models._qsgp_features import Basis, HeldFourier, basis, orthogonal
-from streamgp.models._qsgp_kernel import AUTO, candidates
-from streamgp.models._qsgp_parts import engine_of, sites_of
-from streamgp.models._qsgp_sites import within
+from streamgp.models.qsgp.blocks import BlockEngine
+from streamgp.models.qsgp.config import Config
+from streamgp.models.qsgp.covariance import DiagonalCovariance
+from streamgp.models.qsgp.features import Basis, HeldFourier, basis, orthogonal
+from streamgp.models.qsgp.kernel import AUTO, candidates
+from streamgp.models.qsgp.parts import engine_of, sites_of
+from streamgp.models.qsgp.sites import within
 from streamgp.testing import check_features
 
 SHAPE = Shape(targets=("y", "z"), horizon=1, lags=0, past=("y", "z", "a", "b"), future=("a", "b"))

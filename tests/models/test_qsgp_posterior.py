@@ -13,9 +13,9 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.models import qsgp
-from streamgp.models._qsgp_blocks import BlockEngine
-from streamgp.models._qsgp_online import OnlineQsgp
-from streamgp.models._qsgp_trial import forecast, mode
+from streamgp.models.qsgp.blocks import BlockEngine
+from streamgp.models.qsgp.online import OnlineQsgp
+from streamgp.models.qsgp.trial import forecast, mode
 
 BATCH = Shape(targets=("y",), horizon=1, lags=0, past=("y", "a", "b"), future=("a", "b"))
 STREAM = Shape(targets=("y",), horizon=3, lags=4, past=("y", "a"), future=("a",))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamgp.errors import UsageError
-from streamgp.models._recursive import Form, RecursiveRegression
+from streamgp.regression.recursive import Form, RecursiveRegression
 from streamgp.testing.stateful import check_stateful, reborn, same_bits
 from tests.models.oracles_recursive import batch
 from tests.properties import examples

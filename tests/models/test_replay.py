@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from streamgp.models._replay import Replay
+from streamgp.models.svdgp.replay import Replay
 
 
 def fill(memory: int | None, rows: int, batch: int, seed: int) -> Replay:

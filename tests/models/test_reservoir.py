@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from streamgp.base import Inputs, Shape
-from streamgp.models._reservoir import Reservoir
+from streamgp.online.reservoir import Reservoir
 
 SHAPE = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
 

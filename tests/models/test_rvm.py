@@ -11,10 +11,11 @@ from torch import Tensor
 
 from streamgp.base import Inputs, Shape, Step
 from streamgp.errors import UsageError
-from streamgp.models import _rvm_selection, rvm
-from streamgp.models._rvm_functions import Functions
-from streamgp.models._rvm_online import OnlineRvm
-from streamgp.models._rvm_posterior import Regression
+from streamgp.models import rvm
+from streamgp.models.rvm import selection as rvm_selection
+from streamgp.models.rvm.functions import Functions
+from streamgp.models.rvm.online import OnlineRvm
+from streamgp.models.rvm.posterior import Regression
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import reborn
 
@@ -267,15 +268,15 @@ def test_functions_one_by_one_are_those_at_once() -> None:
 
 @pytest.mark.parametrize(("exact", "held"), [(1 << 24, 1 << 27), (0, 1 << 27), (0, 0)])
 def test_sums_are_the_same_however_the_values_are_held(monkeypatch: pytest.MonkeyPatch, exact: int, held: int) -> None:
-    monkeypatch.setattr(_rvm_selection, "EXACT", exact)
-    monkeypatch.setattr(_rvm_selection, "HELD", held)
-    monkeypatch.setattr(_rvm_selection, "CHUNK", 16)
+    monkeypatch.setattr(rvm_selection, "EXACT", exact)
+    monkeypatch.setattr(rvm_selection, "HELD", held)
+    monkeypatch.setattr(rvm_selection, "CHUNK", 16)
     model = built()
     x, y, _ = sinc(50)
     functions = Functions(LINE, model.kernel, 12)
     functions.put(torch.tensor([0, 1]), x.rows(slice(0, 10)), model.inputs(x.rows(slice(0, 10))))
     z, weight = model.inputs(x), torch.linspace(0.5, 2.0, 50, dtype=torch.float64)
-    sums = _rvm_selection.Table(functions, z).sums(y, weight)
+    sums = rvm_selection.Table(functions, z).sums(y, weight)
     phi, places = functions(z), torch.tensor([3, 0, 11])
     tolerance = 1e-12 if exact or not held else 1e-5
     torch.testing.assert_close(sums.squares, weight @ phi.square(), rtol=tolerance, atol=0)

@@ -8,7 +8,7 @@ import torch
 
 from streamgp import registry
 from streamgp.base import Inputs, Shape
-from streamgp.models._scaling import InputScaling, Standardiser
+from streamgp.online.scaling import InputScaling, Standardiser
 from streamgp.testing import SHAPES, example_windows, reborn
 
 

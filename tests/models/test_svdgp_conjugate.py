@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from streamgp.models._svdgp_conjugate import JITTER, Conjugate
+from streamgp.models.svdgp.conjugate import JITTER, Conjugate
 from tests.models import oracles_svdgp as oracle
 
 RHO, NOISE, WIDTH, COLUMNS = 1.7, 0.09, 3, 2

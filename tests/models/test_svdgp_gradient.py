@@ -13,7 +13,7 @@ from streamgp.encoders import identity, mlp
 from streamgp.encoders._base import Encoder, Layout
 from streamgp.likelihoods import gaussian, student_t
 from streamgp.likelihoods._base import Likelihood
-from streamgp.models._svdgp_gradient import GradientConfig, GradientPosterior
+from streamgp.models.svdgp.gradient import GradientConfig, GradientPosterior
 
 BOTH = pytest.mark.parametrize("parametrisation", ["decoupled", "hybrid"])
 SMALL = GradientConfig(mean_basis=24, covariance_basis=16, grow=8, batch=64, reservoir=128, kl_columns=8, steps=64)

@@ -8,7 +8,7 @@ import torch
 
 from streamgp.base import Inputs, Shape, Step
 from streamgp.models import svdgp
-from streamgp.models._svdgp_online import OnlineSvdgp
+from streamgp.models.svdgp.online import OnlineSvdgp
 from streamgp.testing.models import SHAPES, example_windows
 
 REGRESSION = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u", "k"), future=("u", "k"))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from streamgp.features._decoupled_basis import Basis, gram
-from streamgp.models._svdgp_posteriors import Decoupled, Hybrid, Hyper, Posterior
+from streamgp.models.svdgp.posteriors import Decoupled, Hybrid, Hyper, Posterior
 from tests.objectives import oracles_elbo as oracle
 
 COLUMNS, WIDTH, MEANS, COVARIANCES = 2, 3, 7, 5

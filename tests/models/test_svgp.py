@@ -11,11 +11,12 @@ from pydantic import ValidationError
 
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import NotPositiveDefinite, UsageError
-from streamgp.models import _svgp_parts, svgp
-from streamgp.models._initial import example
-from streamgp.models._svgp_config import TrainingConfig
-from streamgp.models._svgp_gaussian import GaussianHead
-from streamgp.models._svgp_training import Training
+from streamgp.evidence.initial import example
+from streamgp.models import svgp
+from streamgp.models.svgp import parts as svgp_parts
+from streamgp.models.svgp.config import TrainingConfig
+from streamgp.models.svgp.gaussian import GaussianHead
+from streamgp.models.svgp.training import Training
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import reborn
 from tests.models.svgp_toys import REGRESSION, built, data, error, part, prior, run, surface
@@ -195,7 +196,7 @@ def test_a_rebuild_that_fails_numerically_is_undone_and_told(monkeypatch: pytest
         raise NotPositiveDefinite("no factor", hint="none")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_svgp_parts, "estimate", fail)
+        patch.setattr(svgp_parts, "estimate", fail)
         step = model.update(x.rows(slice(200, 220)), y[200:220])
     assert not step.healthy and step.done == "rebuild: 20 rows; undone: no factor"
     assert torch.equal(model.predict(x).parameters(), before)

@@ -9,8 +9,8 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from streamgp.base import FLOAT
-from streamgp.models._svgp_gaussian import GaussianHead, Spectrum
-from streamgp.models._svgp_prior import JITTER, SparsePrior
+from streamgp.models.svgp.gaussian import GaussianHead, Spectrum
+from streamgp.models.svgp.prior import JITTER, SparsePrior
 from streamgp.objectives.sparse import Belief
 from tests.kernels.twins import gpytorch
 from tests.models import oracles_svdgp as oracle

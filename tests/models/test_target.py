@@ -6,7 +6,7 @@ import pytest
 
 from streamgp.base import Shape
 from streamgp.errors import UsageError
-from streamgp.models._target import Reference
+from streamgp.online.reference import Reference
 from streamgp.testing import SHAPES, example_windows
 
 

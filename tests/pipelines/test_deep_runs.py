@@ -38,7 +38,7 @@ GP: dict[str, Any] = {"model": "gp_lstm", "set": SMALL | {"solver.grid": "10", "
 NET: dict[str, Any] = {"model": "lstm", "set": SMALL | {"training.batch": "32"}}
 BATCH: dict[str, Any] = {"online": False, "warmup": None, "checkpoint_every": None, "test_tail": 0.2}
 ONE: dict[str, Any] = {"horizon": 1, "season": 1}
-DEEP, SESSION = "streamgp.models._deep_gp", "streamgp_pipelines.session"
+DEEP, SESSION = "streamgp.models._deep.gp", "streamgp_pipelines.session"
 CRASHES = {
     "in the warm-up's second epoch": Crash(DEEP, "DeepGp._train", 2),
     "between a refresh and its checkpoint": Crash(DEEP, "DeepGp._renew", 3, after=True),

@@ -1,0 +1,247 @@
+"""What can be set of a finite-dimensional GP."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor
+
+from streamgp.base import Shape
+from streamgp.choice import OneOf
+from streamgp.encoders import identity, mlp
+from streamgp.kernels import linear, squared_exponential
+from streamgp.optim.early_stopping import validation_rows
+from streamgp.optim.finite_descent import FiniteDescentConfig
+from streamgp.optim.ldb import LdbConfig
+from streamgp.regression.recursive import Form
+
+STEPS = 8000
+"""Mini-batches after which a perceptron of the default size has learned most of what it learns."""
+FEWEST_EPOCHS, MOST_EPOCHS = 8, 100
+LONG = 5000
+"""Rows above which the last tenth alone says enough."""
+FEWEST = 20
+"""Validation rows under which none are held out: so few say little, and the training rows miss them."""
+
+
+class FourierConfig(BaseModel):
+    """Random Fourier features of the kernel; a linear kernel has none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    size: int = Field(768, ge=2, le=20_000, multiple_of=2, description="cosines and sines, counted singly")
+    frequencies: Literal["drawn", "learned"] = Field(
+        "learned", description="drawn from the kernel's spectral density, or learned from there on"
+    )
+    seed: int = Field(0, ge=0, lt=2**63, description="of the frequencies")
+
+
+class OnlineConfig(BaseModel):
+    """Learning from a stream. Between rebuilds every row is learned exactly, with the features as they are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
+        "auto", description="rows after which a row counts 1/e; auto: 4000 with lags, all rows alike without"
+    )
+    temper: Annotated[float, Field(gt=0, le=1e6)] | Literal["auto"] = Field(
+        "auto",
+        description="rows that count as one, since windows that overlap are not independent; auto: √horizon",
+    )
+    reservoir: int = Field(8192, ge=2, description="rows kept for rebuilds")
+    rebuild: int = Field(
+        4000,
+        ge=0,
+        description="rows from one rebuild (scaling, hyper-parameters, features, statistics) to the next; 0: never",
+    )
+    epochs: int = Field(
+        3,
+        ge=0,
+        le=1000,
+        description="passes over the kept rows that a net is trained at a rebuild; of frequencies on the window "
+        "itself, each over 2048 rows drawn anew",
+    )
+    first: int = Field(20, ge=0, le=1000, description="the same of a net at the first rebuilds, up to `rebuild` rows")
+    rate: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None,
+        description="step size for the features at a rebuild, before the schedule; none: 1e-2 for frequencies on the "
+        "window itself, 1e-3 for a net",
+    )
+    settled: int = Field(
+        3500, ge=0, description="rows from which on frequencies on the window itself are learned; fewer are overfitted"
+    )
+    variance: Annotated[float, Field(gt=0)] | None = Field(
+        4000,
+        description="rows after which a squared error counts 1/e in a factor on the variance, and at most as much as "
+        "one of 5 standard deviations; none leaves it at what validation rows say",
+    )
+
+
+class Config(BaseModel):
+    """Gaussian process with a kernel of finite dimension: learned features, exact regression on them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    target: Literal["auto", "level", "change", "season"] = Field(
+        "auto",
+        description="what is learned of a target: its level, its change from the present value, or its departure from "
+        "the season; auto: its departure from a mixture of these that each rebuild learns, column by column",
+    )
+    decay: float = Field(
+        0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
+    )
+    encoder: Annotated[BaseModel, OneOf("encoders", unnamed="mlp")] = Field(
+        identity.Config(),
+        description="in front of the kernel; mlp once an option of it is set without a name, with 2 layers of 128 "
+        "rectified units whose outputs are the features, where nothing else is set",
+    )
+    kernel: Annotated[BaseModel | None, OneOf("kernels", optional=True)] = Field(
+        None,
+        description="on what the encoder makes of a window; one other than linear by its random Fourier features; "
+        "none: linear behind a net, squared_exponential on the window itself",
+    )
+    fourier: FourierConfig = Field(FourierConfig(), description="random Fourier features of the kernel")
+    linear: Literal["auto"] | bool = Field(
+        "auto",
+        description="add a linear part in the window; auto: beside Fourier features of the window itself, where it has "
+        "no more columns than these",
+    )
+    training: FiniteDescentConfig = Field(
+        FiniteDescentConfig(schedule="cosine", rate=5e-3, weights_rate=5e-4),
+        description="training of features by marginal likelihood, in batch and in a warm-up; a rebuild of a stream has "
+        "its own rate, online.rate, and on the window itself all but batch, clip and optimiser are set for it",
+    )
+    noise: float = Field(
+        0.1, ge=1e-6, le=1e3, description="noise that training starts from, in variances of the standardised target"
+    )
+    floor: float = Field(1e-4, ge=1e-8, le=1.0, description="least noise, in variances of the standardised target")
+    epochs: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="epochs of a fit from scratch, such as a warm-up; auto: 8000 mini-batches, in 8 to 100 epochs, or "
+        "one where there is nothing to train",
+    )
+    validation: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
+        "auto",
+        description="part of the training rows that selects the best epoch and scales the variance; 0: the epoch of "
+        "the largest marginal likelihood; auto: 0.15, above 5000 rows 0.1",
+    )
+    blocks: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="blocks of neighbouring rows that the validation rows form; one: the last rows; auto: 5, above "
+        "5000 rows one",
+    )
+    patience: int = Field(20, ge=1, description="epochs without a better score after which training stops")
+    rescale: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="power of the validation rows' mean squared standardised error, where above 1, that widens the "
+        "variance; 0: never",
+    )
+    online: OnlineConfig = Field(OnlineConfig(), description="learning from a stream")
+    limit: float | None = Field(
+        5.0,
+        gt=0,
+        description="standard deviations of its own forecast that a row of a stream counts for at most; none: any",
+    )
+    prior: Literal["auto", "one", "mixed"] = Field(
+        "auto",
+        description="of the weights, for forecasts: one precision, the noise over the kernel's variances; or 0.3, 3 "
+        "and 30 times that, mixed column by column by how well each has forecast of late; auto: mixed with lags",
+    )
+    form: Form = Field(
+        "gram",
+        description="of the regression: gram (sums of products, factorised for a forecast), root (triangular root of "
+        "the rows, for ill-conditioned features), factor (the posterior's own, for streams that are not forgotten)",
+    )
+    predictive: Literal["gaussian", "student_t"] = Field(
+        "gaussian", description="student_t: the posterior predictive; gaussian: a Gaussian with its mean and variance"
+    )
+    learn: Literal["rebuild", "once"] = Field(
+        "rebuild",
+        description="hyper-parameters of a kernel on the window itself: estimated anew at every rebuild, from those "
+        "before, or once; those of --init stay with once",
+    )
+    evidence_rows: int = Field(400, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
+    seed: int = Field(0, ge=0, description="of mini-batches and of the reservoir")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.form == "factor" and self.online.memory not in ("all", "auto"):
+            raise ValueError("form=factor cannot forget; use online.memory=all, or form=gram or root")
+        if self.form == "factor" and self.prior == "mixed":
+            raise ValueError("form=factor has one prior; use prior=one, or form=gram or root")
+        if self.noise <= self.floor:
+            raise ValueError("noise must be above floor, below which it cannot fall")
+        return self
+
+    @property
+    def plain(self) -> bool:
+        """Whether the kernel looks at the window itself."""
+        return isinstance(self.encoder, identity.Config)
+
+    @property
+    def on_latents(self) -> BaseModel:
+        """The kernel's Config."""
+        if self.kernel is not None:
+            return self.kernel
+        return squared_exponential.Config() if self.plain else linear.Config()
+
+    @property
+    def net(self) -> BaseModel:
+        """The encoder's Config: what is not set is as the features of a finite-dimensional kernel want it."""
+        given = self.encoder
+        fields = given.model_fields_set
+        if isinstance(given, mlp.Config):
+            own = {"hidden": 128, "layers": 1, "activation": "relu", "outer": True, "precision": "float32"}
+            given = given.model_copy(update={key: value for key, value in own.items() if key not in fields})
+        if "width" in type(given).model_fields and "width" not in fields:
+            given = given.model_copy(update={"width": given.model_dump()["hidden"]})
+        return given
+
+    def straight(self, width: int) -> bool:
+        """Whether there is a linear part beside the kernel's features, of windows with so many columns."""
+        if self.linear != "auto":
+            return self.linear
+        return self.plain and not isinstance(self.on_latents, linear.Config) and width <= self.fourier.size
+
+    def forgetting(self, shape: Shape) -> float | None:
+        """τ in rows, or None where nothing is forgotten."""
+        memory = self.online.memory
+        if memory == "auto":
+            return 4000.0 if shape.lags and self.form != "factor" else None
+        return None if memory == "all" else float(memory)
+
+    def tempering(self, shape: Shape) -> float:
+        """Rows that count as one in updates."""
+        temper = self.online.temper
+        return float(shape.horizon) ** 0.5 if temper == "auto" else float(temper)
+
+    def held_out(self, rows: int) -> Tensor:
+        """(rows,) bool: which rows of a fit are for validation."""
+        long = rows > LONG
+        fraction = self.validation if self.validation != "auto" else 0.1 if long else 0.15
+        held = validation_rows(rows, fraction, self.blocks if self.blocks != "auto" else 1 if long else 5)
+        return held & (int(held.sum()) >= FEWEST)
+
+    def epochs_for(self, rows: int) -> int:
+        """Epochs of a fit from scratch on so many rows, where there is something to train."""
+        if self.epochs != "auto":
+            return self.epochs
+        return min(max(math.ceil(STEPS * self.training.batch / max(rows, 1)), FEWEST_EPOCHS), MOST_EPOCHS)
+
+    def mixed(self, shape: Shape) -> bool:
+        """Whether several prior precisions are mixed."""
+        return self.prior == "mixed" or (self.prior == "auto" and bool(shape.lags) and self.form != "factor")
+
+    @property
+    def refreshing(self) -> FiniteDescentConfig:
+        """Training at a rebuild; of frequencies on the window itself with weights and noise held, and log|F| at F⁻¹."""
+        rate = self.online.rate
+        if not self.plain:
+            changed = {"rate": 1e-3 if rate is None else rate, "schedule": "cosine"}
+            return self.training.model_copy(update=changed)
+        held = {"method": "ldb", "ldb": LdbConfig(rate=0.0), "solve": 1, "weights_rate": 0.0, "noise_rate": 0.0}
+        return self.training.model_copy(update=held | {"schedule": "cosine", "rate": 1e-2 if rate is None else rate})

@@ -1,0 +1,27 @@
+"""QSGP: a Gaussian process on very many features, one block of them at a time (Evans & Nair 2020)."""
+
+from __future__ import annotations
+
+from streamgp.base import Model, Shape
+from streamgp.models.qsgp.config import Config
+from streamgp.models.qsgp.online import OnlineQsgp
+
+__all__ = ["Config", "build"]
+
+
+def build(config: Config, shape: Shape) -> Model:
+    """The model, before any data.
+
+    Example:
+        >>> import torch
+        >>> from streamgp.base import Inputs
+        >>> config = Config(features={"size": 256, "width": 64})
+        >>> model = build(config, Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",)))
+        >>> u = torch.linspace(-3, 3, 200, dtype=torch.float64)
+        >>> x = Inputs(torch.zeros(200, 0, 2).double(), u.view(200, 1, 1))
+        >>> for start in range(0, 200, 50):
+        ...     step = model.update(x.rows(slice(start, start + 50)), torch.sin(u[start : start + 50, None]))
+        >>> step.healthy, bool((model.predict(x).mean[:, 0] - torch.sin(u)).abs().max() < 0.1)
+        (True, True)
+    """
+    return OnlineQsgp(config, shape)

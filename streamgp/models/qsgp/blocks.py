@@ -1,0 +1,278 @@
+"""What learns the standardised rows of a QSGP: all blocks of its features in turn, from rows that are kept.
+
+A solver keeps the residual r = y − Φμ of its rows true, so that one block is learned without looking at the others:
+block Gauss–Seidel with a best step length (`streamgp.optim.block_solver`). Between rebuilds a stream visits the head,
+with the Gram matrix of all rows so far, and the blocks whose turn it is, with Gram matrices of the kept rows as they
+are now weighted. Where the head is the whole basis its factor takes the place of all visits, and sweeps end when the
+means are settled (`solution`). Likelihoods other than the Gaussian set new working targets and weights before
+every visit, or every step of Newton's method.
+
+Shapes: R rows, W columns of an input, T target columns, B new rows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT
+from streamgp.linalg.cholesky import cholesky
+from streamgp.models.qsgp.covariance import Covariance, HeadCovariance
+from streamgp.models.qsgp.engine import Lesson
+from streamgp.models.qsgp.features import Basis
+from streamgp.models.qsgp.head import Head
+from streamgp.models.qsgp.sites import WorkingSites
+from streamgp.models.qsgp.solution import Solution
+from streamgp.optim._block_rows import CHUNK, gram
+from streamgp.optim.block_solver import GRAM_ROWS, BlockSolver
+
+SWEEPS, BOUNDED = 30, 12
+"""Over a batch, at most; of a bound on the likelihood, whose sweeps approach the mode ever more slowly."""
+TRIAL = 6
+"""Sweeps of a trial: the order of hyper-parameters is settled long before the means are."""
+STEPS = 4
+"""Further ones of Newton's method at an update."""
+QUARTERS = 4
+"""Epochs that the first sweep of a long fit is cut into."""
+
+
+class BlockEngine(Solution):
+    """All blocks in turn.
+
+    Args:
+        solver: of the means, on a `Basis`.
+        basis: the same.
+        head: of the same basis.
+        covariance: of the same solver.
+        sites: of the likelihood.
+        capacity: C, rows kept of a stream.
+        temper: factor by which the rows of a stream say less than independent ones.
+        visits: blocks visited at an update, beside the head.
+
+    Attributes:
+        count: () rows learned, Σν times what each tells of f.
+        determinants: (B,) log|A_b| at the last visit to each block.
+        turn: the block whose turn is next.
+    """
+
+    def __init__(
+        self,
+        solver: BlockSolver,
+        basis: Basis,
+        head: Head,
+        covariance: Covariance,
+        sites: WorkingSites,
+        capacity: int,
+        temper: float,
+        visits: int,
+    ) -> None:
+        super().__init__(solver, basis, head, sites, temper)
+        self.covariance, self.visits = covariance, visits
+        columns = solver.mu.shape[1]
+        weight = torch.zeros(capacity, columns, dtype=FLOAT) if sites.moving else torch.zeros(capacity, dtype=FLOAT)
+        blank = torch.zeros(capacity, columns, dtype=FLOAT)
+        self.kept = solver.rows(torch.zeros(capacity, basis.kernel.dims, dtype=FLOAT), blank, weight)
+        self.count: Tensor
+        self.truth: Tensor
+        self.share: Tensor
+        self.determinants: Tensor
+        blocks = -(-(basis.capacity - basis.extra) // basis.inner.width)
+        self.register_buffer("count", torch.zeros((), dtype=FLOAT))
+        self.register_buffer("truth", blank if sites.moving else blank[:0])  # targets, where those of rows are others
+        self.register_buffer("share", torch.zeros(capacity, dtype=FLOAT))
+        self.register_buffer("determinants", torch.zeros(max(blocks, 1), dtype=FLOAT))
+
+    def mean(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N, T), without the offset of the likelihood."""
+        return self.solver.mean(z)
+
+    def variance(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N,) latent."""
+        return self.covariance.variance(z, self.count)
+
+    def begin(self, noise: Tensor, y: Tensor) -> None:
+        """Forget what was learned, under new hyper-parameters. noise: () σ² by evidence; y: (N, T) targets to come."""
+        system = self.sites.begin(noise, y)
+        self.basis.scale.copy_(system.sqrt())
+        self.solver.begin(system)
+        self.head.begin(system)
+        self.covariance.begin()
+        self.determinants.zero_()
+        self.count.zero_()
+        self.turn = 1
+
+    def lesson(self, z: Tensor, y: Tensor, share: Tensor) -> Lesson:
+        """Rows to learn in batch. z: (R, W), y: (R, T), share: (R,)."""
+        weight = share[:, None].expand_as(y) if self.sites.moving else share
+        return Lesson(self.solver.rows(z, torch.nan_to_num(y) if self.sites.moving else y, weight), y, share)
+
+    @property
+    def current(self) -> Lesson:
+        """The rows that are kept of a stream."""
+        y = self.truth
+        if not self.sites.moving:
+            y = torch.where(self.kept.observed, self.kept.target, torch.nan)
+        return Lesson(self.kept, y, self.share)
+
+    def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor) -> None:
+        """Take these for the kept rows at `places`, O(B m).
+
+        Args:
+            z: (B, W), of any dtype.
+            y: (B, T), NaN = not observed.
+            share: (C,) of all places, 0 where there is none.
+        """
+        weight = self.kept.weight.new_zeros(len(places), *self.kept.weight.shape[1:])
+        self.solver.put(self.kept, places, z, torch.nan_to_num(y) if self.sites.moving else y, weight)
+        if self.sites.moving:
+            self.truth[places] = y
+        self.weigh(share)
+
+    def adopt(self, lesson: Lesson, places: Tensor, share: Tensor) -> None:
+        """The rows of a batch as those that are kept, and no others. places: (R,), share: (C,)"""
+        rows, weight = lesson.rows, self.kept.weight.new_zeros(len(places), *self.kept.weight.shape[1:])
+        target = torch.where(rows.observed, rows.target, torch.nan)
+        self.kept.replace(places, rows.x, target, weight, rows.fitted)
+        if self.sites.moving:
+            self.truth[places] = lesson.y
+        self.weigh(share)
+
+    def weigh(self, share: Tensor) -> None:
+        """What the kept rows stand for now. share: (C,)"""
+        self.share.copy_(share)
+        if not self.sites.moving:
+            self.kept.reweigh(share)
+
+    def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float) -> None:
+        """Add rows to the sums of the head, after scaling those by `kept`. z: (B, W), y: (B, T), share: (B,)."""
+        if not self.basis.blocks:
+            return
+        for start in range(0, max(len(z), 1), CHUNK):
+            part = slice(start, start + CHUNK)
+            x = z[part].to(self.solver.dtype)
+            f = self.solver.mean(x).to(FLOAT) if self.sites.varies else y[part]
+            weight = self._informing(y[part], f, share[part]).mean(1)
+            self.head.absorb(self.head.features(x), weight, 1.0 if start else kept)
+
+    def learn(self, new: int) -> None:
+        """Visit the head and the blocks whose turn it is, for the kept rows."""
+        lesson, others = self.current, self.basis.blocks - 1
+        if self.solved:
+            self._solve(lesson)
+            if self.sites.newton:
+                self._follow_curvature(lesson)
+            return
+        turns = [0] if self.basis.blocks else []
+        for _ in range(min(self.visits, others)):
+            self.turn = self.turn if self.turn <= others else 1
+            turns.append(self.turn)
+            self.turn = self.turn % others + 1
+        full = bool((self.share > 0).all())
+        for b in turns:
+            self._set(lesson)
+            factor = None
+            if not b and self.sites.lasting and not self.head.whole:
+                factor = self.head.root.to(self.solver.dtype)
+            elif not full:
+                factor = self._exact(b)
+            self._followed(b, self.solver.visit(b, lesson.rows, factor=factor, anew=True), lesson)
+
+    def _follow_curvature(self, lesson: Lesson) -> None:
+        """The rest of Newton's steps, and the sums at the curvature there: rows came in at that of a forecast."""
+        for _ in range(STEPS):
+            if self.settled:
+                break
+            self._solve(lesson)
+        there = self.share > 0
+        self.count_in(self.kept.x[there], lesson.y[there], self.share[there], 0.0)
+
+    def epoch(self, lesson: Lesson, place: int, of: int) -> None:
+        """A sweep over all blocks, or a quarter of the first one: it takes as long as many later ones."""
+        self.amount = float(lesson.share.sum())
+        if self.solved:
+            self._solve(lesson)
+            return
+        blocks = self.basis.blocks
+        order = list(range(blocks))
+        if self.sites.newton:
+            self._newton(lesson, lambda: self._few(lesson, None))
+            return
+        if of >= 2 * QUARTERS and blocks >= QUARTERS and place < QUARTERS:
+            order = order[place * blocks // QUARTERS : (place + 1) * blocks // QUARTERS]
+        if self.sites.moving:
+            for b in order:
+                self._set(lesson)
+                self._followed(b, self.solver.visit(b, lesson.rows, anew=not self.sites.lasting), lesson)
+            return
+        self.solver.sweep(lesson.rows, order)
+        for b in order:
+            self._followed(b, self.solver.factor(b, lesson.rows), lesson)
+
+    def settle(self, lesson: Lesson, least: float) -> None:
+        """The noise, the count and what else depends on how well these rows are now explained. least: of the noise."""
+        weight = lesson.weight
+        self.sites.settle(torch.nan_to_num(lesson.y - lesson.fitted - self.sites.offset), weight, least)
+        informing = self._informing(lesson.y, lesson.fitted, lesson.share)
+        self.count.copy_(informing.mean(1).sum())
+        if lesson.rows is not self.kept:
+            if self.sites.moving:
+                lesson.rows.reweigh(informing)
+            self.covariance.settle(lesson.rows)
+
+    def loss(self, lesson: Lesson) -> float:
+        """−ELBO a row and column with the block-diagonal covariance, up to what the sample of its Gram matrices leaves
+        out: [Σ −w log p(y | f) + ½ μᵀSμ + ½ Σ_b log|A_b|]/n."""
+        weight = lesson.weight / self.temper
+        misfit = self.sites.misfit(lesson.y, lesson.fitted, weight)
+        own = self.head.log_determinant() if self.summed and self.head.whole else self.determinants.sum()
+        total = (misfit + 0.5 * self._energy()).mean() + 0.5 * own
+        return float(total / weight.mean(1).sum().clamp(min=1e-300))
+
+    def attach(self, z: Tensor) -> None:
+        """The inputs of the kept rows, which are no part of the state. z: (C, W)."""
+        self.kept.attach(z)
+        self.head.changed()
+
+    def _followed(self, block: int, factor: Tensor, lesson: Lesson) -> None:
+        """A block was visited with this factor: what is said of its variance."""
+        if not self.sites.lasting or (self.sites.varies and self.covariance.follows):
+            factor = self._informed(block, lesson)
+        self.covariance.follow(block, factor)
+        scale = self.solver.variance.log() * len(factor)
+        self.determinants[block] = 2.0 * factor.diagonal().to(FLOAT).log().sum() - scale
+
+    def _informed(self, block: int, lesson: Lesson) -> Tensor:
+        """chol(σ²A_b) with what rows tell in place of the weights of a visit."""
+        phi = self.solver.features_of(lesson.rows, block)
+        weight = self._informing(lesson.y, lesson.fitted, lesson.share).mean(1)
+        matrix = lesson.rows.gram(phi, weight, round(GRAM_ROWS * phi.shape[1]))
+        matrix += self.solver.variance * self.solver.prior.block(block, block)
+        return cholesky(matrix, first=0.0).lower.to(phi.dtype)
+
+    def _exact(self, block: int) -> Tensor:
+        """chol(Φ_bᵀWΦ_b + σ²S_bb) of all rows that are there."""
+        phi = self.solver.features_of(self.kept, block)
+        there = self.share > 0
+        weight = self.kept.shared(self.solver.noise)[there]
+        matrix = gram(phi[there], weight) + self.solver.variance * self.solver.prior.block(block, block)
+        return cholesky(matrix, first=0.0).lower.to(phi.dtype)
+
+    @property
+    def epochs(self) -> int:
+        bounded = self.sites.moving and not self.sites.newton
+        return (BOUNDED if bounded else SWEEPS) + QUARTERS - 1
+
+    @property
+    def trial(self) -> int:
+        return TRIAL
+
+    @property
+    def summed(self) -> bool:
+        """Whether predictions are made from the sums of the head."""
+        return isinstance(self.covariance, HeadCovariance)
+
+    @property
+    def healthy(self) -> bool:
+        return math.isfinite(float(self.solver.mu.sum()))

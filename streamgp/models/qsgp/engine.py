@@ -1,0 +1,166 @@
+"""What a QSGP needs of whatever learns its standardised rows.
+
+Shapes: R rows, W columns of an input, T target columns, B new rows, C rows kept of a stream.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from streamgp.models.qsgp.features import Basis
+from streamgp.models.qsgp.kernel import Candidates
+from streamgp.models.qsgp.sites import Sites
+from streamgp.optim._block_rows import Rows
+
+
+class Lesson:
+    """Rows to learn: what a solver knows of them, their targets, and how many rows each stands for.
+
+    Attributes:
+        rows: the solver's.
+        y: (R, T), NaN = not observed.
+        share: (R,), 0 where a row is held out.
+    """
+
+    def __init__(self, rows: Rows, y: Tensor, share: Tensor) -> None:
+        self.rows, self.y, self.share = rows, y, share
+
+    @property
+    def x(self) -> Tensor:
+        """(R, W)"""
+        return self.rows.x
+
+    @property
+    def fitted(self) -> Tensor:
+        """(R, T) Φμ."""
+        return self.rows.fitted
+
+    @property
+    def weight(self) -> Tensor:
+        """(R, T) share where observed."""
+        return self.share[:, None] * torch.isfinite(self.y)
+
+
+class Engine(nn.Module, ABC):
+    """Means and one covariance of T columns on a basis. Its buffers are its state, but for the kept rows' inputs.
+
+    Args:
+        basis: the features, and the kernel that they are of.
+        sites: of the likelihood; its `predictive` takes what `mean` and `variance` return.
+
+    Attributes:
+        turn: the block whose turn is next, where they have turns.
+        temper: factor by which the rows of a stream say less than independent ones, where it is not in the noise.
+    """
+
+    temper: float = 1.0
+
+    def __init__(self, basis: Basis, sites: Sites) -> None:
+        super().__init__()
+        self.basis, self.sites = basis, sites
+        self.turn = 1
+
+    @property
+    def kernel(self) -> Candidates:
+        """The kernel of the basis."""
+        assert isinstance(self.basis.kernel, Candidates)
+        return self.basis.kernel
+
+    @property
+    @abstractmethod
+    def epochs(self) -> int:
+        """That a batch takes."""
+
+    @property
+    def trial(self) -> int:
+        """Epochs that show which of two hyper-parameters is the better one."""
+        return 1
+
+    @property
+    @abstractmethod
+    def healthy(self) -> bool:
+        """Whether all means are finite."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last epoch left nothing to do, as far as the engine knows."""
+        return True
+
+    @property
+    def summed(self) -> bool:
+        """Whether predictions are made from sums over rows, `count_in`."""
+        return False
+
+    @property
+    def outdated(self) -> bool:
+        """Whether these sums are of another curvature of the likelihood than that at the present means."""
+        sites = self.sites
+        varied = not self.settled if sites.newton else sites.varies or not sites.lasting
+        return self.summed and varied
+
+    @property
+    def whole(self) -> bool:
+        """Whether these sums are of all features."""
+        return False
+
+    @abstractmethod
+    def mean(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N, T), without the offset of the likelihood, in the dtype of z."""
+
+    @abstractmethod
+    def variance(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N,) latent, in the dtype of z."""
+
+    @abstractmethod
+    def begin(self, noise: Tensor, y: Tensor) -> None:
+        """Forget what was learned, under new hyper-parameters. noise: () σ² by evidence; y: (N, T) targets to come."""
+
+    @abstractmethod
+    def lesson(self, z: Tensor, y: Tensor, share: Tensor) -> Lesson:
+        """Rows to learn in batch. z: (R, W), y: (R, T), NaN = not observed, share: (R,)."""
+
+    @abstractmethod
+    def epoch(self, lesson: Lesson, place: int, of: int) -> None:
+        """Learn a batch for the `place`-th of so many epochs, counted from 0."""
+
+    @abstractmethod
+    def settle(self, lesson: Lesson, least: float) -> None:
+        """The noise and what else depends on how well these rows are now explained. least: of the noise."""
+
+    @abstractmethod
+    def loss(self, lesson: Lesson) -> float:
+        """−ELBO a row and column."""
+
+    @property
+    @abstractmethod
+    def current(self) -> Lesson:
+        """The rows that are kept of a stream."""
+
+    @abstractmethod
+    def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor) -> None:
+        """Take these for the kept rows at `places`.
+
+        Args:
+            z: (B, W), of any dtype.
+            y: (B, T), NaN = not observed.
+            share: (C,) of all places, 0 where there is none.
+        """
+
+    def adopt(self, lesson: Lesson, places: Tensor, share: Tensor) -> None:
+        """The rows of a batch as those that are kept, and no others. places: (R,), share: (C,)"""
+        rows = lesson.rows  # of which the lesson may show but a few
+        self.keep(rows.x, torch.where(rows.observed, rows.target, torch.nan), share, places)
+
+    @abstractmethod
+    def learn(self, new: int) -> None:
+        """Learn from the kept rows, of which so many are new."""
+
+    def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float) -> None:
+        """Add rows to sums over all rows, after scaling those by `kept`. z: (B, W), y: (B, T), share: (B,)."""
+
+    @abstractmethod
+    def attach(self, z: Tensor) -> None:
+        """The inputs of the kept rows, which are no part of the state. z: (C, W)."""

@@ -1,0 +1,33 @@
+"""SVDGP: sparse variational Gaussian process with decoupled bases, made to learn from a stream (Cheng & Boots 2017).
+
+With a Gaussian likelihood and no encoder the posterior of a given kernel and basis is known in closed form, and a batch
+of a stream is learned exactly (`conjugate`, `online`). Everything else goes by stochastic gradients on
+the ELBO, the paper's Algorithm 1 (`gradient`, `by_gradient`), where the parametrisation of the posterior
+is a choice. In closed form it is none: both parametrisations contain the optimum that is computed.
+"""
+
+from __future__ import annotations
+
+from streamgp.base import Model, Shape
+from streamgp.models.svdgp.by_gradient import GradientSvdgp
+from streamgp.models.svdgp.config import Config
+from streamgp.models.svdgp.online import OnlineSvdgp
+
+__all__ = ["Config", "build"]
+
+
+def build(config: Config, shape: Shape) -> Model:
+    """The model, before any data.
+
+    Example:
+        >>> import torch
+        >>> from streamgp.base import Inputs
+        >>> model = build(Config(basis=32), Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",)))
+        >>> u = torch.linspace(-3, 3, 200, dtype=torch.float64)
+        >>> x = Inputs(torch.zeros(200, 0, 2).double(), u.view(200, 1, 1))
+        >>> for start in range(0, 200, 50):
+        ...     step = model.update(x.rows(slice(start, start + 50)), torch.sin(u[start : start + 50, None]))
+        >>> step.healthy, bool((model.predict(x).mean[:, 0] - torch.sin(u)).abs().max() < 0.05)
+        (True, True)
+    """
+    return GradientSvdgp(config, shape) if config.by_gradient else OnlineSvdgp(config, shape)

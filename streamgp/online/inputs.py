@@ -1,0 +1,66 @@
+"""From windows to kernel inputs: standardised and flattened, with one lengthscale a channel."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from streamgp.base import FLOAT, Inputs, Json, Shape
+from streamgp.online.scaling import InputScaling
+
+
+class KernelInputs(nn.Module):
+    """Windows -> (N, W) standardised, W = L·D + H·F.
+
+    A channel's lags (or its steps ahead) are a group g of s_g columns: they share a location, a scale and a
+    lengthscale. Differences are divided by ℓ_g √s_g, so that with ℓ_g = 1 two windows that are a standard deviation
+    apart in all columns of one group, and equal otherwise, correlate by e^−½ however many columns these are.
+
+    Args:
+        shape: of the windows.
+
+    Attributes:
+        groups: (W,) the group of each column.
+        count: G, the number of groups.
+
+    Example:
+        >>> shape = Shape(targets=("y",), horizon=2, lags=3, past=("y", "u"), future=("u",))
+        >>> inputs = KernelInputs(shape)
+        >>> inputs.groups.tolist(), inputs.count
+        ([0, 1, 0, 1, 0, 1, 2, 2], 3)
+        >>> [round(value, 2) for value in inputs.inverse(torch.zeros(3)).square().tolist()]
+        [0.33, 0.33, 0.33, 0.33, 0.33, 0.33, 0.5, 0.5]
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        channels = len(shape.past) if shape.lags else 0
+        past = torch.arange(channels).repeat(shape.lags)
+        ahead = channels + torch.arange(len(shape.future)).repeat(shape.horizon)
+        groups = torch.cat((past, ahead))
+        self.scaling = InputScaling(shape)
+        self.count = channels + len(shape.future)
+        self.groups: Tensor
+        self.register_buffer("groups", groups)
+
+    @property
+    def scale(self) -> Tensor:
+        """(G,) what one standardised unit of each group is, in the units of the columns."""
+        past, future = self.scaling.past.scale, self.scaling.future.scale
+        return torch.cat((past[: self.count - len(future)], future))
+
+    def inverse(self, log_lengthscale: Tensor) -> Tensor:
+        """(G,) log ℓ -> (W,) 1/(ℓ_g √s_g)."""
+        sizes = torch.bincount(self.groups, minlength=self.count).to(FLOAT)
+        return (torch.exp(-log_lengthscale.to(sizes.device)) / sizes.sqrt())[self.groups]
+
+    def forward(self, x: Inputs) -> Tensor:
+        """(N, W)"""
+        flat: Tensor = self.scaling.flat(x)
+        return flat
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return self.scaling.state()
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.scaling.restore(tensors, rest)
