@@ -1,11 +1,13 @@
 # make demo      set everything up and run the whole road on real data
 # make test      set everything up, then the checks and the tests (minutes)
 # make test-all  the same, then the slow tests and a random exploration of the properties
+# make docs      build the guides and the API reference to site/index.html
 # A machine needs python3.11 or newer with pip, nothing else.
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+DOCS := .venv/.docs
 
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -13,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: setup demo check test test-slow test-all bench pictures clean
+.PHONY: setup demo check test test-slow test-all bench docs pictures clean
 
 setup: $(READY)
 
@@ -42,6 +44,14 @@ test-slow: $(READY)
 
 test-all: test test-slow
 
+# Strict: a broken link or reference fails. Nothing is fetched when the pages are built or read.
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+$(DOCS): $(READY)
+	$(BIN)/pip install -q -e '.[docs]' -c constraints.txt
+	touch $@
+
 # The README's pictures, from a run of the demo; needs chromium.
 pictures: $(READY)
 	$(BIN)/python docs/make_pictures.py
@@ -50,4 +60,4 @@ bench: $(READY)
 	@status=0; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || status=1; done; exit $$status
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
