@@ -123,7 +123,7 @@ class Due(NamedTuple):
 
 
 class Model(nn.Module, ABC):
-    """A learner that is asked before it is told. Built from a frozen Config and a Shape.
+    """A prequential model: predict, then update. Built from a frozen Config and a Shape.
 
     Laws (streamgp.testing.check_model asserts them for every registered model):
         1. `predict` is pure: no state changes, no random numbers; before the first update it is the prior.
@@ -152,6 +152,10 @@ class Model(nn.Module, ABC):
     def epochs_for(self, rows: int) -> int:
         """Epochs that `fit` wants from scratch on this many windows."""
         return 1
+
+    def warnings(self) -> list[str]:
+        """What a user of the forecasts should know of the model as it is now, a sentence each."""
+        return []
 
     @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:

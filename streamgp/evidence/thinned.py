@@ -9,7 +9,7 @@ prior. Rows that overlap in time would let it explain each row by its neighbours
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -105,6 +105,13 @@ def objective(packed: Tensor, distance: Tensor, y: Tensor, profile: Profile = sm
     return value, torch.cat((slope, scalars))
 
 
+class Estimate(NamedTuple):
+    """Hyper-parameters, and the penalised negative log evidence there."""
+
+    hyper: Hyper
+    value: float
+
+
 def estimate(
     x: Tensor, y: Tensor, groups: Tensor, start: Hyper, steps: int, rate: float = 0.1, profile: Profile = smooth
 ) -> Hyper:
@@ -122,16 +129,33 @@ def estimate(
     Raises:
         NotPositiveDefinite: the rows are not finite.
     """
+    return best(x, y, groups, [(start, steps)], rate, profile).hyper
+
+
+def best(
+    x: Tensor,
+    y: Tensor,
+    groups: Tensor,
+    starts: Sequence[tuple[Hyper, int]],
+    rate: float = 0.1,
+    profile: Profile = smooth,
+) -> Estimate:
+    """The best of several searches by Adam; arguments as of `estimate`, with the steps of each start."""
     distance = distances(x, groups)
-    packed = start.pack().to(x.device).clone()
+    found = [_search(start, steps, distance, y, rate, profile) for start, steps in starts]
+    return min(found, key=lambda one: one.value)
+
+
+def _search(start: Hyper, steps: int, distance: Tensor, y: Tensor, rate: float, profile: Profile) -> Estimate:
+    packed = start.pack().to(y.device).clone()
     first, second = torch.zeros_like(packed), torch.zeros_like(packed)
-    best, lowest = packed.clone(), torch.full((), torch.inf, dtype=FLOAT, device=x.device)
+    least, lowest = packed.clone(), torch.full((), torch.inf, dtype=FLOAT, device=y.device)
     for step in range(1, steps + 1):
         value, gradient = objective(packed, distance, y, profile)
         if bool(value < lowest):
-            best, lowest = packed.clone(), value
+            least, lowest = packed.clone(), value
         first = 0.9 * first + 0.1 * gradient
         second = 0.999 * second + 0.001 * gradient.square()
         packed = packed - rate * (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
         packed = packed.clamp(-12.0, 8.0)
-    return Hyper.unpack(best)
+    return Estimate(Hyper.unpack(least), float(lowest))

@@ -30,10 +30,11 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
-from streamgp.models._naive import random_walk_variance
+from streamgp.online.inputs import usable
 from streamgp.online.reference import Kind, Reference
 from streamgp.online.scaling import still
 from streamgp.online.state import holding
+from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import SETTLED, Limit
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
@@ -159,6 +160,9 @@ class Linear(Model):
         That leaves the missing columns' coefficients as they were; their shared uᵀA⁻¹u shrinks as if the truth had
         been seen (a departure: T separate Gram matrices would avoid it), but not their noise.
         """
+        x, y, left_out = usable(x, y)
+        if not len(y):
+            return Step(float("nan"), self.shape.width + 1, not left_out, left_out or "nothing observed")
         issued = self.predict(x)
         loss = -torch.nanmean(issued.log_prob(y)).item()
         y = self.limit(y, issued, self.count)
@@ -170,12 +174,14 @@ class Linear(Model):
             why = error.message
         if why:
             put_back()
-        return Step(loss, self.shape.width + 1, not why, f"update; undone: {why}" if why else "update")
+        done = "; ".join(part for part in ("update", left_out, why and f"undone: {why}") if part)
+        return Step(loss, self.shape.width + 1, not why and not left_out, done)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Start over from these windows, in their order; one pass is exact, so that there is never a second."""
         for buffer in self.buffers():
             buffer.zero_()
+        x, y, left_out = usable(x, y)
         if epochs < 1:
             return
         total, chunks = 0.0, range(0, len(y), _CHUNK)
@@ -184,7 +190,8 @@ class Linear(Model):
             total -= torch.nanmean(self.predict(x.rows(rows)).log_prob(y[rows])).item()
             self._learn(x.rows(rows), y[rows])
         loss = total / max(len(chunks), 1)
-        yield Step(loss=loss, basis=self.shape.width + 1, healthy=self._healthy(), done="epoch")
+        done = f"epoch; {left_out}" if left_out else "epoch"
+        yield Step(loss=loss, basis=self.shape.width + 1, healthy=self._healthy() and not left_out, done=done)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return dict(self.named_buffers()), {}

@@ -8,6 +8,33 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT, Inputs, Json, Shape
 from streamgp.online.scaling import InputScaling
 
+LARGEST = 1e150
+"""Absolute values beyond it are not learned: sums of their squares may overflow float64."""
+
+
+def usable(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
+    """The windows that can be learned: with at least one truth, and without values beyond `LARGEST`.
+
+    A truth beyond it counts as not observed. A lag may be NaN, which is masked.
+
+    Returns:
+        the windows, their truths (M, T), and what was left out: "" or a part of a `Step`'s `done`.
+
+    Example:
+        >>> x = Inputs(torch.zeros(3, 0, 1).double(), torch.tensor([1.0, 1e200, 2.0]).double().view(3, 1, 1))
+        >>> x, y, left_out = usable(x, torch.ones(3, 1).double())
+        >>> len(y), left_out
+        (2, 'undone: 1 windows hold values beyond 1e+150')
+    """
+    y = torch.where(y.abs() <= LARGEST, y, torch.nan)  # NaN stays
+    observed = torch.isfinite(y).any(1)
+    within = torch.ones_like(observed)
+    for part in x:
+        within &= (torch.nan_to_num(part, posinf=torch.inf, neginf=-torch.inf).abs() <= LARGEST).flatten(1).all(1)
+    count = int((observed & ~within).sum())
+    taken = observed & within
+    return x.rows(taken), y[taken], f"undone: {count} windows hold values beyond {LARGEST:.0e}" if count else ""
+
 
 class KernelInputs(nn.Module):
     """Windows -> (N, W) standardised, W = L·D + H·F.

@@ -1,11 +1,12 @@
-"""The newest windows of a stream, in raw units, at most C: what a deep model trains on while the stream runs."""
+"""The newest windows of a stream, in raw units, at most C."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.online.reservoir import Offered, Sample
 
 
 class RecentWindows(nn.Module):
@@ -44,6 +45,27 @@ class RecentWindows(nn.Module):
 
     def __len__(self) -> int:
         return min(int(self.seen), self.capacity)
+
+    def offer(self, x: Inputs, y: Tensor, generator: Generator) -> Offered:
+        """`push` as a memory does it: all of the newest windows are kept, and nothing is drawn."""
+        skipped = max(len(y) - self.capacity, 0)
+        rows = torch.arange(skipped, len(y), device=self.y.device)
+        places = (int(self.seen) + rows) % self.capacity
+        held = [(whole, whole[places]) for whole in (self.past, self.future, self.y)]
+        seen = self.seen.clone()
+        self.push(x, y)
+
+        def put_back() -> None:
+            for whole, part in held:
+                whole[places] = part
+            self.seen.copy_(seen)
+
+        return Offered(rows, places, put_back)
+
+    def sample(self) -> Sample:
+        """What is kept, oldest first, equally weighted."""
+        x, y = self.rows()
+        return Sample(x, y, y.new_ones(len(y)))
 
     def push(self, x: Inputs, y: Tensor) -> None:
         """N windows in order of arrival; y: (N, T)."""

@@ -10,6 +10,7 @@ that forgets with τ (Cohen & Kaplan 2007, bottom-k sketches). Without forgettin
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -32,6 +33,20 @@ class Sample(NamedTuple):
     weight: Tensor
 
 
+class Offered(NamedTuple):
+    """What became of N windows that were offered to a memory.
+
+    Attributes:
+        rows: (B,) those that it keeps.
+        places: (B,) where.
+        put_back: makes the memory what it was before, as long as nothing else was offered.
+    """
+
+    rows: Tensor
+    places: Tensor
+    put_back: Callable[[], None]
+
+
 class Reservoir(nn.Module):
     """At most C windows of a stream.
 
@@ -43,7 +58,7 @@ class Reservoir(nn.Module):
     Example:
         >>> reservoir = Reservoir(3, Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=()), memory=None)
         >>> x = Inputs(torch.arange(8.0).double().view(8, 1, 1), torch.zeros(8, 1, 0).double())
-        >>> reservoir.offer(x, x.past[:, :, 0] + 1.0, torch.Generator().manual_seed(0))
+        >>> _ = reservoir.offer(x, x.past[:, :, 0] + 1.0, torch.Generator().manual_seed(0))
         >>> sample = reservoir.sample()
         >>> len(sample.y), bool((sample.y == sample.x.past[:, :, 0] + 1.0).all()), reservoir.seen.item()
         (3, True, 8)
@@ -69,27 +84,35 @@ class Reservoir(nn.Module):
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self.register_buffer("threshold", torch.full((), math.inf, dtype=FLOAT))
 
-    def offer(self, x: Inputs, y: Tensor, generator: Generator) -> None:
+    def offer(self, x: Inputs, y: Tensor, generator: Generator) -> Offered:
         """Windows in the order of their arrival; y: (N, T)."""
         rows, capacity = len(y), len(self.key)
-        if not rows:
-            return
         arrival = int(self.seen) + torch.arange(rows, device=y.device)
         draws = torch.empty(rows, dtype=FLOAT).exponential_(generator=generator).clamp_min_(1e-300).log_()
         key = draws.to(y.device) - self.rate * arrival
         every = torch.cat((self.key, key))
         order = torch.argsort(every, stable=True)
         kept = order[:capacity]
+        numbers = [(value, value.clone()) for value in (self.count, self.seen, self.threshold)]
         if bool(torch.isfinite(every[order[capacity:]]).any()):
             self.threshold.copy_(torch.minimum(self.threshold, every[order[capacity]]))
         stays = torch.zeros(capacity, dtype=torch.bool, device=y.device)
         stays[kept[kept < capacity]] = True
         incoming = torch.sort(kept[kept >= capacity] - capacity).values
         places = (~stays).nonzero()[:, 0][: len(incoming)]
+        held = [(whole, whole[places]) for whole in (self.past, self.future, self.y, self.key, self.arrival)]
+
+        def put_back() -> None:
+            for whole, part in held:
+                whole[places] = part
+            for value, before in numbers:
+                value.copy_(before)
+
         self.past[places], self.future[places] = x.past[incoming], x.future[incoming]
         self.y[places], self.key[places], self.arrival[places] = y[incoming], key[incoming], arrival[incoming]
         self.count.fill_(min(int(self.count) + rows, capacity))
         self.seen += rows
+        return Offered(incoming, places, put_back)
 
     def shares(self) -> Tensor:
         """(C,) how many rows of the forgetting stream each place stands for; 0 where it is empty."""

@@ -41,6 +41,8 @@ def found() -> Initial:
 
 
 def hyper_of(model: Any) -> Hyper:
+    if hasattr(model, "posterior") and hasattr(model.posterior, "search"):
+        return model.posterior.search.hyper
     return model.found.hyper if hasattr(model, "found") else model.hyper
 
 
@@ -67,20 +69,20 @@ def test_otherwise_they_are_where_the_first_estimate_starts(name: str, monkeypat
     module = registry.load("models", name)
     starts: list[Hyper] = []
 
-    def noting(inner: Callable[..., Any], place: int) -> Callable[..., Any]:
+    def noting(inner: Callable[..., Any], what: str, place: int) -> Callable[..., Any]:
         def call(*args: Any, **told: Any) -> Any:
-            starts.append(args[place])
+            starts.extend(start for start, _ in args[place]) if what == "best" else starts.append(args[place])
             return inner(*args, **told)
 
         return call
 
     for where, what, place in (
-        ("svdgp.online", "estimate", 3),
-        ("rvm.online", "descend", 1),
-        ("qsgp.hyper", "adam", 3),
+        ("evidence.search", "best", 3),
+        ("models.rvm.online", "descend", 1),
+        ("models.qsgp.hyper", "adam", 3),
     ):
-        home = __import__(f"streamgp.models.{where}", fromlist=["x"])
-        monkeypatch.setattr(home, what, noting(getattr(home, what), place))
+        home = __import__(f"streamgp.{where}", fromlist=["x"])
+        monkeypatch.setattr(home, what, noting(getattr(home, what), what, place))
     x, y = windows()
     model = module.build(module.Config(**OPTIONS[name]), SHAPE)
     model.initialise(found())

@@ -127,7 +127,7 @@ def test_a_model_saved_in_the_middle_of_a_shift_goes_on_as_it_would(name: str) -
     list(model.fit(x.rows(slice(0, WARM)), y[:WARM], 1))
     for part in parts[:24]:
         model.update(x.rows(part), y[part])
-    assert 0 < float(model.state()[0]["limit.excess" if name == "linear" else "buffers.limit.excess"]) < 0.9
+    assert 0 < float(model.state()[0]["limit.excess" if name == "linear" else "winsorise.excess"]) < 0.9
     other = reborn(model, made(name, shape))
     for part in parts[24:]:
         for one in (model, other):

@@ -19,10 +19,10 @@ from streamgp.models._deep.config import DeepConfig
 from streamgp.models._deep.frame import Frame
 from streamgp.models._deep.head import DeepHead
 from streamgp.models._deep.staleness import Staleness
-from streamgp.models._naive import random_walk_variance
 from streamgp.online.recent import RecentWindows
 from streamgp.online.state import Parts, gather, holding, scatter
 from streamgp.online.training import Moments, attempt, in_chunks, load, weights
+from streamgp.online.variance import random_walk_variance
 from streamgp.optim.early_stopping import EarlyStopping
 from streamgp.predictives.gaussian import Gaussian
 

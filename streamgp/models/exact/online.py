@@ -21,7 +21,6 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
 from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import Initial
-from streamgp.models._naive import random_walk_variance
 from streamgp.models.exact.config import Config
 from streamgp.models.exact.hyper import Hyperparameters
 from streamgp.online.inputs import KernelInputs
@@ -29,6 +28,7 @@ from streamgp.online.learned_reference import LearnedReference, reference
 from streamgp.online.recent import RecentWindows
 from streamgp.online.scaling import Standardiser
 from streamgp.online.state import Parts, gather, holding, scatter
+from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import Limit
 from streamgp.predictives.gaussian import Gaussian
 

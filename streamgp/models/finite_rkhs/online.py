@@ -16,7 +16,6 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.thinned import Hyper
-from streamgp.models._naive import random_walk_variance
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.fit import FiniteFit
 from streamgp.models.finite_rkhs.learner import CHUNK, FiniteLearner
@@ -26,6 +25,7 @@ from streamgp.online.reservoir import Reservoir, Sample
 from streamgp.online.scaling import Standardiser
 from streamgp.online.state import Parts, gather, holding, scatter
 from streamgp.online.training import OUTLIER, attempt
+from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import Limit
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT

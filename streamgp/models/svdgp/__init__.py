@@ -11,7 +11,9 @@ from __future__ import annotations
 from streamgp.base import Model, Shape
 from streamgp.models.svdgp.by_gradient import GradientSvdgp
 from streamgp.models.svdgp.config import Config
-from streamgp.models.svdgp.online import OnlineSvdgp
+from streamgp.models.svdgp.posterior import SvdgpPosterior
+from streamgp.online.inputs import KernelInputs
+from streamgp.online.model import StreamModel
 
 __all__ = ["Config", "build"]
 
@@ -30,4 +32,7 @@ def build(config: Config, shape: Shape) -> Model:
         >>> step.healthy, bool((model.predict(x).mean[:, 0] - torch.sin(u)).abs().max() < 0.05)
         (True, True)
     """
-    return GradientSvdgp(config, shape) if config.by_gradient else OnlineSvdgp(config, shape)
+    if config.by_gradient:
+        return GradientSvdgp(config, shape)
+    inputs = KernelInputs(shape)
+    return StreamModel(SvdgpPosterior(config, shape, inputs.groups, inputs.count), config, shape)

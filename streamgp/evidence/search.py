@@ -1,0 +1,96 @@
+"""Hyper-parameters of a grouped radial kernel over the life of a stream: where a search starts, and when there is none.
+
+The first search starts from the default, or from hyper-parameters that were found before. Every later one starts from
+the last hyper-parameters and from the default, and the better evidence wins: a first batch with little signal can send
+the outputscale to 0 and the noise to 1, where the gradient is nothing and a search from there alone would stay.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from streamgp.evidence.initial import Initial
+from streamgp.evidence.thinned import Hyper, Profile, best, smooth
+
+STEPS, FURTHER = 60, 30
+"""Of Adam, at first and from others."""
+
+
+def thinned(rows: int, horizon: int, most: int, device: torch.device) -> Tensor:
+    """Indices of the rows that estimate hyper-parameters, evenly spread: about three a horizon, at least 60.
+
+    Example:
+        >>> thinned(5, 1, 400, torch.device("cpu")).tolist()
+        [0, 1, 2, 3, 4]
+    """
+    count = min(max(3 * rows // horizon, 60), most, rows)
+    return torch.linspace(0, rows - 1, count, device=device).round().long()
+
+
+class Search:
+    """See the module; Stateful parts are `hyper` and `found`, which the owner keeps.
+
+    Args:
+        groups: G, groups of columns that share a lengthscale.
+        once: whether hyper-parameters are estimated once, and those of a file not at all.
+
+    Attributes:
+        hyper: the hyper-parameters of now.
+        found: whether they were estimated.
+        initial: hyper-parameters of a file to start from.
+    """
+
+    def __init__(self, groups: int, once: bool) -> None:
+        self.groups, self.once = groups, once
+        self.hyper = Hyper.start(groups)
+        self.found = False
+        self.initial: Initial | None = None
+
+    @property
+    def signal(self) -> float:
+        """ρ²/σ²."""
+        return float((self.hyper.outputscale - self.hyper.noise).exp())
+
+    def run(
+        self, z: Tensor, y: Tensor, groups: Tensor, scale: Tensor, target_scale: Tensor, profile: Profile = smooth
+    ) -> Hyper:
+        """The hyper-parameters for rows of now.
+
+        Args:
+            z, y: (n, W), (n, T) thinned standardised rows and targets; NaN counts as the mean.
+            groups: (W,) the group of each column.
+            scale, target_scale: (G,), (T,) what a standardised unit of channels and targets is.
+            profile: of the kernel.
+
+        Raises:
+            NotPositiveDefinite: the rows are not finite.
+        """
+        starts: list[tuple[Hyper, int]] = []
+        if self.initial is not None and (self.once or not self.found):
+            self.hyper = self.initial.hyper(scale, target_scale)
+            starts = [] if self.once else [(self.hyper, FURTHER)]
+        elif not self.found:
+            starts = [(Hyper.start(self.groups), STEPS)]
+        elif not self.once:
+            starts = [(self.hyper, FURTHER), (Hyper.start(self.groups), FURTHER)]
+        if starts:
+            self.hyper = best(z, torch.nan_to_num(y), groups, starts, profile=profile).hyper
+        self.found = True
+        return self.hyper
+
+    def held(self) -> tuple[Hyper, bool]:
+        """What `put_back` takes."""
+        return self.hyper, self.found
+
+    def put_back(self, held: tuple[Hyper, bool]) -> None:
+        """The inverse of `held`."""
+        self.hyper, self.found = held
+
+    def pack(self) -> Tensor:
+        """(G + 3,) everything that changes."""
+        return torch.cat((self.hyper.pack(), self.hyper.noise.new_tensor([float(self.found)])))
+
+    def unpack(self, packed: Tensor) -> None:
+        """The inverse of `pack`."""
+        self.hyper, self.found = Hyper.unpack(packed[:-1].clone()), bool(packed[-1])

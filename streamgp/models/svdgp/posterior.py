@@ -1,0 +1,143 @@
+"""SVDGP in closed form: every batch is learned exactly, on a basis that grows with the rows.
+
+A rebuild estimates the hyper-parameters by the evidence of thinned rows and chooses a new basis among the rows. Between
+rebuilds the basis grows by the rows that it explains least; when it is full the least needed points give way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor
+
+from streamgp.base import Json, Shape
+from streamgp.evidence.initial import Initial
+from streamgp.evidence.search import Search, thinned
+from streamgp.models.svdgp.config import Config
+from streamgp.models.svdgp.conjugate import Conjugate
+from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
+
+CHUNK = 1024
+"""Rows whose features are held at once."""
+ROOM = 4
+"""A rebuild leaves room for the growth until the next one, at most the basis divided by this."""
+EVIDENCE = 1600
+"""Rows at most that estimate hyper-parameters in batch: each step is cubic in them."""
+
+
+class SvdgpPosterior(Posterior):
+    """See the module; built by `streamgp.models.svdgp.build`.
+
+    Args:
+        config: of the model.
+        shape: of the windows.
+        groups: (W,) the group of each column, of `KernelInputs`.
+        count: G.
+    """
+
+    def __init__(self, config: Config, shape: Shape, groups: Tensor, count: int) -> None:
+        super().__init__()
+        self.config, self.shape = config, shape
+        linear = config.linear and len(groups) <= config.basis
+        self.regression = Conjugate(len(groups), shape.columns, config.basis, linear, covariance=config.basis)
+        self.search = Search(count, config.learn == "once")
+        self.since = 0  # rows since the basis was chosen
+        self.epochs = 0  # of the fit that is going on
+
+    @property
+    def size(self) -> int:
+        return len(self.regression.points)
+
+    @property
+    def weight(self) -> Tensor:
+        return self.regression.weight
+
+    @property
+    def healthy(self) -> bool:
+        return bool(torch.isfinite(self.regression.coefficients).all())
+
+    @property
+    def signal(self) -> float | None:
+        return self.search.signal if self.search.found else None
+
+    def look(self, z: Tensor) -> Look:
+        phi = self.regression.features(z)
+        mean, latent = self.regression.mean(phi), self.regression.variance(phi)[:, None]
+        return Look(z, phi, mean, latent, self.regression.residual)
+
+    def absorb(self, look: Look, arrival: Arrival) -> str:
+        """Grow the basis by its share of the new rows, and learn them. O(M²N + M³), M basis functions."""
+        z, phi, growth, event = look.z, look.features, self.config.growth, ""
+        before, self.since = self.since, self.since + len(arrival.y)
+        rows = math.floor(growth * self.since) - math.floor(growth * before)
+        excess = self.size + rows - self.config.basis
+        if excess > 0:
+            given = min(max(excess, self.config.basis // 8), self.size - 1)
+            self.regression.shrink(given)
+            phi = self.regression.features(z)
+            rows = min(rows, self.config.basis - self.size)
+            event = f"{given} basis points replaced"
+        if rows > 0:
+            phi = self.regression.grow(z, phi, rows)
+        self.regression.absorb(phi, arrival.y, arrival.y.new_ones(len(arrival.y)), arrival.kept)
+        self.regression.solve()
+        return event
+
+    def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
+        coming = math.ceil(self.config.growth * self.config.rebuild) if self.config.rebuild else self.config.basis
+        size = self.config.basis - min(coming, self.config.basis // ROOM)
+        self._begin(rows, units, size, self.config.evidence_rows, generator)
+        return ""
+
+    def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator) -> bool:
+        """The first epoch has the basis of a stream; every further one doubles the functions of the mean, up to
+        `mean_basis`, and takes the hyper-parameters from more rows."""
+        self.epochs = 0 if first else self.epochs
+        most = max(self.config.basis, min(self.config.mean_basis, len(rows.y)))
+        size = min(self.config.basis << self.epochs, most)
+        self._begin(rows, units, size, min(self.config.evidence_rows << self.epochs, EVIDENCE), generator)
+        self.epochs += size < most
+        return size < most
+
+    def loss(self) -> float:
+        return self.regression.loss()
+
+    def start_from(self, initial: Initial) -> None:
+        initial.radial("svdgp", ("squared_exponential",))
+        self.search.initial = initial
+
+    def _begin(self, rows: Rows, units: Units, size: int, evidence_rows: int, generator: Generator) -> None:
+        """New hyper-parameters and a basis of `size` points, and the rows learned with them."""
+        thin = thinned(len(rows.y), self.shape.horizon, evidence_rows, rows.z.device)
+        hyper = self.search.run(rows.z[thin], rows.filled[thin], units.groups, units.inputs, units.outputs)
+        chosen = torch.randperm(len(rows.y), generator=generator)[:size].to(rows.z.device)
+        noise = hyper.noise.exp() * self.config.tempering(self.shape)
+        self.regression.begin(rows.z[chosen], units.inverse(hyper.lengthscale), hyper.outputscale.exp(), noise)
+        for start in range(0, len(rows.y), CHUNK):
+            part = slice(start, start + CHUNK)
+            phi = self.regression.features(rows.z[part])
+            self.regression.absorb(phi, rows.filled[part], rows.weight[part])
+        self.regression.solve()
+        self.since = 0
+
+    def snapshot(self) -> Callable[[], None]:
+        """References suffice: no method of the regression changes a tensor in place."""
+        regression, hyper, since, epochs = self.regression.holding(), self.search.held(), self.since, self.epochs
+
+        def put_back() -> None:
+            regression()
+            self.search.put_back(hyper)
+            self.since, self.epochs = since, epochs
+
+        return put_back
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors, rest = self.regression.state()
+        return tensors | {"hyper": self.search.pack()}, rest | {"since": self.since, "epochs": self.epochs}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.regression.restore(tensors, rest)
+        self.search.unpack(tensors["hyper"])
+        self.since, self.epochs = int(str(rest["since"])), int(str(rest["epochs"]))

@@ -1,0 +1,291 @@
+"""The life of a model on a stream, whatever infers inside.
+
+A window is standardised, a target is learned as its departure from a reference, and a forecast is moved back into the
+units of the columns. With a batch of rows that arrive:
+
+1. rows without a truth are left out, and so are windows beyond the range of float64, whose squares would void every
+   scaling to come;
+2. truths are winsorised by the forecast of the rows (`winsorise`): a glitch is not learned at its word;
+3. when a rebuild is due, scaling, reference and hyper-parameters are estimated from a bounded memory of the stream, and
+   the posterior learns that memory from the beginning; otherwise it learns the new rows.
+
+What fails numerically changes nothing and is reported in the `Step`. After a rebuild that failed the new rows are
+learned as usual, and the next rebuild waits its turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Generator, Tensor
+
+from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.errors import NumericalError
+from streamgp.evidence.initial import Initial
+from streamgp.online.inputs import KernelInputs, usable
+from streamgp.online.learned_reference import LearnedReference, reference
+from streamgp.online.options import StreamOptions
+from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
+from streamgp.online.recent import RecentWindows
+from streamgp.online.reservoir import Reservoir, Sample
+from streamgp.online.scaling import Standardiser
+from streamgp.online.state import Parts, fingerprint, gather, holding, scatter
+from streamgp.online.variance import random_walk_variance
+from streamgp.online.winsorise import Limit
+
+CHUNK = 4096
+"""Windows that are forecast at once: the work takes the memory of one chunk, whatever the number of windows."""
+PATIENCE = 0.5
+"""Early on a rebuild comes when the stream has grown by this part since the last."""
+WEAK = 0.01
+"""Ratio of signal to noise variance below which a run is warned."""
+
+
+class StreamModel(Model):
+    """See the module.
+
+    Args:
+        posterior: the family's inference, before any data.
+        options: what every family can be set to.
+        shape: of the windows.
+        memory: of the stream; by default a reservoir of `options.reservoir` windows.
+        settled: rows to learn before winsorising begins; by default as many as `winsorise.SETTLED`.
+    """
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        options: StreamOptions,
+        shape: Shape,
+        memory: Reservoir | RecentWindows | None = None,
+        settled: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.options, self.shape, self.posterior = options, shape, posterior
+        self.family = posterior.family
+        self.inputs = KernelInputs(shape)
+        self.outputs = Standardiser(shape.columns)
+        self.reference = reference(options.target if posterior.units else "level", shape, options.decay)
+        self.memory = memory or Reservoir(options.reservoir, shape, options.forgetting(shape))
+        extra = {} if settled is None else {"settled": settled}
+        self.winsorise = Limit(shape, options.limit if posterior.units else None, **extra)
+        self.generator = torch.Generator().manual_seed(options.seed)
+        self.rebuilt = 0  # rows seen at the last rebuild
+        self.tried = 0  # rows seen when one was last tried
+        self.fitted = ""  # fingerprint of the batch that was fitted last
+
+    @property
+    def seen(self) -> int:
+        """Rows learned."""
+        return int(self.memory.seen)
+
+    def predict(self, x: Inputs) -> Predictive:
+        """The forecast; before anything is learned N(r(x), random-walk variance), or the prior of outcomes."""
+        if len(x.future) > CHUNK:
+            parts = [self.predict(x.rows(slice(at, at + CHUNK))) for at in range(0, len(x.future), CHUNK)]
+            return self.family.from_parameters(torch.cat([part.parameters() for part in parts], 1))
+        return self._issue(x, self.posterior.look(self.inputs(x)))
+
+    def warnings(self) -> list[str]:
+        """What a user of the forecasts should know of the model as it is now."""
+        signal = self.posterior.signal
+        if not self.rebuilt or signal is None or signal >= WEAK:
+            return []
+        return [f"the model finds almost no signal: its variance is {signal:.1e} of the noise variance"]
+
+    def initialise(self, initial: Initial) -> None:
+        """See `evidence.initial.TakesInitial`: the first estimate starts there, or with learn=once is that."""
+        self.posterior.start_from(initial)
+        initial.check(self.shape, self.options.target, self.options.decay)
+
+    def update(self, x: Inputs, y: Tensor) -> Step:
+        x, y, left_out = self._usable(x, y)
+        if not len(y):
+            return self._step(left_out or "nothing observed", healthy=not left_out)
+        self.fitted = ""
+        if not self.rebuilt:
+            return self._rebuild(x, y, _joined("rebuild: first windows", left_out))
+        look = self.posterior.look(self.inputs(x))
+        self.posterior.scored(look, self._targets(x, y))
+        y = self.winsorise(y, self._issue(x, look), self.posterior.weight)
+        since = self.seen + len(y) - self.tried
+        if not self._due(since, len(y)):
+            return self._learn(x, y, look, _joined("update", left_out))
+        step = self._rebuild(x, y, _joined(f"rebuild: {since} rows", left_out))
+        if not step.healthy and not left_out:
+            learned = self._learn(x, y, look, "update")
+            self.tried = self.seen
+            return learned._replace(healthy=False, done=f"{step.done}; {learned.done}")
+        return step
+
+    def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        """Learn all windows, equally weighted, an epoch at a time; a fit of the same windows goes on where the last one
+        ended. An epoch that fails numerically is undone and reported; the first raises."""
+        x, y, left_out = self._usable(x, y)
+        if epochs < 1 or not len(y):
+            return
+        self.posterior.check_batch(len(y))
+        batch = fingerprint(x, y)
+        first = batch != self.fitted
+        if first:
+            self.memory.offer(x, y, self.generator)
+        rows, units = self._rows(Sample(x, y, y.new_ones(len(y))), rescale=first)
+        self.rebuilt = self.tried = self.seen
+        for _ in range(epochs):
+            put_back, why, more = None if first else self.posterior.snapshot(), "", True
+            try:
+                more = self.posterior.epoch(rows, units, first, self.generator)
+            except NumericalError as error:
+                if put_back is None:
+                    raise
+                put_back()
+                why = error.message
+            self.fitted, first = batch, False
+            yield self._step(_joined("epoch", left_out, why and f"undone: {why}"), healthy=not why)
+            if not more:
+                return
+
+    def epochs_for(self, rows: int) -> int:
+        return self.posterior.epochs_for(rows)
+
+    def _usable(self, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
+        """The windows that can be learned, and what is left out.
+
+        Raises:
+            DataError: the likelihood knows no such value.
+        """
+        self.posterior.check(y, self.shape.targets)
+        return usable(x, y)
+
+    def _due(self, since: int, rows: int) -> bool:
+        """Whether a rebuild is due, so many rows after the last try, these rows among them."""
+        return bool(self.options.rebuild) and since >= min(self.options.rebuild, PATIENCE * self.tried + rows)
+
+    def _issue(self, x: Inputs, look: Look) -> Predictive:
+        """The forecast in the units of the columns."""
+        issued = self.posterior.predictive(look)
+        if not self.posterior.units:
+            return issued
+        shift = self.reference(x)
+        if not self.rebuilt:
+            return issued.affine((random_walk_variance(x, self.shape) / issued.variance).sqrt(), shift)
+        return issued.affine(self.outputs.scale.to(shift), self.outputs.location.to(shift) + shift)
+
+    def _targets(self, x: Inputs, y: Tensor) -> Tensor:
+        """(N, T) standardised where they have units; NaN stays NaN."""
+        if not self.posterior.units:
+            return y
+        return (y - self.reference(x) - self.outputs.location.to(y)) / self.outputs.scale.to(y)
+
+    def _learn(self, x: Inputs, y: Tensor, look: Look, done: str) -> Step:
+        """Learn rows under the hyper-parameters of now, and offer them to the memory."""
+        time = self.options.forgetting(self.shape)
+        put_back, offered = self.posterior.snapshot(), self.memory.offer(x, y, self.generator)
+        arrival = Arrival(
+            self._targets(x, y), 1.0 if time is None else math.exp(-len(y) / time), offered.rows, offered.places
+        )
+
+        def back() -> None:
+            put_back()
+            offered.put_back()
+
+        return self._attempt(lambda: self.posterior.absorb(look, arrival), back, done)
+
+    def _rebuild(self, x: Inputs, y: Tensor, done: str) -> Step:
+        """Offer rows to the memory, and learn the memory from the beginning."""
+        rebuilt, tried = self.rebuilt, self.tried
+        put_back, offered = self.posterior.snapshot(), self.memory.offer(x, y, self.generator)
+        units_back = holding(self._units())
+
+        def back() -> None:
+            put_back()
+            units_back()
+            offered.put_back()
+            self.rebuilt, self.tried = rebuilt, tried
+
+        def work() -> str:
+            rows, units = self._rows(self.memory.sample(), rescale=True)
+            event = self.posterior.rebuild(rows, units, self.generator)
+            self.rebuilt = self.tried = self.seen
+            return event
+
+        return self._attempt(work, back, done)
+
+    def _attempt(self, work: Callable[[], str], back: Callable[[], None], done: str) -> Step:
+        """Do it; where it fails numerically all is put back, and the step says why."""
+        try:
+            event = work()
+            why = (
+                "" if self.posterior.healthy and math.isfinite(self.posterior.loss()) else "not all numbers are finite"
+            )
+        except NumericalError as error:
+            event, why = "", error.message
+        if not why:
+            return self._step(_joined(done, event), healthy="undone: " not in done)
+        back()
+        return self._step(_joined(done, f"undone: {why}"), healthy=False)
+
+    def _rows(self, sample: Sample, rescale: bool) -> tuple[Rows, Units]:
+        """A sample in standardised units; `rescale`: of reference and scaling that are estimated from it."""
+        x, y, weight = sample
+        filled, missing = y, ~torch.isfinite(y)
+        if self.rebuilt and self.posterior.units and bool(missing.any()):
+            filled = torch.where(missing, self.predict(x).mean, y)
+        before = self.outputs.scale
+        if rescale:
+            if isinstance(self.reference, LearnedReference):
+                self.reference.fit(x, filled, weight)
+            self.inputs.scaling.fit(x)
+            if self.posterior.units:
+                self.outputs.fit(filled - self.reference(x), filled)
+        units = Units(self.inputs.scale, self.outputs.scale, before, self.inputs.inverse, self.inputs.groups)
+        return Rows(self.inputs(x), self._targets(x, y), weight, self._targets(x, filled)), units
+
+    def _step(self, done: str, healthy: bool = True) -> Step:
+        return Step(self.posterior.loss(), self.posterior.size, healthy and self.posterior.healthy, done)
+
+    def _units(self) -> Parts:
+        """What standardises, and is estimated."""
+        learned = {"reference": self.reference} if isinstance(self.reference, LearnedReference) else {}
+        return {"inputs": self.inputs, "outputs": self.outputs, **learned}
+
+    def _parts(self) -> Parts:
+        return {**self._units(), "memory": self.memory, "winsorise": self.winsorise, "posterior": self.posterior}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors, parts = gather(self._parts())
+        tensors["generator"] = self.generator.get_state()
+        return tensors, {"parts": parts, "rebuilt": self.rebuilt, "tried": self.tried, "fitted": self.fitted}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        parts = rest["parts"]
+        assert isinstance(parts, dict)
+        scatter(self._parts(), tensors, parts)
+        self.generator.set_state(tensors["generator"].cpu())
+        self.rebuilt, self.tried = int(str(rest["rebuilt"])), int(str(rest["tried"]))
+        self.fitted = str(rest["fitted"])
+
+
+class SimulatedStreamModel(StreamModel):
+    """A StreamModel whose posterior draws whole functions, so that it can be run on its own output."""
+
+    def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
+        """See `streamgp.base.Simulates`: one function a path and column, and noise at every step."""
+        assert isinstance(self.posterior, Drawn)
+        draw = self.posterior.draw(paths, generator) if self.rebuilt else None
+
+        def observe(x: Inputs) -> Tensor:
+            reference: Tensor = self.reference(x)
+            if draw is None:
+                noise = torch.randn(reference.shape, generator=generator, dtype=FLOAT, device=generator.device)
+                return reference + random_walk_variance(x, self.shape).sqrt() * noise.to(reference)
+            value = draw(self.inputs(x))
+            return reference + self.outputs.location.to(value) + self.outputs.scale.to(value) * value
+
+        return observe
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)

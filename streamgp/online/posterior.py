@@ -1,0 +1,204 @@
+"""What a model family is: inference on standardised rows, and nothing of streams.
+
+Shapes: N rows, W columns of a standardised window, T target columns, G groups of columns that share a lengthscale.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+
+from streamgp.base import Predictive
+from streamgp.evidence.initial import Initial
+from streamgp.online.state import holding
+from streamgp.predictives.gaussian import Gaussian
+
+
+class Look(NamedTuple):
+    """Windows as the posterior sees them: computed once, used to forecast, to winsorise and to learn.
+
+    Attributes:
+        z: (N, W) standardised windows.
+        features: whatever else was computed of them.
+        mean: (N, T) of the function.
+        latent: (N, T) or (N, 1) variance of the function.
+        noise: (T,) or (N, T) variance of an observation around the function.
+    """
+
+    z: Tensor
+    features: Any
+    mean: Tensor
+    latent: Tensor
+    noise: Tensor
+
+
+class Rows(NamedTuple):
+    """Rows to learn from the beginning, in the order of their arrival.
+
+    Attributes:
+        z: (N, W) standardised windows.
+        y: (N, T) standardised targets (outcomes as they are), NaN = not observed.
+        weight: (N,) how many rows of the forgetting stream each stands for.
+        filled: (N, T) y, with what is missing as the model predicts it; NaN where nothing predicts yet. A value that is
+            as predicted leaves the mean as it is.
+    """
+
+    z: Tensor
+    y: Tensor
+    weight: Tensor
+    filled: Tensor
+
+
+class Units(NamedTuple):
+    """What one standardised unit is, in the units of the columns.
+
+    Attributes:
+        inputs: (G,) of each group of window columns.
+        outputs: (T,) of what is learned of the targets.
+        before: (T,) `outputs` of the scaling before this one.
+        inverse: function (G,) log ℓ -> (W,) 1/ℓ of each column, see `KernelInputs.inverse`.
+        groups: (W,) the group of each column.
+    """
+
+    inputs: Tensor
+    outputs: Tensor
+    before: Tensor
+    inverse: Callable[[Tensor], Tensor]
+    groups: Tensor
+
+
+class Arrival(NamedTuple):
+    """New rows of the stream, and where the memory keeps some of them.
+
+    Attributes:
+        y: (N, T) standardised targets, winsorised, NaN = not observed.
+        kept: part of the weight of everything older that is not forgotten.
+        rows: (B,) those of the N rows that the memory keeps.
+        places: (B,) where.
+    """
+
+    y: Tensor
+    kept: float
+    rows: Tensor
+    places: Tensor
+
+
+class Posterior(nn.Module, ABC):
+    """Inference of one family. Its state is `state`/`restore` where it defines them, else its parameters and buffers.
+
+    Attributes:
+        family: what `predictive` returns.
+        units: whether targets are amounts, which are standardised; else they are learned as they are (outcomes).
+    """
+
+    family: type[Predictive] = Gaussian
+    units: bool = True
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Basis functions in use."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> Tensor:
+        """() or (T,) rows learned, after forgetting."""
+
+    @property
+    @abstractmethod
+    def healthy(self) -> bool:
+        """Whether all numbers that a prediction is made of are finite."""
+
+    @property
+    def signal(self) -> float | None:
+        """Ratio of the function's prior variance to the noise variance, ρ²/σ²; None where it is not known."""
+        return None
+
+    @abstractmethod
+    def look(self, z: Tensor) -> Look:
+        """Standardised windows (N, W); before anything is learned, the prior."""
+
+    def predictive(self, look: Look) -> Predictive:
+        """The distribution of standardised observations."""
+        return Gaussian(look.mean, look.latent.expand_as(look.mean), look.noise.expand_as(look.mean))
+
+    @abstractmethod
+    def absorb(self, look: Look, arrival: Arrival) -> str:
+        """Learn new rows under the hyper-parameters of now; returns what else happened, or "".
+
+        Raises:
+            NumericalError: a factorisation failed; the shell puts back what was.
+        """
+
+    @abstractmethod
+    def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
+        """Forget everything; estimate hyper-parameters, choose a basis and learn these rows; returns what happened.
+
+        Raises:
+            NumericalError: a factorisation failed; the shell puts back what was.
+        """
+
+    @abstractmethod
+    def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator) -> bool:
+        """One epoch of a batch fit; returns whether another one would change anything.
+
+        Args:
+            rows: the same rows at every epoch of a fit.
+            units: as of `rebuild`.
+            first: whether the fit begins: forget what was learned.
+        """
+
+    def epochs_for(self, rows: int) -> int:
+        """Epochs that a fit from scratch wants on this many rows."""
+        return 1
+
+    @abstractmethod
+    def loss(self) -> float:
+        """The objective a row and column, in standardised units; NaN where there is none."""
+
+    def check(self, y: Tensor, names: Sequence[str]) -> None:
+        """See that targets (N, T) of these names are what the likelihood is of.
+
+        Raises:
+            DataError: one is not.
+        """
+
+    def check_batch(self, rows: int) -> None:
+        """See that so many rows can be fitted.
+
+        Raises:
+            UsageError: they cannot.
+        """
+
+    def start_from(self, initial: Initial) -> None:
+        """Take hyper-parameters that were found before as the start, before anything is learned.
+
+        Raises:
+            UsageError: they do not fit.
+        """
+        raise TypeError(f"{type(self).__name__} has no hyper-parameters to start from")
+
+    def snapshot(self) -> Callable[[], None]:
+        """Keep what learning changes; calling the result puts it back."""
+        return holding({"posterior": self})
+
+    def scored(self, look: Look, y: Tensor) -> None:
+        """Take note of how rows that are not learned yet were forecast. y: (N, T) standardised, as observed."""
+
+
+class Drawn(ABC):
+    """A posterior that whole functions can be drawn from."""
+
+    @abstractmethod
+    def draw(self, paths: int, generator: Generator) -> Callable[[Tensor], Tensor]:
+        """P functions of the posterior. The callable takes P · S standardised windows, path by path, as often as it is
+        asked, and returns (P · S, T) standardised observations, with fresh noise."""
+
+
+def no_rows(like: Tensor) -> Tensor:
+    """An empty index on the device of a tensor."""
+    return torch.empty(0, dtype=torch.int64, device=like.device)
