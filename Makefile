@@ -56,8 +56,11 @@ $(DOCS): $(READY)
 pictures: $(READY)
 	$(BIN)/python docs/make_pictures.py
 
+# Every benchmark writes its JSON, then the results pages are written from it.
+bench: export BENCHMARK_RESULTS := docs/results/data
 bench: $(READY)
-	@status=0; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || status=1; done; exit $$status
+	@status=0; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || status=1; done; \
+	$(BIN)/python docs/make_results.py || status=1; exit $$status
 
 clean:
 	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -113,15 +113,3 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def write_section(path: Path, name: str, text: str) -> None:
-    """Put `text` between the marks of this name in a Markdown file; at its end, with new marks, where there are none.
-
-    What stands outside the marks is left as it is.
-    """
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before = path.read_text("utf-8") if path.exists() else ""
-    head, found, rest = before.partition(begin)
-    tail = rest.partition(end)[2] if found else "\n"
-    path.write_text(f"{head if found else before}{begin}\n\n{text.strip()}\n\n{end}{tail}", "utf-8")

@@ -29,6 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from _report import Claim, report
+
 ROWS = 99
 LEARN = ["train", "--online", "--table", "table", "--target", "y", "--model", "linear", "--lags", "2"]
 LEARN += ["--warmup", "20", "--batch", "8", "--fresh"]
@@ -102,15 +104,23 @@ def main(rounds: int) -> int:
                     least[name] = Spent(*map(min, zip(least[name], spent, strict=True)))
     units = {"p": least["import polars"].processor, "t": least["import torch"].processor}
     print(f"{'':<20} {'CPU s':>6} {'wall s':>7} {'x polars':>9} {'x torch':>8}  limit")
-    held = True
+    missed, rows = [], []
     for name, (_, _, unit, limit) in cases.items():
         processor, wall = least[name]
-        held &= not unit or processor <= limit * units[unit]
+        if unit and processor > limit * units[unit]:
+            missed.append(f"{name} {processor / units[unit]:.2f} {unit}")
         claim = f"{limit:g} {unit}" if unit else ""
-        ratios = f"{processor / units['p']:>9.1f} {processor / units['t']:>8.2f}"
-        print(f"{name:<20} {processor:>6.2f} {wall:>7.2f} {ratios}  {claim}")
-    print("holds" if held else "does not hold")
-    return 0 if held else 1
+        ratios = [f"{processor / units['p']:.1f}", f"{processor / units['t']:.2f}"]
+        print(f"{name:<20} {processor:>6.2f} {wall:>7.2f} {ratios[0]:>9} {ratios[1]:>8}  {claim}")
+        rows.append([name, f"{processor:.2f}", f"{wall:.2f}", *ratios, claim])
+    print("holds" if not missed else "does not hold")
+    text = (
+        "Commands on a table of 99 rows cost little more than the imports that they need: least of "
+        f"{rounds} starts, in multiples of `import polars` (p) and `import torch` (t) by processor time."
+    )
+    columns = ["process", "CPU-s", "wall s", "over p", "over t", "limit"]
+    report(__file__, Claim("Start of a command", text, columns, rows, missed), threads="")
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

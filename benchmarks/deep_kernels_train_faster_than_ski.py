@@ -14,10 +14,9 @@ one after the other in the same run, CPU-seconds:
 
 Theirs has GPyTorch's default settings, in float32 and float64. Ours is float64, the lstm's steps float32.
 
-    python benchmarks/deep_kernels_train_faster_than_ski.py [--parts epoch nlml ...] [--write docs/results/gp_lstm.md]
+    python benchmarks/deep_kernels_train_faster_than_ski.py [--parts epoch nlml ...]
 
-About 20 minutes part by part on a shared machine, most of them GPyTorch's; --write puts the tables into the section
-"speed" of a file.
+About 20 minutes part by part on a shared machine, most of them GPyTorch's.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from _sequences import CPU, markdown, write_section
+from _report import Claim, report
+from _sequences import CPU, markdown
 from _speed import LAYOUT, Ours, Peer, Rows, clocked, nlml, rows, seconds, turns
 
 from streamgp.base import Inputs, Model, Shape
@@ -44,6 +44,12 @@ BATCH = 128
 """Rows of our mini-batches where an epoch is compared: the optimiser's default. The models' is 64."""
 PEER_STEPS, EVERY, MOST = 40, 10, 40
 """Steps of theirs, steps between two judgements of it, and epochs of ours after which it has lost."""
+
+TEXT = (
+    "Beside GPyTorch's deep kernel with SKI, in the faster of float32 and float64: the same encoder (mlp or lstm), "
+    f"grid and start, its default settings. One made system, one seed; our mini-batches have {BATCH} rows where "
+    "epochs are compared."
+)
 
 Verdicts = list[tuple[str, float, float, bool]]
 """What is claimed, measured, its limit, whether it is a least one."""
@@ -190,7 +196,6 @@ PARTS = {"epoch": epoch, "nlml": equal_nlml, "prediction": prediction, "memory":
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
-    parser.add_argument("--write", type=Path, help="a results file whose section is to be replaced")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -209,8 +214,8 @@ def main() -> None:
     ]
     texts.insert(0, markdown(["claim", "measured", "limit", "holds"], table))
     print(texts[0])
-    if asked.write:
-        write_section(asked.write, "speed", "## Speed\n\n" + "\n\n".join(texts))
+    missed = [f"{row[0]}: {row[1]}" for row, good in zip(table, held, strict=True) if not good]
+    report(__file__, Claim("Speed", TEXT, ["claim", "measured", "limit"], [row[:3] for row in table], missed))
     if not all(held):
         sys.exit(1)
 

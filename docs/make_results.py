@@ -1,0 +1,72 @@
+"""Write the results pages from the JSON of the benchmarks: docs/results/*.md from docs/results/data/*.json.
+
+    python docs/make_results.py
+
+`make bench` runs every benchmark, which writes its JSON (benchmarks/_report.py), and then this. pages.json lists the
+pages: a title, one or two sentences, and the benchmarks in order. Everything else on a page is from the benchmarks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+FRONT = """# Results
+
+One paragraph and one table a claim, and the command that measures it again. `make bench` runs all benchmarks, for
+hours, and writes these pages from what they report (`docs/results/data`).
+"""
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; without padding, as nobody edits it."""
+    lines = [columns, ["-"] * len(columns), *rows]
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
+
+
+def verdict(missed: Sequence[str] | None) -> str:
+    """Whether a claim holds, with a space before it; nothing where none is made."""
+    if missed is None:
+        return ""
+    return f" **Missed: {'; '.join(missed)}.**" if missed else " **Holds.**"
+
+
+def page(title: str, front: str, benchmarks: Sequence[dict[str, Any]]) -> str:
+    """The conditions of most benchmarks stand at the top, those of the others in their sections."""
+    common, times = Counter(found["measured"] for found in benchmarks).most_common(1)[0]
+    unless = "" if times == len(benchmarks) else ", unless a section says otherwise"
+    parts = [f"# {title}", front, f"Measured{unless}: {common}."]
+    for found in benchmarks:
+        own = "" if found["measured"] == common else f" Measured: {found['measured']}."
+        for claim in found["claims"]:
+            parts += [f"## {claim['title']}", claim["text"] + verdict(claim["missed"])]
+            parts += [table(claim["columns"], claim["rows"]), f"Run: `{found['command']}`.{own}"]
+    return "\n\n".join(parts) + "\n"
+
+
+def render(data: Path = RESULTS / "data") -> dict[str, str]:
+    """File name -> text of every results page, the index included."""
+    listed: dict[str, dict[str, Any]] = json.loads((data / "pages.json").read_text("utf-8"))
+    pages, index = {}, []
+    for name, about in listed.items():
+        found = [json.loads((data / f"{own}.json").read_text("utf-8")) for own in about["benchmarks"]]
+        pages[f"{name}.md"] = page(about["title"], about["front"], found)
+        claims = [claim["missed"] for one in found for claim in one["claims"] if claim["missed"] is not None]
+        missed = sum(map(bool, claims))
+        index.append([f"[{about['title']}]({name}.md)", str(len(claims)), str(missed)])
+    pages["README.md"] = f"{FRONT}\n{table(['page', 'claims', 'missed, in part or whole'], index)}\n"
+    return pages
+
+
+def main() -> None:
+    """Write every page."""
+    for name, text in render().items():
+        (RESULTS / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
