@@ -63,8 +63,9 @@ def report(file: str, *claims: Claim, threads: str = "one thread a run") -> None
     if not folder:
         return
     name = Path(file).stem
+    words = ["PATH" if Path(word).is_absolute() else word for word in sys.argv[1:]]  # no folder of this machine
     found = {
-        "command": " ".join(["python", f"benchmarks/{name}.py", *sys.argv[1:]]),
+        "command": " ".join(["python", f"benchmarks/{name}.py", *words]),
         "measured": conditions(threads),
         "claims": [asdict(claim) for claim in claims],
     }

@@ -188,7 +188,8 @@ def main(asked: argparse.Namespace) -> int:
         if "lstm" in means and ours["nrmse"] >= means["lstm"]["nrmse"]:
             missed.append(f"RMSE {ours['nrmse']:.4f}, the LSTM's {means['lstm']['nrmse']:.4f}")
     print("\n\n".join(texts))
-    report(__file__, Claim("Load, wind and driving", ABOUT, ["model", *every], results(every, asked.models), missed))
+    verdict = missed if "gp_lstm" in every.get("load", {}) else None
+    report(__file__, Claim("Load, wind and driving", ABOUT, ["model", *every], results(every, asked.models), verdict))
     print("holds" if not missed else "does not hold: " + "; ".join(missed))
     return 1 if missed else 0
 

@@ -59,12 +59,12 @@ def test_a_benchmark_writes_what_the_pages_are_made_of(
     report.report("/somewhere/it_is_fast.py", holds, fails)  # no folder is named
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("BENCHMARK_RESULTS", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["it_is_fast.py", "--rows", "10"])
+    monkeypatch.setattr(sys, "argv", ["it_is_fast.py", "--data", str(tmp_path)])
     report.report("/somewhere/it_is_fast.py", holds, fails)
     pages = {"speed": {"title": "Speed", "front": "How fast.", "benchmarks": ["it_is_fast"]}}
     (tmp_path / "pages.json").write_text(json.dumps(pages))
     made = make.render(tmp_path)
     assert "It is fast. **Holds.**" in made["speed.md"] and "It is small. **Missed: 11 MB.**" in made["speed.md"]
     assert "|rows|seconds|\n|-|-|\n|10|0.1|" in made["speed.md"]
-    assert "`python benchmarks/it_is_fast.py --rows 10`" in made["speed.md"]
+    assert "`python benchmarks/it_is_fast.py --data PATH`" in made["speed.md"]
     assert "|[Speed](speed.md)|2|1|" in made["README.md"]
