@@ -27,7 +27,7 @@ from streamgp.evidence.initial import Initial
 from streamgp.online.inputs import KernelInputs, usable
 from streamgp.online.learned_reference import LearnedReference, reference
 from streamgp.online.options import StreamOptions
-from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units, no_rows
 from streamgp.online.recent import RecentWindows
 from streamgp.online.reservoir import Reservoir, Sample
 from streamgp.online.scaling import Standardiser
@@ -69,8 +69,9 @@ class StreamModel(Model):
         self.outputs = Standardiser(shape.columns)
         self.reference = reference(options.target if posterior.units else "level", shape, options.decay)
         self.memory = memory or Reservoir(options.reservoir, shape, options.forgetting(shape))
+        limit = options.limit if posterior.units and not posterior.robust else None
         extra = {} if settled is None else {"settled": settled}
-        self.winsorise = Limit(shape, options.limit if posterior.units else None, **extra)
+        self.winsorise = Limit(shape, limit, **extra)
         self.generator = torch.Generator().manual_seed(options.seed)
         self.rebuilt = 0  # rows seen at the last rebuild
         self.tried = 0  # rows seen when one was last tried
@@ -131,16 +132,17 @@ class StreamModel(Model):
         first = batch != self.fitted
         if first:
             self.memory.offer(x, y, self.generator)
-        rows, units = self._rows(Sample(x, y, y.new_ones(len(y))), rescale=first)
+        rows, units = self._rows(Sample(x, y, y.new_ones(len(y)), no_rows(y)), rescale=first)
         self.rebuilt = self.tried = self.seen
-        for _ in range(epochs):
+        for left in range(epochs, 0, -1):
             put_back, why, more = None if first else self.posterior.snapshot(), "", True
             try:
-                more = self.posterior.epoch(rows, units, first, self.generator)
+                more = self.posterior.epoch(rows, units, first, self.generator, left)
             except NumericalError as error:
                 if put_back is None:
                     raise
                 put_back()
+                self._attach()
                 why = error.message
             self.fitted, first = batch, False
             yield self._step(_joined("epoch", left_out, why and f"undone: {why}"), healthy=not why)
@@ -184,12 +186,18 @@ class StreamModel(Model):
         time = self.options.forgetting(self.shape)
         put_back, offered = self.posterior.snapshot(), self.memory.offer(x, y, self.generator)
         arrival = Arrival(
-            self._targets(x, y), 1.0 if time is None else math.exp(-len(y) / time), offered.rows, offered.places
+            self._targets(x, y),
+            1.0 if time is None else math.exp(-len(y) / time),
+            offered.rows,
+            offered.places,
+            self.memory.shares(),
+            lambda: self._rows(self.memory.sample(), rescale=False)[0],
         )
 
         def back() -> None:
             put_back()
             offered.put_back()
+            self._attach()
 
         return self._attempt(lambda: self.posterior.absorb(look, arrival), back, done)
 
@@ -204,6 +212,7 @@ class StreamModel(Model):
             units_back()
             offered.put_back()
             self.rebuilt, self.tried = rebuilt, tried
+            self._attach()
 
         def work() -> str:
             rows, units = self._rows(self.memory.sample(), rescale=True)
@@ -229,7 +238,7 @@ class StreamModel(Model):
 
     def _rows(self, sample: Sample, rescale: bool) -> tuple[Rows, Units]:
         """A sample in standardised units; `rescale`: of reference and scaling that are estimated from it."""
-        x, y, weight = sample
+        x, y, weight, places = sample
         filled, missing = y, ~torch.isfinite(y)
         if self.rebuilt and self.posterior.units and bool(missing.any()):
             filled = torch.where(missing, self.predict(x).mean, y)
@@ -241,7 +250,12 @@ class StreamModel(Model):
             if self.posterior.units:
                 self.outputs.fit(filled - self.reference(x), filled)
         units = Units(self.inputs.scale, self.outputs.scale, before, self.inputs.inverse, self.inputs.groups)
-        return Rows(self.inputs(x), self._targets(x, y), weight, self._targets(x, filled)), units
+        return Rows(self.inputs(x), self._targets(x, y), weight, self._targets(x, filled), places), units
+
+    def _attach(self) -> None:
+        """Hand the posterior the windows of the memory again."""
+        places = self.memory.places()
+        self.posterior.attach(self.inputs(Inputs(self.memory.past[places], self.memory.future[places])), places)
 
     def _step(self, done: str, healthy: bool = True) -> Step:
         return Step(self.posterior.loss(), self.posterior.size, healthy and self.posterior.healthy, done)
@@ -266,6 +280,7 @@ class StreamModel(Model):
         self.generator.set_state(tensors["generator"].cpu())
         self.rebuilt, self.tried = int(str(rest["rebuilt"])), int(str(rest["tried"]))
         self.fitted = str(rest["fitted"])
+        self._attach()
 
 
 class SimulatedStreamModel(StreamModel):

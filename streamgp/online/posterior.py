@@ -45,12 +45,14 @@ class Rows(NamedTuple):
         weight: (N,) how many rows of the forgetting stream each stands for.
         filled: (N, T) y, with what is missing as the model predicts it; NaN where nothing predicts yet. A value that is
             as predicted leaves the mean as it is.
+        places: (N,) where the memory keeps them; (0,) for the rows of a batch fit.
     """
 
     z: Tensor
     y: Tensor
     weight: Tensor
     filled: Tensor
+    places: Tensor
 
 
 class Units(NamedTuple):
@@ -79,12 +81,18 @@ class Arrival(NamedTuple):
         kept: part of the weight of everything older that is not forgotten.
         rows: (B,) those of the N rows that the memory keeps.
         places: (B,) where.
+        shares: (C,) how many rows of the forgetting stream each place of the memory now stands for, 0 where it is
+            empty.
+        memory: function () -> all rows that the memory keeps, these among them: for a posterior that was fitted to
+            other rows before.
     """
 
     y: Tensor
     kept: float
     rows: Tensor
     places: Tensor
+    shares: Tensor
+    memory: Callable[[], Rows]
 
 
 class Posterior(nn.Module, ABC):
@@ -93,10 +101,12 @@ class Posterior(nn.Module, ABC):
     Attributes:
         family: what `predictive` returns.
         units: whether targets are amounts, which are standardised; else they are learned as they are (outcomes).
+        robust: whether the likelihood itself bounds the influence of an outlier; then targets are not winsorised.
     """
 
     family: type[Predictive] = Gaussian
     units: bool = True
+    robust: bool = False
 
     @property
     @abstractmethod
@@ -143,13 +153,14 @@ class Posterior(nn.Module, ABC):
         """
 
     @abstractmethod
-    def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator) -> bool:
+    def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
         """One epoch of a batch fit; returns whether another one would change anything.
 
         Args:
-            rows: the same rows at every epoch of a fit.
+            rows: the same rows at every epoch of a fit, and the same object until the fit is interrupted.
             units: as of `rebuild`.
             first: whether the fit begins: forget what was learned.
+            left: epochs that may still come, this one included.
         """
 
     def epochs_for(self, rows: int) -> int:
@@ -183,8 +194,16 @@ class Posterior(nn.Module, ABC):
         raise TypeError(f"{type(self).__name__} has no hyper-parameters to start from")
 
     def snapshot(self) -> Callable[[], None]:
-        """Keep what learning changes; calling the result puts it back."""
+        """Keep what learning changes; calling the result puts it back. The shell then calls `attach`."""
         return holding({"posterior": self})
+
+    def attach(self, z: Tensor, places: Tensor) -> None:
+        """Take the windows that the memory keeps, after a state was restored: they are in the memory's state.
+
+        Args:
+            z: (R, W) standardised.
+            places: (R,) where the memory keeps them.
+        """
 
     def scored(self, look: Look, y: Tensor) -> None:
         """Take note of how rows that are not learned yet were forecast. y: (N, T) standardised, as observed."""

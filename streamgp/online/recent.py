@@ -65,7 +65,18 @@ class RecentWindows(nn.Module):
     def sample(self) -> Sample:
         """What is kept, oldest first, equally weighted."""
         x, y = self.rows()
-        return Sample(x, y, y.new_ones(len(y)))
+        return Sample(x, y, y.new_ones(len(y)), self.places())
+
+    def places(self) -> Tensor:
+        """(R,) those that are taken, in the order of arrival."""
+        first = int(self.seen) - len(self)
+        return (first + torch.arange(len(self), device=self.y.device)) % self.capacity
+
+    def shares(self) -> Tensor:
+        """(C,) 1, and 0 where a place is empty."""
+        shares = self.y.new_zeros(self.capacity)
+        shares[self.places()] = 1.0
+        return shares
 
     def push(self, x: Inputs, y: Tensor) -> None:
         """N windows in order of arrival; y: (N, T)."""
@@ -78,6 +89,5 @@ class RecentWindows(nn.Module):
 
     def rows(self) -> tuple[Inputs, Tensor]:
         """What is kept, oldest first."""
-        first = int(self.seen) - len(self)
-        places = (first + torch.arange(len(self), device=self.y.device)) % self.capacity
+        places = self.places()
         return Inputs(self.past[places], self.future[places]), self.y[places]

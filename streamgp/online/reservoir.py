@@ -26,11 +26,13 @@ class Sample(NamedTuple):
         x: R windows, raw units.
         y: (R, T) raw units, NaN = not observed.
         weight: (R,) how many rows of the forgetting stream each stands for.
+        places: (R,) where the memory keeps them.
     """
 
     x: Inputs
     y: Tensor
     weight: Tensor
+    places: Tensor
 
 
 class Offered(NamedTuple):
@@ -131,4 +133,4 @@ class Reservoir(nn.Module):
     def sample(self) -> Sample:
         """What is kept, in the order of arrival."""
         index = self.places()
-        return Sample(Inputs(self.past[index], self.future[index]), self.y[index], self.shares()[index])
+        return Sample(Inputs(self.past[index], self.future[index]), self.y[index], self.shares()[index], index)

@@ -91,7 +91,7 @@ class SvdgpPosterior(Posterior):
         self._begin(rows, units, size, self.config.evidence_rows, generator)
         return ""
 
-    def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator) -> bool:
+    def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
         """The first epoch has the basis of a stream; every further one doubles the functions of the mean, up to
         `mean_basis`, and takes the hyper-parameters from more rows."""
         self.epochs = 0 if first else self.epochs
