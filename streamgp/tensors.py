@@ -131,6 +131,8 @@ class Model(nn.Module, ABC):
         3. `state` then `restore` into a freshly built model: every later number is the same, bit for bit.
         4. Memory and time of `update` do not grow with the rows seen.
         5. NaN in y is "not observed": it teaches nothing.
+        6. A window with values beyond 1e150 teaches nothing and is reported; the rest of its batch is learned.
+        7. What fails numerically changes nothing and is reported: `Step.healthy` is False and `done` says why.
     """
 
     family: type[Predictive]

@@ -99,6 +99,7 @@ class BatchRun:
             return
         mark = time.perf_counter()
         for step in learner.model.fit(x.to(learner.device), y.to(learner.device), epochs):
+            learner.counts.add_step(step)
             clock.took("update", time.perf_counter() - mark)
             self.tracker.metrics({"loss": step.loss, "basis": float(step.basis)}, step=clock.updates * len(y))
             self.tracker.flush()

@@ -6,11 +6,11 @@ from typing import cast
 
 from torch import Tensor
 
-from streamgp.base import Json, Shape
+from streamgp.base import Json, Shape, Step
 from streamgp.forecasting.scores import Scores
 from streamgp.streaming.windows import Windows
 
-_NAMES = ("warmup", "before", "whole", "broken", "held", "missing")
+_NAMES = ("warmup", "before", "whole", "broken", "held", "missing", "undone")
 
 
 class Counts:
@@ -24,6 +24,7 @@ class Counts:
         whole: rows at which a forecast that counts was issued.
         broken: rows at which one would have counted, but the window was not whole.
         held: in batch training, held-out rows; `missing`: their targets without a value.
+        undone: updates that were not healthy; `reason`: what the last of them did.
 
     Example:
         >>> import torch
@@ -34,7 +35,8 @@ class Counts:
     """
 
     def __init__(self) -> None:
-        self.warmup = self.before = self.whole = self.broken = self.held = self.missing = 0
+        self.warmup = self.before = self.whole = self.broken = self.held = self.missing = self.undone = 0
+        self.reason = ""
 
     def add(self, warm: Tensor, counting: Tensor, asked: int) -> None:
         """Count the rows of one micro-batch.
@@ -55,12 +57,26 @@ class Counts:
         self.held += len(y)
         self.missing += int(y.isnan().sum())
 
+    def add_step(self, step: Step) -> None:
+        """Count an update or an epoch that was not healthy."""
+        if not step.healthy:
+            self.undone += 1
+            self.reason = step.done
+
+    def warnings(self) -> list[str]:
+        """What was not learned, in a sentence."""
+        if not self.undone:
+            return []
+        updates = "1 update was" if self.undone == 1 else f"{self.undone} updates were"
+        return [f"{updates} not learned in full; the last: {self.reason}"]
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {}, {name: getattr(self, name) for name in _NAMES}
+        return {}, {name: getattr(self, name) for name in _NAMES} | {"reason": self.reason}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         for name in _NAMES:
             setattr(self, name, cast(int, rest[name]))
+        self.reason = str(rest["reason"])
 
 
 def online_forecasts(counts: Counts, shape: Shape, windows: Windows, scores: Scores, to_come: int) -> dict[str, Json]:

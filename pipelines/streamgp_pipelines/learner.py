@@ -248,7 +248,9 @@ class Learner:
             if not len(due.target):
                 return None
             with self.clock.measure("update"):
-                return self.model.update(due.x.to(self.device), due.target.to(self.device))
+                step = self.model.update(due.x.to(self.device), due.target.to(self.device))
+            self.counts.add_step(step)
+            return step
         self.warmup.add(due.x, due.target)
         kept = self.warmup.windows()
         if self.rows < self.schedule.warmup or kept is None:
@@ -259,6 +261,7 @@ class Learner:
             epochs = self.model.epochs_for(len(y))
             for step in self.model.fit(x, y, epochs):
                 steps.append(step)
+                self.counts.add_step(step)
                 if epochs > 1:
                     self.progress(Progress("warm-up", len(steps), epochs, f"loss {number(step.loss)}", "epochs"))
         self.warmup.finish(self.rows)

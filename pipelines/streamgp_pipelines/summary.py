@@ -31,7 +31,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         `mase_scale`, what MASE divides by; `snapped`, rows off the grid of --every by no more than the --tolerance.
     """
     scores = learner.scores.summary()
-    warnings = list(session.warnings)
+    warnings = [*session.warnings, *learner.model.warnings(), *learner.counts.warnings()]
     if not scores["scored"]:
         warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")
     if learner.windows.late:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Step
+from streamgp.online.inputs import reporting, usable
 from streamgp.online.reference import Reference
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.gaussian import Gaussian
@@ -44,19 +45,23 @@ class Naive(Model):
 
     def update(self, x: Inputs, y: Tensor) -> Step:
         """Add the squared errors of N windows; within them none is forgotten."""
+        x, y, left_out = usable(x, y)
+        if not len(y):
+            return reporting(Step(float("nan"), 0, True, "nothing observed"), left_out)
         error = y - self.reference(x)
         known = torch.isfinite(error)
         loss = -torch.nanmean(self.predict(x).log_prob(y)).item()
         kept = 1.0 if self.memory is None else torch.exp(-known.sum(0) / self.memory)
         new = torch.stack([known.sum(0).to(FLOAT), torch.where(known, error, 0.0).square().sum(0)])
         self.sums = kept * self.sums + new
-        return Step(loss=loss, basis=0, healthy=bool(torch.isfinite(self.sums).all()), done="update")
+        return reporting(Step(loss, 0, bool(torch.isfinite(self.sums).all()), "update"), left_out)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Start over from these windows; one epoch is exact, so that there is never a second."""
         self.sums = torch.zeros_like(self.sums)
         if epochs > 0:
-            yield self.update(x, y)._replace(done="epoch")
+            step = self.update(x, y)
+            yield step._replace(done=step.done.replace("update", "epoch"))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return {"sums": self.sums}, {}

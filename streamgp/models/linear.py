@@ -30,7 +30,7 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
-from streamgp.online.inputs import usable
+from streamgp.online.inputs import reporting, usable
 from streamgp.online.reference import Kind, Reference
 from streamgp.online.scaling import still
 from streamgp.online.state import holding
@@ -162,7 +162,7 @@ class Linear(Model):
         """
         x, y, left_out = usable(x, y)
         if not len(y):
-            return Step(float("nan"), self.shape.width + 1, not left_out, left_out or "nothing observed")
+            return reporting(Step(float("nan"), self.shape.width + 1, True, "nothing observed"), left_out)
         issued = self.predict(x)
         loss = -torch.nanmean(issued.log_prob(y)).item()
         y = self.limit(y, issued, self.count)
@@ -174,8 +174,8 @@ class Linear(Model):
             why = error.message
         if why:
             put_back()
-        done = "; ".join(part for part in ("update", left_out, why and f"undone: {why}") if part)
-        return Step(loss, self.shape.width + 1, not why and not left_out, done)
+        step = Step(loss, self.shape.width + 1, not why, f"update; undone: {why}" if why else "update")
+        return reporting(step, left_out)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Start over from these windows, in their order; one pass is exact, so that there is never a second."""
@@ -190,8 +190,7 @@ class Linear(Model):
             total -= torch.nanmean(self.predict(x.rows(rows)).log_prob(y[rows])).item()
             self._learn(x.rows(rows), y[rows])
         loss = total / max(len(chunks), 1)
-        done = f"epoch; {left_out}" if left_out else "epoch"
-        yield Step(loss=loss, basis=self.shape.width + 1, healthy=self._healthy() and not left_out, done=done)
+        yield reporting(Step(loss, self.shape.width + 1, self._healthy(), "epoch"), left_out)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return dict(self.named_buffers()), {}

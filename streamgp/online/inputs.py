@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from streamgp.base import FLOAT, Inputs, Json, Shape
+from streamgp.base import FLOAT, Inputs, Json, Shape, Step
 from streamgp.online.scaling import InputScaling
 
 LARGEST = 1e150
@@ -34,6 +34,16 @@ def usable(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
     count = int((observed & ~within).sum())
     taken = observed & within
     return x.rows(taken), y[taken], f"undone: {count} windows hold values beyond {LARGEST:.0e}" if count else ""
+
+
+def reporting(step: Step, left_out: str) -> Step:
+    """The step of the windows that were learned, with what `usable` left out: then it is not healthy.
+
+    Example:
+        >>> reporting(Step(0.5, 1, True, "update"), "undone: 1 windows hold values beyond 1e+150")
+        Step(loss=0.5, basis=1, healthy=False, done='update; undone: 1 windows hold values beyond 1e+150')
+    """
+    return step._replace(healthy=False, done=f"{step.done}; {left_out}") if left_out else step
 
 
 class KernelInputs(nn.Module):

@@ -7,7 +7,7 @@ neither pytest nor data: they make their own.
 
 from streamgp.testing.features import check_features
 from streamgp.testing.kernels import check_kernel
-from streamgp.testing.models import SHAPES, check_model, example_windows
+from streamgp.testing.models import SHAPES, check_model, check_recovers, example_windows
 from streamgp.testing.solvers import check_solver
 from streamgp.testing.sources import CRASH_SCRIPTS, Crash, CrashingSource, Lines, check_source
 from streamgp.testing.stateful import check_stateful, reborn, same_bits
@@ -21,6 +21,7 @@ __all__ = [
     "check_features",
     "check_kernel",
     "check_model",
+    "check_recovers",
     "check_solver",
     "check_source",
     "check_stateful",

@@ -97,6 +97,7 @@ def check_model(
         _check_state(build, shape, batch)
         _check_missing(build, shape, batch)
         _check_fit(build, shape, batch)
+        _check_overflow(build, shape, batch)
         if build(shape).family.binary:
             _check_outcomes(build(shape), shape)
     assert served, "the model refuses every shape"
@@ -243,3 +244,63 @@ def _check_fit(build: Callable[[Shape], Model], shape: Shape, batch: int) -> Non
     assert losses[0] == losses[1] and _same(left.predict(x), restored.predict(x)), "a fit taken up differs (law 3)"
     for one in (model, left):
         assert torch.isfinite(one.predict(x).parameters()).all(), "numbers after fit are not finite"
+
+
+def _check_overflow(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
+    """Law 6: a window whose squares overflow is left out and reported; the rest of its batch is learned."""
+    one, other = build(shape), build(shape)
+    x, y = _example(one, shape, 5 * batch)
+    for model in (one, other):
+        list(model.fit(x.rows(slice(0, 2 * batch)), y[: 2 * batch], epochs=1))
+    held = slice(4 * batch, None)
+    at = torch.arange(2 * batch, 3 * batch)
+    for broken, part in enumerate(x):
+        if not part.shape[1] or not part.shape[2]:
+            continue
+        parts = [values.clone() for values in x]
+        parts[broken][at[5], 0, 0] = 1e200
+        step = one.update(Inputs(*parts).rows(at), y[at])
+        assert not step.healthy and "undone" in step.done, "a window beyond float64 is not reported (law 6)"
+        others = at[at != at[5]]
+        assert other.update(x.rows(others), y[others]).healthy, "an update on good data is unhealthy"
+        after = slice(3 * batch, 4 * batch)
+        for model in (one, other):
+            assert model.update(x.rows(after), y[after]).healthy, "a window beyond float64 spoils later updates (law 6)"
+        found, wanted = one.predict(x.rows(held)), other.predict(x.rows(held))
+        assert _close(found, wanted, 1e-9), "a window beyond float64 taught something (law 6)"
+
+
+def check_recovers(build: Callable[[Shape], Model], frequency: float = 8.0, seed: int = 0, rows: int = 2000) -> None:
+    """No absorbing state: whatever the first 50 rows were, a model learns what comes after them.
+
+    A wave over one input, 74 % of the target's variance, of which 50 rows may look like noise and 2,000 do not. The
+    model's error on the next 200 rows is at most 1.1 times that of a model that has not seen the first 50.
+
+    Args:
+        build: makes a model; one that refuses windows without lags has nothing to show.
+        frequency: of the wave, in radians a unit of the input, which is uniform on (−1, 1).
+        seed: of the rows.
+        rows: after the first batch.
+
+    Raises:
+        AssertionError: the error stays larger.
+    """
+    shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
+    generator = torch.Generator().manual_seed(seed)
+    u = 2 * torch.rand(rows + 250, 1, 1, generator=generator, dtype=FLOAT) - 1
+    wave = 2**0.5 * torch.sin(frequency * u[:, 0]) * (1 if torch.randn(1, generator=generator) > 0 else -1)
+    y = 0.74**0.5 * wave + 0.26**0.5 * torch.randn(rows + 250, 1, generator=generator, dtype=FLOAT)
+    x = Inputs(u.new_zeros(len(u), 0, 2), u)
+    try:
+        if build(shape).family.binary:
+            y = (y > 0).to(FLOAT)
+    except UsageError:
+        return
+    held, errors = slice(rows + 50, None), []
+    for start in (0, 50):
+        model = build(shape)
+        for at in range(start, rows + 50, 50):
+            assert model.update(x.rows(slice(at, at + 50)), y[at : at + 50]).healthy, "an update failed"
+        errors.append(float((model.predict(x.rows(held)).mean - y[held]).square().mean().sqrt()))
+    ratio = errors[0] / errors[1]
+    assert ratio <= 1.1, f"after an unlucky first batch the error stays {ratio:.2f} times what it could be"

@@ -305,6 +305,15 @@ def test_a_run_warns_of_series_that_follow_one_another(tmp_path: Path) -> None:
     assert table.rows == 1800 and any("follow one another" in line for line in found["warnings"])
 
 
+def test_a_run_warns_of_what_was_not_learned_also_after_a_restart(tmp_path: Path) -> None:
+    data = frame_of(700)
+    huge = data.with_columns(pl.when(pl.int_range(pl.len()) == 400).then(1e200).otherwise(pl.col("x")).alias("x"))
+    clean, broken = (make_table(tmp_path / name, rows) for name, rows in (("clean", data), ("broken", huge)))
+    assert not run(clean, tmp_path / "a", inputs="x")["warnings"]
+    assert len(run(broken, tmp_path / "b", inputs="x", max_rows=500)["warnings"]) == 1
+    assert len(run(broken, tmp_path / "b", inputs="x")["warnings"]) == 1
+
+
 def test_a_model_in_its_warm_up_does_not_forecast(tmp_path: Path) -> None:
     run(make_table(tmp_path / "t", frame_of(300)), tmp_path / "c", warmup=1000)
     with pytest.raises(StateError, match="still in its warm-up"):

@@ -19,6 +19,7 @@ from streamgp.models._deep.config import DeepConfig
 from streamgp.models._deep.frame import Frame
 from streamgp.models._deep.head import DeepHead
 from streamgp.models._deep.staleness import Staleness
+from streamgp.online.inputs import reporting, usable
 from streamgp.online.recent import RecentWindows
 from streamgp.online.state import Parts, gather, holding, scatter
 from streamgp.online.training import Moments, attempt, in_chunks, load, weights
@@ -76,13 +77,15 @@ class DeepModel(DeepHead, Model):
 
         Rows with a missing truth are left out. An epoch that fails numerically is undone and told; the first raises.
         """
+        x, y, left_out = usable(x, y)
         whole = torch.isfinite(y).all(1)
         x, y = x.rows(whole), y[whole]
         if epochs < 1 or not len(y):
             return
         if not self.trained:
             self.recent.push(x, y)
-        yield from self._epochs(x, y, epochs)
+        for step in self._epochs(x, y, epochs):
+            yield reporting(step, left_out)
 
     def _epochs(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Up to `epochs` more; what is served after each are the best weights, with the head of all rows."""
@@ -125,10 +128,13 @@ class DeepModel(DeepHead, Model):
             yield self._step(loss, "epoch")
 
     def update(self, x: Inputs, y: Tensor) -> Step:
-        seen = torch.isfinite(y).any(1)
-        x, y = x.rows(seen), y[seen]
+        x, y, left_out = usable(x, y)
         if not len(y):
-            return self._step(float("nan"), "nothing observed")
+            return reporting(self._step(float("nan"), "nothing observed"), left_out)
+        return reporting(self._update(x, y), left_out)
+
+    def _update(self, x: Inputs, y: Tensor) -> Step:
+        """Learn windows that are usable."""
         self.recent.push(x, y)
         self.failed = ""
         if not self.frame.fitted:

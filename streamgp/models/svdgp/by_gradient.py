@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from streamgp import choice
@@ -19,7 +18,7 @@ from streamgp.errors import UsageError
 from streamgp.likelihoods._base import Likelihood
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.gradient import GradientPosterior
-from streamgp.online.inputs import KernelInputs
+from streamgp.online.inputs import KernelInputs, reporting, usable
 from streamgp.online.learned_reference import LearnedReference, reference
 from streamgp.online.scaling import Standardiser
 
@@ -64,27 +63,25 @@ class GradientSvdgp(Model):
         return issued.affine(self._scale(x), self.outputs.location.to(x.future.device) + self.reference(x))
 
     def update(self, x: Inputs, y: Tensor) -> Step:
-        x, y = _observed(x, y)
+        self.posterior.likelihood.check(y, self.shape.targets)
+        x, y, left_out = usable(x, y)
         if not len(y):
-            return Step(float("nan"), 0, True, "nothing observed")
-        return self.posterior.update(self.inputs(x), self._targets(x, y))
+            return reporting(Step(float("nan"), 0, True, "nothing observed"), left_out)
+        return reporting(self.posterior.update(self.inputs(x), self._targets(x, y)), left_out)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
-        x, y = _observed(x, y)
+        self.posterior.likelihood.check(y, self.shape.targets)
+        x, y, left_out = usable(x, y)
         if len(y):
             targets = self._targets(x, y)
-            yield from self.posterior.fit(self.inputs(x), targets, epochs)
+            for step in self.posterior.fit(self.inputs(x), targets, epochs):
+                yield reporting(step, left_out)
 
     def _scale(self, x: Inputs) -> Tensor:
         return self.outputs.scale.to(x.future.device)
 
     def _targets(self, x: Inputs, y: Tensor) -> Tensor:
-        """(N, T) standardised where they have units, NaN stays; the first rows decide on the scaling.
-
-        Raises:
-            DataError: the likelihood knows no such value.
-        """
-        self.posterior.likelihood.check(y, self.shape.targets)
+        """(N, T) standardised where they have units, NaN stays; the first rows decide on the scaling."""
         if not self.posterior.likelihood.units:
             if not self.inputs.scaling.fitted:
                 self.inputs.scaling.fit(x)
@@ -117,9 +114,3 @@ class GradientSvdgp(Model):
 
     def _parts(self) -> dict[str, KernelInputs | Standardiser | GradientPosterior]:
         return {"inputs": self.inputs, "outputs": self.outputs, "posterior": self.posterior}
-
-
-def _observed(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
-    """The windows of which at least one target is known."""
-    seen = torch.isfinite(y).any(1)
-    return x.rows(seen), y[seen]
