@@ -23,7 +23,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
-from streamgp.evidence.thinned import JITTER, LENGTHSCALE, START_NOISE, Hyper, Profile
+from streamgp.evidence.thinned import JITTER, LENGTHSCALE, START_NOISE, Estimate, Hyper, Profile, smooth
 from streamgp.kernels._stationary import Stationary
 from streamgp.linalg.cholesky import cholesky
 
@@ -148,6 +148,21 @@ def descend(evidence: Evidence, begin: Hyper, evaluations: int) -> tuple[Hyper, 
         options={"maxiter": evaluations, "maxfun": evaluations, "maxcor": 20},
     )
     return evidence.unpack(best), lowest
+
+
+def best(
+    x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile = smooth
+) -> Estimate:
+    """The best of several descents; arguments as of `thinned.best`, with the evaluations of each start.
+
+    Raises:
+        NotPositiveDefinite: nowhere can the covariance be factorised, such as where rows are not finite.
+    """
+    evidence = Evidence(x, y, groups, profile)
+    found = min((Estimate(*descend(evidence, *one)) for one in starts), key=lambda one: one.value)
+    if not found.value < HUGE:
+        raise NotPositiveDefinite("the evidence of the rows has no value", hint="look for huge values in the inputs")
+    return found
 
 
 def choose(

@@ -7,14 +7,42 @@ the outputscale to 0 and the noise to 1, where the gradient is nothing and a sea
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
 import torch
 from torch import Tensor
 
+from streamgp.evidence import thinned as adam
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.thinned import Hyper, Profile, best, smooth
+from streamgp.evidence.thinned import Estimate, Hyper, Profile, smooth
 
-STEPS, FURTHER = 60, 30
-"""Of Adam, at first and from others."""
+
+class Method(Protocol):
+    """Takes the best of several searches, such as `thinned.best` and `lbfgs.best`."""
+
+    def __call__(
+        self, x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile
+    ) -> Estimate:
+        """Arguments as of `thinned.best`."""
+
+
+class Way(NamedTuple):
+    """How hyper-parameters are searched.
+
+    Attributes:
+        method: the optimiser.
+        start: groups -> the default start.
+        steps, further: of the optimiser, at first and from others.
+    """
+
+    method: Method
+    start: Callable[[int], Hyper]
+    steps: int
+    further: int
+
+
+ADAM = Way(adam.best, Hyper.start, steps=60, further=30)
 
 
 def thinned(rows: int, horizon: int, most: int, device: torch.device) -> Tensor:
@@ -34,6 +62,7 @@ class Search:
     Args:
         groups: G, groups of columns that share a lengthscale.
         once: whether hyper-parameters are estimated once, and those of a file not at all.
+        way: optimiser and default start.
 
     Attributes:
         hyper: the hyper-parameters of now.
@@ -41,9 +70,9 @@ class Search:
         initial: hyper-parameters of a file to start from.
     """
 
-    def __init__(self, groups: int, once: bool) -> None:
-        self.groups, self.once = groups, once
-        self.hyper = Hyper.start(groups)
+    def __init__(self, groups: int, once: bool, way: Way = ADAM) -> None:
+        self.groups, self.once, self.way = groups, once, way
+        self.hyper = way.start(groups)
         self.found = False
         self.initial: Initial | None = None
 
@@ -69,13 +98,13 @@ class Search:
         starts: list[tuple[Hyper, int]] = []
         if self.initial is not None and (self.once or not self.found):
             self.hyper = self.initial.hyper(scale, target_scale)
-            starts = [] if self.once else [(self.hyper, FURTHER)]
+            starts = [] if self.once else [(self.hyper, self.way.further)]
         elif not self.found:
-            starts = [(Hyper.start(self.groups), STEPS)]
+            starts = [(self.way.start(self.groups), self.way.steps)]
         elif not self.once:
-            starts = [(self.hyper, FURTHER), (Hyper.start(self.groups), FURTHER)]
+            starts = [(self.hyper, self.way.further), (self.way.start(self.groups), self.way.further)]
         if starts:
-            self.hyper = best(z, torch.nan_to_num(y), groups, starts, profile=profile).hyper
+            self.hyper = self.way.method(z, torch.nan_to_num(y), groups, starts, profile=profile).hyper
         self.found = True
         return self.hyper
 

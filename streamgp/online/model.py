@@ -249,8 +249,9 @@ class StreamModel(Model):
             self.inputs.scaling.fit(x)
             if self.posterior.units:
                 self.outputs.fit(filled - self.reference(x), filled)
-        units = Units(self.inputs.scale, self.outputs.scale, before, self.inputs.inverse, self.inputs.groups)
-        return Rows(self.inputs(x), self._targets(x, y), weight, self._targets(x, filled), places), units
+        inputs = self.inputs
+        units = Units(inputs.scale, self.outputs.scale, before, inputs.inverse, inputs.groups, inputs)
+        return Rows(self.inputs(x), self._targets(x, y), weight, self._targets(x, filled), places, x), units
 
     def _attach(self) -> None:
         """Hand the posterior the windows of the memory again."""

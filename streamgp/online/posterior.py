@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from streamgp.base import Predictive
+from streamgp.base import Inputs, Predictive
 from streamgp.evidence.initial import Initial
 from streamgp.online.state import holding
 from streamgp.predictives.gaussian import Gaussian
@@ -46,6 +46,7 @@ class Rows(NamedTuple):
         filled: (N, T) y, with what is missing as the model predicts it; NaN where nothing predicts yet. A value that is
             as predicted leaves the mean as it is.
         places: (N,) where the memory keeps them; (0,) for the rows of a batch fit.
+        x: the windows as they came, for a posterior that keeps some of them: `Units.standardise` makes z of them.
     """
 
     z: Tensor
@@ -53,6 +54,7 @@ class Rows(NamedTuple):
     weight: Tensor
     filled: Tensor
     places: Tensor
+    x: Inputs
 
 
 class Units(NamedTuple):
@@ -64,6 +66,7 @@ class Units(NamedTuple):
         before: (T,) `outputs` of the scaling before this one.
         inverse: function (G,) log ℓ -> (W,) 1/ℓ of each column, see `KernelInputs.inverse`.
         groups: (W,) the group of each column.
+        standardise: windows as they came -> (N, W).
     """
 
     inputs: Tensor
@@ -71,6 +74,7 @@ class Units(NamedTuple):
     before: Tensor
     inverse: Callable[[Tensor], Tensor]
     groups: Tensor
+    standardise: Callable[[Inputs], Tensor]
 
 
 class Arrival(NamedTuple):

@@ -1,4 +1,4 @@
-"""What can be set of a relevance vector machine."""
+"""Options of a relevance vector machine."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.likelihoods import gaussian
+from streamgp.online.options import StreamOptions
 
 
 class StochasticConfig(BaseModel):
@@ -24,19 +24,9 @@ class StochasticConfig(BaseModel):
     rate: float = Field(0.2, gt=0, le=1, description="of the first step; it falls to a tenth")
 
 
-class Config(BaseModel):
+class Config(StreamOptions):
     """Relevance vector machine (Tipping 2001; Evans & Nair 2020, appendix I.3), online."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    target: Literal["auto", "level", "change", "season"] = Field(
-        "auto",
-        description="what is learned of a target: its level, its change from the present value, or its departure from "
-        "the season; auto: its departure from a mixture of these that each rebuild learns, column by column",
-    )
-    decay: float = Field(
-        0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
-    )
     likelihood: Annotated[BaseModel, OneOf("likelihoods")] = Field(
         gaussian.Config(), description="of a target around the function; gaussian is the only one here"
     )
@@ -56,28 +46,6 @@ class Config(BaseModel):
     augment: bool = Field(
         True, description="add the variance of a function at the test point, which grows away from the rows"
     )
-    memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
-        "auto", description="rows after which a row counts 1/e; auto: 4000 with lags, all rows alike without"
-    )
-    temper: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
-        "auto", description="rows that count as one, as windows that overlap are not independent; auto: √horizon"
-    )
-    reservoir: int = Field(8192, ge=2, description="rows kept for rebuilds")
-    rebuild: int = Field(
-        4000, ge=0, description="rows from one rebuild (scaling, hyper-parameters, selection) to the next; 0: never"
-    )
-    learn: Literal["rebuild", "once"] = Field(
-        "rebuild",
-        description="hyper-parameters: estimated anew at every rebuild, from those before, or once; those of --init "
-        "stay with once",
-    )
-    limit: float | None = Field(
-        5.0,
-        gt=0,
-        description="standard deviations of its own forecast that a row of a stream counts for at most; none: any",
-    )
-    evidence_rows: int = Field(400, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
-    seed: int = Field(0, ge=0, description="of dictionary, reservoir and draws")
     stochastic: StochasticConfig = Field(StochasticConfig(), description="selection by the stochastic bound")
 
     @model_validator(mode="after")
@@ -89,13 +57,3 @@ class Config(BaseModel):
         if self.solver != "stochastic" and self.stochastic != StochasticConfig():
             raise ValueError("stochastic.… is for solver=stochastic; set that, or leave out stochastic.…")
         return self
-
-    def forgetting(self, shape: Shape) -> float | None:
-        """τ in rows, or None where nothing is forgotten."""
-        if self.memory == "auto":
-            return 4000.0 if shape.lags else None
-        return None if self.memory == "all" else float(self.memory)
-
-    def tempering(self, shape: Shape) -> float:
-        """Rows that count as one."""
-        return float(shape.horizon) ** 0.5 if self.temper == "auto" else float(self.temper)

@@ -6,6 +6,8 @@ height 1. Windows are remembered in raw units, because a new scaling moves z.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -42,9 +44,19 @@ class Functions(nn.Module):
     def put(self, columns: Tensor, x: Inputs, z: Tensor) -> None:
         """These, and no others. columns: (a,); x: b windows; z: (b, W) their kernel inputs."""
         self.columns, self.x = columns, Inputs(x.past.clone(), x.future.clone())
-        self.features.count.zero_()
-        self.features.points.zero_()
+        self.features.count = torch.zeros_like(self.features.count)
+        self.features.points = torch.zeros_like(self.features.points)
         self.features.add(z)
+
+    def holding(self) -> Callable[[], None]:
+        """Hold on to the functions as they are: `put` changes no tensor in place. Calling the result puts them back."""
+        columns, x, points, count = self.columns, self.x, self.features.points, self.features.count
+
+        def put_back() -> None:
+            self.columns, self.x = columns, x
+            self.features.points, self.features.count = points, count
+
+        return put_back
 
     def forward(self, z: Tensor) -> Tensor:
         """(N, W) -> (N, a + b)"""

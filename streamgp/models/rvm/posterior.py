@@ -1,214 +1,261 @@
-"""Bayesian linear regression on a fixed set of functions with their own precisions: exact, additive, forgetting.
+"""A relevance vector machine: functions selected from the rows, and an exact posterior on them.
 
-y_t = Φw_t + noise, w_jt ~ N(0, 1/s_j):  A = ΦᵀΦ/σ² + diag(s),  μ_t = A⁻¹Φᵀy_t/σ²,  latent variance = φᵀA⁻¹φ. ΦᵀΦ, Φᵀy,
-yᵀy and n are sums over rows, so a batch is learned exactly in O(N k² + k³), and forgetting scales the sums.
+A rebuild estimates hyper-parameters (by the evidence of thinned rows), takes a new dictionary, the kept windows and
+others of the rows, and selects from it. Between rebuilds the kept functions are a fixed basis, whose posterior is exact
+(`regression`). Selection and evidence know no missing target: they take one as it is predicted, and as noisy as it
+would be; what is selected then learns from what was observed.
 
-The columns share ΦᵀΦ. Where targets are missing, column t's own is ΦᵀMΦ, M its rows that are seen; a batch is then
-learned by conjugate gradients on all columns at once, with the shared A as preconditioner (`learn`), O(N k T) a step.
-On a stream the missing is taken as predicted, which moves nothing.
+All T columns share the functions, their precisions, and so one Cholesky factor: a forecast of 48 steps ahead costs what
+one step does, and has one set of relevance vectors.
+
+A sum of local functions is certain that it is 0 far from them. Proposition 4 of Evans & Nair (2020) adds a function at
+the test point, with the outputscale of the exact GP as prior variance of its weight: that restores the prior's variance
+away from the rows and adds about σ²/n' near n' of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor
 
-from streamgp.base import FLOAT, Json
-from streamgp.linalg.cholesky import whiten
-from streamgp.optim.relevance import posterior
+from streamgp.base import FLOAT, Inputs, Json, Shape
+from streamgp.errors import UsageError
+from streamgp.evidence import lbfgs
+from streamgp.evidence.initial import Initial
+from streamgp.evidence.search import Search, Way, thinned
+from streamgp.features.inducing import augmentation
+from streamgp.kernels import squared_exponential
+from streamgp.models.rvm.config import Config
+from streamgp.models.rvm.functions import Functions
+from streamgp.models.rvm.regression import Regression
+from streamgp.models.rvm.selection import select
+from streamgp.online.inputs import KernelInputs
+from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
+from streamgp.online.state import Parts, gather, scatter
 
-Rows: TypeAlias = Callable[[], Iterable[tuple[Tensor, Tensor, Tensor]]]
-"""Parts of a batch, (φ, y, weight) each, as `Regression.absorb` takes them; called more than once."""
-PASSES = 50
-"""Steps at most of the conjugate gradients where targets are missing."""
-CLOSE = 1e-6
-"""Norm of what they leave, relative to where they began."""
+CHUNK = 1024
+"""Rows whose functions are held at once."""
+EVIDENCE = 1000
+"""Rows at most that estimate hyper-parameters in batch: each evaluation is cubic in them."""
+EVALUATIONS, FURTHER = 30, 10
+"""Of the evidence, at the first estimate and from others."""
+ANCHORS = 256
+"""Rows that Σ_n k(x_n, x)² is estimated from."""
 
 
-class Regression(nn.Module):
-    """Sums and posterior of T columns on k functions.
-
-    Args:
-        columns: T.
-        capacity: the largest k, which the state has room for.
+class RelevanceVectors(NamedTuple):
+    """What a model is made of.
 
     Attributes:
-        precision: (k,) s.
-        noise: () σ² of the posterior; tempered.
-        weight: () n, Σ of the weights of the rows learned, after forgetting.
-        count: (T,) n_t, of the rows in which the column was observed.
-        coefficients: (k, T) μ.
-        residual: (T,) σ_t² of the predictions.
-
-    Example:
-        >>> one = torch.ones(1, 1, dtype=torch.float64)
-        >>> regression = Regression(columns=1, capacity=4)
-        >>> regression.begin(one[0], 1.0)
-        >>> regression.absorb(one.expand(3, 1), one.expand(3, 1), torch.ones(3).double())
-        >>> regression.solve()
-        >>> regression.mean(one).item(), regression.variance(one).item()
-        (0.75, 0.25)
+        x: b windows, in the units of the columns.
+        precision: (b,) s of their functions' weights, in units of the standardised targets.
+        weight: (b, T) the weights, in the targets' units.
+        columns: (a,) columns of the flattened window whose linear functions are kept as well; W is the constant.
     """
 
-    def __init__(self, columns: int, capacity: int) -> None:
+    x: Inputs
+    precision: Tensor
+    weight: Tensor
+    columns: Tensor
+
+
+class RvmPosterior(Posterior):
+    """See the module; built by `streamgp.models.rvm.build`.
+
+    Args:
+        config: of the model.
+        shape: of the windows.
+
+    Attributes:
+        anchors: (A, W) kernel inputs of some rows.
+        scale: (T,) what one unit of the targets is, in the units of the columns.
+
+    Raises:
+        UsageError: linear functions are wanted, and are more than half of the dictionary.
+    """
+
+    def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
-        self.capacity = capacity
-        self.precision: Tensor
-        self.noise: Tensor
-        self.outer: Tensor
-        self.moment: Tensor
-        self.square: Tensor
-        self.weight: Tensor
-        self.count: Tensor
-        self.root: Tensor
-        self.coefficients: Tensor
-        self.residual: Tensor
-        for name, value in {
-            "precision": torch.zeros(0, dtype=FLOAT),
-            "noise": torch.ones((), dtype=FLOAT),
-            "outer": torch.zeros(0, 0, dtype=FLOAT),  # ΦᵀΦ
-            "moment": torch.zeros(0, columns, dtype=FLOAT),  # Φᵀy
-            "square": torch.zeros(columns, dtype=FLOAT),  # yᵀy
-            "weight": torch.zeros((), dtype=FLOAT),
-            "count": torch.zeros(columns, dtype=FLOAT),
-            "root": torch.zeros(0, 0, dtype=FLOAT),  # chol A
-            "coefficients": torch.zeros(0, columns, dtype=FLOAT),
-            "residual": torch.ones(columns, dtype=FLOAT),
-        }.items():
-            self.register_buffer(name, value)
+        inputs = KernelInputs(shape)
+        self.config, self.shape, self.width = config, shape, len(inputs.groups)
+        if config.linear is True and not self._linear:
+            raise UsageError(
+                f"linear=true: {self.width + 1} linear functions are more than half of dictionary={config.dictionary}",
+                hint=f"set dictionary to {2 * (self.width + 1)} or more, or leave out linear",
+            )
+        self.kernel = squared_exponential.build(squared_exponential.Config(), self.width).requires_grad_(False)
+        self.functions = Functions(shape, self.kernel, config.basis)
+        self.regression = Regression(shape.columns, config.basis)
+        way = Way(lbfgs.best, lbfgs.start, EVALUATIONS, FURTHER)
+        self.search = Search(inputs.count, config.learn == "once", way)
+        self.epochs = 0  # of the fit that is going on
+        self.anchors: Tensor
+        self.scale: Tensor
+        self.register_buffer("anchors", torch.zeros(ANCHORS, self.width, dtype=FLOAT))
+        self.register_buffer("scale", torch.ones(shape.columns, dtype=FLOAT))
 
-    def begin(self, precision: Tensor, noise: float) -> None:
-        """Forget everything, and start with other functions. precision: (k,); noise: σ² of the posterior."""
-        size, columns = len(precision), self.moment.shape[1]
-        self.precision, self.noise = precision, precision.new_full((), noise)
-        self.outer, self.moment = precision.new_zeros(size, size), precision.new_zeros(size, columns)
-        self.square, self.weight = precision.new_zeros(columns), precision.new_zeros(())
-        self.count = precision.new_zeros(columns)
-        self.root, self.coefficients = torch.diag(precision.sqrt()), precision.new_zeros(size, columns)
-        self.residual = precision.new_full((columns,), noise)
+    def relevance_vectors(self) -> RelevanceVectors:
+        """The windows that predictions are made of, with the precisions and weights of their functions.
 
-    def mean(self, phi: Tensor) -> Tensor:
-        """(N, k) -> (N, T)"""
-        return phi @ self.coefficients
-
-    def variance(self, phi: Tensor) -> Tensor:
-        """(N, k) -> (N,): φᵀA⁻¹φ, the same for all columns."""
-        return whiten(self.root, phi.T).square().sum(0)
-
-    def absorb(self, phi: Tensor, y: Tensor, weight: Tensor, kept: float = 1.0) -> None:
-        """Add rows to the sums, after scaling these by `kept`. `solve` makes them count.
-
-        A missing target of a row that has others is replaced by its present prediction: this leaves the column's mean
-        as it is. The row then weighs as much as its observed share, in what all columns have in common.
-
-        Args:
-            phi: (N, k)
-            y: (N, T), NaN = not observed.
-            weight: (N,) how many rows each stands for.
-            kept: part of the old sums that is kept.
+        Example:
+            >>> shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
+            >>> RvmPosterior(Config(), shape).relevance_vectors().weight.shape
+            torch.Size([0, 1])
         """
-        seen = torch.isfinite(y)
-        if not bool(seen.all()):
-            y = torch.where(seen, y, self.mean(phi))
-            weight = weight * seen.to(FLOAT).mean(1)
-        self.count = self.count * kept + weight @ seen.to(FLOAT)
-        weighted = phi * weight[:, None]
-        self.outer = torch.addmm(self.outer, weighted.T, phi, beta=kept)
-        self.moment = torch.addmm(self.moment, weighted.T, y, beta=kept)
-        self.square = self.square * kept + (weight[:, None] * y.square()).sum(0)
-        self.weight = self.weight * kept + weight.sum()
+        ahead = len(self.functions.columns)
+        weight = self.regression.coefficients[ahead:] * self.scale
+        return RelevanceVectors(
+            self.functions.x, self.regression.precision[ahead:], weight, self.functions.columns.clone()
+        )
 
-    def learn(self, rows: Rows) -> None:
-        """A whole batch after `begin`, and `solve`: with the missing as the posterior of the others predicts it."""
-        missing = False
-        for phi, y, weight in rows():
-            missing |= not bool(torch.isfinite(y).all())
-            self.absorb(phi, y, weight)
-        self.solve()
-        if not missing:
-            return
-        self.coefficients = self._of_seen(rows)
-        for name in ("outer", "moment", "square", "weight", "count"):
-            getattr(self, name).zero_()
-        for phi, y, weight in rows():
-            self.absorb(phi, y, weight)
-        self.solve()
+    @property
+    def size(self) -> int:
+        return len(self.functions)
 
-    def _of_seen(self, rows: Rows) -> Tensor:
-        """(k, T) μ with (ΦᵀMΦ/σ² + diag(s)) μ = ΦᵀMy/σ², the rows weighted as `absorb` does."""
-        if not len(self.precision):
-            return self.coefficients
+    @property
+    def weight(self) -> Tensor:
+        return self.regression.weight
 
-        def image(mean: Tensor | None) -> Tensor:
-            """ΦᵀMΦμ, or ΦᵀMy."""
-            total = torch.zeros_like(self.moment)
-            for phi, y, weight in rows():
-                seen = torch.isfinite(y)
-                value = torch.nan_to_num(y) if mean is None else phi @ mean * seen
-                total += phi.T @ (value * (weight * seen.to(FLOAT).mean(1))[:, None])
-            return total / self.noise
+    @property
+    def healthy(self) -> bool:
+        return bool(torch.isfinite(self.regression.coefficients).all())
 
-        mean = torch.zeros_like(self.moment)
-        left = image(None)
-        step = torch.cholesky_solve(left, self.root)
-        size = begun = (left * step).sum(0)
-        for _ in range(PASSES):
-            if bool((size <= CLOSE**2 * begun).all()):
-                break
-            moved = image(step) + self.precision[:, None] * step
-            length = size / (step * moved).sum(0).clamp(min=1e-300)
-            mean, left = mean + length * step, left - length * moved
-            solved = torch.cholesky_solve(left, self.root)
-            before, size = size, (left * solved).sum(0)
-            step = solved + size / before.clamp(min=1e-300) * step
-        return mean
+    @property
+    def signal(self) -> float | None:
+        return self.search.signal if self.search.found else None
 
-    def solve(self) -> None:
-        """The posterior of the sums, and each column's noise Σ_n (y_t − φᵀμ_t)²/n_t(1 − Σγ/n) (Tipping 2001, (18)):
-        what is missing is as predicted, and leaves nothing.
+    def look(self, z: Tensor) -> Look:
+        phi = self.functions(z)
+        latent = self.regression.variance(phi)[:, None].expand(-1, self.shape.columns)
+        if self.config.augment:
+            latent = latent + self._beyond(z)
+        return Look(z, phi, self.regression.mean(phi), latent, self.regression.residual)
+
+    def absorb(self, look: Look, arrival: Arrival) -> str:
+        self.regression.absorb(look.features, arrival.y, arrival.y.new_ones(len(arrival.y)), arrival.kept)
+        self.regression.solve()
+        return ""
+
+    def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
+        return self._learn(rows, units, rows.filled, self.config.evidence_rows, generator)
+
+    def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
+        """An epoch selects from the windows kept so far and others of these, with the evidence of more rows than the
+        last. There is no more when all windows have been in one dictionary.
         """
-        noise = float(self.noise)
-        found = posterior(self.outer, self.moment, self.square, self.precision, noise)
-        self.root, self.coefficients = found.lower, found.mean.contiguous()
-        free = (1.0 - found.determined.sum() / self.weight.clamp(min=1e-9)).clamp(min=0.5) * self.count
-        known = self.count > 1e-9
-        self.residual = torch.where(known, found.residual / free.clamp(min=1e-9), self.residual).clamp(min=1e-9)
+        self.epochs = 0 if first else self.epochs
+        evidence_rows = max(min(self.config.evidence_rows << self.epochs, EVIDENCE), self.config.evidence_rows)
+        self.epochs += 1
+        known = rows.filled if first else torch.where(torch.isfinite(rows.y), rows.y, self._means(rows.z))
+        self._learn(rows, units, known, evidence_rows, generator)
+        return len(rows.y) > self._room
 
     def loss(self) -> float:
-        """Negative log evidence a row and column, at the noise of the posterior (Tipping & Faul 2003, equation (5))."""
-        noise, rows = float(self.noise), max(float(self.weight), 1.0)
-        misfit = float((self.square - (self.coefficients * self.moment).sum(0)).mean()) / noise
-        determinant = 2.0 * float(self.root.diagonal().log().sum()) - float(self.precision.log().sum())
-        return 0.5 * ((misfit + determinant) / rows + math.log(2.0 * math.pi * noise))
+        return self.regression.loss()
+
+    def start_from(self, initial: Initial) -> None:
+        initial.radial("rvm", ("squared_exponential",))
+        self.search.initial = initial
+
+    @property
+    def _room(self) -> int:
+        """Windows that a dictionary holds, beside the linear functions."""
+        return max(self.config.dictionary - self._linear, 1)
+
+    @property
+    def _linear(self) -> int:
+        """Linear functions in a dictionary: all columns and a constant, or none where that is more than half of it."""
+        wanted = bool(self.shape.lags) if self.config.linear == "auto" else self.config.linear
+        return self.width + 1 if wanted and 2 * (self.width + 1) <= self.config.dictionary else 0
+
+    def _beyond(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N, T): what a function at each row would add to the latent variance."""
+        outputscale = self.search.hyper.outputscale.exp().to(z.device)
+        rows = self.regression.weight / self.config.tempering(self.shape)
+        norm = outputscale.square() * self.kernel.correlation(z, self.anchors).square().mean(1) * rows
+        return augmentation(outputscale.expand(len(z)), norm, self.regression.residual)
+
+    def _means(self, z: Tensor) -> Tensor:
+        """(N, T) predicted means."""
+        return torch.cat([self.regression.mean(self.functions(part)) for part in z.split(CHUNK)])
+
+    def _learn(self, rows: Rows, units: Units, known: Tensor, evidence_rows: int, generator: Generator) -> str:
+        """New hyper-parameters and selection, and the rows learned with them. known: (N, T) targets, the missing as
+        predicted, NaN where nothing predicts yet."""
+        filled, missing = known, ~torch.isfinite(rows.y)
+        if bool(missing.any()):
+            spread = self.regression.residual.sqrt() * (units.before / units.outputs).to(known)
+            if not bool(torch.isfinite(known).all()):  # nothing predicts yet: the mean of what is seen
+                self._take(rows, units, known, evidence_rows, generator)
+                known = torch.where(missing, self._means(rows.z), rows.y)
+                spread = self.regression.residual.sqrt()
+            draw = torch.randn(known.shape, generator=generator, dtype=FLOAT).to(known.device)
+            filled = torch.where(missing, known + spread * draw, rows.y)
+        return self._take(rows, units, filled, evidence_rows, generator)
+
+    def _take(self, rows: Rows, units: Units, filled: Tensor, evidence_rows: int, generator: Generator) -> str:
+        """See `_learn`. filled: (N, T) targets to estimate and select by; what is NaN counts as the mean."""
+        z, y, weight, filled = rows.z, rows.y, rows.weight, torch.nan_to_num(filled)
+        thin = thinned(len(y), self.shape.horizon, evidence_rows, z.device)
+        profile = self.kernel.profile
+        hyper = self.search.run(z[thin], filled[thin], units.groups, units.inputs, units.outputs, profile)
+        width = math.log(self.config.widening)
+        self.kernel.log_lengthscale.copy_(width - units.inverse(hyper.lengthscale).log())
+        dictionary = self._dictionary(rows.x, units, generator)
+        temper = self.config.tempering(self.shape)
+        share = weight * torch.isfinite(y).to(FLOAT).mean(1) / temper
+        kept = select(self.config, dictionary, z, filled, share, float(hyper.noise.exp()), generator)
+        ahead = len(dictionary.columns)
+        windows = kept.places[kept.places >= ahead] - ahead
+        points = dictionary.features.points[windows]
+        self.functions.put(kept.places[kept.places < ahead], dictionary.x.rows(windows), points)
+        self.regression.begin(kept.precision, kept.noise * temper)
+        parts = [slice(start, start + CHUNK) for start in range(0, len(y), CHUNK)]
+        self.regression.learn(lambda: ((self.functions(z[part]), y[part], weight[part]) for part in parts))
+        chosen = torch.multinomial(weight.cpu(), ANCHORS, replacement=True, generator=generator)
+        self.anchors, self.scale = z[chosen.to(z.device)], units.outputs.to(z).clone()
+        return f"{len(windows)} relevance vectors of {len(dictionary.x.past)}"
+
+    def _dictionary(self, x: Inputs, units: Units, generator: Generator) -> Functions:
+        """The kept windows and others of x, in random order, and the linear functions."""
+        fresh = torch.randperm(len(x.past), generator=generator)
+        old = self.functions.x.rows(slice(None if len(x.past) > self._room else 0)).to(x.past.device)
+        fresh = fresh[: max(self._room - len(old.past), 0)].to(x.past.device)
+        windows = Inputs(torch.cat((old.past, x.past[fresh])), torch.cat((old.future, x.future[fresh])))
+        dictionary = Functions(self.shape, self.kernel, self._linear + len(windows.past)).to(x.past.device)
+        dictionary.put(torch.arange(self._linear, device=x.past.device), windows, units.standardise(windows))
+        return dictionary
+
+    def snapshot(self) -> Callable[[], None]:
+        """References suffice, but for the kernel's: nothing else is changed in place."""
+        functions, regression, hyper = self.functions.holding(), self.regression.holding(), self.search.held()
+        anchors, scale, epochs = self.anchors, self.scale, self.epochs
+        lengthscale = self.kernel.log_lengthscale.clone()
+
+        def put_back() -> None:
+            functions()
+            regression()
+            self.search.put_back(hyper)
+            self.anchors, self.scale, self.epochs = anchors, scale, epochs
+            self.kernel.log_lengthscale.copy_(lengthscale)
+
+        return put_back
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Everything at its largest shape, and how many functions are in use; `root` follows from the rest."""
-        tensors = {}
-        for name, shape in self._shapes(self.capacity).items():
-            value = getattr(self, name)
-            tensors[name] = value.new_zeros(shape)
-            tensors[name][tuple(slice(n) for n in value.shape)] = value
-        return tensors, {"functions": len(self.precision)}
+        tensors, parts = gather(self._parts())
+        return tensors | {"hyper": self.search.pack()}, {"parts": parts, "epochs": self.epochs}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        for name, shape in self._shapes(int(str(rest["functions"]))).items():
-            setattr(self, name, tensors[name][tuple(slice(n) for n in shape)].clone().to(self.noise.device))
-        self.root = posterior(self.outer, self.moment, self.square, self.precision, float(self.noise)).lower
+        parts = rest["parts"]
+        assert isinstance(parts, dict)
+        scatter(self._parts(), tensors, parts)
+        self.search.unpack(tensors["hyper"])
+        self.epochs = int(str(rest["epochs"]))
 
-    def _shapes(self, size: int) -> dict[str, tuple[int, ...]]:
-        columns = self.moment.shape[1]
-        return {
-            "precision": (size,),
-            "noise": (),
-            "outer": (size, size),
-            "moment": (size, columns),
-            "square": (columns,),
-            "weight": (),
-            "count": (columns,),
-            "coefficients": (size, columns),
-            "residual": (columns,),
-        }
+    def _parts(self) -> Parts:
+        names = ("kernel", "functions", "regression", "anchors", "scale")
+        return {name: getattr(self, name) for name in names}
