@@ -36,6 +36,12 @@ def done() -> None:
     _state["graceful"] = False
 
 
+def finished() -> None:
+    """The command has succeeded: a signal while the interpreter shuts down does not change its exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def received() -> int | None:
     """The exit code of the signal that came, or None."""
     number = _state["received"]

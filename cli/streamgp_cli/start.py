@@ -35,4 +35,5 @@ def main() -> NoReturn:
             code = code or 1
     if code:
         os._exit(code)
+    _signals.finished()
     raise SystemExit(0)
