@@ -17,8 +17,8 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 FRONT = """# Results
 
-One paragraph and one table a claim, and the command that measures it again. `make bench` runs all benchmarks, for
-hours, and writes these pages from what they report (`docs/results/data`).
+One paragraph and one table a claim, and the command that measures it again. `make bench` runs all benchmarks (hours)
+and writes these pages from their JSON (`docs/results/data`). A file with `taken_from` was converted from an older run.
 """
 
 
