@@ -176,7 +176,7 @@ class FiniteRkhs(FiniteFit, Model):
 
     def _learn_anew(self, sample: Sample, epochs: int) -> None:
         """New units, hyper-parameters and features, and the regression of the sample with them."""
-        x, y, weight = sample
+        x, y, weight, _ = sample
         if self.rebuilt and not bool(torch.isfinite(y).all()):  # the missing as predicted: it teaches nothing new
             y = torch.where(torch.isfinite(y), y, self.predict(x).mean)
         self._units(x, y, weight)

@@ -22,6 +22,7 @@ from streamgp.base import Inputs, Step
 from streamgp.errors import NumericalError
 from streamgp.models.svgp.head import Part
 from streamgp.models.svgp.parts import SvgpParts
+from streamgp.online.posterior import no_rows
 from streamgp.online.reservoir import Sample
 from streamgp.online.state import fingerprint, holding
 
@@ -57,7 +58,7 @@ class OnlineSvgp(SvgpParts):
         first = batch != self.fitted
         if first:
             self.reservoir.offer(x, y, self.generator)
-            self._begin(Sample(x, y, y.new_ones(len(y))))
+            self._begin(Sample(x, y, y.new_ones(len(y)), no_rows(y)))
             self.fitted = batch
         z, target = self.inputs(x), self._targets(x, y)
         weight = y.new_full((len(y),), 1.0 / self.config.tempering(self.shape))

@@ -131,7 +131,7 @@ class SvgpParts(Model):
 
     def _begin(self, sample: Sample) -> None:
         """New scaling, reference, hyper-parameters and inducing inputs; what was learned is forgotten."""
-        x, y, weight = sample
+        x, y, weight, _ = sample
         thin = self._thin(len(y))
         filled = y[thin]
         if self.rebuilt and not bool(torch.isfinite(filled).all()):  # the missing as predicted: it teaches nothing new
