@@ -23,9 +23,9 @@ from streamgp.base import Model, Simulates
 from streamgp.errors import NumericalError
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.streaming.windows import Windows, WindowSpec
-from streamgp_pipelines.frames import Naming
+from streamgp_pipelines.forecasting.simulate import plug_in, sample_paths
+from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.moments import Moments
-from streamgp_pipelines.simulate import plug_in, sample_paths
 
 COLUMNS = {"drives": ("voltage_u1", "speed_z1"), "actuator": ("valve_u", "pressure_p")}
 LAGS = {"autoregression": 10, "regression": 32}

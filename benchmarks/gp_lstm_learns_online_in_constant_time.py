@@ -53,7 +53,7 @@ LIMITS = {"nrmse": 0.108, "low": 0.88, "high": 0.92, "slower": 1.2}
 
 def ingested(data: pl.DataFrame, folder: Path, name: str) -> Path:
     """A table of the product."""
-    from streamgp_pipelines.ingest import IngestConfig, ingest
+    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
 
     source, table = folder / f"{name}.parquet", folder / name
     data.write_parquet(source)
@@ -67,7 +67,7 @@ def passed(
     """One pass of the product's own loop: scores, and CPU-seconds of the warm-up and of every micro-batch after it."""
     from streamgp.streaming.batches import micro_batches
     from streamgp_pipelines.config import TrainConfig
-    from streamgp_pipelines.session import open_session
+    from streamgp_pipelines.learning.session import open_session
 
     asked = {
         "table": table,

@@ -65,7 +65,7 @@ def bare_appends(source: Path, target: Path) -> None:
 
 
 def streamgp_ingest(source: Path, target: Path) -> None:
-    from streamgp_pipelines.ingest import IngestConfig, ingest
+    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
 
     ingest(IngestConfig.read({"source": [str(source)], "table": str(target)}))
 
@@ -83,7 +83,7 @@ def measure(name: str, source: Path, target: Path) -> None:
     import polars  # noqa: F401
 
     if name == "streamgp ingest":
-        import streamgp_pipelines.ingest  # noqa: F401
+        import streamgp_pipelines.ingestion.ingest  # noqa: F401
     began, cpu = time.perf_counter(), time.process_time()
     RUNS[name](source, target)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu

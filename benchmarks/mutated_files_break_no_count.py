@@ -34,8 +34,8 @@ from _report import Claim, report
 from streamgp.errors import StreamgpError
 from streamgp.streaming.quarantine import FOLDER
 from streamgp.streaming.table import Table
-from streamgp_pipelines._told import peak_mb
-from streamgp_pipelines.ingest import IngestConfig, ingest
+from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+from streamgp_pipelines.ingestion.report import peak_mb
 
 LIMIT_MB = 1500
 KINDS = ("csv", "quoted.csv", "csv.gz", "csv.zst", "jsonl", "jsonl.gz", "parquet", "feather", "arrows")

@@ -25,8 +25,8 @@ import torch
 from streamgp_pipelines import fit_stream
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TuneConfig
-from streamgp_pipelines.ingest import IngestConfig, ingest
-from streamgp_pipelines.tune import tune
+from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+from streamgp_pipelines.tuning.tune import tune
 
 SOURCE = Path(__file__).parents[1] / "data" / "elecdemand.csv"
 WINDOWS: dict[str, Any] = {"known": "workday,temperature_c", "lags": 24, "horizon": 4}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from streamgp_pipelines.demo import Demo
-    from streamgp_pipelines.forecast import Forecast
+    from streamgp_pipelines.forecasting.forecast import Forecast
 
 
 def demo(
@@ -42,7 +42,7 @@ def demo(
     """
     from streamgp_cli._output import only_our_output, print_json
     from streamgp_cli._progress import Reporter
-    from streamgp_pipelines.adapters.mlflow import tracker_of
+    from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
     from streamgp_pipelines.adapters.run_plots import draw_forecast, draw_run
     from streamgp_pipelines.demo import DemoConfig
     from streamgp_pipelines.demo import demo as run

@@ -10,7 +10,7 @@ import typer
 from streamgp_cli._options import AsJson, ConfigFile, Debug, flags, option
 
 if TYPE_CHECKING:
-    from streamgp_pipelines.forecast import Forecast
+    from streamgp_pipelines.forecasting.forecast import Forecast
 
 WHAT, FREE, OUT = "Forecast", "Simulation", "Output"
 _ROWS = 48
@@ -102,7 +102,7 @@ def forecast(
     leave_pandas_out()
     from streamgp_cli._output import only_our_output, print_json, warn
     from streamgp_pipelines.config import ForecastConfig
-    from streamgp_pipelines.forecast import forecast as run
+    from streamgp_pipelines.forecasting.forecast import forecast as run
 
     settings = ForecastConfig.read(flags(context), config)
     if settings.plot is not None:

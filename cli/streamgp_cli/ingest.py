@@ -9,7 +9,7 @@ import typer
 from streamgp_cli._options import AsJson, ConfigFile, Debug, flags, option
 
 if TYPE_CHECKING:
-    from streamgp_pipelines.ingest import IngestProgress
+    from streamgp_pipelines.ingestion.ingest import IngestProgress
 
 TABLE, TEXT, HOW = "Table", "Text files", "How"
 
@@ -152,8 +152,8 @@ def ingest(
     from streamgp.base import Progress
     from streamgp_cli._output import only_our_output, print_json
     from streamgp_cli._progress import Reporter
-    from streamgp_pipelines.ingest import IngestConfig
-    from streamgp_pipelines.ingest import ingest as run
+    from streamgp_pipelines.ingestion.ingest import IngestConfig
+    from streamgp_pipelines.ingestion.ingest import ingest as run
 
     settings = IngestConfig.read(flags(context), config)
     with only_our_output(), Reporter(quiet=json) as reporter:

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(help="Show every option of this model.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(help="Show the options of this model.", show_default=False)] = None,
+    every: Annotated[bool, typer.Option("--all", help="Show every option, those of its parts too.")] = False,
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """List the models, or every option of one.
+    """List the models, or the options of one: those that matter first, or all of them.
 
     Options are set with: streamgp train --model NAME --set option=value
 
@@ -26,7 +27,7 @@ def models(
     Examples:
       streamgp models
       streamgp models svdgp
-      streamgp models svdgp --json
+      streamgp models svdgp --all
     """
     from streamgp_cli._output import print_json, print_table
 
@@ -45,9 +46,19 @@ def models(
     if json:
         print_json({"name": name, "description": description, "options": options})
         return
+    few = few_of(module.Config)
+    shown = options if every else [one for one in options if one["option"] in few]
     print(f"{name}: {description}")
     columns = ["option", "type", "default", "meaning"]
-    print_table(columns, [[option[column] for column in columns] for option in options])
+    print_table(columns, [[option[column] for column in columns] for option in shown])
+    if len(shown) < len(options):
+        print(f"{len(options) - len(shown)} more: streamgp models {name} --all")
+
+
+def few_of(config: type[BaseModel]) -> tuple[str, ...]:
+    """The options that matter first: those that the Config names, else its first ten."""
+    named: tuple[str, ...] | None = getattr(config, "few", None)
+    return tuple(list(config.model_fields)[:10]) if named is None else named
 
 
 def _descriptions() -> list[tuple[str, str]]:
@@ -58,7 +69,8 @@ def _descriptions() -> list[tuple[str, str]]:
     from streamgp import registry
 
     room = files("streamgp") / "models"
-    texts = ((name, (room / f"{name}.py").read_text(encoding="utf-8")) for name in registry.names("models"))
+    homes = ((name, room / f"{name}.py", room / name / "__init__.py") for name in registry.names("models"))
+    texts = ((name, (file if file.is_file() else package).read_text(encoding="utf-8")) for name, file, package in homes)
     return [(name, _first_sentence(ast.get_docstring(ast.parse(text)))) for name, text in texts]
 
 

@@ -147,13 +147,13 @@ def train(
     from streamgp_cli._output import only_our_output, print_json, print_pairs
     from streamgp_cli._progress import Reporter
     from streamgp_cli._summary import print_summary
-    from streamgp_pipelines.adapters._mlflow_store import tracked
-    from streamgp_pipelines.adapters.mlflow import tracker_of
+    from streamgp_pipelines.adapters.mlflow.store import tracked
+    from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
     from streamgp_pipelines.adapters.run_plots import draw_run
     from streamgp_pipelines.config import TrainConfig
-    from streamgp_pipelines.plan import plan
     from streamgp_pipelines.titles import title
-    from streamgp_pipelines.train import train as run
+    from streamgp_pipelines.training.dry_run import plan
+    from streamgp_pipelines.training.train import train as run
 
     settings = TrainConfig.read(flags(context, "dry_run"), config)
     if dry_run or not tracked(settings.tracking_uri):  # MLflow needs pandas

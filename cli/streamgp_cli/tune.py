@@ -123,10 +123,10 @@ def tune(
     if options:
         _list(method or "ml", as_json=json)
         return
-    from streamgp_pipelines.adapters.mlflow import tracker_of
+    from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
     from streamgp_pipelines.config import TuneConfig
-    from streamgp_pipelines.tune import Tuning
-    from streamgp_pipelines.tune import tune as run
+    from streamgp_pipelines.tuning.tune import Tuning
+    from streamgp_pipelines.tuning.tune import tune as run
 
     settings = TuneConfig.read(flags(context, "dry_run", "options"), config)
     if dry_run:
@@ -144,7 +144,7 @@ def _list(method: str, as_json: bool) -> None:
     from streamgp.errors import UsageError
     from streamgp_cli._output import print_json, print_table
     from streamgp_cli.models import options_of
-    from streamgp_pipelines.tuning import METHODS
+    from streamgp_pipelines.tuning.methods import METHODS
 
     if method not in METHODS:
         raise UsageError(f"--method: there is no {method!r}", hint=f"there are: {', '.join(METHODS)}")

@@ -34,8 +34,8 @@ def ui(
     """
     from streamgp.errors import ServiceError, UsageError
     from streamgp_cli._output import print_json
-    from streamgp_pipelines.adapters._mlflow_store import store_uri, tracked
-    from streamgp_pipelines.adapters.mlflow_server import UiConfig, answers, front_page, mlflow_ui
+    from streamgp_pipelines.adapters.mlflow.server import UiConfig, answers, front_page, mlflow_ui
+    from streamgp_pipelines.adapters.mlflow.store import store_uri, tracked
 
     settings = UiConfig.read(flags(context), config)
     if not tracked(settings.tracking_uri):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamgp_pipelines.api import fit_stream
-    from streamgp_pipelines.forecast import Forecaster, load
+    from streamgp_pipelines.forecasting.forecast import Forecaster, load
 
 __all__ = ["Forecaster", "fit_stream", "load"]
 
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
         return fit_stream
     if name in ("Forecaster", "load"):
-        from streamgp_pipelines import forecast
+        from streamgp_pipelines.forecasting import forecast
 
         return getattr(forecast, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

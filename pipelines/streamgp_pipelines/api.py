@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamgp.base import Json, ModelCard, Progress, Tracker
 from streamgp_pipelines.config import TrainConfig
-from streamgp_pipelines.train import train
+from streamgp_pipelines.training.train import train
 
 
 class NoTracker:

@@ -13,10 +13,10 @@ import polars as pl
 from streamgp.base import Json, Progress, Tracker
 from streamgp_pipelines.config import ForecastConfig, Settings, TrainConfig
 from streamgp_pipelines.files import replaced
-from streamgp_pipelines.forecast import Forecast, forecast
-from streamgp_pipelines.ingest import IngestConfig, ingest
+from streamgp_pipelines.forecasting.forecast import Forecast, forecast
+from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
 from streamgp_pipelines.titles import title
-from streamgp_pipelines.train import Draw, train
+from streamgp_pipelines.training.train import Draw, train
 
 BASELINE = "seasonal_naive"
 TIME = "timestamp"

@@ -67,7 +67,7 @@ def describe_checkpoint(directory: Path, strict: bool = False) -> dict[str, Json
         CheckpointError: there is none, or it is damaged.
     """
     from streamgp.streaming import checkpoint  # these import torch, which a table does not need
-    from streamgp_pipelines.checkpointing import passed_over, refuse_passed_over
+    from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
 
     saved = checkpoint.read(directory)
     if strict:

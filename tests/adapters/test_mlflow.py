@@ -18,10 +18,10 @@ from mlflow import MlflowClient
 
 from streamgp.base import ModelCard
 from streamgp.errors import CheckpointError, ServiceError, UsageError
-from streamgp_pipelines.adapters import _mlflow_run
-from streamgp_pipelines.adapters._mlflow_metrics import BATCH, SPILL, MetricBuffer
-from streamgp_pipelines.adapters._mlflow_store import open_store, sqlite_file, store_uri
-from streamgp_pipelines.adapters.mlflow import MlflowTracker, mlflow_tracker
+from streamgp_pipelines.adapters.mlflow import run as _mlflow_run
+from streamgp_pipelines.adapters.mlflow.metrics import BATCH, SPILL, MetricBuffer
+from streamgp_pipelines.adapters.mlflow.store import open_store, sqlite_file, store_uri
+from streamgp_pipelines.adapters.mlflow.tracker import MlflowTracker, mlflow_tracker
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -199,7 +199,7 @@ def test_a_failing_store_does_not_stop_a_run(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = MlflowTracker(tmp_path, uri, "outage")
-    monkeypatch.setattr("streamgp_pipelines.adapters.mlflow._RETRY_SECONDS", (0.0,))
+    monkeypatch.setattr("streamgp_pipelines.adapters.mlflow.tracker._RETRY_SECONDS", (0.0,))
     client = tracker._client = Unsteady(tracker._client)  # type: ignore[assignment]
     tracker.params({"a": 1})
     tracker.metrics({"rmse": 1.0}, 10)
@@ -246,7 +246,7 @@ def test_a_file_that_is_no_store_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_kill_while_the_store_is_created_leaves_nothing_behind_that_is_refused(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    code = f"from streamgp_pipelines.adapters._mlflow_store import open_store; open_store({uri!r})"
+    code = f"from streamgp_pipelines.adapters.mlflow.store import open_store; open_store({uri!r})"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")  # empty: the tables are made, which takes its time
     process = subprocess.Popen([sys.executable, "-c", code], env=environment)

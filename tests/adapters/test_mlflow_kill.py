@@ -15,7 +15,7 @@ import pytest
 from mlflow import MlflowClient
 
 from streamgp.streaming.table import Table, TableMeta
-from streamgp_pipelines.adapters._mlflow_store import open_store
+from streamgp_pipelines.adapters.mlflow.store import open_store
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,10 +10,10 @@ from mlflow import MlflowClient
 
 from streamgp.base import ModelCard
 from streamgp.streaming import checkpoint
-from streamgp_pipelines.adapters import _mlflow_registry
-from streamgp_pipelines.adapters._mlflow_registry import CHAMPION, STATE, judge, tags
-from streamgp_pipelines.adapters._mlflow_store import open_store, store_uri
-from streamgp_pipelines.adapters.mlflow import MlflowTracker
+from streamgp_pipelines.adapters.mlflow import registry as _mlflow_registry
+from streamgp_pipelines.adapters.mlflow.registry import CHAMPION, STATE, judge, tags
+from streamgp_pipelines.adapters.mlflow.store import open_store, store_uri
+from streamgp_pipelines.adapters.mlflow.tracker import MlflowTracker
 from tests.pipelines.worlds import frame_of, make_table, run
 
 pytestmark = [

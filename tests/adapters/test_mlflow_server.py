@@ -15,10 +15,10 @@ import pytest
 from mlflow import MlflowClient
 
 from streamgp.errors import ServiceError, StateError
-from streamgp_pipelines.adapters._mlflow_metrics import SPILL
-from streamgp_pipelines.adapters._mlflow_store import open_store
-from streamgp_pipelines.adapters.mlflow import MlflowTracker
-from streamgp_pipelines.adapters.mlflow_server import answers, mlflow_ui
+from streamgp_pipelines.adapters.mlflow.metrics import SPILL
+from streamgp_pipelines.adapters.mlflow.server import answers, mlflow_ui
+from streamgp_pipelines.adapters.mlflow.store import open_store
+from streamgp_pipelines.adapters.mlflow.tracker import MlflowTracker
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
@@ -37,7 +37,7 @@ def test_a_server_that_goes_away_stops_no_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr("streamgp_pipelines.adapters.mlflow._RETRY_SECONDS", (0.0,))
+    monkeypatch.setattr("streamgp_pipelines.adapters.mlflow.tracker._RETRY_SECONDS", (0.0,))
     store = f"sqlite:///{tmp_path}/mlflow.db"
     open_store(store)
     picture = tmp_path / "a.png"
@@ -91,7 +91,7 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
 
 WATCHED = """
 import subprocess
-from streamgp_pipelines.adapters import _mlflow_child
+from streamgp_pipelines.adapters.mlflow import child as _mlflow_child
 print(subprocess.Popen(["sleep", "60"]).pid, flush=True)
 _mlflow_child._end_with_the_starter()
 """

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from streamgp_pipelines.adapters import _mlflow_store
-from streamgp_pipelines.adapters._mlflow_store import open_store
-from streamgp_pipelines.adapters._mlflow_template import cache_folder, new_store
+from streamgp_pipelines.adapters.mlflow import store as _mlflow_store
+from streamgp_pipelines.adapters.mlflow.store import open_store
+from streamgp_pipelines.adapters.mlflow.template import cache_folder, new_store
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy

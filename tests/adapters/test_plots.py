@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from streamgp_pipelines.adapters import plots
 from streamgp_pipelines.adapters.plots import plot_curves, plot_forecast, plot_reliability, plot_steps
 from streamgp_pipelines.adapters.run_plots import draw_run
-from streamgp_pipelines.curves import Curves
+from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.moments import Moments
 
 START = datetime(2014, 12, 1)

@@ -16,11 +16,11 @@ import pytest
 from mlflow import MlflowClient
 
 from streamgp.streaming.table import Table, TableMeta
-from streamgp_pipelines.adapters._mlflow_registry import CHAMPION
-from streamgp_pipelines.adapters.mlflow import mlflow_tracker
+from streamgp_pipelines.adapters.mlflow.registry import CHAMPION
+from streamgp_pipelines.adapters.mlflow.tracker import mlflow_tracker
 from streamgp_pipelines.config import TrainConfig
-from streamgp_pipelines.forecast import load
-from streamgp_pipelines.train import train
+from streamgp_pipelines.forecasting.forecast import load
+from streamgp_pipelines.training.train import train
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy

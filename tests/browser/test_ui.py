@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 
 from streamgp.streaming.table import Table, TableMeta
-from streamgp_pipelines.adapters.mlflow import mlflow_tracker
+from streamgp_pipelines.adapters.mlflow.tracker import mlflow_tracker
 from streamgp_pipelines.adapters.run_plots import draw_run
 from streamgp_pipelines.config import TrainConfig
-from streamgp_pipelines.train import train
+from streamgp_pipelines.training.train import train
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

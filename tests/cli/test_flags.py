@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from streamgp.errors import UsageError
 from streamgp_cli._options import assignments
 from streamgp_cli.app import app
-from streamgp_pipelines.adapters.mlflow_server import UiConfig
+from streamgp_pipelines.adapters.mlflow.server import UiConfig
 from streamgp_pipelines.config import ForecastConfig, Settings, TrainConfig
 from streamgp_pipelines.demo import DemoConfig
-from streamgp_pipelines.ingest import IngestConfig
+from streamgp_pipelines.ingestion.ingest import IngestConfig
 from streamgp_pipelines.state import DescribeConfig
 
 SETTINGS: dict[str, type[Settings]] = {
@@ -75,7 +75,7 @@ def planned(words: list[str], monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
         seen.append(config)
         return {}
 
-    monkeypatch.setattr("streamgp_pipelines.plan.plan", plan)
+    monkeypatch.setattr("streamgp_pipelines.training.dry_run.plan", plan)
     result = CliRunner().invoke(app, ["train", "--dry-run", *words])
     assert result.exit_code == 0, result.stderr
     return seen[0]

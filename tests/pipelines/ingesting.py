@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from streamgp.streaming.table import Table
-from streamgp_pipelines.ingest import IngestConfig, ingest
+from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
 
 START = datetime(2024, 1, 1)
 FRAME = pl.DataFrame(

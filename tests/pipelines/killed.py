@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-PRELOAD = ["streamgp_pipelines.train", "tests.pipelines.worlds"]
+PRELOAD = ["streamgp_pipelines.training.train", "tests.pipelines.worlds"]
 PRELOAD += ["streamgp.models.linear", "streamgp.models.svdgp", "streamgp.models.gp_lstm"]
 
 
@@ -62,7 +62,7 @@ class Bomb:
 
     def arm(self) -> None:
         """Set the clock going when the loop begins."""
-        from streamgp_pipelines.online import OnlineRun
+        from streamgp_pipelines.training.online import OnlineRun
 
         begin = OnlineRun.run
 

@@ -17,7 +17,7 @@ from hypothesis import Phase, given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from streamgp_pipelines.online import OnlineRun
+from streamgp_pipelines.training.online import OnlineRun
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, scores_of
 from tests.properties import examples
 

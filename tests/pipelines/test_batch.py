@@ -149,7 +149,7 @@ def test_killed_and_started_again(tmp_path: Path, options: dict[str, Any], saves
     """Between epochs and after the scoring; the epochs that were saved are not learned again."""
     table, asked = make_table(tmp_path / "t", cloud(300)), REGRESSION | options
     whole = run(table, tmp_path / "c", **asked)
-    crash = Crash("streamgp_pipelines.session", "Session.save", saves, after)
+    crash = Crash("streamgp_pipelines.learning.session", "Session.save", saves, after)
     for mine, code in ((crash, -signal.SIGKILL), (None, 0)):
         process = start(train_apart, table.path, str(tmp_path / "d"), asked, mine, str(tmp_path / "summary"))
         assert code_of(process) == code

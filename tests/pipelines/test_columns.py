@@ -10,9 +10,9 @@ import pytest
 from streamgp.errors import SchemaError, UsageError
 from streamgp.streaming.table import TableMeta
 from streamgp.streaming.windows import WindowSpec
-from streamgp_pipelines.columns import window_spec
 from streamgp_pipelines.config import TrainConfig
-from streamgp_pipelines.session import columns_read, make_schedule
+from streamgp_pipelines.learning.columns import window_spec
+from streamgp_pipelines.learning.session import columns_read, make_schedule
 
 SCHEMA = pa.schema(
     [

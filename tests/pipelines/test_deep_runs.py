@@ -20,8 +20,8 @@ from streamgp.streaming import checkpoint
 from streamgp_pipelines import load
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import ForecastConfig
-from streamgp_pipelines.forecast import forecast
-from streamgp_pipelines.train import train
+from streamgp_pipelines.forecasting.forecast import forecast
+from streamgp_pipelines.training.train import train
 from tests.pipelines.killed import Bomb, Crash, code_of, start, train_apart
 from tests.pipelines.test_interrupted import World
 from tests.pipelines.worlds import assert_same_state, config_of, frame_of, make_table, run, scores_of
@@ -38,7 +38,7 @@ GP: dict[str, Any] = {"model": "gp_lstm", "set": SMALL | {"solver.grid": "10", "
 NET: dict[str, Any] = {"model": "lstm", "set": SMALL | {"training.batch": "32"}}
 BATCH: dict[str, Any] = {"online": False, "warmup": None, "checkpoint_every": None, "test_tail": 0.2}
 ONE: dict[str, Any] = {"horizon": 1, "season": 1}
-DEEP, SESSION = "streamgp.models._deep.gp", "streamgp_pipelines.session"
+DEEP, SESSION = "streamgp.models._deep.gp", "streamgp_pipelines.learning.session"
 CRASHES = {
     "in the warm-up's second epoch": Crash(DEEP, "DeepGp._train", 2),
     "between a refresh and its checkpoint": Crash(DEEP, "DeepGp._renew", 3, after=True),

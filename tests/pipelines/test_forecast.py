@@ -17,7 +17,7 @@ from streamgp.errors import CheckpointError, DataError, TableError, UsageError
 from streamgp.streaming.table import Table
 from streamgp_pipelines import load
 from streamgp_pipelines.config import ForecastConfig
-from streamgp_pipelines.forecast import Forecast, forecast
+from streamgp_pipelines.forecasting.forecast import Forecast, forecast
 from tests.pipelines.worlds import append, frame_of, make_table, run
 
 BANDS = ["lo-80", "hi-80", "lo-95", "hi-95", "std", "std-latent", "raw-lo-80", "raw-hi-80", "raw-lo-95", "raw-hi-95"]

@@ -30,7 +30,7 @@ CRASHES = {
     "after the second batch": Crash(*COMMIT, 4, after=True),
     "in the middle of parsing": Crash("streamgp.streaming.sources._records", "Records.blocks", 1),
     "at a judgement": Crash("streamgp.streaming.admission", "Admission.judge", 3),
-    "when all is done but told": Crash("streamgp_pipelines._run", "summary", 1),
+    "when all is done but told": Crash("streamgp_pipelines.ingestion.run", "summary", 1),
 }
 QUICK = {"when the table is made", "between quarantine and table"}
 

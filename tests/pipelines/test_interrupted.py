@@ -20,10 +20,10 @@ from tests.pipelines.worlds import append, assert_same_state, frame_of, make_tab
 
 SVDGP = {"set": {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "64"}}
 GRADIENT = {"set": {"likelihood": "student_t", "gradient.mean_basis": "32", "gradient.covariance_basis": "16"}}
-CHECKPOINT, PREDICTIONS = "streamgp.streaming.checkpoint", "streamgp_pipelines.predictions"
+CHECKPOINT, PREDICTIONS = "streamgp.streaming.checkpoint", "streamgp_pipelines.learning.predictions"
 CRASHES = {
-    "before any row": Crash("streamgp_pipelines.online", "OnlineRun.run", 1),
-    "in the warm-up": Crash("streamgp_pipelines.learner", "Learner.advance", 2),
+    "before any row": Crash("streamgp_pipelines.training.online", "OnlineRun.run", 1),
+    "in the warm-up": Crash("streamgp_pipelines.learning.learner", "Learner.advance", 2),
     "after the model was fitted": Crash("streamgp.models.linear", "Linear.fit", 1, after=True),
     "in the middle of a micro-batch": Crash("streamgp.models.linear", "Linear.update", 5),
     "after an update, before a checkpoint": Crash("streamgp.models.linear", "Linear.update", 8, after=True),
@@ -34,7 +34,7 @@ CRASHES = {
     "before an old checkpoint goes": Crash(CHECKPOINT, "_remove", 1),
     "before the forecasts are assembled": Crash(PREDICTIONS, "Predictions.assemble", 1),
     "after the forecasts were assembled": Crash(PREDICTIONS, "Predictions.assemble", 1, after=True),
-    "after everything": Crash("streamgp_pipelines.train", "_finish", 1, after=True),
+    "after everything": Crash("streamgp_pipelines.training.train", "_finish", 1, after=True),
 }
 QUICK = {"before a checkpoint has its name", "between the forecasts and their checkpoint"}
 

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 from streamgp.streaming.batches import micro_batches
 from streamgp.streaming.table import Table
 from streamgp_pipelines import load
-from streamgp_pipelines.session import open_session
+from streamgp_pipelines.learning.session import open_session
 from tests.pipelines.worlds import (
     append,
     assert_same_state,

@@ -12,10 +12,11 @@ from polars.testing import assert_frame_equal
 
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
-from streamgp_pipelines import load, online
-from streamgp_pipelines.forecast import Forecaster
-from streamgp_pipelines.learner import Learner
-from streamgp_pipelines.session import Tail
+from streamgp_pipelines import load
+from streamgp_pipelines.forecasting.forecast import Forecaster
+from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.session import Tail
+from streamgp_pipelines.training import online
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, same_bits, tensors_of
 
 MODELS: dict[str, dict[str, Any]] = {

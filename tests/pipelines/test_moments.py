@@ -15,8 +15,8 @@ from polars.testing import assert_frame_equal
 from streamgp.errors import DataError, SchemaError, UsageError
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.describe import describe_table
-from streamgp_pipelines.forecast import Forecast, forecast
-from streamgp_pipelines.ingest import IngestConfig, ingest
+from streamgp_pipelines.forecasting.forecast import Forecast, forecast
+from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
 from streamgp_pipelines.moments import Moments
 from tests.pipelines.worlds import run
 

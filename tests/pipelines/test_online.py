@@ -16,10 +16,11 @@ from polars.testing import assert_frame_equal
 from streamgp.base import Progress
 from streamgp.errors import ServiceError, StateError, TableError
 from streamgp.streaming.table import Table
-from streamgp_pipelines import fit_stream, load, online
-from streamgp_pipelines.predictions import Predictions
-from streamgp_pipelines.session import one_after_another, open_session
-from streamgp_pipelines.train import train
+from streamgp_pipelines import fit_stream, load
+from streamgp_pipelines.learning.predictions import Predictions
+from streamgp_pipelines.learning.session import one_after_another, open_session
+from streamgp_pipelines.training import online
+from streamgp_pipelines.training.train import train
 from tests.pipelines.worlds import (
     Diary,
     append,

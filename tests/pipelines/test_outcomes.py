@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from streamgp.errors import DataError, UsageError
-from streamgp_pipelines.forecast import load
-from streamgp_pipelines.plan import plan
+from streamgp_pipelines.forecasting.forecast import load
+from streamgp_pipelines.training.dry_run import plan
 from tests.pipelines.worlds import (
     START_US,
     Diary,

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from streamgp_pipelines.api import NoTracker
-from streamgp_pipelines.outlook import Outlook
-from streamgp_pipelines.train import train
+from streamgp_pipelines.training.outlook import Outlook
+from streamgp_pipelines.training.train import train
 from tests.pipelines.worlds import config_of, frame_of, make_table
 
 

@@ -20,7 +20,7 @@ from streamgp.models.linear import Linear
 from streamgp.streaming.table import Table
 from streamgp_pipelines import load
 from streamgp_pipelines.config import ForecastConfig
-from streamgp_pipelines.forecast import Forecast, Forecaster, Simulation, forecast
+from streamgp_pipelines.forecasting.forecast import Forecast, Forecaster, Simulation, forecast
 from tests.pipelines.worlds import START_US, append, frame_of, make_table, run, tensors_of
 
 ONE: dict[str, Any] = {"horizon": 1, "season": None}

@@ -15,12 +15,12 @@ from streamgp.errors import UsageError
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Windows, WindowSpec
-from streamgp_pipelines import sizes
 from streamgp_pipelines.assembly import build_model, model_settings
 from streamgp_pipelines.config import ForecastConfig, TrainConfig, TuneConfig
-from streamgp_pipelines.forecast import forecast
-from streamgp_pipelines.plan import plan
-from streamgp_pipelines.tune import Tuning
+from streamgp_pipelines.forecasting.forecast import forecast
+from streamgp_pipelines.learning import sizes
+from streamgp_pipelines.training.dry_run import plan
+from streamgp_pipelines.tuning.tune import Tuning
 from tests.pipelines.worlds import config_of, frame_of, make_table, run
 
 

@@ -16,7 +16,7 @@ import torch
 from streamgp.errors import CheckpointError, ServiceError, StateError, TableError
 from streamgp.streaming import checkpoint
 from streamgp_pipelines import load
-from streamgp_pipelines.checkpointing import held, set_aside
+from streamgp_pipelines.learning.checkpointing import held, set_aside
 from tests.pipelines.killed import Crash, code_of, start, train_apart, wait_for
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, scores_of
 
@@ -262,7 +262,7 @@ def test_the_thread_count_of_the_run_is_taken_up(finished: World, tmp_path: Path
     process = start(train_apart, finished.table.path, str(tmp_path / "c"), {}, None, str(tmp_path / "s"))
     assert code_of(process) == 0
     torch.set_num_threads(2)
-    from streamgp_pipelines.session import open_session
+    from streamgp_pipelines.learning.session import open_session
     from tests.pipelines.worlds import config_of
 
     open_session(config_of(finished.table, tmp_path / "c"))
@@ -276,7 +276,7 @@ def test_the_manifest_names_what_was_read(copied: World) -> None:
 
 
 def test_set_aside_after_a_kill_keeps_both(finished: World, tmp_path: Path) -> None:
-    crash = Crash("streamgp_pipelines.learner", "Learner.advance", 5)
+    crash = Crash("streamgp_pipelines.learning.learner", "Learner.advance", 5)
     options = {"checkpoint_every": 64}
     process = start(train_apart, finished.table.path, str(tmp_path / "c"), options, crash, None)
     assert code_of(process) == -signal.SIGKILL

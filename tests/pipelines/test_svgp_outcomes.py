@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from streamgp_pipelines.forecast import load
+from streamgp_pipelines.forecasting.forecast import load
 from tests.pipelines.test_outcomes import outcomes
 from tests.pipelines.worlds import append, assert_same_state, make_table, run, scores_of
 

@@ -15,16 +15,16 @@ import torch
 from streamgp.errors import CheckpointError, DataError, NumericalError, UsageError
 from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines import load
-from streamgp_pipelines import tune as module
-from streamgp_pipelines._tune_rows import spread
-from streamgp_pipelines._tune_told import train_line
 from streamgp_pipelines.api import NoTracker
-from streamgp_pipelines.collect import collect
 from streamgp_pipelines.config import TuneConfig
-from streamgp_pipelines.initial import digest, read
-from streamgp_pipelines.session import open_session
-from streamgp_pipelines.tune import Tuning, tune
-from streamgp_pipelines.tuning import METHODS, read_options
+from streamgp_pipelines.learning.collect import collect
+from streamgp_pipelines.learning.initial import digest, read
+from streamgp_pipelines.learning.session import open_session
+from streamgp_pipelines.tuning import tune as module
+from streamgp_pipelines.tuning.methods import METHODS, read_options
+from streamgp_pipelines.tuning.report import train_line
+from streamgp_pipelines.tuning.rows import spread
+from streamgp_pipelines.tuning.tune import Tuning, tune
 from tests.pipelines.worlds import Diary, append, config_of, frame_of, make_table, run, scores_of
 
 LENGTHSCALES = {"temperature": 4.0, "pressure": 30.0}

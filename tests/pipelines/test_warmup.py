@@ -12,8 +12,8 @@ from streamgp.errors import CheckpointError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec
-from streamgp_pipelines.online import OnlineRun
-from streamgp_pipelines.warmup import default_warmup
+from streamgp_pipelines.learning.warmup import default_warmup
+from streamgp_pipelines.training.online import OnlineRun
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of
 
 

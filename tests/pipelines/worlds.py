@@ -18,8 +18,8 @@ from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TrainConfig
-from streamgp_pipelines.session import Tail
-from streamgp_pipelines.train import train
+from streamgp_pipelines.learning.session import Tail
+from streamgp_pipelines.training.train import train
 
 HOUR_NS = 3600 * 10**9
 START_US = 1_700_006_400_000_000  # 2023-11-15T00:00Z

@@ -21,9 +21,9 @@ from streamgp_pipelines.adapters.plots import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from streamgp_pipelines._results import Forecast
-    from streamgp_pipelines.curves import Curves
-    from streamgp_pipelines.outlook import Outlook
+    from streamgp_pipelines.forecasting.results import Forecast
+    from streamgp_pipelines.learning.curves import Curves
+    from streamgp_pipelines.training.outlook import Outlook
 
 _ERRORS = ("rmse", "mae", "crps")
 _LOSSES = ("log_loss", "brier", "calibration_error")

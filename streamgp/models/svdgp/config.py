@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -18,6 +18,12 @@ class Config(StreamOptions):
 
     The options under `gradient` belong to inference by stochastic gradients, the others to the closed form.
     """
+
+    few: ClassVar[tuple[str, ...]] = (
+        *("target", "memory", "temper", "rebuild", "learn", "limit"),
+        *("basis", "linear", "likelihood", "encoder"),
+    )
+    """The options that matter first."""
 
     inference: Literal["auto", "conjugate", "gradient"] = Field(
         "auto", description="closed form, or stochastic gradients; auto: closed form wherever there is one"

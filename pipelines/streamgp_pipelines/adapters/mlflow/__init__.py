@@ -1,0 +1,1 @@
+"""Runs, models and the user interface of MLflow."""

@@ -1,0 +1,1 @@
+"""Forecasts and simulations from a checkpoint."""

@@ -1,0 +1,326 @@
+"""Forecast from a checkpoint: the next steps of every series, with calibrated bands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import torch
+
+from streamgp.base import Offset
+from streamgp.errors import DataError, StateError, UsageError
+from streamgp.streaming import checkpoint
+from streamgp.streaming.batches import SKIP, micro_batches
+from streamgp.streaming.paths import inputs_ahead
+from streamgp.streaming.table import Table
+from streamgp.streaming.windows import Asks, Windows, WindowSpec
+from streamgp_pipelines.assembly import build_model
+from streamgp_pipelines.config import ForecastConfig
+from streamgp_pipelines.files import check_writable
+from streamgp_pipelines.forecasting import simulate
+from streamgp_pipelines.forecasting.future import read_future
+from streamgp_pipelines.forecasting.issued import as_pairs, history
+from streamgp_pipelines.forecasting.results import SUFFIXES, Forecast, Simulation, in_order, write
+from streamgp_pipelines.learning import sizes
+from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
+from streamgp_pipelines.learning.frames import Naming
+from streamgp_pipelines.learning.learner import Learner, Schedule
+from streamgp_pipelines.learning.predictions import frame
+from streamgp_pipelines.learning.session import Columns, Tail, check_table, columns_read, find_device
+from streamgp_pipelines.moments import Moments
+
+__all__ = ["Forecast", "Forecaster", "Simulation", "forecast", "load", "write"]
+
+PATHS = 200
+"""Sample paths of a simulation that does not say how many."""
+
+OBSERVED_ROWS = 4096
+"""Rows read at a time behind the checkpoint: nothing depends on it."""
+
+
+class Forecaster:
+    """A checkpoint that forecasts alone. Built by `load`.
+
+    Example (see README for one that runs):
+        forecaster = load("checkpoint")
+        forecaster.observe(table)          # optional: rows behind the checkpoint's move the windows, unlearned
+        forecaster.forecast(horizon=24).frame
+    """
+
+    def __init__(self, saved: checkpoint.Saved, device: torch.device) -> None:
+        about: dict[str, Any] = saved.manifest
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["spec"].items()}
+        spec = WindowSpec(**fields)
+        model = build_model(about["model"], about["set"], spec.shape, device, about["seed"])
+        schedule = Schedule(about["batch"], about["warmup"])
+        self.trained = tuple(about["levels"])
+        self.learner = Learner(model, Windows(spec), self.trained, schedule, device)
+        tail = Tail()
+        saved.restore(self.learner.parts() | {"tail": tail})
+        self.learner.rows = saved.rows
+        self.tail = tail.rows
+        self.offset: Offset = about["offset"]
+        """Next row of the table that was not looked at."""
+        self._online = about["fingerprint"]["mode"] == "online"
+        self._moved = False
+        self.unit: str = about["unit"]
+        told = about.get("moments") or {"clock": bool(about["clock"]), "zone": spec.zone}
+        self.moments = Moments(**told)
+        """How times are written."""
+        self.warnings = passed_over(saved)
+        """What should be known of the checkpoint."""
+        self._about = about
+        self._saved = replace(saved, tensors={}, rest={})
+
+    def naming(self, levels: tuple[float, ...] | None = None) -> Naming:
+        """How the columns of this forecaster's frames are called; the trained levels when left out."""
+        wanted = self.trained if levels is None else levels
+        return Naming(self._about["model"], wanted, self.moments)
+
+    @property
+    def binary(self) -> bool:
+        """Whether outcomes of 0 and 1 are forecast."""
+        return self.learner.model.family.binary
+
+    @property
+    def target(self) -> str:
+        """The column that is forecast; "" where there are several."""
+        return self.spec.targets[0] if len(self.spec.targets) == 1 else ""
+
+    @property
+    def spec(self) -> WindowSpec:
+        """What a window looks at."""
+        return self.learner.windows.spec
+
+    def observe(self, table: Table | None = None) -> None:
+        """Move on to the newest row of the checkpoint, or of a table.
+
+        What the checkpoint holds behind its last full micro-batch is learned, here in memory and never in the
+        checkpoint. Rows of the table behind those move the windows, and nothing is learned from them.
+
+        Raises:
+            TableError: the table is not the one that the checkpoint was trained on.
+        """
+        self._learn_tail()
+        if table is None:
+            return
+        check_table(self._saved, table)
+        source = Columns(table, columns_read(self.spec), OBSERVED_ROWS)
+        for rows, after in micro_batches(source, self.offset, OBSERVED_ROWS):
+            self.learner.windows.push(rows)
+            self.offset = after
+
+    def _learn_tail(self) -> None:
+        """Once: learn the rows behind the last full micro-batch; a model of batch training has learned what it may."""
+        if self._moved:
+            return
+        self._moved = True
+        if self._online:
+            self.learner.branch(self.tail)
+        if self.tail is not None:
+            self.offset = {**self.offset, SKIP: int(self.offset.get(SKIP, 0)) + self.tail.num_rows}
+
+    def forecast(
+        self, horizon: int | None = None, levels: Sequence[float] | None = None, future: pa.Table | None = None
+    ) -> Forecast:
+        """Steps 1 to `horizon` behind the newest row of every series.
+
+        Args:
+            horizon: steps ahead; the trained horizon when left out, and never more.
+            levels: bands in percent; each takes the calibration of the nearest trained level.
+            future: values of the known inputs at those steps.
+
+        Raises:
+            StateError: the model has not been fitted yet.
+            UsageError: the horizon is longer than the trained one, a level is none, or known inputs have no future.
+            DataError: no series has a whole window at its newest row.
+        """
+        self._ready()
+        shape, windows = self.learner.windows.shape, self.learner.windows
+        steps = shape.horizon if horizon is None else horizon
+        if steps > shape.horizon:
+            alone = shape.horizon == 1 and shape.lags > 0
+            instead = "simulate with --paths 200" if alone else f"forecast at most {shape.horizon}"
+            raise UsageError(
+                f"--horizon {steps} is beyond the {shape.horizon} steps that this checkpoint was trained for",
+                hint=f"{instead}, or train again with --horizon {steps}",
+            )
+        naming = self.naming(self._levels(levels))
+        if windows.spec.known and shape.lags and future is not None:
+            known = windows.spec.known
+            simulate.check_given(inputs_ahead(windows, future, shape.horizon, known), known, windows, naming)
+        asks = windows.ask_last(future)
+        if not len(asks.origin):
+            raise DataError(
+                "no series has a whole window at its newest row",
+                hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
+            )
+        found = frame(as_pairs(self.learner, asks, naming.levels), windows.names, naming, shape).drop("y")
+        kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
+        warnings = (*self._left_out(asks, future), *self._uncalibrated(naming.levels))
+        return Forecast(kept, self.history(), *self._about_it(naming), warnings=warnings, target=self.target)
+
+    def simulate(
+        self,
+        horizon: int,
+        paths: int = PATHS,
+        future: pa.Table | None = None,
+        seed: int = 0,
+        plug_in: bool = False,
+        levels: Sequence[float] | None = None,
+    ) -> Simulation:
+        """Steps 1 to `horizon` behind the newest row of every series, by running the model on its own output.
+
+        The model must have been trained for one step. The bands are not calibrated; see `simulate.path_columns`.
+
+        Args:
+            horizon: K, steps ahead.
+            paths: P sample paths a series.
+            future: values of every input, known or not, at each of those steps.
+            seed: of every draw.
+            plug_in: feed back means along one path instead; the band is that of one step, and so too narrow.
+            levels: bands in percent; the trained ones when left out.
+
+        Raises:
+            StateError: the model has not been fitted yet.
+            UsageError: the model was trained for several steps, has no lags or draws no functions; a level is none, or
+                there are too few paths for it; inputs have no future.
+            DataError: no series has a whole window at its newest row, or the future or a season lacks a value.
+            NumericalError: the paths grew beyond all bounds.
+        """
+        self._ready()
+        windows, model = self.learner.windows, self.learner.model
+        naming = self.naming(self._levels(levels))
+        if plug_in:
+            run = simulate.plug_in(model, windows, horizon, future, naming)
+        else:
+            run = simulate.sample_paths(model, windows, horizon, paths, seed, future, naming)
+        found = simulate.frame_of_run(run, windows.names, self.spec.targets, naming)
+        return Simulation(found, self.history(), *self._about_it(naming), target=self.target, samples=run.y)
+
+    def history(self) -> pl.DataFrame:
+        """The newest rows of every series, long format: unique_id, ds, [target,] y."""
+        return history(self.learner.windows, self.naming())
+
+    def _about_it(self, naming: Naming) -> tuple[str, tuple[float, ...], str, bool, Moments]:
+        return naming.model, naming.levels, self.unit, self.binary, self.moments
+
+    def _left_out(self, asks: Asks, future: pa.Table | None) -> list[str]:
+        """A warning where series that should have a forecast have none."""
+        spec, names = self.spec, self.learner.windows.names
+        if not spec.lags:
+            return []
+        wanted = set(names)
+        if spec.series is not None and spec.known and future is not None:
+            wanted &= set(future.column(spec.series).cast(pa.string()).to_pylist())
+        missing = sorted(wanted - {names[code] for code in asks.series.unique().tolist()})
+        if not missing:
+            return []
+        shown = ", ".join(missing[:5]) + (" and others" if len(missing) > 5 else "")
+        return [
+            f"{len(missing)} of {len(wanted)} series have no forecast: their newest {spec.lags} rows are not a whole "
+            f"window: {shown}"
+        ]
+
+    def _uncalibrated(self, levels: tuple[float, ...]) -> list[str]:
+        """A warning where a band borrows the calibration of another level."""
+        strange = [level for level in levels if level not in self.trained]
+        if not strange:
+            return []
+        borrowed = "; ".join(
+            f"{level:g} % that of {min(self.trained, key=lambda known: abs(known - level)):g} %" for level in strange
+        )
+        return [f"bands at levels that were not trained have the calibration of the nearest one: {borrowed}"]
+
+    def _levels(self, asked: Sequence[float] | None) -> tuple[float, ...]:
+        """Levels as asked for, or the trained ones; there are none where outcomes are forecast.
+
+        Raises:
+            UsageError: a level is none, or there are no bands.
+        """
+        if asked is None:
+            return self.trained
+        if self.binary:
+            raise UsageError(
+                "this checkpoint forecasts the probability of an outcome of 0 or 1, which has no bands",
+                hint="leave out --level; the -std-latent column, where positive, says how far the probability is known",
+            )
+        return in_order(asked)
+
+    def _ready(self) -> None:
+        """Move on to the checkpoint's newest row, and see that the model is fitted."""
+        self.observe()
+        if self.learner.warmup.done_at is None:
+            raise StateError(
+                f"the model is still in its warm-up ({self.learner.rows} rows): it has learned nothing yet",
+                hint="train on more rows, or with a shorter --warmup and --fresh",
+            )
+
+
+def load(directory: str | Path, device: str = "cpu", strict: bool = False) -> Forecaster:
+    """The newest checkpoint in a directory that is whole (or one checkpoint itself), ready to forecast; no table is
+    needed. A newer one that is damaged is passed over, and `warnings` tells.
+
+    Args:
+        directory: of the checkpoint.
+        device: to compute on.
+        strict: whether a damaged one is refused instead.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+        ServiceError: the device is not there.
+    """
+    saved = checkpoint.read(Path(directory))
+    if strict:
+        refuse_passed_over(saved)
+    return Forecaster(saved, find_device(device))
+
+
+def forecast(config: ForecastConfig) -> Forecast:
+    """`streamgp forecast`: read the checkpoint, move on to the table's newest row, forecast or simulate, write.
+
+    Raises:
+        UsageError, DataError, CheckpointError, TableError: as `Forecaster.forecast`, `Forecaster.simulate` and `load`.
+    """
+    for flag, path in (("--output", config.output), ("--samples", config.samples), ("--plot", config.plot)):
+        if path is not None:
+            check_writable(path, flag, () if flag == "--plot" else SUFFIXES, make=True)
+    forecaster = load(config.checkpoint, config.device, config.strict)
+    if config.table is not None:
+        forecaster.observe(Table.open(config.table))
+    _check_memory(forecaster, config)
+    future = None
+    if config.future is not None:
+        columns = forecaster.spec.inputs if config.simulates else None
+        future = read_future(config.future, forecaster.spec, forecaster.moments, columns)
+    levels = config.level if "level" in config.model_fields_set else None
+    if not config.simulates:
+        found = forecaster.forecast(config.horizon, levels, future)
+    else:
+        steps = forecaster.spec.horizon if config.horizon is None else config.horizon
+        paths = PATHS if config.paths is None else config.paths
+        found = forecaster.simulate(steps, paths, future, config.seed, config.plug_in, levels)
+        if config.samples is not None:
+            write(found.paths(), config.samples)
+    if config.output is not None:
+        write(found.frame, config.output)
+    return replace(found, warnings=(*forecaster.warnings, *found.warnings))
+
+
+def _check_memory(forecaster: Forecaster, config: ForecastConfig) -> None:
+    """See that what was asked for fits into memory.
+
+    Raises:
+        UsageError: it does not.
+    """
+    spec, series = forecaster.spec, len(forecaster.learner.windows.names)
+    parts = {"the forecast (--horizon)": sizes.forecast(spec.shape, series, len(config.level))}
+    if config.simulates:
+        steps = spec.horizon if config.horizon is None else config.horizon
+        paths = 1 if config.plug_in else PATHS if config.paths is None else config.paths
+        parts["the paths (--paths, --horizon)"] = sizes.simulation(spec, series, paths, steps)
+    sizes.check(parts, config.max_memory)

@@ -1,0 +1,54 @@
+"""What a forecaster hands out beside the mean: questions as rows with their calibration, and the newest rows seen."""
+
+from __future__ import annotations
+
+import polars as pl
+import torch
+
+from streamgp.base import Due, Inputs
+from streamgp.streaming.windows import Asks, Windows
+from streamgp_pipelines.learning.frames import Naming
+from streamgp_pipelines.learning.learner import Learner
+
+HISTORY_STEPS = 500
+"""Newest rows of each series that come with a forecast, for its picture; fewer where fewer are kept."""
+
+
+def as_pairs(learner: Learner, asks: Asks, levels: tuple[float, ...]) -> Due:
+    """N questions as N · T rows, window by window and column by column; a level takes the calibration of the nearest
+    one that was trained."""
+    rows, shape, trained = len(asks.origin), learner.windows.shape, learner.levels
+    parameters = learner.model.predict(asks.x.to(learner.device)).parameters().cpu()  # (P, N, T)
+    issued = learner.model.family.from_parameters(parameters.reshape(len(parameters), -1, 1))
+    nearest = [min(range(len(trained)), key=lambda k: abs(trained[k] - level)) for level in levels]
+    factors = learner.bands.factors()[nearest]  # (K, T)
+    columns = torch.arange(shape.columns)
+    return Due(
+        series=asks.series.repeat_interleave(shape.columns),
+        position=asks.position.repeat_interleave(shape.columns),
+        cutoff=asks.cutoff.repeat_interleave(shape.columns),
+        ds=asks.ds.repeat(1, shape.outputs).flatten(),
+        column=columns.repeat(rows),
+        y=torch.full((rows * shape.columns,), float("nan"), dtype=torch.float64),
+        predictive=issued,
+        factors=factors.repeat(1, rows),
+        x=Inputs(asks.x.past[:0], asks.x.future[:0]),
+        target=parameters.new_zeros(0, shape.columns),
+    )
+
+
+def history(windows: Windows, naming: Naming) -> pl.DataFrame:
+    """The newest rows of every series, long format: unique_id, ds, [target,] y."""
+    targets = windows.spec.targets
+    past = windows.history(HISTORY_STEPS)
+    base = {
+        "unique_id": pl.Series(windows.names, dtype=pl.String).gather(past.series.numpy()),
+        "ds": naming.times(past.ds),
+    }
+    if len(targets) == 1:
+        return pl.DataFrame(base | {"y": past.y[:, 0].numpy()})
+    parts = [
+        pl.DataFrame(base | {"target": [name] * len(past.ds), "y": past.y[:, o].numpy()})
+        for o, name in enumerate(targets)
+    ]
+    return pl.concat(parts)

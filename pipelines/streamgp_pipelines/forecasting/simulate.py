@@ -1,0 +1,245 @@
+"""Free simulation: a model that looks one step ahead is run on its own output, as far as one likes.
+
+By sample paths: every path draws one function from the posterior and keeps it, adds fresh noise at every step, and
+feeds back the noisy value; the spread of the paths is the forecast. By plug-in: one path that feeds back the means, and
+whose band is that of one step, which leaves out what the steps before it were not sure of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, get_type_hints
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import torch
+from torch import Generator, Tensor
+
+from streamgp import registry
+from streamgp.base import FLOAT, Inputs, Model, Predictive, Simulates
+from streamgp.errors import DataError, NumericalError, UsageError
+from streamgp.streaming.paths import Given, PathWindows, inputs_ahead
+from streamgp.streaming.windows import Windows
+from streamgp_pipelines.learning.frames import Naming, forecast_columns
+
+
+class Run(NamedTuple):
+    """What a simulation gave.
+
+    Attributes:
+        series: (S,) codes of the series simulated.
+        cutoff: (S,) time of their newest row, ns (its step where there is no clock).
+        ds: (S, K) the times simulated.
+        y: (P, S, K, O) the paths; in a plug-in simulation one path of means.
+        issued: the distribution of each step, (S · O · K, 1), in a plug-in simulation; else None.
+    """
+
+    series: Tensor
+    cutoff: Tensor
+    ds: Tensor
+    y: Tensor
+    issued: Predictive | None
+
+
+def sample_paths(
+    model: Model, windows: Windows, steps: int, paths: int, seed: int, future: pa.Table | None, naming: Naming
+) -> Run:
+    """P paths of every series, K steps long; one function a path, the same for all its series.
+
+    Args:
+        model: for one step ahead, on its device.
+        windows: of the rows seen; they do not change.
+        steps: K.
+        paths: P.
+        seed: of every draw.
+        future: every input at the K steps behind each newest row; series that it does not name are left out.
+        naming: how times are written in messages.
+
+    Raises:
+        UsageError: the model looks further ahead, has no lags or draws no functions, inputs have no future, or the
+            paths are too few: with P paths one more lies below the lowest with probability 1/(P + 1).
+        DataError: no series has a whole window at its newest row, or the future or a season lacks a value.
+        NumericalError: the paths grew beyond all bounds.
+    """
+    _check(windows, steps)
+    least = max([2, *(math.ceil(200 / (100 - level) - 1 - 1e-9) for level in naming.levels)])
+    if paths < least:
+        raise UsageError(
+            f"{paths} paths are too few for a band of {max(naming.levels):g} %: its ends would lie beyond them all",
+            hint=f"use --paths {least} or more, or a narrower --level",
+        )
+    if not isinstance(model, Simulates):
+        raise UsageError(
+            "this model draws no functions, and so has no sample paths",
+            hint=f"simulate with --plug-in, or train with --horizon {steps} or --model {' or '.join(simulators())}",
+        )
+    with torch.no_grad():
+        draw = model.functions(paths, Generator().manual_seed(seed))
+        device = _device(model)
+        return _simulate(lambda x: draw(x.to(device)).cpu(), windows, steps, paths, future, naming)
+
+
+def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None, naming: Naming) -> Run:
+    """One path that feeds back the means, with the distribution of one step at each.
+
+    Args, raises: as `sample_paths`; any model will do.
+    """
+    _check(windows, steps)
+    parameters: list[Tensor] = []  # (·, S, O) a step
+    device = _device(model)
+
+    def mean(x: Inputs) -> Tensor:
+        issued = model.predict(x.to(device))
+        parameters.append(issued.parameters().cpu())
+        return issued.mean.cpu()
+
+    with torch.no_grad():
+        run = _simulate(mean, windows, steps, 1, future, naming)
+    issued = torch.stack(parameters, 3)  # (·, S, O, K)
+    return run._replace(issued=model.family.from_parameters(issued.reshape(len(issued), -1, 1)))
+
+
+def simulators() -> list[str]:
+    """The models that draw functions, as far as their `build` says what it builds.
+
+    Example:
+        >>> "linear" in simulators(), "persistence" in simulators()
+        (True, False)
+    """
+    found = []
+    for name in registry.names("models"):
+        built: Any = None
+        with suppress(Exception):  # a model that cannot be imported here is none that can be recommended
+            built = get_type_hints(registry.load("models", name).build).get("return")
+        if hasattr(built, "functions"):
+            found.append(name)
+    return found
+
+
+def path_columns(run: Run, naming: Naming) -> dict[str, Any]:
+    """The forecast columns of a simulation, a row a (series, target, step).
+
+    Of sample paths: their mean, standard deviation and empirical quantiles, P(y < quantile) = p for one more path
+    (Hyndman & Fan 1996, definition 6), so that a band holds what it says for any number of paths. How much of the
+    spread is noise is not known: the latent standard deviation is null. No calibration was learned for such bands, and
+    the raw ones are the same.
+    """
+    if run.issued is not None:
+        return forecast_columns(run.issued, torch.ones(len(naming.levels), 1, 1, dtype=FLOAT), naming)
+    y = run.y.permute(0, 1, 3, 2).flatten(1).numpy()  # (P, S · O · K)
+    half = np.array(naming.levels) / 200
+    low, high = (np.quantile(y, p, axis=0, method="weibull") for p in (0.5 - half, 0.5 + half))
+    band = [side for pair in zip(low, high, strict=True) for side in pair]
+    latent = pl.Series([None], dtype=pl.Float64).new_from_index(0, y.shape[1])
+    values = [y.mean(0), *band, y.std(0, ddof=1), latent, *band]
+    return dict(zip(naming.columns(), values, strict=True))
+
+
+def frame_of_run(run: Run, names: list[str], targets: tuple[str, ...], naming: Naming) -> pl.DataFrame:
+    """One row a (series, target, step): unique_id, ds, cutoff, [target,] and the forecast columns."""
+    (rows, steps), outputs = run.ds.shape, len(targets)
+    columns: dict[str, Any] = {
+        "unique_id": pl.Series(names, dtype=pl.String).gather(run.series.repeat_interleave(outputs * steps).numpy()),
+        "ds": naming.times(run.ds.repeat(1, outputs).flatten()),
+        "cutoff": naming.times(run.cutoff.repeat_interleave(outputs * steps)),
+    }
+    if outputs > 1:
+        target = torch.arange(outputs).repeat_interleave(steps).repeat(rows)
+        columns["target"] = pl.Series(targets, dtype=pl.String).gather(target.numpy())
+    return pl.DataFrame(columns | path_columns(run, naming))
+
+
+def _check(windows: Windows, steps: int) -> None:
+    """See that there is something to feed back, one step at a time."""
+    if steps < 1:
+        raise UsageError(f"{steps} steps cannot be simulated", hint="simulate one or more")
+    if not windows.shape.lags:
+        raise UsageError(
+            "a model without lags does not look at its own past: there is nothing to simulate",
+            hint="leave out --paths and --plug-in: the forecast has a row for every row of --future",
+        )
+    if windows.shape.horizon > 1:
+        raise UsageError(
+            f"a simulation goes one step at a time, and this model was trained for {windows.shape.horizon}",
+            hint="train with --horizon 1 and simulate with that checkpoint",
+        )
+
+
+def _simulate(
+    next_y: Callable[[Inputs], Tensor],
+    windows: Windows,
+    steps: int,
+    paths: int,
+    future: pa.Table | None,
+    naming: Naming,
+) -> Run:
+    """The loop over the steps: ask every path, get its next targets, put them in."""
+    given = inputs_ahead(windows, future, steps)
+    check_given(given, windows.spec.columns[len(windows.spec.targets) :], windows, naming)
+    named = np.flatnonzero(given.named)
+    first = PathWindows(windows, named, 1).ask(given.values[named, 0])
+    series = named[first.series.numpy()]
+    if not len(series):
+        raise DataError(
+            "no series has a whole window at its newest row",
+            hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
+        )
+    ahead = PathWindows(windows, series, paths)
+    inputs = np.tile(given.values[series], (paths, 1, 1))  # (P · S, K, C − O)
+    ds, y = [], []
+    for step in range(steps):
+        asks = ahead.ask(inputs[:, step])
+        if len(asks.origin) < paths * len(series):
+            whole = np.isin(np.arange(len(series)), asks.series.numpy())
+            raise DataError(
+                f"series {windows.names[series[int(np.argmin(whole))]]!r} cannot be simulated {step + 1} steps ahead: "
+                "a value one season before is missing",
+                hint=f"simulate {step} steps, or train without --season",
+            )
+        y.append(next_y(asks.x))
+        if not torch.isfinite(y[-1]).all():
+            raise NumericalError(
+                f"the simulated values grew beyond all bounds {step + 1} steps ahead: the model is not stable",
+                hint=f"simulate fewer than {step + 1} steps, or train with more rows or another model",
+            )
+        ds.append(asks.ds[: len(series), 0])
+        ahead.go_on(asks, y[-1].numpy(), inputs[:, step])
+    values = torch.stack(y, 1).unflatten(0, (paths, len(series)))
+    return Run(torch.from_numpy(series), first.cutoff, torch.stack(ds, 1), values, None)
+
+
+def check_given(given: Given, columns: tuple[str, ...], windows: Windows, naming: Naming) -> None:
+    """See that the future names a series, and that of every series that it names it is whole.
+
+    Raises:
+        DataError: it is not; the row that is missing is named.
+    """
+    steps = given.values.shape[1]
+    hint = f"--future must hold a row with every input for each of the {steps} steps after the newest row seen"
+    if not given.named.any():
+        raise DataError(f"the future holds no row after the newest one seen{_when(given, 0, 0, naming)}", hint=hint)
+    missing = np.argwhere(given.named[:, None, None] & np.isnan(given.values))
+    if not len(missing):
+        return
+    at, behind, channel = (int(index) for index in missing[0])
+    raise DataError(
+        f"the future of series {windows.names[at]!r} lacks {columns[channel]!r} {behind + 1} steps ahead"
+        f"{_when(given, at, behind, naming)}",
+        hint=hint,
+    )
+
+
+def _when(given: Given, series: int, behind: int, naming: Naming) -> str:
+    """The time of a row that is missing, where it is known."""
+    if not len(given.ds):
+        return ""
+    return f", at {naming.times(torch.from_numpy(given.ds[series, behind : behind + 1]))[0]}"
+
+
+def _device(model: Model) -> torch.device:
+    """Where the model's tensors live."""
+    held = next((part for parts in (model.parameters(), model.buffers()) for part in parts), None)
+    return torch.device("cpu") if held is None else held.device

@@ -1,0 +1,1 @@
+"""From sources to a table, every row exactly once."""

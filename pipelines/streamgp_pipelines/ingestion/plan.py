@@ -1,0 +1,257 @@
+"""What the columns of a source mean, against the table if there is one: roles, types, units, the clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamgp.errors import SchemaError, TableError, UsageError
+from streamgp.streaming._instants import ELAPSED, whole_numbers
+from streamgp.streaming._zones import canonical
+from streamgp.streaming.sources._cells import FAULT, LINE, TEXT
+from streamgp.streaming.sources._columnar import storable
+from streamgp.streaming.sources._files import FileSource
+from streamgp.streaming.table import SEQ, Table, TableMeta, check_names, check_schema
+from streamgp.streaming.times import Clock, decide, is_time
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.ingestion.ingest import IngestConfig
+
+ROW = "row"
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "m": 60 * 10**9}
+_UNITS |= {"h": 3600 * 10**9, "d": 86_400 * 10**9, "w": 7 * 86_400 * 10**9}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one source goes into the table.
+
+    Attributes:
+        meta: the table's. schema: the table's columns without `_seq`, units in the field metadata.
+        clock: how the time column is read; None without one.
+    """
+
+    meta: TableMeta
+    schema: pa.Schema
+    clock: Clock | None
+
+
+def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
+    """Decide, or check against the table.
+
+    Raises:
+        SchemaError: columns or types do not fit the table, or a named column is missing.
+        TableError: a flag contradicts the table.
+        UsageError: which column is the time cannot be known.
+        DataError: the times cannot be read.
+    """
+    zone = None if config.timezone is None else canonical(config.timezone)
+    every = interval(config.every) if config.every else None
+    tolerance = interval(config.tolerance, "--tolerance") if config.tolerance else None
+    meta = _meta(source, config, zone) if table is None else _agreed(config, table, zone)
+    for name in (meta.time, meta.series):
+        if name is not None and name not in source.names:
+            raise SchemaError(f"{source.uri}: there is no column {name!r}", hint=f"it has: {', '.join(source.names)}")
+    clock = None
+    if meta.time is not None:
+        where = f"{source.uri}, column {meta.time!r}"
+        cells = source.sample.column(meta.time)
+        clock = decide(cells, _form(config.time_format, meta), zone or meta.zone, where)
+        if table is None:
+            meta = _with_clock(meta, clock, whole_numbers(cells.combine_chunks()))
+        elif meta.time_format is not None and (meta.time_format in ELAPSED) != (clock.kind in ELAPSED):
+            raise SchemaError(
+                f"{where}: its times are {clock.kind}, the table's {meta.time_format}",
+                hint="elapsed time and dates do not mix: ingest it into another table",
+            )
+    if every is not None or tolerance is not None:
+        meta = _spaced(meta, clock, every, tolerance)
+    return Plan(meta, _schema(source, meta, clock, table), clock)
+
+
+def _spaced(meta: TableMeta, clock: Clock | None, every: int | None, tolerance: int | None) -> TableMeta:
+    """The meaning with the interval and the tolerance that were given.
+
+    Raises:
+        UsageError: there is no clock, or the tolerance has no interval to belong to.
+        TableError: the table has others.
+    """
+    flag = "--tolerance" if every is None else "--every"
+    if clock is None:
+        raise UsageError(f"{flag}: without a clock (--time row) rows are no interval apart", hint=f"leave {flag} out")
+    if clock.kind == "step":
+        raise UsageError(
+            f"{flag}: column {meta.time!r} holds whole numbers, which count steps: each is one step",
+            hint=f"leave {flag} out; if they are seconds, say so in a new table with --time-format elapsed-s",
+        )
+    for name, given, own in (("--every", every, meta.every_ns), ("--tolerance", tolerance, meta.tolerance_ns)):
+        if given is not None and own is not None and given != own:
+            raise TableError(
+                f"{name} {_duration(given)} contradicts the table, which has {_duration(own)}",
+                hint="leave it out, or ingest into another table",
+            )
+    every, tolerance = every or meta.every_ns, tolerance or meta.tolerance_ns
+    if tolerance is not None and every is None:
+        raise UsageError("--tolerance belongs to an interval", hint="give --every too")
+    if tolerance is not None and every is not None and tolerance >= every:
+        raise UsageError(
+            f"--tolerance {_duration(tolerance)} is not less than the interval, {_duration(every)}",
+            hint="half the interval lets every row be the next step",
+        )
+    return replace(meta, every_ns=every, tolerance_ns=tolerance)
+
+
+def _duration(nanoseconds: int) -> str:
+    """As `interval` reads it, in the largest unit that divides it."""
+    unit = next(unit for unit in ("w", "d", "h", "min", "s", "ms", "us", "ns") if not nanoseconds % _UNITS[unit])
+    return f"{nanoseconds // _UNITS[unit]}{unit}"
+
+
+def interval(text: str, flag: str = "--every") -> int:
+    """An interval in nanoseconds.
+
+    Raises:
+        UsageError: it is none.
+
+    Example:
+        >>> interval("30m"), interval("1.5h") == interval("90min")
+        (1800000000000, True)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", text)
+    if not found or found[2] not in _UNITS or float(found[1]) <= 0:
+        raise UsageError(f"{flag} {text!r} is no interval", hint="for example 30m, 1h, 1d, 10ms")
+    return round(float(found[1]) * _UNITS[found[2]])
+
+
+def _meta(source: FileSource, config: IngestConfig, zone: str | None) -> TableMeta:
+    time = config.time or _found_time(source, config)
+    series = config.series or ("unique_id" if "unique_id" in source.names else None)
+    _two_columns(time, series)
+    return TableMeta(time=None if time == ROW else time, series=series, zone=zone)
+
+
+def _two_columns(time: str | None, series: str | None) -> None:
+    if series is not None and series == time:
+        raise UsageError(f"column {time!r} cannot be both the time and the series", hint="name another --series")
+
+
+def _found_time(source: FileSource, config: IngestConfig) -> str:
+    if "ds" in source.names:
+        return "ds"
+    candidates = [name for name in source.names if is_time(source.sample.column(name))]
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        raise UsageError(
+            f"{source.uri}: {', '.join(candidates)} could each be the time",
+            hint=f"say which: --time '{candidates[-1]}'",
+        )
+    raise UsageError(
+        f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}",
+        hint="name one with --time COLUMN (and --time-format), or use --time row where there is no clock",
+    )
+
+
+def _form(given: str | None, meta: TableMeta) -> str | None:
+    """How times are written; in a table of elapsed time an epoch is that too, whatever its numbers."""
+    if meta.time_format not in ELAPSED:
+        return given
+    return meta.time_format if given is None else given.replace("epoch-", "elapsed-")
+
+
+def _with_clock(meta: TableMeta, clock: Clock, whole: bool) -> TableMeta:
+    steps = clock.kind == "step"
+    return TableMeta(
+        meta.time,
+        meta.series,
+        clock=not steps,
+        zone=None if steps else clock.zone,
+        every_ns=1 if steps else None,
+        time_format=clock.format or clock.kind,
+        time_whole=whole,
+    )
+
+
+def _agreed(config: IngestConfig, table: Table, zone: str | None) -> TableMeta:
+    """The table's own meaning; flags may repeat it, not change it."""
+    meta = table.meta
+    _two_columns(config.time or meta.time, config.series)
+    told = {"--time": (config.time, meta.time or ROW), "--series": (config.series, meta.series)}
+    if meta.clock and meta.time is not None and table.schema.field(meta.time).type.tz is None:
+        told["--timezone"] = (zone, meta.zone)
+    for flag, (given, own) in told.items():
+        if (given is not None and own is not None and given != own) or (given is not None and own is None):
+            raise TableError(
+                f"{flag} {given} contradicts the table, which has {own or 'none'}", hint="ingest into another table"
+            )
+    return meta
+
+
+def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Table | None) -> pa.Schema:
+    """The table's columns; the source is told to read them so."""
+    natural = {field.name: field for field in source.schema if field.name not in (LINE, FAULT, TEXT)}
+    for name in source.names:
+        if name in (SEQ, LINE, FAULT, TEXT):
+            raise SchemaError(f"{source.uri}: the column name {name!r} is reserved", hint="rename it in the source")
+    if table is None:
+        order = [name for name in (meta.time, meta.series) if name is not None]
+        order += [name for name in natural if name not in order]
+        fields = []
+        for name in order:
+            kind = clock.type if clock is not None and name == meta.time else natural[name].type
+            if name == meta.series and kind == pa.float64():  # names, even where they look like numbers: "007"
+                kind = storable(source.sample.schema.field(name).type, name, source.uri)
+            fields.append(pa.field(name, kind, metadata=_metadata(source.units.get(name))))
+        schema = pa.schema(fields)
+        check_names(schema)
+    else:
+        schema = pa.schema([field for field in table.schema if field.name != SEQ])
+        names = pa.schema(
+            [
+                pa.field(name, schema.field(name).type if name in schema.names else field.type)
+                for name, field in natural.items()
+            ]
+        )
+        _check_kinds(source, natural, schema, meta.time)
+        check_schema(names, schema, source.uri)
+    if clock is not None and meta.time is not None and clock.type != schema.field(meta.time).type:
+        raise SchemaError(
+            f"{source.uri}: its times are {clock.type}, the table's {schema.field(meta.time).type}",
+            hint="times with an offset and naive ones do not mix; --timezone says whose clock naive times show",
+        )
+    raw = {meta.time: source.sample.schema.field(meta.time).type} if meta.time is not None else {}
+    source.expect(pa.schema([pa.field(name, raw.get(name, schema.field(name).type)) for name in natural]))
+    return schema
+
+
+def _check_kinds(source: FileSource, natural: dict[str, pa.Field[Any]], table: pa.Schema, time: str | None) -> None:
+    """Text where the table has numbers and the like is not this table's file, however well some cells convert.
+
+    Raises:
+        SchemaError: it names every such column, and its first cell.
+    """
+    cells_are_text = hasattr(source, "dialect")
+    faults = []
+    for name, field in natural.items():
+        if name == time or name not in table.names:
+            continue
+        wanted, found = table.field(name).type, field.type
+        same = [check(wanted) == check(found) for check in (_is_number, pa.types.is_string, pa.types.is_boolean)]
+        free = cells_are_text and not (_is_number(wanted) and not _is_number(found))
+        if not all(same) and not free:
+            first = next((value for value in source.sample.column(name).to_pylist() if value is not None), None)
+            noun = "a number" if _is_number(wanted) else str(wanted)
+            faults.append(f"column {name!r} is {wanted} in the table, and {first!r} is not {noun}")
+    if faults:
+        raise SchemaError(f"{source.uri}: {'; '.join(faults)}", hint="ingest it into another table")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _metadata(unit: str | None) -> dict[str, str]:
+    return {"unit": unit} if unit else {}

@@ -1,0 +1,180 @@
+"""What a run of ingest tells: how far it is, what became of every source, and what to do about it."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from streamgp.base import Json
+from streamgp.streaming.sources._files import FileSource
+from streamgp.streaming.table import Table, TableMeta
+from streamgp_pipelines.ingestion.chunk import Sorted
+from streamgp_pipelines.ingestion.plan import Plan
+
+
+class IngestProgress(NamedTuple):
+    """How far ingest has come: the source at hand, and totals of this run."""
+
+    source: str
+    rows: int
+    quarantined: int
+    seconds: float
+
+
+Progress = Callable[[IngestProgress], None]
+
+
+@dataclass
+class SourceReport:
+    """What became of one source in this run.
+
+    Attributes:
+        state: unchanged, taken, no rows yet, or dry run. reads: how its columns were understood.
+        late: rows that came behind a later row of their series. future: rows later than now.
+        waiting: whether a last line without newline was left.
+        doubts: what may be misunderstood, and what to do about it.
+    """
+
+    name: str
+    rows: int = 0
+    late: int = 0
+    future: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    state: str = "unchanged"
+    waiting: bool = False
+    doubts: list[str] = field(default_factory=list)
+    reads: dict[str, Json] = field(default_factory=dict)
+
+    def count(self, divided: Sorted, meta: TableMeta) -> None:
+        """Add what one commit took."""
+        self.state = "taken"
+        self.rows += divided.accepted.num_rows
+        self.late += divided.late
+        self.future += _future(divided.accepted, meta)
+        self.reasons.update(divided.reasons)
+
+    def summary(self) -> dict[str, Json]:
+        return {
+            "source": self.name,
+            "state": self.state,
+            "added": self.rows,
+            "quarantined": sum(self.reasons.values()),
+            "late": self.late,
+            "waiting": self.waiting,
+            "reads": self.reads,
+        }
+
+
+def understood(source: FileSource, chosen: Plan) -> dict[str, Json]:
+    """How a source is read, in words: what was found out and what was given."""
+    clock = chosen.clock
+    told: dict[str, Json] = {"format": type(source).__name__.lower()}
+    dialect = getattr(source, "dialect", None)
+    if dialect is not None:
+        told |= {"separator": dialect.separator, "decimal": dialect.decimal, "encoding": dialect.encoding}
+        told |= {"thousands": dialect.thousands, "trailing_separator": dialect.trailing}
+    told |= {"time": chosen.meta.time, "series": chosen.meta.series}
+    if clock is not None:
+        told |= {"clock": clock.format or clock.kind, "zone": clock.zone}
+    told["columns"] = {field.name: str(field.type) for field in chosen.schema}
+    return told
+
+
+def summary(path: str, table: Table | None, sources: list[SourceReport], began: float, sort: bool) -> dict[str, Json]:
+    """Totals of a run. `began`: time.monotonic() at its start; `sort`: whether rows were to be ordered."""
+    seconds = time.monotonic() - began
+    reasons = sum((one.reasons for one in sources), Counter[str]())
+    added, late, future = (sum(getattr(one, name) for one in sources) for name in ("rows", "late", "future"))
+    return {
+        "table": path,
+        "table_version": None if table is None else table.version,
+        "rows": 0 if table is None else table.rows,
+        "added": added,
+        "duplicates": reasons.get("duplicate", 0),
+        "quarantined": dict(sorted(reasons.items())),
+        "late": late,
+        "future": future,
+        "sources": [one.summary() for one in sources],
+        "hints": _order(table, late, sort) + _hints(sources, future, reasons),
+        "seconds": round(seconds, 3),
+        "rows_per_second": round(added / seconds, 1) if seconds else None,
+        "peak_mb": round(peak_mb(), 1),
+    }
+
+
+def peak_mb() -> float:
+    """The largest memory that this process has held, in MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+def doubts(source: FileSource, chosen: Plan) -> list[str]:
+    """What may be misunderstood of the columns that the table holds as text."""
+    texts = [field.name for field in chosen.schema if pa.types.is_string(field.type) and field.name != chosen.meta.time]
+    return [source.doubts[name] for name in texts if name in source.doubts and name != chosen.meta.series]
+
+
+def _order(table: Table | None, late: int, sort: bool) -> list[Json]:
+    """What --sort can do for the order of the rows, and what it could not."""
+    behind = _behind(table) if sort and table is not None else 0
+    if behind:
+        return [
+            f"{behind} rows of the table come behind a later row: --sort orders the new rows of one source, and what "
+            "is in the table stays where it is; for all in the order of time, ingest into a new table with --sort"
+        ]
+    if late:
+        return [
+            f"{late} rows came behind a later row of their series, and train leaves such rows out: "
+            "ingest into a new table with --sort to have them in order"
+        ]
+    return []
+
+
+def _behind(table: Table) -> int:
+    """Rows of the table that come behind a row with a later time, of any series; one pass over the time column."""
+    name = table.meta.time
+    if name is None:
+        return 0
+    found, newest = 0, np.iinfo(np.int64).min
+    for chunk in table.read(columns=[name], batch_rows=1 << 18):
+        times = chunk.rows.column(name).cast(pa.int64()).to_numpy()
+        before = np.maximum.accumulate(np.append(newest, times))
+        found, newest = found + int((times < before[:-1]).sum()), before[-1]
+    return found
+
+
+def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> list[Json]:
+    hints: list[Json] = []
+    if future:
+        hints.append(f"{future} rows are later than now: is the clock or the --time-format right?")
+    if reasons["skipped hour"]:
+        hints.append(
+            f"{reasons['skipped hour']} rows show a local time that the clock skipped: is the --timezone right?"
+        )
+    if reasons.total():
+        hints.append(f"in the quarantine, with reason and line: {reasons.total():,} rows; streamgp describe --table")
+    hints += [
+        f"{one.name}: its last line has no newline: it may be half a line, and waits for the rest; if the file is "
+        "whole, --final takes it"
+        for one in sources
+        if one.waiting
+    ]
+    hints += [doubt for one in sources for doubt in one.doubts]
+    return hints
+
+
+def _future(rows: pa.Table, meta: TableMeta) -> int:
+    """Rows later than now; of a naive clock, later than now anywhere on Earth."""
+    if meta.time is None or not meta.clock or not rows.num_rows:
+        return 0
+    kind = rows.schema.field(meta.time).type
+    now = int(time.time() * 1e6) + (0 if kind.tz else 14 * 3600 * 10**6)
+    return int((rows.column(meta.time).cast(pa.int64()).to_numpy() > now).sum())

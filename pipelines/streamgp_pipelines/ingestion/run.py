@@ -1,0 +1,281 @@
+"""One run of ingest: reads ahead, judges, commits; every commit moves the rows and the position together.
+
+The order of the writes is what survives a kill: first the quarantine, then table rows and position in one atomic
+commit. A kill between the two leaves quarantined rows of a batch that was never committed; the next run judges the
+batch again, and the quarantine takes only those that it has not. The same holds for two runs of one source at once:
+the table's commit lets one of them through, and the quarantine has the rows of either once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Self
+from uuid import uuid4
+
+from streamgp.base import Json
+from streamgp.errors import DataError, TableError
+from streamgp.streaming._delta import Conflict
+from streamgp.streaming.admission import Admission
+from streamgp.streaming.quarantine import SUPERSEDED, Quarantine
+from streamgp.streaming.sources._bytes import Position, name_of
+from streamgp.streaming.sources._cells import LINE
+from streamgp.streaming.sources._files import FileSource, open_source
+from streamgp.streaming.sources._records import Stopped
+from streamgp.streaming.table import Table
+from streamgp.streaming.times import TimeReader
+from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, in_time_order
+from streamgp_pipelines.ingestion.plan import Plan, plan
+from streamgp_pipelines.ingestion.prefetch import prefetch
+from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, doubts, summary, understood
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.ingestion.ingest import IngestConfig
+
+
+class Moved(Exception):
+    """Another process has taken rows of the same source."""
+
+
+class Run:
+    """The state of one run over all its sources. Use as a context, then ask for the `summary`."""
+
+    def __init__(self, config: IngestConfig, progress: Progress) -> None:
+        self._config = config
+        self._progress = progress
+        self._began = time.monotonic()
+        self._sources: dict[str, SourceReport] = {}
+        self._looked: dict[str, tuple[int, int]] = {}
+        self._clocks: dict[str, tuple[TimeReader | None, int]] = {}
+        self._table: Table | None = None
+        self._stopped: dict[str, Stopped | None] = {}
+        self._anonymous = f"stdin-{uuid4()}"
+        if Table.exists(config.table):
+            self._adopt(Table.open(config.table))
+        self._writer = ThreadPoolExecutor(1, "commit")
+        self._pending: tuple[Prepared, Sorted, Position, Future[None]] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.shutdown(wait=True)
+
+    def take(self, uri: str) -> None:
+        """Take what is new in one source."""
+        name = self._config.as_name or (self._anonymous if uri == "-" else name_of(uri))
+        told = self._sources.setdefault(name, SourceReport(name))
+        look = (0, 0) if uri == "-" else _look(uri)
+        if self._looked.get(name) == look:
+            return
+        while True:
+            try:
+                self._attempt(uri, told)
+                break
+            except Moved:
+                if uri == "-":
+                    raise DataError(
+                        f"standard input: another process ingests under the name {name} too", hint="choose another --as"
+                    ) from None
+        self._looked[name] = look
+
+    def summary(self) -> dict[str, Json]:
+        """Totals of the run; see `ingest`.
+
+        Raises:
+            DataError: there was nothing to make a table of.
+        """
+        if self._table is None and not self._config.dry_run and not self._config.follow:
+            waiting = any(told.waiting for told in self._sources.values())
+            hint = "its last line has no newline: if the file is whole, --final takes it"
+            hint = hint if waiting else "a CSV needs at least one line under its header"
+            raise DataError("no source has a row yet", hint=hint)
+        return summary(self._config.table, self._table, list(self._sources.values()), self._began, self._config.sort)
+
+    def _adopt(self, table: Table) -> None:
+        self._table = table
+        self._quarantine = Quarantine(table)
+        self._admission = Admission(table)
+
+    def _attempt(self, uri: str, told: SourceReport) -> None:
+        """Take a source from where it stands."""
+        config = self._config
+        names = ("separator", "decimal", "thousands", "encoding", "null", "max_line", "final")
+        options = {name: getattr(config, name) for name in names}
+        source = open_source(uri, config.format, options)
+        if not source.sample.num_rows:
+            self._rowless(source, told)
+            return
+        chosen = plan(source, config, self._table)
+        told.reads, told.doubts = understood(source, chosen), doubts(source, chosen)
+        if config.dry_run:
+            told.state = "dry run"
+            return
+        table = self._table or self._create(chosen)
+        if chosen.meta != table.meta and chosen.meta.every_ns is not None:
+            table.declare(chosen.meta.every_ns, chosen.meta.tolerance_ns)
+            self._admission = Admission(table)
+        start = self._position(table, told.name)
+        sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, told.name)
+        if config.repair and (before := self._repair(source, chosen, sieve, told, start)) is not None:
+            start = before
+            self._clocks.pop(told.name, None)
+            self._stopped.pop(told.name, None)
+        source.stopped = self._stopped.get(told.name)
+        reader, lines = self._clocks.get(told.name, (None, -1))
+        if reader is None or lines != start.lines or reader.clock != chosen.clock:
+            reader = _wound_up(source, chosen, start)
+        parts: Iterator[Prepared] = prefetch(_prepared(source, chosen, reader, sieve, start))
+        if config.sort and chosen.meta.time is not None:
+            parts = iter(in_time_order(list(parts), chosen.meta.time))
+        empty: Prepared | None = None
+        for part in parts:
+            empty = None if part.rows.num_rows else part
+            if empty is None:
+                self._settle(sieve, told)
+                self._submit(sieve, told, part, start)
+                start = part.after
+        self._settle(sieve, told)
+        if empty is not None:  # blank lines at the end: one commit, however many there are
+            self._submit(sieve, told, empty, start)
+            start = empty.after
+            self._settle(sieve, told)
+        self._clocks[told.name] = (reader, start.lines)
+        self._stopped[told.name] = source.stopped
+        told.waiting = source.waiting
+
+    def _repair(
+        self, source: FileSource, chosen: Plan, sieve: Sieve, told: SourceReport, start: Position
+    ) -> Position | None:
+        """Go back before a last line that was taken torn and has grown since; its row is superseded."""
+        torn = source.torn(start.offset())
+        if torn is None:
+            return None
+        assert self._table is not None
+        before = Position.of(torn.after)
+        reader = _wound_up(source, chosen, before)
+        times = None if reader is None else reader.read(*torn.rows.select(_clock_columns(chosen)).columns)
+        part = sieve.prepare(torn.rows, times, before)
+        refused = self._quarantine.reasons_of(told.name, before.lines + 1) - {SUPERSEDED}
+        row = None if part.faults or refused else self._table.find(part.table)
+        marks = {f"{told.name}#{key}": value for key, value in before._asdict().items()}
+        try:
+            if row is not None:
+                aside = sieve.aside(
+                    part, (SUPERSEDED, "", f"half a line: the row with _seq {row}, which is not read any more")
+                )
+                self._quarantine.add(aside, told.name, before.lines)
+                self._table.supersede(row, marks)
+                told.reasons[SUPERSEDED] += 1
+            else:
+                self._table.commit(None, marks)
+        except Conflict:
+            self._table.refresh()
+            raise Moved from None
+        self._admission = Admission(self._table)
+        return before
+
+    def _rowless(self, source: FileSource, told: SourceReport) -> None:
+        """A header without rows: nothing to do, unless there were rows before."""
+        start = Position() if self._table is None else self._position(self._table, told.name)
+        if start.bytes:
+            next(source.read(start.offset()), None)  # says that the file was changed
+        told.state, told.waiting = "no rows yet", source.waiting
+
+    def _create(self, chosen: Plan) -> Table:
+        try:
+            table = Table.create(self._config.table, chosen.schema, chosen.meta)
+        except TableError:
+            if not Table.exists(self._config.table):
+                raise
+            self._adopt(Table.open(self._config.table))
+            raise Moved from None  # made by somebody else in this moment: plan again, against it
+        self._adopt(table)
+        return table
+
+    def _submit(self, sieve: Sieve, told: SourceReport, part: Prepared, start: Position) -> None:
+        divided = sieve.divide(part, self._admission)
+        future = self._writer.submit(self._commit, told.name, part, divided, start)
+        self._pending = (part, divided, start, future)
+
+    def _settle(self, sieve: Sieve, told: SourceReport) -> None:
+        """Wait for the commit under way; after another writer's, judge its rows again and commit again.
+
+        Raises:
+            Moved: the other writer took rows of the same source.
+        """
+        while self._pending is not None:
+            part, divided, start, future = self._pending
+            self._pending = None
+            assert self._table is not None
+            try:
+                future.result()
+            except Conflict:
+                self._catch_up(self._table)
+                if self._position(self._table, told.name) != start:
+                    raise Moved from None
+                self._submit(sieve, told, part, start)
+                continue
+            told.count(divided, self._table.meta)
+            self._progress(self._so_far(told.name))
+
+    def _catch_up(self, table: Table) -> None:
+        """See what others have committed; rows are judged against all of it from here on."""
+        table.refresh()
+        self._admission = Admission(table)
+
+    def _commit(self, name: str, part: Prepared, divided: Sorted, start: Position) -> None:
+        assert self._table is not None
+        self._quarantine.add(divided.quarantined, name, start.lines)
+        rows = divided.accepted if divided.accepted.num_rows else None
+        self._table.commit(rows, {f"{name}#{key}": value for key, value in part.after._asdict().items()})
+
+    @staticmethod
+    def _position(table: Table, name: str) -> Position:
+        return Position(*(table.mark(f"{name}#{key}", 0) for key in Position._fields))
+
+    def _so_far(self, name: str) -> IngestProgress:
+        told = self._sources.values()
+        quarantined = sum(sum(one.reasons.values()) for one in told)
+        return IngestProgress(name, sum(one.rows for one in told), quarantined, time.monotonic() - self._began)
+
+
+def _wound_up(source: FileSource, chosen: Plan, start: Position) -> TimeReader | None:
+    """The source's clock, having seen all rows before `start`: they decide which run of a repeated hour comes next.
+
+    Standard input cannot be read twice: there, the repeated hour begins anew where a run went on.
+    """
+    if chosen.clock is None:
+        return None
+    reader = TimeReader(chosen.clock)
+    if reader.remembers and start.lines and source.uri != "-":
+        for chunk in source.read({}):
+            known = int((chunk.rows[LINE].to_numpy() <= start.lines).sum())
+            reader.read(*chunk.rows.select(_clock_columns(chosen)).slice(0, known).columns)
+            if known < chunk.rows.num_rows:
+                break
+    return reader
+
+
+def _prepared(
+    source: FileSource, chosen: Plan, reader: TimeReader | None, sieve: Sieve, start: Position
+) -> Iterator[Prepared]:
+    """The chunks behind `start`, their times read."""
+    for chunk in source.read(start.offset()):
+        times = None if reader is None else reader.read(*chunk.rows.select(_clock_columns(chosen)).columns)
+        yield sieve.prepare(chunk.rows, times, Position.of(chunk.after))
+
+
+def _clock_columns(chosen: Plan) -> list[str]:
+    return [name for name in (chosen.meta.time, chosen.meta.series) if name is not None]
+
+
+def _look(uri: str) -> tuple[int, int]:
+    """What changes when a file grows."""
+    try:
+        told = os.stat(uri)
+    except OSError as error:
+        raise DataError(f"{uri}: {error.strerror}", hint="it was there a moment ago") from None
+    return told.st_size, told.st_mtime_ns

@@ -1,0 +1,175 @@
+"""The checkpoint directory of a run: who holds it, what it was trained with, what it goes on from."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import streamgp
+from streamgp.base import Json, Offset
+from streamgp.errors import CheckpointError, StateError
+from streamgp.evidence.initial import Initial
+from streamgp.streaming import checkpoint
+from streamgp.streaming.table import Table
+from streamgp.streaming.windows import WindowSpec
+from streamgp_pipelines.assembly import as_text, flatten
+from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.learning.initial import digest
+from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.moments import Moments
+
+LOCK = ".lock"
+"""The file that the process which trains in a directory has locked."""
+
+
+def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Initial | None = None) -> dict[str, Json]:
+    """The options that shape state: a run goes on only under the same ones."""
+    shared: dict[str, Json] = {
+        "target": list(spec.targets),
+        "inputs": list(spec.inputs),
+        "known": list(spec.known),
+        "calendar": spec.calendar,
+        "lags": spec.lags,
+        "horizon": spec.horizon,
+        "season": spec.season,
+        "gaps": spec.gaps,
+        "every": spec.every_ns,
+        "tolerance": spec.tolerance_ns,
+        "model": config.model,
+        "set": {key: as_text(value) for key, value in sorted(flatten(config.set).items())},
+        "seed": config.seed,
+        "batch": config.batch,
+        "level": list(config.level),
+        "mode": "online" if config.online else "batch",
+    }
+    if initial is not None:
+        shared["init"] = f"{initial.found.get('method')} {digest(initial)}"
+    if config.online:
+        return shared | {"warmup": warmup, "score-from": config.score_from}
+    return shared | {"test-column": config.test_column, "test-tail": config.test_tail, "max-rows": config.max_rows}
+
+
+def manifest(
+    config: TrainConfig, learner: Learner, table: Table, options: dict[str, Json], offset: Offset
+) -> dict[str, Json]:
+    """What a checkpoint says of itself: enough to rebuild the model and to forecast without the table."""
+    spec = learner.windows.spec
+    return {
+        "streamgp": streamgp.__version__,
+        "fingerprint": options,
+        "model": config.model,
+        "set": {key: as_text(value) for key, value in flatten(config.set).items()},
+        "seed": config.seed,
+        "levels": list(learner.levels),
+        "spec": {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(spec).items()},
+        "moments": asdict(Moments.of(table.meta)),
+        "unit": unit_of(table, spec),
+        "rows": learner.rows,
+        "batch": config.batch,
+        "warmup": learner.schedule.warmup,
+        "begun": table.rows > 0,
+        "offset": dict(offset),
+        "table": {"path": str(table.path), "id": table.id, "version": table.version},
+        "threads": torch.get_num_threads(),
+        "device": learner.device.type,
+    }
+
+
+def state_digest(saved: checkpoint.Saved) -> str:
+    """A digest of everything in a checkpoint but its stop-watch: equal where the same rows gave the same state."""
+    found = hashlib.sha256()
+    for part in sorted(saved.rest.keys() - {"clock"}):
+        for name, tensor in sorted(saved.tensors.get(part, {}).items()):
+            found.update(f"{part}/{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            found.update(tensor.contiguous().numpy().tobytes())
+        found.update(json.dumps([part, saved.rest[part]], sort_keys=True).encode())
+    return found.hexdigest()[:16]
+
+
+def unit_of(table: Table, spec: WindowSpec) -> str:
+    """The first target's unit, for the axes of pictures; "" where ingest found none."""
+    about = table.schema.field(spec.targets[0]).metadata or {}
+    return about.get(b"unit", b"").decode()
+
+
+def match_machine(saved: checkpoint.Saved, device: torch.device) -> list[str]:
+    """Take up the thread count the run began with; returns warnings where bit-identity is off."""
+    threads, kind = saved.manifest["threads"], saved.manifest["device"]
+    warnings = []
+    if isinstance(threads, int) and threads != torch.get_num_threads():
+        torch.set_num_threads(threads)
+    if kind != device.type:
+        warnings.append(f"this run began on {kind} and goes on on {device.type}: numbers may differ in the last digits")
+    return warnings
+
+
+def passed_over(saved: checkpoint.Saved) -> list[str]:
+    """What to tell of a checkpoint that was read in place of a newer one."""
+    if not saved.warning:
+        return []
+    return [f"{saved.warning}; the one of row {saved.rows} is used instead"]
+
+
+def refuse_passed_over(saved: checkpoint.Saved) -> None:
+    """See that no newer checkpoint was passed over.
+
+    Raises:
+        CheckpointError: one was, because it is damaged.
+    """
+    if saved.warning:
+        hint = f"leave out --strict to go on from row {saved.rows}, or run train again with the same line"
+        raise CheckpointError(saved.warning, hint=hint)
+
+
+def set_aside(directory: Path) -> Path | None:
+    """Move an old checkpoint directory out of the way (`NAME.1`, `NAME.2`, ...); returns where to, or None.
+
+    Raises:
+        StateError: another process trains in it, or it cannot be moved.
+    """
+    with held(directory):
+        if all(path.name == LOCK for path in directory.iterdir()):
+            return None
+        number = 1
+        while (aside := directory.with_name(f"{directory.name}.{number}")).exists():
+            number += 1
+        try:
+            os.rename(directory, aside)
+        except OSError as error:
+            raise StateError(
+                f"{directory} cannot be set aside: {error.strerror}", hint="choose another --checkpoint"
+            ) from None
+        return aside
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Hold the directory for this process.
+
+    Raises:
+        StateError: it cannot be written, or another process holds it.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock: Any = open(directory / LOCK, "w")  # noqa: SIM115 - held until the end of the run
+    except OSError as error:
+        raise StateError(
+            f"the checkpoint directory {directory} cannot be written: {error}", hint="choose another --checkpoint"
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StateError(
+                f"another process trains in {directory}", hint="wait for it, or choose another --checkpoint"
+            ) from None
+        yield

@@ -1,0 +1,297 @@
+"""One micro-batch of the stream: ask, wait for the truth, score, learn. Everything the next row depends on.
+
+asks, answers = windows.push(rows)                # an ask uses rows up to its origin only
+ledger.add(asks, model.predict(asks.x), factors)  # 1 ask, with parameters and calibration as at the start
+due = ledger.pop(answers)                         # 2 truths that have now arrived, step by step
+scores.add(due); bands.update(due)                # 3 score what was issued, then learn from it
+model.update(due.x, due.target)                   # 4 one update, with windows whose last step is due
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from streamgp.base import Due, Inputs, Json, Model, Predictive, Progress, Stateful, Step
+from streamgp.forecasting.bands import Bands
+from streamgp.forecasting.scores import Scores
+from streamgp.streaming.ledger import Ledger
+from streamgp.streaming.windows import Answers, Asks, Windows
+from streamgp_pipelines.learning.clock import Clock
+from streamgp_pipelines.learning.counts import Counts
+from streamgp_pipelines.learning.heldout import HeldOut, restrict
+from streamgp_pipelines.numbers import number
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a stream is only learned from, and when it counts.
+
+    Attributes:
+        batch: B, rows in a micro-batch.
+        warmup: rows of the stream that are fitted in batch before the first forecast that counts; more where no
+            window was whole until then, and the first micro-batch where it is 0.
+        score_from: forecasts issued at this row of the stream or later are scored; None means all that are issued.
+        score_time: the same as a time, ns since the epoch.
+    """
+
+    batch: int
+    warmup: int
+    score_from: int | None = None
+    score_time: int | None = None
+
+    def room(self, row: int) -> int:
+        """Rows of the micro-batch that begins at this row: B, or fewer at the first row of the stream.
+
+        So micro-batches end at the last row of the warm-up, and every B rows from there.
+
+        Example:
+            >>> schedule = Schedule(batch=256, warmup=1080)
+            >>> schedule.room(0), schedule.room(56), schedule.room(1080)
+            (56, 256, 256)
+        """
+        return (self.warmup - row - 1) % self.batch + 1
+
+
+class WarmUp:
+    """The windows of the first rows, kept until the model is fitted on them; Stateful."""
+
+    def __init__(self) -> None:
+        self.x: list[Inputs] = []
+        self.y: list[Tensor] = []
+        self.done_at: int | None = None
+        """Rows seen when the model was fitted; forecasts count from there."""
+
+    def add(self, x: Inputs, y: Tensor) -> None:
+        """Keep N windows and their truths (N, T)."""
+        if len(y):
+            self.x.append(x)
+            self.y.append(y)
+
+    def windows(self) -> tuple[Inputs, Tensor] | None:
+        """All that were kept, or None."""
+        if not self.y:
+            return None
+        return Inputs(torch.cat([x.past for x in self.x]), torch.cat([x.future for x in self.x])), torch.cat(self.y)
+
+    def finish(self, rows: int) -> None:
+        """Forget the windows: the model has them."""
+        self.x, self.y, self.done_at = [], [], rows
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        kept = self.windows()
+        tensors = {} if kept is None else {"past": kept[0].past, "future": kept[0].future, "y": kept[1]}
+        return tensors, {"done_at": self.done_at}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.finish(0)
+        done = rest["done_at"]
+        self.done_at = int(done) if isinstance(done, int) else None
+        if tensors:
+            self.add(Inputs(tensors["past"], tensors["future"]), tensors["y"])
+
+
+class Learner:
+    """A model on its stream. `advance` takes a full micro-batch; `preview` scores a partial one without learning, and
+    `branch` learns it, in a learner that goes no further.
+
+    Args:
+        model: on its device; windows travel there once a micro-batch.
+        windows: of the run's WindowSpec.
+        levels: (K,) widths of the bands in percent; none for a model of outcomes, which has no bands.
+        schedule: warm-up and scoring.
+        device: where the model lives.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        windows: Windows,
+        levels: tuple[float, ...],
+        schedule: Schedule,
+        device: torch.device | None = None,
+    ) -> None:
+        self.device = device or torch.device("cpu")
+        self.model = model.to(self.device)
+        self.windows = windows
+        self.levels = levels
+        self.schedule = schedule
+        self.only: HeldOut | None = None
+        """Which rows of the stream are scored, in batch training; None is all of them."""
+        self.progress: Callable[[Progress], None] = lambda _: None
+        """Is told of each epoch of the warm-up, where there are several."""
+        self.warmup = WarmUp()
+        self.clock = Clock()
+        self.begin()
+
+    def begin(self) -> None:
+        """Go back to the first row of the stream; the model keeps what it has learned."""
+        self.windows = Windows(self.windows.spec)
+        shape = self.windows.shape
+        self.ledger = Ledger(shape, self.levels, self.model.family)
+        self.bands = Bands(shape, self.levels)
+        self.scores = Scores(shape, self.levels, self.model.family.binary)
+        self.counts = Counts()
+        self.rows = 0
+
+    def parts(self) -> dict[str, Stateful]:
+        """What a checkpoint holds."""
+        names = ("model", "windows", "ledger", "bands", "scores", "counts", "warmup", "clock")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def room(self) -> int:
+        """Rows that make the next micro-batch full."""
+        return self.schedule.room(self.rows)
+
+    def advance(self, rows: pa.RecordBatch) -> tuple[Step | None, Due]:
+        """Ask, answer, score and learn one full micro-batch; the returned pairs are those that count."""
+        due = self._take(rows)
+        step = self._learn(due)
+        return step, self.counted(due)
+
+    def observe(self, rows: pa.RecordBatch) -> Due:
+        """Ask, answer and score rows without learning from them; the returned pairs are those that count."""
+        return self.counted(self._take(rows))
+
+    def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
+        """A copy that has asked and scored the last, partial micro-batch but not learned from it.
+
+        Rows that wait for known values count as truths in the copy: it is what is known when the table ends. The
+        model is shared with the copy, which never updates it.
+        """
+        ahead = copy.copy(self)
+        for name in ("windows", "ledger", "bands", "scores", "counts", "clock"):
+            setattr(ahead, name, copy.deepcopy(getattr(self, name)))
+        found = []
+        if rows is not None and rows.num_rows:
+            found.append(ahead.observe(rows))
+        found.append(ahead.counted(ahead._pair(*ahead.windows.flush())))
+        return ahead, found
+
+    def branch(self, rows: pa.RecordBatch | None) -> None:
+        """Learn the last, partial micro-batch, and the rows that wait for known values, to forecast from there.
+
+        This is for a copy of the state, such as a checkpoint that was read: learning goes on from the state before,
+        which learns the whole micro-batch when it is full. What is learned here is a function of the rows alone.
+        """
+        found = [] if rows is None else [self._take(rows)]
+        found.append(self._pair(*self.windows.flush()))
+        last = WarmUp()
+        for due in found:
+            last.add(due.x, due.target)
+        windows = last.windows()
+        if windows is not None:
+            self._learn(found[-1]._replace(x=windows[0], target=windows[1]))
+
+    def counted(self, due: Due) -> Due:
+        """The pairs whose forecast was issued by a warmed-up model and after scoring starts."""
+        return select(due, self._counts(due.position, due.cutoff))
+
+    def to_come(self) -> int:
+        """Forecasts that count and whose truth is not due yet."""
+        position, cutoff, left = self.ledger.to_come()
+        return int(left[self._counts(position, cutoff)].sum())
+
+    def _counts(self, position: Tensor, cutoff: Tensor) -> Tensor:
+        """Whether a forecast issued at these rows, at these times, counts."""
+        keep = ~self._warm(position)
+        if self.schedule.score_from is not None:
+            keep &= position >= self.schedule.score_from
+        if self.schedule.score_time is not None:
+            keep &= cutoff >= self.schedule.score_time
+        return keep
+
+    def _warm(self, position: Tensor) -> Tensor:
+        """Whether these rows belong to the warm-up."""
+        done = self.warmup.done_at
+        return torch.ones(len(position), dtype=torch.bool) if done is None else position < done
+
+    def _take(self, rows: pa.RecordBatch) -> Due:
+        """Read rows: steps 1 to 3."""
+        asks, answers = self.windows.push(rows)
+        self.rows += rows.num_rows
+        counting = self._counts(answers.position, answers.ds)
+        self.counts.add(self._warm(answers.position), counting, int(self._counts(asks.position, asks.cutoff).sum()))
+        return self._pair(asks, answers)
+
+    def _pair(self, asks: Asks, answers: Answers) -> Due:
+        """Steps 1 to 3: issue, match with the truths that arrived, score, calibrate."""
+        if self.only is not None:
+            held = self.only.rows[answers.position]
+            self.scores.scale(answers.y[~held], answers.seasonal[~held])
+            self.counts.add_held(answers.y[held])
+            asks, answers = restrict(asks, answers, self.only)
+        if len(asks.origin):
+            self.ledger.add(asks, self._predict(asks.x), self.bands.factors())
+        due = self.ledger.pop(answers)
+        if self.warmup.done_at is None:
+            self.scores.scale(answers.y, answers.seasonal)
+            return due
+        counted = self.counted(due)
+        self.scores.add(counted)
+        self.bands.update(select(due, ~self._warm(due.position)))
+        return due
+
+    def _learn(self, due: Due) -> Step | None:
+        """Step 4; before the end of the warm-up windows are only kept, at its end they are fitted together.
+
+        The warm-up lasts until a window was whole: a model that was never fitted has nothing to forecast from.
+        """
+        if self.warmup.done_at is not None:
+            if not len(due.target):
+                return None
+            with self.clock.measure("update"):
+                step = self.model.update(due.x.to(self.device), due.target.to(self.device))
+            self.counts.add_step(step)
+            return step
+        self.warmup.add(due.x, due.target)
+        kept = self.warmup.windows()
+        if self.rows < self.schedule.warmup or kept is None:
+            return None
+        steps: list[Step] = []
+        with self.clock.measure("update"):
+            x, y = kept[0].to(self.device), kept[1].to(self.device)
+            epochs = self.model.epochs_for(len(y))
+            for step in self.model.fit(x, y, epochs):
+                steps.append(step)
+                self.counts.add_step(step)
+                if epochs > 1:
+                    self.progress(Progress("warm-up", len(steps), epochs, f"loss {number(step.loss)}", "epochs"))
+        self.warmup.finish(self.rows)
+        return steps[-1] if steps else None
+
+    def _predict(self, x: Inputs) -> Predictive:
+        """The raw predictive of N windows, back on the CPU; during the warm-up it is the prior.
+
+        The windows are padded to a multiple of the micro-batch, so that the model meets one fixed shape.
+        """
+        rows = len(x.future)
+        with self.clock.measure("predict"):
+            padding = -rows % self.schedule.batch
+            padded = Inputs(*(torch.cat([part, part[-1:].expand(padding, *part.shape[1:])]) for part in x))
+            parameters = self.model.predict(padded.to(self.device)).parameters()
+            return self.model.family.from_parameters(parameters[:, :rows].cpu())
+
+
+def select(due: Due, keep: Tensor) -> Due:
+    """The pairs where `keep` (R,) is true; the complete windows stay."""
+    if bool(keep.all()):
+        return due
+    family = type(due.predictive)
+    return due._replace(
+        series=due.series[keep],
+        position=due.position[keep],
+        cutoff=due.cutoff[keep],
+        ds=due.ds[keep],
+        column=due.column[keep],
+        y=due.y[keep],
+        predictive=family.from_parameters(due.predictive.parameters()[:, keep]),
+        factors=due.factors[:, keep],
+    )

@@ -1,0 +1,269 @@
+"""What a training run opens before its first row: table, windows, model, checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from streamgp.base import Chunk, Json, Offset
+from streamgp.errors import ServiceError, TableError
+from streamgp.evidence.initial import Initial, TakesInitial, initialise
+from streamgp.streaming import checkpoint
+from streamgp.streaming._rows import times
+from streamgp.streaming.table import SEQ, Table, TableMeta
+from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp_pipelines.assembly import build_model, check_one_start, model_settings, with_kernel
+from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.learning import initial as initial_file
+from streamgp_pipelines.learning import sizes
+from streamgp_pipelines.learning.checkpointing import fingerprint, manifest, match_machine, passed_over
+from streamgp_pipelines.learning.collect import ROWS as COLLECTED
+from streamgp_pipelines.learning.columns import window_spec
+from streamgp_pipelines.learning.curves import Curves
+from streamgp_pipelines.learning.frames import Naming
+from streamgp_pipelines.learning.heldout import held_out
+from streamgp_pipelines.learning.learner import Learner, Schedule
+from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
+from streamgp_pipelines.moments import Moments
+
+
+class Columns:
+    """A table as a Source of the columns that a run reads; it sees the version that the table is at.
+
+    Args:
+        table: to read.
+        names: of the columns.
+        size: rows of a chunk: the micro-batch, so that the place behind each one is a place in the table.
+    """
+
+    def __init__(self, table: Table, names: tuple[str, ...], size: int) -> None:
+        self.table = table
+        self.names = names
+        self.size = size
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([self.table.schema.field(name) for name in self.names])
+
+    def read(self, after: Offset) -> Iterator[Chunk]:
+        """Rows from `after` on, in the order of the table."""
+        for rows, _ in self.table.read(after, self.names):
+            for start in range(0, rows.num_rows, self.size):
+                piece = rows.slice(start, self.size)
+                yield Chunk(piece, {SEQ: piece.column(SEQ)[-1].as_py() + 1, "table": self.table.id})
+
+
+class Tail:
+    """The rows behind the last full micro-batch, so that a checkpoint forecasts from the newest row; Stateful."""
+
+    def __init__(self, rows: pa.RecordBatch | None = None) -> None:
+        self.rows = rows
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        if self.rows is None:
+            return {}, {}
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.rows.schema) as stream:
+            stream.write_batch(self.rows)
+        return {"arrow": torch.frombuffer(bytearray(sink.getvalue().to_pybytes()), dtype=torch.uint8)}, {}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.rows = None
+        if "arrow" in tensors:
+            with pa.ipc.open_stream(tensors["arrow"].numpy().tobytes()) as stream:
+                self.rows = stream.read_next_batch()
+
+
+@dataclass
+class Session:
+    """A run that is ready for its next row.
+
+    Attributes:
+        offset: next unread row, behind the last full micro-batch.
+        saved_rows: rows at the newest checkpoint; -1 before the first.
+        saved_tail: rows behind them that the newest checkpoint holds too.
+        fitted: in batch training: the model has said that more epochs would change nothing.
+    """
+
+    config: TrainConfig
+    table: Table
+    learner: Learner
+    source: Columns
+    options: dict[str, Json]
+    naming: Naming
+    curves: Curves = field(default_factory=Curves)
+    offset: Offset = field(default_factory=dict)
+    saved_rows: int = -1
+    saved_tail: int = 0
+    fitted: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def save(self, tail: pa.RecordBatch | None = None, rows: int | None = None) -> None:
+        """Write a checkpoint of the state after the last full micro-batch.
+
+        Args:
+            tail: the rows behind it.
+            rows: how many rows the checkpoint stands for, where it is not those that the learner has seen.
+        """
+        about = manifest(self.config, self.learner, self.table, self.options, self.offset) | {"fitted": self.fitted}
+        parts = self.learner.parts() | {"curves": self.curves, "tail": Tail(tail)}
+        checkpoint.write(self.config.checkpoint, self.learner.rows if rows is None else rows, parts, about)
+        self.saved_rows, self.saved_tail = self.learner.rows, 0 if tail is None else tail.num_rows
+
+
+def open_session(config: TrainConfig) -> Session:
+    """Open the table, build the windows and the model, and go on from the checkpoint where there is one.
+
+    Raises:
+        UsageError, SchemaError: the options do not fit the table, or the run would not fit into memory.
+        CheckpointError: the checkpoint is damaged, or was made with other options.
+        ServiceError: the device is not there.
+    """
+    table = Table.open(config.table)
+    spec = window_spec(config, table.schema, table.meta)
+    device = find_device(config.device)
+    shape = spec.shape
+    saved = checkpoint.read(config.checkpoint) if checkpoint.exists(config.checkpoint) else None
+    schedule = make_schedule(config, spec, table.meta, warmup_rows(config, spec, table, saved))
+    initial = None if config.init is None else initial_file.read(config.init)
+    options = fingerprint(config, spec, schedule.warmup, initial)
+    warnings = []
+    if saved is not None:
+        made: Any = saved.manifest["fingerprint"]
+        checkpoint.check_fingerprint(made if has_begun(saved) else {**made, "warmup": schedule.warmup}, options)
+        warnings = match_machine(saved, device) + passed_over(saved)
+    fitted = schedule.warmup if config.online else table.rows
+    given = model_settings(config.model, config.set)
+    batch = config.batch if config.online else max(config.batch, min(COLLECTED, table.rows))
+    needed = (sizes.count_series(table), table.rows, fitted, len(config.level), batch, given)
+    sizes.check(sizes.of_training(spec, *needed), config.max_memory)
+    model = build_model(config.model, config.set, shape, device, config.seed)
+    if initial is not None:
+        options_set = with_kernel(config.model, config.set, initial)
+        if isinstance(model, TakesInitial) and options_set != config.set:
+            config = config.model_copy(update={"set": options_set})
+            model = build_model(config.model, options_set, shape, device, config.seed)
+        initialise(model, config.model, initial)
+        check_one_start(config.model, config.set)
+        warnings += seen_before(config, initial, table, schedule)
+    levels = () if model.family.binary else config.level
+    if len(levels) < len(config.level) and "level" in config.model_fields_set:
+        warnings.append("--level was not used: the target is an outcome of 0 or 1, and its probability has no bands")
+    learner = Learner(model, Windows(spec), levels, schedule, device)
+    source = Columns(table, columns_read(spec), config.batch)
+    naming = Naming(config.model, levels, Moments.of(table.meta))
+    session = Session(config, table, learner, source, options, naming, warnings=warnings)
+    if spec.series is not None and spec.time is not None and one_after_another(table, spec.time):
+        session.warnings.append(
+            "the series of this table follow one another, and are learned in that order: "
+            "ingest the source into a new table with --sort to interleave them by time"
+        )
+    if saved is not None:
+        tail = Tail()
+        saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})
+        session.saved_tail = 0 if tail.rows is None else tail.rows.num_rows
+        learner.rows = session.saved_rows = saved.rows
+        session.offset = saved.manifest["offset"]  # type: ignore[assignment]
+        session.fitted = bool(saved.manifest["fitted"])
+        check_table(saved, table)
+    return session
+
+
+def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: Schedule) -> list[str]:
+    """What to know of the scores where hyper-parameters were found on rows that are scored."""
+    about: Any = initial.found
+    if (about.get("table") or {}).get("id") != table.id:
+        return []
+    last = int(about.get("last_row", 0))
+    if not config.online:
+        scored = held_out(config, table, min(table.rows, config.max_rows or table.rows)).nonzero()[:, 0]
+        same = config.test_column is not None and about.get("test_column") == config.test_column
+        if same or not len(scored) or int(scored[0]) >= last:
+            return []
+        return ["the hyper-parameters of --init were found on rows that are held out here: their scores are flattered"]
+    first = max(schedule.warmup, schedule.score_from or 0)
+    if schedule.score_time is not None and table.meta.time is not None:
+        parts = (times(chunk.rows, table.meta.time) for chunk in table.read({}, (table.meta.time,)))
+        first = max(first, sum(int((part < schedule.score_time).sum()) for part in parts))
+    if first >= last:
+        return []
+    return [
+        f"the hyper-parameters of --init were found on rows before {last} of this table, and those from {first} on are "
+        f"scored: --score-from {last} scores none of them"
+    ]
+
+
+def one_after_another(table: Table, time: str) -> bool:
+    """Whether the clock of the table starts over, as it does where series are stacked: a few times, and far back.
+
+    A row is behind when its time lies in the first half of what the rows up to it span. Stacked series stay behind
+    for many rows; rows that come a little late do not, nor does a clock that goes back and forth.
+    One pass over the time column, and the same answer however the table is cut into chunks.
+    """
+    restarts, total = 0, 0
+    seen: tuple[int, int, bool] | None = None  # first, newest, whether the last row was behind
+    for rows, _ in table.read({}, (time,)):
+        ticks = rows.column(time).cast(pa.int64()).to_numpy()
+        first, newest, last = seen or (int(ticks[0]), int(ticks[0]), False)
+        so_far = np.maximum.accumulate(np.maximum(ticks, newest))
+        behind = ticks < first + (so_far - first) // 2
+        restarts += int((behind & ~np.append(last, behind[:-1])).sum())
+        total += int(behind.sum())
+        seen = first, int(so_far[-1]), bool(behind[-1])
+    return 0 < restarts < table.rows / 20 and total >= 10 * restarts
+
+
+def check_table(saved: checkpoint.Saved, table: Table) -> None:
+    """See that the table is the one that the checkpoint has read.
+
+    Raises:
+        TableError: it is another one, or it has lost rows.
+    """
+    known: dict[str, Any] = saved.manifest["table"]  # type: ignore[assignment]
+    if known["id"] != table.id:
+        raise TableError(
+            f"table {table.path} is not the one that this checkpoint was trained on ({known['path']})",
+            hint="use that table, or train on this one with another --checkpoint",
+        )
+    if table.rows < saved.rows:
+        raise TableError(
+            f"table {table.path} has {table.rows} rows, but {saved.rows} were learned: it was rolled back",
+            hint="restore the table, or train anew: streamgp train --fresh",
+        )
+
+
+def columns_read(spec: WindowSpec) -> tuple[str, ...]:
+    """The table's columns that windows look at."""
+    keys = tuple(name for name in (spec.time, spec.series) if name is not None)
+    return (*keys, *spec.columns)
+
+
+def find_device(name: str) -> torch.device:
+    """auto, cpu or cuda -> device.
+
+    Raises:
+        ServiceError: cuda was asked for and is not there.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ServiceError("there is no CUDA device here", hint="use --device cpu, or install a CUDA build of torch")
+    return torch.device(name)
+
+
+def make_schedule(config: TrainConfig, spec: WindowSpec, meta: TableMeta, warmup: int) -> Schedule:
+    """Warm-up and scoring of a run."""
+    rows, time = None, None
+    if config.score_from is not None:
+        moments = Moments.of(meta)
+        if moments.counts_rows(config.score_from):
+            rows = int(config.score_from)
+        else:
+            time = moments.instant(config.score_from, "--score-from")
+    return Schedule(config.batch, warmup, rows, time)

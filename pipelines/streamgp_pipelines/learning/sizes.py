@@ -1,0 +1,214 @@
+"""What a run will hold in memory, estimated before it is taken.
+
+Plain functions of the options, in bytes, one a part. An estimate counts the arrays that grow with the options, and is
+true within a factor of a few: so a run that is estimated to need more than half of the memory at hand is refused.
+Symbols: S series, L lags, H steps ahead, D past and F future channels, C columns read, O targets, T = O · H, K levels,
+P parameters of a distribution, B rows of a micro-batch, W = L·D + H·F numbers of a window.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+from pydantic import BaseModel
+
+from streamgp.base import Shape
+from streamgp.errors import UsageError
+from streamgp.streaming._spec import WindowSpec
+from streamgp.streaming._timeline import PACE
+from streamgp.streaming.table import Table
+
+NUMBER = 8
+"""Bytes of a float64, an int64."""
+
+PARAMETERS = 4
+"""P of the distributions that models issue, at most."""
+
+SHARE = 0.5
+"""Of the memory that is at hand, what a run may be estimated to need."""
+
+
+def windows(spec: WindowSpec, series: int) -> int:
+    """The rows that windows look back on: S rings, of 2 · (season + lags + waiting rows) · (C + 2) numbers at most.
+
+    The room for series doubles as they come, which is the 2. Rows wait for the H known values ahead of them.
+    """
+    back = max(spec.season, spec.lags - 1 + (spec.season if spec.season > 1 else 0), PACE)
+    waits = spec.horizon if spec.known and spec.lags else 0
+    return (2 if series > 1 else 1) * series * (back + waits + 1) * (len(spec.columns) + 2) * NUMBER
+
+
+def ledger(shape: Shape, series: int, levels: int, batch: int, rows: int) -> int:
+    """Open questions, at most S · H + B and no more than rows, each (P + K + 1) · T + W numbers; twice, for room."""
+    asked = min(series * shape.horizon + batch, rows)
+    return 2 * asked * ((PARAMETERS + levels + 1) * shape.columns + shape.width) * NUMBER
+
+
+def micro_batch(shape: Shape, levels: int, batch: int) -> int:
+    """What is on the way at once: B windows four times over (looked up, joined, padded, standardised), and B forecasts
+    of P · T numbers three times over, with the K bounds of what is due."""
+    return batch * (4 * shape.width + (3 * PARAMETERS + levels) * shape.columns) * NUMBER
+
+
+def kept(shape: Shape, rows: int) -> int:
+    """Windows with their truths that are fitted together, N · (W + T), three times over: kept, joined, standardised."""
+    return 3 * rows * (shape.width + shape.columns) * NUMBER
+
+
+def model(settings: BaseModel, shape: Shape) -> int:
+    """The state of a model of M functions on windows of W columns: four M × M matrices, and M · (W + T) twice.
+
+    M is the width of a linear model, `basis` (and the linear part where it is no wider), `points` or `rows` of the
+    models on a set of points; of those on very many features only a block is a matrix, and 512 stands for it and for
+    the layers of nets.
+    """
+    width = shape.width + 1
+    name = type(settings).__module__.rpartition(".")[2]
+    if name in ("persistence", "seasonal_naive"):
+        return 2 * shape.columns * NUMBER
+    functions = _functions(settings, name, width)
+    return (4 * functions**2 + 2 * functions * (width + shape.columns)) * NUMBER
+
+
+def _functions(settings: BaseModel, name: str, width: int) -> int:
+    if name == "linear":
+        return width
+    basis = getattr(settings, "basis", None)
+    if isinstance(basis, int):
+        linear = getattr(settings, "linear", False)
+        return basis + (width if linear and width <= basis else 0)
+    for field in ("points", "rows"):
+        value = getattr(settings, field, None)
+        if isinstance(value, int):
+            return value
+    return 512
+
+
+def of_training(
+    spec: WindowSpec, series: int, rows: int, fitted: int, levels: int, batch: int, settings: BaseModel
+) -> dict[str, int]:
+    """The parts of a training run, by what makes them large.
+
+    Args:
+        spec: of the windows.
+        series: S.
+        rows: of the table.
+        fitted: rows whose windows are fitted together: the warm-up, or all of them in batch.
+        levels: K.
+        batch: B.
+        settings: of the model.
+    """
+    shape = spec.shape
+    return {
+        "the rows that windows look back on (--lags, --season, --horizon)": windows(spec, series),
+        "forecasts that wait for their truth (--horizon, --lags, columns)": ledger(shape, series, levels, batch, rows),
+        "one micro-batch (--batch, --lags, --horizon)": micro_batch(shape, levels, batch),
+        "the windows that are fitted together (rows, --lags, --horizon)": kept(shape, min(fitted, rows)),
+        f"the model (windows of {shape.width:,} numbers by --lags, --horizon and columns; its own options)": model(
+            settings, shape
+        ),
+    }
+
+
+def simulation(spec: WindowSpec, series: int, paths: int, steps: int) -> int:
+    """P · S paths: their rings, K · O simulated values three times over, K given inputs; and the frame."""
+    inputs = len(spec.columns) - len(spec.targets)
+    one = windows(spec, 1) + steps * (3 * len(spec.targets) + inputs) * NUMBER
+    return paths * series * one + 2 * series * steps * (inputs + 8) * NUMBER
+
+
+def forecast(shape: Shape, series: int, levels: int) -> int:
+    """S windows, and their T forecasts with 2 · K bounds twice over: as numbers and as rows of a table."""
+    return series * (4 * shape.width + 2 * (PARAMETERS + 4 * levels + 6) * shape.columns) * NUMBER
+
+
+def of_tuning(spec: WindowSpec, series: int, rows: int, read: int, dense: bool) -> dict[str, int]:
+    """The parts of `tune`: n windows three times over, and six n × n matrices where the likelihood is factorised.
+
+    Args:
+        spec: of the windows.
+        series: S.
+        rows: n, windows that are tuned on.
+        read: rows whose windows are made at a time.
+        dense: whether matrices are factorised.
+    """
+    matrices = 6 * rows**2 * NUMBER if dense else 0
+    return {
+        "the windows that are tuned on (--rows, --lags, --horizon)": kept(spec.shape, rows) + matrices,
+        "the rows that windows look back on (--lags, --season)": windows(spec, series),
+        "the windows of a stretch of rows (--lags, --horizon)": micro_batch(spec.shape, 0, read),
+    }
+
+
+def count_series(table: Table) -> int:
+    """S, from one pass over the series column."""
+    name = table.meta.series
+    if name is None:
+        return 1
+    names: set[Any] = set()
+    for rows, _ in table.read({}, (name,)):
+        names.update(pc.unique(rows.column(name)).to_pylist())
+    return max(len(names), 1)
+
+
+def check(parts: Mapping[str, int], limit: int | None) -> None:
+    """See that the estimates fit into the memory at hand.
+
+    Args:
+        parts: bytes by what they are for, such as "the ledger (--horizon)".
+        limit: bytes that may be used; half of what is at hand when left out.
+
+    Raises:
+        UsageError: they do not; the message names the largest parts.
+
+    Example:
+        >>> check({"windows": 10**9}, 10**8)
+        Traceback (most recent call last):
+        streamgp.errors.UsageError: this would take about 1.0 GB of memory, and 0.1 GB may be used: 1.0 GB for windows
+    """
+    total = sum(parts.values())
+    allowed = int(SHARE * at_hand()) if limit is None else limit
+    if total <= allowed:
+        return
+    largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
+    told = ", ".join(f"{_size(size)} for {name}" for name, size in largest if size > total / 20)
+    free = at_hand()
+    enough = f"--max-memory {math.ceil(total / 1e9)}GB would allow it"
+    beyond = "" if total < free else f", but only {_size(free)} are at hand"
+    raise UsageError(
+        f"this would take about {_size(total)} of memory, and {_size(allowed)} may be used: {told}",
+        hint=f"make what is named smaller; {enough}{beyond}",
+    )
+
+
+def at_hand() -> int:
+    """Bytes that this process can still take: of the machine, of its control group and of its own limit."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    told = _read("/proc/meminfo")
+    if available := re.search(r"MemAvailable:\s+(\d+) kB", told):
+        found.append(int(available[1]) * 1024)
+    group, used = _read("/sys/fs/cgroup/memory.max").strip(), _read("/sys/fs/cgroup/memory.current").strip()
+    if group.isdigit() and used.isdigit():
+        found.append(int(group) - int(used))
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if soft != resource.RLIM_INFINITY:
+        found.append(soft)
+    return max(min(found), 0)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 5e7 else f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,1 @@
+"""Training runs, online and in batch, and what they report."""

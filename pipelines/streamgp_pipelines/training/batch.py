@@ -1,0 +1,142 @@
+"""Batch training: epochs over the rows of the table that are not held out, then one pass that scores the held-out ones.
+
+Held-out rows teach nothing: while windows are collected their targets are missing, so that no window has them as
+truth or as lag. In the scoring pass the table is a stream again: a forecast sees all rows up to its origin, and is
+scored where its truth is held out; the bands are calibrated on those, and on nothing that the model has learned.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import polars as pl
+import torch
+
+from streamgp.base import Due, Inputs, Progress, Tracker
+from streamgp.errors import DataError
+from streamgp_pipelines.learning.collect import collect, stretches
+from streamgp_pipelines.learning.heldout import HeldOut, asked, held_out
+from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.predictions import Predictions, frame
+from streamgp_pipelines.learning.session import Session
+from streamgp_pipelines.numbers import number
+from streamgp_pipelines.training.summary import overall_metrics
+
+CURVE_POINTS = 50
+"""Points that the curve of the scores over the held-out rows has at most."""
+
+
+class BatchRun:
+    """Collect, fit, score.
+
+    Args:
+        session: opened, and restored where there was a checkpoint.
+        tracker: of the run.
+        predictions: where scored forecasts go; None when nobody asked for them.
+        progress: is told how far the run is.
+    """
+
+    def __init__(
+        self, session: Session, tracker: Tracker, predictions: Predictions | None, progress: Callable[[Progress], None]
+    ) -> None:
+        self.session = session
+        self.tracker = tracker
+        self.predictions = predictions
+        self.progress = progress
+        self.recent: Due | None = None
+        """The newest scored forecasts, but for the very last."""
+        self.rows = min(session.table.rows, session.config.max_rows or session.table.rows)
+        self.held_out = held_out(session.config, session.table, self.rows)  # (rows,) bool
+
+    def run(self) -> tuple[Learner, list[pl.DataFrame]]:
+        """The learner with its scores, and the last scored forecasts beside their truths."""
+        self.session.learner.begin()
+        self.session.offset = {}  # while it is fitted, the windows have seen no row
+        if not (self.session.fitted or self._spent()):
+            x, y = self._collect()
+            wanted = self._epochs(len(y))
+            self._fit(x, y, wanted)
+        return self._score()
+
+    def _epochs(self, windows: int) -> int:
+        """Epochs in all, restarts included: those of `--epochs`, or as many as the model asks for."""
+        config = self.session.config
+        if config.epochs is None and config.time_budget is not None:
+            return sys.maxsize
+        return config.epochs or self.session.learner.model.epochs_for(windows)
+
+    def _spent(self) -> bool:
+        budget = self.session.config.time_budget
+        return budget is not None and self.session.learner.clock.update >= budget
+
+    def _collect(self) -> tuple[Inputs, torch.Tensor]:
+        """Every complete window of the rows that are not held out: x, and y (N, T).
+
+        Memory is N · (L·D + H·F + T) numbers.
+        """
+        session = self.session
+        found = collect(
+            session.source,
+            session.learner.windows.spec,
+            self.held_out,
+            tell=lambda read: self.progress(Progress("read", read, self.rows)),
+        )
+        if found is None:
+            raise DataError(
+                f"no window of the {self.rows} rows is whole, so there is nothing to learn",
+                hint="look for gaps with streamgp describe; use fewer --lags, or --gaps mask",
+            )
+        return found
+
+    def _fit(self, x: Inputs, y: torch.Tensor, wanted: int) -> None:
+        """Each epoch is followed by its metrics and a checkpoint; a model may need fewer epochs than it is given."""
+        session, learner = self.session, self.session.learner
+        clock = learner.clock
+        epochs = max(wanted - clock.updates, 0)
+        if not epochs:
+            return
+        mark = time.perf_counter()
+        for step in learner.model.fit(x.to(learner.device), y.to(learner.device), epochs):
+            learner.counts.add_step(step)
+            clock.took("update", time.perf_counter() - mark)
+            self.tracker.metrics({"loss": step.loss, "basis": float(step.basis)}, step=clock.updates * len(y))
+            self.tracker.flush()
+            session.save(rows=self.rows)
+            total = None if wanted == sys.maxsize else wanted
+            self.progress(Progress("train", clock.updates, total, f"loss {number(step.loss)}", "epochs"))
+            epochs -= 1
+            if self._spent():
+                break
+            mark = time.perf_counter()
+        else:
+            session.fitted = epochs > 0
+
+    def _score(self) -> tuple[Learner, list[pl.DataFrame]]:
+        """Forecast every held-out row from the rows before it, score, calibrate; the model learns nothing."""
+        session, learner, predictions = self.session, self.session.learner, self.predictions
+        learner.only = HeldOut(self.held_out, asked(session.table, learner.windows.spec, self.held_out))
+        learner.warmup.finish(0)
+        again = learner.clock.predict > 0  # a finished run only repeats its scores, not its times
+        clock = learner.clock.state()
+        lap = -(-self.rows // CURVE_POINTS)
+        if predictions is not None:
+            predictions.resume(0)
+        for rows, _, after in stretches(session.source, self.rows, session.config.batch):
+            due = learner.observe(rows)
+            self.recent = due if len(due.y) else self.recent
+            session.offset = after
+            if predictions is not None:
+                predictions.add(due, learner.windows.names)
+            if learner.rows // lap > (learner.rows - rows.num_rows) // lap and learner.rows < self.rows:
+                self.tracker.metrics(overall_metrics(learner.scores.overall()), step=learner.rows)
+            self.progress(Progress("score", learner.rows, self.rows))
+        if again:
+            learner.clock.restore(*clock)
+        learner.clock.total = learner.clock.update + learner.clock.predict
+        if predictions is not None:
+            predictions.write_part(learner.rows)
+        session.save(rows=self.rows)
+        ahead, last = learner.preview(None)
+        return ahead, [frame(due, ahead.windows.names, session.naming, ahead.windows.shape) for due in last]

@@ -1,0 +1,131 @@
+"""Online training: one pass over the table, every row forecast before it is learned from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from streamgp.base import Due, Progress, Step, Tracker
+from streamgp.streaming.batches import micro_batches
+from streamgp_pipelines.learning.curves import LAP_ROWS
+from streamgp_pipelines.learning.predictions import Predictions
+from streamgp_pipelines.learning.session import Session
+from streamgp_pipelines.training.summary import lap_metrics, note, overall_metrics
+
+POLL_SECONDS = 1.0
+
+SAVING_SHARE = 10
+"""While a table is followed, a checkpoint is written again after this many times what the last one took."""
+
+
+class OnlineRun:
+    """The loop over micro-batches, with what happens between them: metrics, predictions, checkpoints.
+
+    Args:
+        session: opened, and restored where there was a checkpoint.
+        tracker: of the run.
+        predictions: where scored forecasts go; None when nobody asked for them.
+        progress: is told how far the run is.
+    """
+
+    def __init__(
+        self, session: Session, tracker: Tracker, predictions: Predictions | None, progress: Callable[[Progress], None]
+    ) -> None:
+        self.session = session
+        self.tracker = tracker
+        self.predictions = predictions
+        self.progress = progress
+        self.tail: pa.RecordBatch | None = None
+        self.recent: Due | None = None
+        """The newest scored forecasts of a full micro-batch, of those that this process has made."""
+        self._mark = self._saved_at = self._saving = 0.0
+
+    def run(self) -> None:
+        """Learn all rows of the table, or with `--follow` all rows that will ever come."""
+        session, config = self.session, self.session.config
+        session.learner.progress = self.progress
+        if session.saved_rows < 0:
+            self._save()  # with the warm-up that was chosen: a kill before the next one must not choose another
+        self._mark = time.perf_counter()
+        while not self._pass() and config.follow:
+            if self._is_news() and time.perf_counter() - self._saved_at > SAVING_SHARE * self._saving:
+                self._save()
+            self.tracker.flush()
+            time.sleep(POLL_SECONDS)
+            self._mark = time.perf_counter()  # waiting is not work
+            session.table.refresh()
+        if self._is_news():
+            self._save()
+
+    def _pass(self) -> bool:
+        """Read to the end of the table as it is now; True when `--max-rows` is reached."""
+        session, limit = self.session, self.session.config.max_rows
+        learner, size = session.learner, session.config.batch
+        self.tail = None
+        if limit is not None and limit < learner.rows:
+            session.warnings.append(f"this run has learned {learner.rows} rows already, more than --max-rows {limit}")
+            return True
+        for rows, offset in micro_batches(session.source, session.offset, size, learner.room):
+            room = rows.num_rows if limit is None else min(rows.num_rows, limit - learner.rows)
+            if room < learner.room:
+                self.tail = rows.slice(0, room) if room else None
+                break
+            step, due = learner.advance(rows)
+            session.offset = offset
+            self._between(step, due, rows.num_rows)
+        return limit is not None and learner.rows + self._tail_rows() >= limit
+
+    def _tail_rows(self) -> int:
+        return 0 if self.tail is None else self.tail.num_rows
+
+    def _is_news(self) -> bool:
+        """Whether there are rows that the newest checkpoint does not hold."""
+        session = self.session
+        return (session.learner.rows, self._tail_rows()) != (session.saved_rows, session.saved_tail)
+
+    def _between(self, step: Step | None, due: Due, rows: int) -> None:
+        """After one micro-batch of `rows`: keep its forecasts, tell its scores, write a checkpoint when it is time."""
+        session, learner = self.session, self.session.learner
+        if len(due.y):
+            self.recent = due
+        if self.predictions is not None:
+            self.predictions.add(due, learner.windows.names)
+        if learner.rows // LAP_ROWS > (learner.rows - rows) // LAP_ROWS:
+            lap = learner.scores.lap()
+            metrics = lap_metrics(lap, step)
+            session.curves.add(learner.rows, float(lap["scored"]), metrics)  # type: ignore[arg-type]
+            self.tracker.metrics(metrics | self._overall(), step=learner.rows)
+            if learner.clock.total and learner.rows != self._total():
+                self.tracker.metrics({"rows_per_second": learner.rows / learner.clock.total}, step=learner.rows)
+            self._tell(note(lap))
+        now = time.perf_counter()
+        learner.clock.total += now - self._mark
+        self._mark = now
+        if learner.rows - max(session.saved_rows, 0) >= session.config.checkpoint_every:
+            self._save()
+
+    def _overall(self) -> dict[str, float]:
+        """The curves that the run's final scores end; at the table's end those are logged by `train`, at this step."""
+        learner = self.session.learner
+        return {} if learner.rows == self._total() else overall_metrics(learner.scores.overall())
+
+    def _total(self) -> int | None:
+        """Rows that the run will have seen; None where there is no end."""
+        session = self.session
+        rows = session.table.rows
+        return None if session.config.follow else min(rows, session.config.max_rows or rows)
+
+    def _save(self) -> None:
+        """Metrics and forecasts first: what a kill then loses is logged and written again by the replay."""
+        began = time.perf_counter()
+        self.tracker.flush()
+        if self.predictions is not None:
+            self.predictions.write_part(self.session.learner.rows)
+        self.session.save(self.tail)
+        self._saved_at = time.perf_counter()
+        self._saving = self._saved_at - began
+
+    def _tell(self, text: str) -> None:
+        self.progress(Progress("train", self.session.learner.rows, self._total(), text))

@@ -1,0 +1,131 @@
+"""What a run says at its end and on its way."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import Any
+
+from streamgp.base import Json, Step
+from streamgp_pipelines.learning.checkpointing import unit_of
+from streamgp_pipelines.learning.counts import held_out_forecasts, online_forecasts
+from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.session import Session
+from streamgp_pipelines.numbers import number
+
+_POINT = ("rmse", "mae", "nlpd", "crps", "mase", "log_loss", "brier", "accuracy", "calibration_error", "base_rate")
+_BAND = ("coverage", "raw_coverage", "width", "raw_width")
+
+
+def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
+    """The scores and the figures of a run (design: the command line).
+
+    Args:
+        session: of the run.
+        learner: the run's, or its preview that has scored the last rows too.
+        run_id: of the tracker.
+
+    Returns:
+        beside the scores and times: `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
+        every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
+        `mase_scale`, what MASE divides by; `snapped`, rows off the grid of --every by no more than the --tolerance.
+    """
+    scores = learner.scores.summary()
+    warnings = [*session.warnings, *learner.model.warnings(), *learner.counts.warnings()]
+    if not scores["scored"]:
+        warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")
+    if learner.windows.late:
+        warnings.append(
+            f"{learner.windows.late} rows were not learned: late, or in the same step of --every as an earlier row "
+            "(for a clock that jitters, declare a --tolerance at ingest)"
+        )
+    return {
+        "run_id": run_id,
+        "model": session.config.model,
+        "target": list(learner.windows.spec.targets),
+        "unit": unit_of(session.table, learner.windows.spec),
+        "rows": learner.rows,
+        "warmup": _warmup(learner),
+        "forecasts": _forecasts(learner),
+        "snapped": learner.windows.snapped,
+        **scores,
+        "mase_scale": learner.scores.naive(),
+        **session.learner.clock.summary(learner.rows),
+        "peak_mb": peak_mb(),
+        "checkpoint": str(session.config.checkpoint),
+        "offset": dict(session.offset),
+        "table_version": session.table.version,
+        "known": list(learner.windows.spec.known),
+        "late": learner.windows.late,
+        "warnings": list(warnings),
+    }
+
+
+def _warmup(learner: Learner) -> int:
+    """Rows of warm-up so far; in batch training there is none."""
+    done = learner.warmup.done_at
+    return learner.rows if done is None else done
+
+
+def _forecasts(learner: Learner) -> dict[str, Json]:
+    shape, scores = learner.windows.shape, learner.scores
+    if learner.only is not None:
+        return held_out_forecasts(learner.counts, shape, int(learner.only.rows.sum()), scores)
+    return online_forecasts(learner.counts, shape, learner.windows, scores, learner.to_come())
+
+
+def _why_unscored(session: Session, learner: Learner) -> str:
+    warmup = learner.schedule.warmup
+    if learner.only is not None:
+        held = int(learner.only.rows.sum())
+        return f"no window before the {held} rows held out is whole" if held else "no rows were held out"
+    if learner.rows <= warmup:
+        return f"the table has {learner.rows} rows, and {warmup} are warm-up; shorten it with --warmup and --fresh"
+    unless = "if streamgp describe shows gaps, try --gaps mask, or a table without --every"
+    if learner.warmup.done_at is None:
+        return f"no window was whole in {learner.rows} rows, and the warm-up goes on until one is; {unless}"
+    return f"no window was whole after the warm-up, or scoring starts after the last row; {unless}"
+
+
+def lap_metrics(lap: dict[str, Json], step: Step | None) -> dict[str, float]:
+    """The scores since the last lap as flat metrics: rmse, mae, ..., coverage_95, width_95, loss, basis."""
+    values = {**flat(lap), "scored": float(lap["scored"])}  # type: ignore[arg-type]
+    if step is not None:
+        values |= {"loss": step.loss, "basis": float(step.basis)}
+    return values
+
+
+def overall_metrics(scores: dict[str, Any]) -> dict[str, float]:
+    """Scores of everything scored so far as flat metrics, overall_rmse, ...; none before anything was scored."""
+    if not scores["scored"]:
+        return {}
+    return {f"overall_{name}": value for name, value in flat(scores).items()} | {"overall_scored": scores["scored"]}
+
+
+def flat(scores: dict[str, Any]) -> dict[str, float]:
+    """Scores as flat metrics; those that are not known are left out.
+
+    Example:
+        >>> flat({"rmse": 1.5, "mae": None, "coverage": {"95": 0.9}})
+        {'rmse': 1.5, 'coverage_95': 0.9}
+    """
+    found = {name: scores[name] for name in _POINT if scores.get(name) is not None}
+    for name in _BAND:
+        found |= {f"{name}_{level}": value for level, value in scores.get(name, {}).items() if value is not None}
+    return found
+
+
+def note(lap: dict[str, Any]) -> str:
+    """The newest scores in a few words."""
+    if not lap["scored"]:
+        return "warm-up"
+    if "log_loss" in lap:
+        return f"log loss {number(lap['log_loss'])}, accuracy {lap['accuracy']:.3f}"
+    level, coverage = list(lap["coverage"].items())[-1]
+    return f"rmse {number(lap['rmse'])}, coverage({level}) {coverage:.3f}"
+
+
+def peak_mb() -> float:
+    """Most memory that this process has held, MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)

@@ -1,0 +1,164 @@
+"""Train a model on a table, online or in batch; run again with the same settings, it goes on."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import polars as pl
+
+from streamgp.base import Due, Json, ModelCard, Progress, Tracker
+from streamgp.streaming import checkpoint
+from streamgp_pipelines.assembly import flatten
+from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.files import check_writable
+from streamgp_pipelines.learning.checkpointing import held, set_aside, state_digest
+from streamgp_pipelines.learning.curves import Curves
+from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.predictions import Predictions, frame
+from streamgp_pipelines.learning.session import Session, open_session
+from streamgp_pipelines.training.batch import BatchRun
+from streamgp_pipelines.training.online import OnlineRun
+from streamgp_pipelines.training.outlook import Outlook, outlook
+from streamgp_pipelines.training.summary import overall_metrics, summary
+
+Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path], None]
+"""Draws a run's curves, scores and forecast into a directory."""
+
+
+def train(
+    config: TrainConfig,
+    tracker: Callable[[Path], Tracker],
+    progress: Callable[[Progress], None] = lambda _: None,
+    draw: Draw | None = None,
+) -> dict[str, Json]:
+    """Learn the table and return the summary.
+
+    Args:
+        config: what to do.
+        tracker: makes the run's tracker from its checkpoint directory, before row one.
+        progress: is told how far the run is.
+        draw: makes the run's plots; None makes none.
+
+    Returns:
+        run_id, rows, warmup, forecasts (all, scored, and skipped by reason), rmse, mae, nlpd, crps, mase, mase_scale,
+        coverage, raw_coverage, width by level, `steps` (the same for each step ahead), rows_per_second, seconds,
+        update_ms, peak_mb, checkpoint, offset, table_version, warnings, registered (name and version of the model in
+        the tracker's registry, and whether it is the champion).
+
+    Raises:
+        UsageError, SchemaError: the options do not fit the table.
+        StateError: the checkpoint or the table does not fit the options, or another process holds it.
+        ServiceError: the disk or the tracking store refused.
+    """
+    if config.predictions is not None:
+        check_writable(config.predictions, "--predictions", make=True)
+    if config.fresh:
+        set_aside(config.checkpoint)
+    with held(config.checkpoint):
+        session = open_session(config)
+        run = tracker(config.checkpoint)
+        status = "FAILED"
+        try:
+            _describe(session, run)
+            found = _train(session, run, progress, draw)
+            status = "FINISHED"
+        except KeyboardInterrupt:
+            status = "KILLED"
+            raise
+        finally:
+            run.finish(status)
+    return found
+
+
+def _train(session: Session, run: Tracker, progress: Callable[[Progress], None], draw: Draw | None) -> dict[str, Json]:
+    config, learner = session.config, session.learner
+    predictions = None
+    if config.predictions is not None:
+        predictions = Predictions(config.checkpoint, session.naming, learner.windows.shape)
+        predictions.resume(learner.rows)
+    if config.online:
+        online = OnlineRun(session, run, predictions, progress)
+        online.run()
+        ahead, last = learner.preview(online.tail)
+        scored, recent = [_frame(session, ahead, due) for due in last], online.recent
+    else:
+        batch = BatchRun(session, run, predictions, progress)
+        (ahead, scored), recent = batch.run(), batch.recent
+    if predictions is not None and config.predictions is not None:
+        written, wanted = predictions.assemble(config.predictions, scored), ahead.scores.scored
+        if written < wanted:
+            session.warnings.append(
+                f"{config.predictions} holds {written} of {wanted} scored forecasts: the others were scored in a run "
+                "without --predictions"
+            )
+    found = summary(session, ahead, run.run_id)
+    progress(Progress("artifacts", 0, 1))
+    newest = scored if recent is None else [_frame(session, ahead, recent), *scored]
+    _finish(session, ahead, run, found, newest, draw)
+    progress(Progress("artifacts", 1, 1))
+    return found
+
+
+def _describe(session: Session, run: Tracker) -> None:
+    """Parameters and data set, before the first row."""
+    config, table = session.config, session.table
+    skip = {"set", "init", "table", "checkpoint", "predictions", "tracking_uri", "experiment", "fresh", "follow"}
+    skip |= {"max_memory"}
+    params: dict[str, Json] = json.loads(config.model_dump_json(exclude=skip))
+    params |= {f"set.{key}": value for key, value in flatten(config.set).items()}
+    params |= {"lags": session.learner.windows.spec.lags, "warmup": session.learner.schedule.warmup}
+    if "init" in session.options:
+        params["init"] = session.options["init"]
+    run.params({key: value for key, value in params.items() if value not in (None, [], "")})
+    run.dataset(Path(table.path).name, str(table.path), table.version, table.schema)
+
+
+def _frame(session: Session, ahead: Learner, due: Due) -> pl.DataFrame:
+    return frame(due, ahead.windows.names, session.naming, ahead.windows.shape)
+
+
+def _finish(
+    session: Session,
+    ahead: Learner,
+    run: Tracker,
+    found: dict[str, Json],
+    newest: Sequence[pl.DataFrame],
+    draw: Draw | None,
+) -> None:
+    """Final metrics, scores per step ahead, plots and the model that forecasts alone."""
+    speed = found["rows_per_second"]
+    run.metrics(overall_metrics(found) | ({"rows_per_second": speed} if isinstance(speed, float) else {}), ahead.rows)
+    saved = checkpoint.read(session.config.checkpoint)
+    found["registered"] = run.model(saved.path, card(session, found, saved))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "summary.json").write_text(json.dumps(found, indent=1))
+        if draw is not None:
+            draw(session.curves, found, outlook(session, newest), Path(folder))
+        for path in sorted(Path(folder).iterdir()):
+            run.artifact(path, "plots" if path.suffix == ".png" else "")
+    run.flush()
+
+
+def card(session: Session, found: dict[str, Json], saved: checkpoint.Saved) -> ModelCard:
+    """What the run's model is for and how it scored."""
+    spec, table = session.learner.windows.spec, session.table
+    metric = "log_loss" if "log_loss" in found else "crps"
+    score, scored = found[metric], found["scored"]
+    return ModelCard(
+        model=session.config.model,
+        table=str(table.path),
+        table_id=table.id,
+        targets=spec.targets,
+        horizon=spec.horizon,
+        season=spec.season,
+        protocol="prequential" if session.config.online else "held out",
+        metric=metric,
+        score=score if isinstance(score, float) else None,
+        scored=scored if isinstance(scored, int) else 0,
+        rows=saved.rows,
+        state=state_digest(saved),
+    )

@@ -1,0 +1,1 @@
+"""Hyper-parameters from windows of a table."""
