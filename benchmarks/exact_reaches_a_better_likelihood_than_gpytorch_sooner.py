@@ -25,7 +25,9 @@ from _uci import Split, load, path, scores, windows
 from torch import Tensor
 
 from streamgp.models import exact
-from streamgp.models.exact.online import ExactGp
+from streamgp.models.exact.hyper import Hyperparameters
+from streamgp.models.exact.posterior import ExactPosterior
+from streamgp.online.model import StreamModel
 
 with warnings.catch_warnings():  # it still uses torch.jit
     warnings.simplefilter("ignore")
@@ -75,7 +77,7 @@ class Found(NamedTuple):
         return f"{told}  rmse {self.rmse:.4f}  nlpd {self.nlpd:7.4f}"
 
 
-def ours(rows: Split, **training: Any) -> tuple[ExactGp, Found]:
+def ours(rows: Split, **training: Any) -> tuple[StreamModel, Hyperparameters, Found]:
     """Our model, and what became of it."""
     options = {"prior": None, "evaluations": 1000, **training}
     model = exact.build(exact.Config(**PLAIN, training=options), rows.shape)
@@ -84,7 +86,9 @@ def ours(rows: Split, **training: Any) -> tuple[ExactGp, Found]:
     spent = time.process_time() - began
     scale = float(model.outputs.scale)
     held = scores(model.predict(windows(rows.held)), rows.truth)
-    return model, Found(step.loss, spent, model.hyper.evaluations, held.rmse / scale, held.mnlp - math.log(scale))
+    assert isinstance(model.posterior, ExactPosterior)
+    hyper = model.posterior.hyper
+    return model, hyper, Found(step.loss, spent, hyper.evaluations, held.rmse / scale, held.mnlp - math.log(scale))
 
 
 def theirs(z: Tensor, r: Tensor, at: Tensor, truth: Tensor, start: Twin) -> Found:
@@ -108,13 +112,13 @@ def compare(name: str, rows: int) -> list[str]:
     drawn = torch.randperm(len(whole.y), generator=torch.Generator().manual_seed(0))[:rows]
     part = Split(whole.x[drawn], whole.y[drawn], whole.held[:1000], whole.truth[:1000])
     print(f"{name}: {rows} rows, {part.x.shape[1]} columns")
-    _, found = ours(part)
+    *_, found = ours(part)
     print(f"  L-BFGS             {found}", flush=True)
-    _, again = ours(part, restarts=2)
+    *_, again = ours(part, restarts=2)
     print(f"  L-BFGS, 2 restarts {again}", flush=True)
-    model, held = ours(part, prior=2.0)
+    model, hyper, held = ours(part, prior=2.0)
     print(f"  L-BFGS, prior 2    {held}", flush=True)
-    _, adam = ours(part, method="adam", evaluations=STEPS)
+    *_, adam = ours(part, method="adam", evaluations=STEPS)
     print(f"  our Adam 0.1       {adam}", flush=True)
     z, at = model.inputs(windows(part.x)), model.inputs(windows(part.held))
     location, scale = model.outputs.location, model.outputs.scale
@@ -125,11 +129,11 @@ def compare(name: str, rows: int) -> list[str]:
         twin.covar_module.outputscale, twin.likelihood.noise = 1.0, math.exp(-2.3)
     peer = theirs(z, r, at, truth, twin)
     print(f"  GPyTorch, Adam 0.1 {peer}", flush=True)
-    values = dict(model.hyper.kernel.named_parameters())
+    values = dict(hyper.kernel.named_parameters())
     with torch.no_grad():
         twin.covar_module.base_kernel.lengthscale = values["log_lengthscale"].exp()[None]
         twin.covar_module.outputscale = values["log_outputscale"].exp()
-        twin.likelihood.noise = model.hyper.log_noise.exp()
+        twin.likelihood.noise = hyper.log_noise.exp()
     mean, variance = twin.told(at)
     issued = model.predict(windows(part.held))
     gaps = (

@@ -26,7 +26,7 @@ from streamgp.errors import NumericalError
 from streamgp.evidence.initial import Initial
 from streamgp.online.inputs import KernelInputs, usable
 from streamgp.online.learned_reference import LearnedReference, reference
-from streamgp.online.options import StreamOptions
+from streamgp.online.options import OnlineOptions, StreamOptions
 from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units, no_rows
 from streamgp.online.recent import RecentWindows
 from streamgp.online.reservoir import Reservoir, Sample
@@ -50,14 +50,14 @@ class StreamModel(Model):
         posterior: the family's inference, before any data.
         options: what every family can be set to.
         shape: of the windows.
-        memory: of the stream; by default a reservoir of `options.reservoir` windows.
+        memory: of the stream; with `StreamOptions` by default a reservoir of `options.reservoir` windows.
         settled: rows to learn before winsorising begins; by default as many as `winsorise.SETTLED`.
     """
 
     def __init__(
         self,
         posterior: Posterior,
-        options: StreamOptions,
+        options: OnlineOptions,
         shape: Shape,
         memory: Reservoir | RecentWindows | None = None,
         settled: float | None = None,
@@ -68,7 +68,10 @@ class StreamModel(Model):
         self.inputs = KernelInputs(shape)
         self.outputs = Standardiser(shape.columns)
         self.reference = reference(options.target if posterior.units else "level", shape, options.decay)
-        self.memory = memory or Reservoir(options.reservoir, shape, options.forgetting(shape))
+        if memory is None:
+            assert isinstance(options, StreamOptions)
+            memory = Reservoir(options.reservoir, shape, options.forgetting(shape))
+        self.memory = memory
         limit = options.limit if posterior.units and not posterior.robust else None
         extra = {} if settled is None else {"settled": settled}
         self.winsorise = Limit(shape, limit, **extra)

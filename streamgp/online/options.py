@@ -12,8 +12,8 @@ MEMORY = 4000.0
 """Forgetting time constant of windows with lags, in rows."""
 
 
-class StreamOptions(BaseModel):
-    """What is learned of a target, how fast it is forgotten, and when hyper-parameters are estimated again."""
+class OnlineOptions(BaseModel):
+    """What is learned of a target, and when hyper-parameters are estimated again."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -25,17 +25,11 @@ class StreamOptions(BaseModel):
     decay: float = Field(
         0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
     )
-    memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
-        "auto",
-        description="forgetting time constant in rows: a row has weight exp(-age/memory); auto: 4000 with lags, none "
-        "without; all: nothing is forgotten",
-    )
     temper: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         "auto",
         description="likelihood tempering: rows enter with weight 1/temper, as windows that overlap are not "
         "independent; auto: the square root of the horizon",
     )
-    reservoir: int = Field(8192, ge=2, description="rows kept for rebuilds")
     rebuild: int = Field(
         4000, ge=0, description="rows from one rebuild (scaling, hyper-parameters, basis) to the next; 0: never"
     )
@@ -48,8 +42,32 @@ class StreamOptions(BaseModel):
         gt=0,
         description="winsorise a target at this many predictive standard deviations before it is learned; none: never",
     )
-    evidence_rows: int = Field(400, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
     seed: int = Field(0, ge=0, description="of everything that is drawn")
+
+    def forgetting(self, shape: Shape) -> float | None:
+        """The forgetting time constant in rows, or None where no weight decays."""
+        return None
+
+    def tempering(self, shape: Shape) -> float:
+        """The factor on the noise in updates.
+
+        Example:
+            >>> OnlineOptions().tempering(Shape(targets=("y",), horizon=4, lags=1, past=("y",), future=()))
+            2.0
+        """
+        return float(shape.horizon) ** 0.5 if self.temper == "auto" else float(self.temper)
+
+
+class StreamOptions(OnlineOptions):
+    """Those of a model that forgets old rows by their weight, and keeps a weighted sample of the stream."""
+
+    memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
+        "auto",
+        description="forgetting time constant in rows: a row has weight exp(-age/memory); auto: 4000 with lags, none "
+        "without; all: nothing is forgotten",
+    )
+    reservoir: int = Field(8192, ge=2, description="rows kept for rebuilds")
+    evidence_rows: int = Field(400, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
 
     def forgetting(self, shape: Shape) -> float | None:
         """The forgetting time constant in rows, or None where nothing is forgotten.
@@ -62,12 +80,3 @@ class StreamOptions(BaseModel):
         if self.memory == "auto":
             return MEMORY if shape.lags else None
         return None if self.memory == "all" else float(self.memory)
-
-    def tempering(self, shape: Shape) -> float:
-        """The factor on the noise in updates.
-
-        Example:
-            >>> StreamOptions().tempering(Shape(targets=("y",), horizon=4, lags=1, past=("y",), future=()))
-            2.0
-        """
-        return float(shape.horizon) ** 0.5 if self.temper == "auto" else float(self.temper)

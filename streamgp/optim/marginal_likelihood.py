@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -85,11 +86,23 @@ class MarginalLikelihoodConfig(BaseModel):
         return 1 if shared else columns
 
 
-def maximise(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: MarginalLikelihoodConfig) -> Tuned:
+def maximise(
+    kernel: Tied,
+    log_noise: Tensor,
+    x: Tensor,
+    y: Tensor,
+    config: MarginalLikelihoodConfig,
+    default: tuple[Tied, Tensor] | None = None,
+) -> Tuned:
     """See the module, and `_tuned` for arguments and result; the loss is NLML a row and
     column, with the prior's part where there is one.
 
     An evaluation is O(n³), or O(T n³) with own noise; memory O(n²).
+
+    Args:
+        kernel, log_noise, x, y, config: see `_tuned`.
+        default: kernel and (T,) log σ² of a second start, which the prior is around; without, `kernel` is both. Where a
+            search goes on from an earlier one, the prior would otherwise be around what that one found.
 
     Raises:
         NumericalError: no start led anywhere.
@@ -103,10 +116,12 @@ def maximise(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: Marg
         (True, True)
     """
     begun = time.process_time()
-    problem = Problem(kernel, y.shape[1], x, y, config)
+    problem = Problem(kernel, y.shape[1], x, y, config, None if default is None else default[0])
     generator = torch.Generator().manual_seed(config.seed)
     given = {name: value.detach() for name, value in kernel.named_parameters()}
     starts = [problem.pack(given, log_noise)]
+    if default is not None:
+        starts.append(problem.pack({name: value.detach() for name, value in default[0].named_parameters()}, default[1]))
     starts += [problem.pack(*_starts.draw(kernel, x, y.shape[1], generator)) for _ in range(config.restarts)]
     descend = _lbfgs if config.method == "lbfgs" else _adam
     found, failures = list[_Found](), list[str]()
@@ -138,9 +153,18 @@ class Problem:
         x: (n, W)
         y: (n, T)
         config: of which `noise`, `floor` and `prior` are looked at.
+        default: what the prior is around; without, `kernel`.
     """
 
-    def __init__(self, kernel: Tied, columns: int, x: Tensor, y: Tensor, config: MarginalLikelihoodConfig) -> None:
+    def __init__(
+        self,
+        kernel: Tied,
+        columns: int,
+        x: Tensor,
+        y: Tensor,
+        config: MarginalLikelihoodConfig,
+        default: Tied | None = None,
+    ) -> None:
         self.kernel = copy.deepcopy(kernel).requires_grad_(True)
         self.x, self.y = x, y
         self.names = [name for name, _ in self.kernel.named_parameters()]
@@ -149,7 +173,7 @@ class Problem:
         self.solver = exact.build(exact.Config(floor=config.floor), self.kernel, noises).to(x.device)
         self.prior, self.centres = config.prior, torch.empty(0)
         if config.prior is not None:
-            around = _starts.centres(kernel, x)
+            around = _starts.centres(default or kernel, x)
             self.centres = torch.cat([around[name].flatten() for name in self.names])
         self.evaluations, self.failure = 0, ""
 
@@ -158,7 +182,7 @@ class Problem:
         """(T,), or (1,) where there is one for all."""
         return self.solver.noise
 
-    def pack(self, values: dict[str, Tensor], log_noise: Tensor) -> Tensor:
+    def pack(self, values: Mapping[str, Tensor], log_noise: Tensor) -> Tensor:
         """Names and their logarithms, (T,) log σ² -> the vector; a noise at its floor is lifted by a tenth of it."""
         floor = self.solver.floor
         rest = (log_noise.detach().to(self.x).exp() - floor).clamp(min=0.1 * floor).log()

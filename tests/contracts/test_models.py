@@ -15,7 +15,7 @@ NET: dict[str, Any] = {"online": ONLINE, "encoder": {"hidden": 8}}
 GP: dict[str, Any] = {**NET, "solver": {"name": "kiss", "grid": 10}}
 BLOCKS = {"size": 192, "width": 64}
 QSGP: dict[str, Any] = {"features": BLOCKS, "reservoir": 300, "rebuild": 500}
-EXACT = {"rows": 300, "evidence_rows": 60, "refit": 500, "training": {"evaluations": 8}}
+EXACT = {"rows": 300, "evidence_rows": 60, "rebuild": 500, "training": {"evaluations": 8}}
 REBUILT: dict[str, Any] = {"reservoir": 300, "rebuild": 500, "epochs": 1, "first": 2}
 FINITE: dict[str, Any] = {"fourier": {"size": 64}, "online": REBUILT, "evidence_rows": 60}
 DROPPED = {"hidden": 6, "layers": 2, "dropout": 0.2, "recurrent_dropout": 0.1}
@@ -28,7 +28,7 @@ SVGP: dict[str, Any] = {"points": 24, "reservoir": 300, "rebuild": 500, "refresh
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "exact": [
         EXACT,
-        {**EXACT, "kernel": "sum", "linear": False, "ard": "column", "refit": 0, "rescale": False},
+        {**EXACT, "kernel": "sum", "linear": False, "ard": "column", "rebuild": 0, "rescale": False},
         {**EXACT, "training": {"method": "adam", "evaluations": 5, "restarts": 1, "noise": "own"}, "target": "level"},
     ],
     "finite_rkhs": [

@@ -12,7 +12,7 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.kernels import squared_exponential
 from streamgp.kernels._base import Kernel
-from streamgp.models.exact.posterior import PRIOR_ROWS, GrowingPosterior
+from streamgp.models.exact.growing import PRIOR_ROWS, GrowingPosterior
 from tests.properties import examples
 
 NOISE = torch.tensor([0.1, 0.3], dtype=FLOAT)

@@ -1,19 +1,24 @@
-"""The exact Gaussian process: nothing is approximated, so that it is the yardstick of the models that scale.
+"""The exact Gaussian process: nothing is approximated, so that it is the baseline of the models that scale.
 
 Hyper-parameters maximise the marginal likelihood (`streamgp.optim.marginal_likelihood`: L-BFGS or Adam, restarts), the
-posterior stands on all rows of a fit, or on the newest of a stream (`online`).
+posterior is of all rows of a fit, or of the newest of a stream (`posterior`).
 """
 
 from __future__ import annotations
 
 from streamgp.base import Shape
+from streamgp.errors import UsageError
 from streamgp.models.exact.config import Config
-from streamgp.models.exact.online import ExactGp
+from streamgp.models.exact.posterior import DROPPED, ExactPosterior
+from streamgp.online.inputs import KernelInputs
+from streamgp.online.model import SimulatedStreamModel
+from streamgp.online.recent import RecentWindows
+from streamgp.online.winsorise import SETTLED
 
 __all__ = ["Config", "build"]
 
 
-def build(config: Config, shape: Shape) -> ExactGp:
+def build(config: Config, shape: Shape) -> SimulatedStreamModel:
     """The model, before any data.
 
     Raises:
@@ -29,4 +34,8 @@ def build(config: Config, shape: Shape) -> ExactGp:
         >>> step.healthy, bool((model.predict(x).mean[:, 0] - torch.sin(u)).abs().max() < 0.01)
         (True, True)
     """
-    return ExactGp(config, shape)
+    if not shape.width:
+        raise UsageError("the windows of a GP need a column", hint="use --lags 1 or more, or name --inputs")
+    posterior = ExactPosterior(config, shape, KernelInputs(shape).groups)
+    settled = min(SETTLED, config.rows - config.rows // DROPPED)
+    return SimulatedStreamModel(posterior, config, shape, RecentWindows(config.rows, shape), settled)

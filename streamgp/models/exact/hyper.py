@@ -1,4 +1,4 @@
-"""The hyper-parameters of an exact GP: where they start, and how they are learned from some of its rows."""
+"""The hyper-parameters of an exact GP: where they start, and how they are estimated from some of its rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Shape
 from streamgp.evidence.initial import Initial, structure
+from streamgp.evidence.search import thinned
 from streamgp.evidence.thinned import START_NOISE
 from streamgp.kernels._tied import Tied
 from streamgp.models.exact.config import Config
-from streamgp.models.exact.posterior import GrowingPosterior
-from streamgp.online.inputs import KernelInputs
+from streamgp.models.exact.growing import GrowingPosterior
 from streamgp.optim import _starts, marginal_likelihood
 
 FURTHER = 3
-"""Searches after the first start near the end, and have so many times fewer evaluations."""
+"""Searches after the first have so many times fewer evaluations, each of them."""
 
 
 class Hyperparameters(nn.Module):
@@ -26,40 +26,42 @@ class Hyperparameters(nn.Module):
     Args:
         config: of the model.
         shape: of the windows.
-        inputs: of the model; its groups of columns share a lengthscale, unless every column has its own.
+        channels: (W,) the group of each column; a group shares a lengthscale, unless every column has its own.
 
     Attributes:
         kernel: over W columns, without gradients.
         log_noise: (T,) log σ², standardised; all the same where the noise is shared.
+        found: () whether they were estimated, or taken from a file.
         initial: hyper-parameters found before, to start from.
         evaluations: of the marginal likelihood in the last search.
     """
 
     log_noise: Tensor
+    found: Tensor
 
-    def __init__(self, config: Config, shape: Shape, inputs: KernelInputs) -> None:
+    def __init__(self, config: Config, shape: Shape, channels: Tensor) -> None:
         super().__init__()
         self.config, self.shape, self.search = config, shape, config.search(shape)
-        groups = torch.arange(shape.width) if config.ard == "column" else inputs.groups
+        groups = torch.arange(shape.width) if config.ard == "column" else channels
         self.kernel = Tied(config.whole, groups).requires_grad_(False)
-        self.channels = (inputs.groups,)  # in a tuple, so that it is no buffer of ours
+        self.channels = channels.cpu()
         self.register_buffer("log_noise", torch.full((shape.columns,), START_NOISE, dtype=FLOAT))
+        self.register_buffer("found", torch.zeros((), dtype=torch.bool))
         self.initial: Initial | None = None
         self.evaluations = 0
 
     def reset(self) -> None:
         """As they were built."""
-        first = Tied(self.config.whole, self.kernel.groups.cpu())
-        self.kernel.load_state_dict(first.state_dict())
+        self.kernel.load_state_dict(self._fresh().state_dict())
         self.log_noise.fill_(START_NOISE)
+        self.found.fill_(False)
 
-    def initialise(self, initial: Initial) -> None:
+    def start_from(self, initial: Initial) -> None:
         """Start from these.
 
         Raises:
-            UsageError: windows, targets or kernel are others.
+            UsageError: the kernel is another one.
         """
-        initial.check(self.shape, self.config.target, self.config.decay)
         if structure(initial.config) != structure(self.kernel.config):
             initial.fits(self.config.kernel)
         self.initial = initial
@@ -72,15 +74,18 @@ class Hyperparameters(nn.Module):
         gap = self.shape.horizon - 1 if self.config.rescale else None
         return GrowingPosterior(copy.deepcopy(self.kernel), noise, self.shape.columns, gap)
 
-    def learn(self, h: Tensor, r: Tensor, scale: Tensor, target_scale: Tensor, first: bool) -> tuple[str, ...]:
+    def estimate(self, z: Tensor, y: Tensor, scale: Tensor, target_scale: Tensor) -> tuple[str, ...]:
         """By the marginal likelihood of some rows, where the options say so.
 
+        The first search starts from the default, or from a file. Every later one starts from the last hyper-parameters
+        and from the default, and the better one wins: from few rows with little signal alone it could end where
+        the gradient is nothing, and stay there.
+
         Args:
-            h: (N, W) standardised windows.
-            r: (N, T) standardised targets, NaN = not observed.
+            z: (N, W) standardised windows.
+            y: (N, T) standardised targets, NaN = not observed.
             scale: (G,) of the channels, in their units.
             target_scale: (T,) of what is learned of the targets, in their units.
-            first: whether there is nothing yet to go on from.
 
         Returns:
             the starts that failed, a sentence each.
@@ -88,39 +93,43 @@ class Hyperparameters(nn.Module):
         Raises:
             NumericalError: all of them did.
         """
-        training, most = self.search, self.config.evidence_rows
+        training, most, first = self.search, self.config.evidence_rows, not bool(self.found)
         once = most == 0 or self.config.learn == "once"
         given = self.initial is not None and (first or once)
         if self.initial is not None and given:  # also where they stay: in the units of the scaling that there is now
             self._take(self.initial, scale, target_scale)
+        self.found.fill_(True)
         if most == 0 or (once and (given or not first)):
             return ()
-        whole = torch.isfinite(r).all(1).nonzero()[:, 0]
-        rows = whole if len(whole) > 1 else torch.arange(len(r), device=r.device)
-        rows = rows[self._thin(len(rows), len(rows) if most is None else most)]
-        h, r = h[rows], torch.nan_to_num(r[rows])
+        whole = torch.isfinite(y).all(1).nonzero()[:, 0]
+        rows = whole if len(whole) > 1 else torch.arange(len(y), device=y.device)
+        rows = rows[thinned(len(rows), self.shape.horizon, len(rows) if most is None else most, y.device)]
+        z, y = z[rows], torch.nan_to_num(y[rows])
+        default = None if first else (self._default(z), torch.full_like(self.log_noise, START_NOISE))
         if first and not given:
-            self._settle(h)
+            self.kernel.load_state_dict(self._default(z).state_dict())
         if not first:
             fewer = max(training.evaluations // FURTHER, 1)
             training = training.model_copy(update={"restarts": 0, "evaluations": fewer})
-        found = marginal_likelihood.maximise(self.kernel, self.log_noise, h, r, training)
+        found = marginal_likelihood.maximise(self.kernel, self.log_noise, z, y, training, default)
         self.kernel.load_state_dict(found.kernel)
         self.log_noise.copy_(found.noise.log())
         self.evaluations = found.evaluations
         return found.failures
 
-    def _thin(self, rows: int, most: int) -> Tensor:
-        """Indices of the rows for the marginal likelihood, evenly spread: about three a horizon."""
-        count = min(max(3 * rows // self.shape.horizon, 60), most, rows)
-        return torch.linspace(0, rows - 1, count, device=self.log_noise.device).round().long()
+    def _fresh(self) -> Tied:
+        """The kernel as it was built, on the device of this one."""
+        return Tied(self.config.whole, self.kernel.groups.cpu()).to(self.log_noise.device).requires_grad_(False)
 
-    def _settle(self, h: Tensor) -> None:
-        """Lengthscales that nobody set begin where the data says."""
-        around = _starts.centres(self.kernel, h)
-        for name, value in self.kernel.named_parameters():
+    def _default(self, z: Tensor) -> Tied:
+        """Where a search starts: lengthscales that nobody set are read off the rows (n, W)."""
+        kernel = self._fresh()
+        kernel.unit.copy_(self.kernel.unit)
+        around = _starts.centres(kernel, z)
+        for name, value in kernel.named_parameters():
             if name.rpartition(".")[2] == "log_lengthscale" and not self._is_set(name):
                 value.copy_(around[name])
+        return kernel
 
     def _is_set(self, name: str) -> bool:
         config = self.kernel.config
@@ -130,7 +139,7 @@ class Hyperparameters(nn.Module):
 
     def _take(self, initial: Initial, scale: Tensor, target_scale: Tensor) -> None:
         """In the units of the scaling that there is now; where nothing is learned, without the linear kernel."""
-        found = Tied(initial.config, self.channels[0].cpu()).to(self.log_noise.device)
+        found = Tied(initial.config, self.channels).to(self.log_noise.device)
         self.log_noise.copy_(initial.onto(found, scale, target_scale))
         each = self.config.ard == "column"
         self.kernel.unit.copy_(found.unit[found.groups] if each else found.unit)

@@ -1,163 +1,167 @@
-"""An exact posterior that rows are added to: its Cholesky factor grows by a block of rows at a time.
+"""The exact GP on a stream: the newest rows, factorised whole.
 
-With C = k(H, H) + σ²I = LLᵀ and u = L⁻¹y, b more rows h' add
+New rows extend the Cholesky factor (`growing`), O(N²) a row for N rows kept. Once there would be more rows than the
+model may keep, the oldest fifth is dropped and the rest factorised again: O(N³) once in N/5 rows, O(N²) a row.
 
-    V = L⁻¹k(H, h'),  L' = chol(k(h', h') + σ²I − VᵀV),  u' = L'⁻¹(y' − Vᵀu)
-
-O(N²b) instead of O(N³): block forward substitution. Row i of L knows how row i is forecast from any number of first
-rows: Σ_{j ≤ m} L_ij u_j is its mean given the first m, Σ_{j > m} L_ij² its variance, noise included. On a stream row i
-is forecast from rows i − H and older, as younger ones are not complete by then. With a gap of g = H − 1 rows
-
-    z_ti = Σ_{j = i − g}^i L_ij u_tj / (Σ_{j = i − g}^i L_ij²)^½,   a_t = (Σ_i z_ti² + 4)/(N + 4)
-
-are standardised errors of honest forecasts, and by how much column t's variances are off as a whole, from N rows and
-four that say they are right. Forecasts have their variance times a_t. Where H = 1, z is u, and these are the
-maximum-likelihood ones of the model C_t = a_t C (the prequential form of the evidence, Dawid 1984). Rows of several
-series that take turns have a shorter gap than their own.
-
-T columns have R factors: T where each has its own noise, 1 where they share it.
+A target that is missing where others of its row are not is replaced by the forecast of the model: its column's mean
+stays as it is, the variance shrinks as if it had been observed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Generator, Tensor
 
-from streamgp.kernels._base import Kernel
-from streamgp.linalg.cholesky import cholesky, log_determinant, whiten
-from streamgp.solvers._exact_draw import ExactDraw
+from streamgp.base import FLOAT, Json, Shape
+from streamgp.errors import UsageError
+from streamgp.evidence.initial import Initial
+from streamgp.models.exact.config import Config
+from streamgp.models.exact.growing import GrowingPosterior
+from streamgp.models.exact.hyper import Hyperparameters
+from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
+from streamgp.online.state import gather, holding, scatter
 
-ENTRIES = 1 << 24
-"""Entries of V that are made at a time: 128 MB."""
-PRIOR_ROWS = 4.0
+DROPPED = 5
+"""Once too many rows are kept, one of so many is dropped."""
 
 
-class GrowingPosterior:
-    """f given N rows; never changed in place, so that an older one can be kept.
+class ExactPosterior(Posterior, Drawn):
+    """See the module; built by `streamgp.models.exact.build`.
 
     Args:
-        kernel: its hyper-parameters must not change as long as this is used.
-        noise: (R,) σ².
-        columns: T.
-        gap: g; None: a_t is 1.
+        config: of the model.
+        shape: of the windows.
+        groups: (W,) the group of each column, of `KernelInputs`.
 
     Attributes:
-        h, y: (N, W) inputs and (N, T) targets.
-        lower: (R, N, N) L.
-        white: (R, N, T/R) u.
-        alpha: (N, T) C⁻¹y.
-        blocks: how many rows came at a time.
-        squares: (T,) Σ_i z_ti².
-        scale: (T,) a.
-
-    Example:
-        >>> from streamgp.kernels import squared_exponential
-        >>> kernel = squared_exponential.build(squared_exponential.Config(), 1).requires_grad_(False)
-        >>> prior = GrowingPosterior(kernel, torch.ones(1).double(), columns=1, gap=None)
-        >>> at = torch.zeros(1, 1).double()
-        >>> mean, variance = prior.append(at, 2 * at + 3).moments(at)
-        >>> round(mean.item(), 12), round(variance.item(), 12)  # 3/(1 + 1), 1 − 1/(1 + 1)
-        (1.5, 0.5)
+        hyper: kernel and noise.
+        rows: what was learned under them.
     """
 
-    def __init__(self, kernel: Kernel, noise: Tensor, columns: int, gap: int | None) -> None:
-        self.kernel, self.noise, self.columns, self.gap = kernel, noise, columns, gap
-        factors = len(noise)
-        self.h, self.y = noise.new_zeros(0, kernel.dims), noise.new_zeros(0, columns)
-        self.lower = noise.new_zeros(factors, 0, 0)
-        self.white = noise.new_zeros(factors, 0, columns // factors)
-        self.alpha = noise.new_zeros(0, columns)
-        self.squares, self.scale = noise.new_zeros(columns), noise.new_ones(columns)
-        self.blocks: tuple[int, ...] = ()
+    def __init__(self, config: Config, shape: Shape, groups: Tensor) -> None:
+        super().__init__()
+        self.config, self.shape = config, shape
+        self.hyper = Hyperparameters(config, shape, groups)
+        self.rows: GrowingPosterior = self.hyper.prior()
 
     @property
-    def rows(self) -> int:
-        """N"""
-        return len(self.h)
+    def size(self) -> int:
+        return self.rows.rows
 
     @property
-    def noises(self) -> Tensor:
-        """(T,) a_t σ_t²."""
-        return self.scale * self.noise
+    def weight(self) -> Tensor:
+        return self.rows.noise.new_tensor(float(self.size))
 
-    @torch.no_grad()
-    def append(self, h: Tensor, y: Tensor) -> GrowingPosterior:
-        """Given b more rows as well; O(N²(b + T) + b³) for each factor.
+    @property
+    def healthy(self) -> bool:
+        return bool(torch.isfinite(self.rows.alpha).all())
 
-        Args:
-            h: (b, W)
-            y: (b, T), none missing.
+    @property
+    def signal(self) -> float | None:
+        if not self.size or not bool(self.hyper.found):
+            return None
+        return float(self.rows.kernel.diagonal(self.rows.h).mean() / self.hyper.log_noise.exp().mean())
 
-        Raises:
-            NotPositiveDefinite: the new rows cannot be told from the old ones.
-        """
-        grown = GrowingPosterior(self.kernel, self.noise, self.columns, self.gap)
-        before, factors = self.rows, len(self.noise)
-        corner: Tensor = self.kernel(h, h)
-        corner = corner + self.noise[:, None, None] * torch.eye(len(h), dtype=h.dtype, device=h.device)
-        right = y.T.unflatten(0, (factors, -1)).mT  # (R, b, T/R)
-        if before:
-            half = self.half(h)  # (R, N, b)
-            corner, right = corner - half.mT @ half, right - half.mT @ self.white
-        root = cholesky(corner, first=0.0).lower
-        grown.lower = h.new_zeros(factors, before + len(h), before + len(h))
-        grown.lower[:, before:, before:] = root
-        if before:
-            grown.lower[:, :before, :before], grown.lower[:, before:, :before] = self.lower, half.mT
-        grown.white = torch.cat((self.white, whiten(root, right)), 1)
-        alpha = torch.linalg.solve_triangular(grown.lower.mT, grown.white, upper=True)  # (R, N, T/R)
-        grown.alpha = alpha.mT.flatten(0, 1).T.contiguous()
-        grown.h, grown.y = torch.cat((self.h, h)), torch.cat((self.y, y))
-        grown.blocks = (*self.blocks, len(h))
-        if self.gap is not None:
-            grown.squares = self.squares + grown._errors(before, self.gap).square().sum(0)
-            grown.scale = (grown.squares + PRIOR_ROWS) / (grown.rows + PRIOR_ROWS)
-        return grown
+    def look(self, z: Tensor) -> Look:
+        mean, latent, half = self.rows.look(z)
+        return Look(z, half, mean, latent, self.rows.noises)
 
-    def newest(self, rows: int) -> GrowingPosterior:
-        """Given the newest rows alone; O(rows³) for each factor."""
-        start = max(self.rows - rows, 0)
-        fresh = GrowingPosterior(self.kernel, self.noise, self.columns, self.gap)
-        return fresh.append(self.h[start:].contiguous(), self.y[start:].contiguous())
+    def absorb(self, look: Look, arrival: Arrival) -> str:
+        z, half, y, rows, event = look.z, look.features, arrival.y, self.rows, ""
+        y = torch.where(torch.isfinite(y), y, look.mean)
+        if len(arrival.rows) < len(z):
+            z, y, half = z[arrival.rows], y[arrival.rows], None
+        most = self.config.rows
+        if rows.rows + len(z) > most:
+            kept = max(most - most // DROPPED - len(z), 0)
+            event = f"{rows.rows - kept} rows dropped"
+            rows, half = rows.newest(kept) if kept else self.hyper.prior(), None
+        self.rows = rows.append(z, y, half)
+        return event
 
-    def half(self, h: Tensor) -> Tensor:
-        """(N', W) -> (R, N, N'): V = L⁻¹k(H, h)."""
-        cross = self.kernel(self.h, h)
-        return whiten(self.lower, cross.expand(len(self.noise), *cross.shape))
+    def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
+        failures = self.hyper.estimate(rows.z, rows.y, units.inputs, units.outputs)
+        prior, z, y = self.hyper.prior(), rows.z, rows.y
+        whole = torch.isfinite(y).all(1)
+        if not bool(whole.all()):
+            known = prior.append(z[whole], y[whole]).mean(z) if bool(whole.any()) else torch.zeros_like(y)
+            y = torch.where(torch.isfinite(y), y, known)
+        self.rows = prior.append(z, y)
+        return "; ".join(failures)
 
-    def mean(self, h: Tensor) -> Tensor:
-        """(N', W) -> (N', T)"""
-        out: Tensor = self.kernel(h, self.h) @ self.alpha
-        return out
-
-    @torch.no_grad()
-    def moments(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """(N', W) -> (N', T) means, (N', T) latent variances; O(N²) a row for each factor, in bounded memory."""
-        chunk = max(1, ENTRIES // max(1, len(self.noise) * self.rows))
-        spread = torch.cat([self._variance(part) for part in h.split(chunk)])  # (N', R)
-        return self.mean(h), spread * self.scale
-
-    def draw(self, paths: int, generator: Generator) -> ExactDraw:
-        """Functions, whose spread is that of C; see `streamgp.solvers._exact_draw`."""
-        return ExactDraw(self.kernel, self.mean, self.half, self.columns, paths, generator)
+    def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
+        """One epoch is exact, so that there is nothing left for another."""
+        if first:
+            self.hyper.reset()
+            self.rebuild(rows, units, generator)
+        return False
 
     def loss(self) -> float:
-        """Negative log marginal likelihood a row and column, under C_t = a_t C."""
-        fit = self.white.square().sum(1).flatten()
-        each = fit / self.scale + self.rows * (self.scale.log() + math.log(2.0 * math.pi))  # (T,)
-        return float(0.5 * (each + log_determinant(self.lower)).mean() / max(self.rows, 1))
+        return self.rows.loss() if self.size else math.nan
 
-    def _errors(self, start: int, gap: int) -> Tensor:
-        """(N − start, T): z of the rows from `start` on; O(b(b + g)) a column."""
-        first = max(start - gap, 0)
-        row, column = torch.arange(start, self.rows)[:, None], torch.arange(first, self.rows)
-        near = ((column <= row) & (column >= row - gap)).to(self.lower)
-        band = self.lower[:, start:, first:] * near  # (R, b, b + g)
-        z = band @ self.white[:, first:] / band.square().sum(2, keepdim=True).sqrt()  # (R, b, T/R)
-        return z.mT.flatten(0, 1).T
+    def check_batch(self, rows: int) -> None:
+        most = self.config.rows
+        if rows > most:
+            raise UsageError(
+                f"the exact GP would factorise {rows:,} rows, and takes {most:,} at most",
+                hint="use --model svgp, qsgp or svdgp, which take any number of rows, fewer rows (--warmup on a "
+                f"stream), or --set rows={rows} if memory ({8e-6 * rows**2:,.0f} MB a factor) and time allow",
+            )
 
-    def _variance(self, h: Tensor) -> Tensor:
-        """(N', W) -> (N', R)"""
-        return (self.kernel.diagonal(h)[:, None] - self.half(h).square().sum(1).T).clamp(min=0.0)
+    def start_from(self, initial: Initial) -> None:
+        """The kernel is that of the file, or, with linear=true, the one beside the linear kernel."""
+        self.hyper.start_from(initial)
+
+    def draw(self, paths: int, generator: Generator) -> Callable[[Tensor], Tensor]:
+        rows = self.rows
+        drawn = rows.draw(paths, generator)
+
+        def observe(z: Tensor) -> Tensor:
+            mean = rows.mean(z)
+            spread = (drawn(z.unflatten(0, (paths, -1))).flatten(0, 1) - mean) * rows.scale.sqrt()
+            noise = torch.randn(mean.shape, generator=generator, dtype=FLOAT, device=generator.device)
+            return mean + spread + noise.to(mean) * rows.noises.sqrt()
+
+        return observe
+
+    def snapshot(self) -> Callable[[], None]:
+        """A reference to the rows suffices: they are never changed in place."""
+        rows, hyper = self.rows, holding({"hyper": self.hyper})
+
+        def put_back() -> None:
+            hyper()
+            self.rows = rows
+
+        return put_back
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        """Rows, and in which blocks they came: the factor follows from them, bit for bit."""
+        tensors, _ = gather({"hyper": self.hyper})
+        for name, part in (("z", self.rows.h), ("y", self.rows.y)):
+            tensors[name] = part.new_zeros(self.config.rows, part.shape[1])
+            tensors[name][: self.size] = part
+        return tensors, {"blocks": list(self.rows.blocks)}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        scatter({"hyper": self.hyper}, tensors, {})
+        blocks = rest["blocks"]
+        assert isinstance(blocks, list)
+        self._replay([int(str(size)) for size in blocks], tensors["z"], tensors["y"])
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """The rows to where the hyper-parameters are: they are no module, which PyTorch would move."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._replay(list(self.rows.blocks), self.rows.h, self.rows.y)
+        return self
+
+    def _replay(self, blocks: list[int], z: Tensor, y: Tensor) -> None:
+        rows, count = self.hyper.prior(), sum(blocks)
+        if count:
+            z, y = (part[:count].to(rows.noise.device) for part in (z, y))
+            for own, targets in zip(z.split(blocks), y.split(blocks), strict=True):
+                rows = rows.append(own.clone(), targets.clone())
+        self.rows = rows
