@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -19,6 +19,12 @@ class Config(OnlineOptions):
 
     The baseline of all others, for up to some thousand rows: time is cubic in them and memory their square.
     """
+
+    few: ClassVar[tuple[str, ...]] = (
+        *("target", "temper", "rebuild", "learn", "limit"),
+        *("kernel", "linear", "ard", "rows", "evidence_rows"),
+    )
+    """The options that matter first."""
 
     kernel: Annotated[BaseModel, OneOf("kernels")] = Field(
         squared_exponential.Config(),
