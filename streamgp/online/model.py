@@ -25,10 +25,10 @@ from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.evidence.initial import Initial
 from streamgp.online.inputs import KernelInputs, usable
-from streamgp.online.learned_reference import LearnedReference, reference
 from streamgp.online.options import OnlineOptions, StreamOptions
 from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units, no_rows
 from streamgp.online.recent import RecentWindows
+from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.reservoir import Reservoir, Sample
 from streamgp.online.scaling import Standardiser
 from streamgp.online.state import Parts, fingerprint, gather, holding, scatter

@@ -7,6 +7,15 @@ A model learns y − r(x), where the reference r(x) is read off the window, and 
     season   r(t+h) = y[t+h−kS] + decay^(h/4) · (y[t] − y[t−S]), k ≥ 1 the fewest seasons with t+h−kS ≤ t
 
 The season's second term lets the present departure from the season die out over the steps ahead.
+
+A stream teaches how much of the present value and of the season each step ahead should take:
+
+    r_t(x) = r⁰_t(x) + c_tᵀ(g_t(x) − m_t) + d_t
+
+where r⁰ is the departure from the season (the change where there is no season), and g holds the target's present value
+and, with a season, its value one season before the step ahead and the present departure from the season. c_t is a ridge
+regression of y_t − r⁰_t on weighted rows: level, change and season are all within its reach, column by column, so that
+one step ahead can be a change and two days ahead a season.
 """
 
 from __future__ import annotations
@@ -14,12 +23,15 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from streamgp.base import Inputs, Shape
+from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import UsageError
 
 Kind: TypeAlias = Literal["auto", "level", "change", "season"]
+
+RIDGE = 1e-3
+"""Of each regressor's variance: pulls towards r⁰."""
 
 
 class Reference:
@@ -66,3 +78,75 @@ class Reference:
         departure = present - x.past[:, -1, -outputs:]  # (N, O)
         seasonal = x.future[..., :outputs].transpose(1, 2)  # (N, O, H)
         return (seasonal + departure[..., None] * self.left.to(seasonal.device)).flatten(1)
+
+
+class LearnedReference(nn.Module):
+    """r of each column; r⁰ until the first `fit`.
+
+    Args:
+        shape: of the windows.
+        decay: of the departure in r⁰.
+
+    Example:
+        >>> shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
+        >>> x = Inputs(torch.tensor([0.0, 2.0, 4.0, 6.0]).double().view(4, 1, 1), torch.zeros(4, 1, 0).double())
+        >>> reference = LearnedReference(shape, decay=0.9)
+        >>> reference(x)[:, 0].tolist()
+        [0.0, 2.0, 4.0, 6.0]
+        >>> reference.fit(x, 1.0 + 0.5 * x.past[:, :, 0], torch.ones(4).double())
+        >>> [round(value, 1) for value in reference(x)[:, 0].tolist()]
+        [1.0, 2.0, 3.0, 4.0]
+    """
+
+    def __init__(self, shape: Shape, decay: float) -> None:
+        super().__init__()
+        self.shape = shape
+        self.base = Reference("auto", shape, decay)
+        self.regressors = 3 if shape.seasonal else 1 if shape.lags else 0
+        self.slope: Tensor
+        self.center: Tensor
+        self.offset: Tensor
+        self.register_buffer("slope", torch.zeros(shape.columns, self.regressors, dtype=FLOAT))  # c
+        self.register_buffer("center", torch.zeros(shape.columns, self.regressors, dtype=FLOAT))  # m
+        self.register_buffer("offset", torch.zeros(shape.columns, dtype=FLOAT))  # d
+
+    def _regressors(self, x: Inputs) -> Tensor:
+        """(N, T, K) g"""
+        outputs, horizon = self.shape.outputs, self.shape.horizon
+        present = x.past[:, -1, :outputs]
+        parts = [present.repeat_interleave(horizon, 1)]
+        if self.shape.seasonal:
+            parts.append(x.future[..., :outputs].transpose(1, 2).flatten(1))
+            parts.append((present - x.past[:, -1, -outputs:]).repeat_interleave(horizon, 1))
+        return torch.stack(parts, 2)
+
+    def __call__(self, x: Inputs) -> Tensor:
+        """(N, T) in the targets' units."""
+        base = self.base(x)
+        if not self.regressors:
+            return base
+        centred = self._regressors(x) - self.center
+        return base + (centred * self.slope).sum(2) + self.offset
+
+    def fit(self, x: Inputs, y: Tensor, weight: Tensor) -> None:
+        """Learn c, m and d from N windows. y: (N, T), NaN = not observed; weight: (N,) of each."""
+        if not self.regressors:
+            return
+        rest, regressors = y - self.base(x), self._regressors(x)
+        share = weight[:, None] * torch.isfinite(rest)  # (N, T)
+        rest = torch.nan_to_num(rest)
+        total = share.sum(0).clamp(min=1e-12)
+        self.center = (share[..., None] * regressors).sum(0) / total[:, None]
+        self.offset = (share * rest).sum(0) / total
+        centred = regressors - self.center
+        weighted = share[..., None] * centred
+        gram = torch.einsum("ntk,ntl->tkl", weighted, centred)
+        moment = torch.einsum("ntk,nt->tk", weighted, rest - self.offset)
+        size = gram.diagonal(dim1=1, dim2=2)
+        ridge = RIDGE * size + 1e-12 * size.amax(1, keepdim=True) + 1e-300
+        self.slope = torch.linalg.solve(gram + torch.diag_embed(ridge), moment)
+
+
+def reference(kind: Kind, shape: Shape, decay: float) -> Reference | LearnedReference:
+    """The reference of a Config: "auto" is the learned one."""
+    return LearnedReference(shape, decay) if kind == "auto" else Reference(kind, shape, decay)

@@ -1,7 +1,7 @@
 """Tune hyper-parameters on windows of a table: what `streamgp tune` does.
 
 A window is standardised, and a target is turned into what is learned of it, as the models do it (`KernelInputs`,
-`online.learned_reference`, `Standardiser`), so that a model which is given the result starts from the same function.
+`online.reference`, `Standardiser`), so that a model which is given the result starts from the same function.
 
 Windows overlap and are not independent: those that are used are spread over the rows, one drawn from each of `rows`
 stretches of equal length, so that no hour of the day is always the one that is looked at.
@@ -27,7 +27,7 @@ from streamgp.errors import DataError, UsageError
 from streamgp.evidence.initial import Initial, one_start, plain, structure
 from streamgp.kernels._tied import Tied
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.learned_reference import LearnedReference, reference
+from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.scaling import Standardiser
 from streamgp.optim import _starts
 from streamgp.optim._tuned import Tuned

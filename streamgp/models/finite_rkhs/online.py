@@ -20,7 +20,7 @@ from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.fit import FiniteFit
 from streamgp.models.finite_rkhs.learner import CHUNK, FiniteLearner
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.learned_reference import LearnedReference, reference
+from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.reservoir import Reservoir, Sample
 from streamgp.online.scaling import Standardiser
 from streamgp.online.state import Parts, gather, holding, scatter

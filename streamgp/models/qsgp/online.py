@@ -34,7 +34,7 @@ from streamgp.models.qsgp.hyper import Estimate, accept, estimate, given, height
 from streamgp.models.qsgp.parts import engine_of
 from streamgp.models.qsgp.sites import RECENT
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.learned_reference import LearnedReference, reference
+from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.reservoir import Reservoir
 from streamgp.online.scaling import Standardiser
 from streamgp.online.state import fingerprint, gather, scatter

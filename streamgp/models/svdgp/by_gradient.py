@@ -19,7 +19,7 @@ from streamgp.likelihoods._base import Likelihood
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.gradient import GradientPosterior
 from streamgp.online.inputs import KernelInputs, reporting, usable
-from streamgp.online.learned_reference import LearnedReference, reference
+from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.scaling import Standardiser
 
 

@@ -22,7 +22,7 @@ from streamgp.models.svgp.prior import SparsePrior
 from streamgp.models.svgp.sites import SitesHead
 from streamgp.models.svgp.training import Training
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.learned_reference import LearnedReference, reference
+from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.reservoir import Reservoir, Sample
 from streamgp.online.scaling import Standardiser
 from streamgp.online.state import Parts as Named
