@@ -16,12 +16,12 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from streamgp import registry
 from streamgp_cli.app import app
+from streamgp_cli.models import options_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
@@ -50,11 +50,31 @@ def test_options_exist(page: Path) -> None:
         assert set(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest)) <= options(command), f"streamgp {command}{rest}"
 
 
-def measurements() -> pl.DataFrame:
-    """The reader's own table of the page on large bases: y, a function of x1 and x2 with noise, one row a time."""
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-2, 2, (3000, 2))
-    return pl.DataFrame({"x1": x[:, 0], "x2": x[:, 1], "y": np.sin(2 * x[:, 0]) + x[:, 1] + rng.normal(0, 0.1, 3000)})
+@cache
+def settings(model: str) -> set[str]:
+    """Every option that --set takes with a model."""
+    return {str(one["option"]) for one in options_of(registry.load("models", model).Config)}
+
+
+def named_model(heading: str) -> str | None:
+    return next((word for word in re.findall(r"\w+", heading) if word in registry.names("models")), None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_of_models_exist(page: Path) -> None:
+    """Those of commands, and those of tables, which are of the model that the heading above them names last."""
+    for command, rest in (hit for text in blocks(page, "sh") for hit in COMMAND.findall(text)):
+        found = re.search(r"--model (\w+)", rest)
+        if command == "train" and "--model $" not in rest:
+            named = set(re.findall(r"--set '?([\w.]+)=", rest))
+            assert named <= settings(found[1] if found else "svdgp"), f"streamgp {command}{rest}"
+    model, inside = None, False
+    for line in page.read_text().splitlines():
+        model = (named_model(line) or model) if line.startswith("#") else model
+        inside = line.startswith("| option |") or (inside and line.startswith("|"))
+        if inside and model:
+            named = set(re.findall(r"`([\w.]+)`", line.split("|")[1]))
+            assert named <= settings(model), f"{model}: {line}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -84,7 +104,6 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("STREAMGP_TRACKING_URI", "none")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").symlink_to(ROOT / "data")
-    measurements().write_parquet(tmp_path / "measurements.parquet")
     for text in blocks(page, "sh"):
         done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], capture_output=True, text=True)
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
