@@ -39,7 +39,7 @@ def t_quantile(p: Tensor, dof: Tensor) -> Tensor:
     tail = torch.minimum(grid, 1.0 - grid)  # SciPy's lower tail is good to 1e-8, its upper one to 1e-6
     root = torch.from_numpy(np.asarray(stdtrit(*_arrays(unique, tail)))).to(dof)
     step = (t_cdf(root, unique.expand_as(root)) - tail) / t_log_pdf(root, unique).exp()
-    root = root - torch.nan_to_num(step)  # Newton: 1e-15; no step from the infinite root of p = 0
+    root = torch.where(tail > 0, root - step, -math.inf)  # Newton: 1e-15
     root = torch.where(grid == 0.5, torch.zeros_like(root), root)
     return (root * torch.sign(0.5 - grid))[:, place]
 

@@ -210,6 +210,7 @@ def test_t_functions_match_scipy(dof: float) -> None:
     np.testing.assert_allclose(t_cdf(z, nu), twin.cdf(z), atol=2e-10)
     p = torch.tensor([1e-5, 0.02, 0.5, 0.7, 0.9999], dtype=torch.float64)
     np.testing.assert_allclose(t_quantile(p, nu[None])[:, 0], twin.ppf(p), rtol=1e-6, atol=1e-9)
+    assert t_quantile(torch.tensor([0.0, 1.0]).to(nu), nu[None])[:, 0].abs().isinf().all()
 
 
 def test_t_says_where_its_moments_do_not_exist() -> None:
