@@ -26,7 +26,8 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.models import qsgp
 from streamgp.models.qsgp.blocks import BlockEngine
-from streamgp.models.qsgp.online import OnlineQsgp
+from streamgp.models.qsgp.posterior import QsgpPosterior
+from streamgp.online.model import StreamModel
 
 RATIO, FAR = (0.9, 1.1), 0.02
 KNOWN = ("a", "b", "c")
@@ -118,7 +119,7 @@ def cases(size: int) -> Iterator[Case]:
 def learned(case: Case, options: dict[str, Any]) -> tuple[BlockEngine, Tensor, Tensor, Tensor, Tensor]:
     """The engine; inputs, targets and shares of the rows it knows; inputs of test rows, half of them far away."""
     model = qsgp.build(qsgp.Config.model_validate({**case.options, **options}), case.shape)
-    assert isinstance(model, OnlineQsgp)
+    assert isinstance(model, StreamModel) and isinstance(model.posterior, QsgpPosterior)
     outcomes = "likelihood" in case.options
     x, y = (lagged if case.shape.lags else batch)(case.rows + 200, outcomes)
     rows, test = slice(0, case.rows), x.rows(slice(case.rows, None))
@@ -129,7 +130,7 @@ def learned(case: Case, options: dict[str, Any]) -> tuple[BlockEngine, Tensor, T
     else:
         for _ in model.fit(x.rows(rows), y[rows], model.epochs_for(case.rows)):
             pass
-    engine = model.engine
+    engine = model.posterior.engine
     assert isinstance(engine, BlockEngine)
     z = model.inputs(test)
     away = 1.5 * float(x.past.amax() - x.past.amin()) if case.shape.lags else 0.0

@@ -65,24 +65,21 @@ def test_with_learn_once_hyper_parameters_stay_what_they_are_in_raw_units(name: 
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_otherwise_they_are_where_the_first_estimate_starts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_otherwise_they_are_where_the_first_estimate_starts(name: str) -> None:
     module = registry.load("models", name)
     starts: list[Hyper] = []
 
-    def noting(inner: Callable[..., Any], what: str, place: int) -> Callable[..., Any]:
+    def noting(inner: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **told: Any) -> Any:
-            starts.extend(start for start, _ in args[place]) if what == "best" else starts.append(args[place])
+            starts.extend(start for start, _ in args[3])
             return inner(*args, **told)
 
         return call
 
-    home = __import__("streamgp.models.qsgp.hyper", fromlist=["x"])
-    monkeypatch.setattr(home, "adam", noting(home.adam, "adam", 3))
     x, y = windows()
     model = module.build(module.Config(**OPTIONS[name]), SHAPE)
-    search = getattr(getattr(model, "posterior", None), "search", None)
-    if search is not None:
-        search.way = search.way._replace(method=noting(search.way.method, "best", 3))
+    search = model.posterior.search
+    search.way = search.way._replace(method=noting(search.way.method))
     model.initialise(found())
     model.update(x, y)
     wanted = found().hyper(model.inputs.scale, model.outputs.scale)
@@ -124,7 +121,7 @@ def test_qsgp_takes_the_kernel_of_the_file_and_its_shape() -> None:
     model = module.build(module.Config(**points, kernel="rational_quadratic", learn="once"), SHAPE)
     model.initialise(rough)
     model.update(*windows())
-    assert torch.allclose(model.engine.kernel.own.alpha, torch.tensor(2.5).double())
+    assert torch.allclose(model.posterior.engine.kernel.own.alpha, torch.tensor(2.5).double())
     other = module.build(module.Config(**OPTIONS["qsgp"]), SHAPE)
     with pytest.raises(UsageError, match="kernel=rational_quadratic, and this qsgp chooses from squared_exponential"):
         other.initialise(rough)

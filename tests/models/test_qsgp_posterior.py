@@ -11,11 +11,12 @@ from scipy.integrate import quad
 from scipy.stats import norm
 from torch import Tensor
 
-from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.base import FLOAT, Inputs, Model, Shape
 from streamgp.models import qsgp
 from streamgp.models.qsgp.blocks import BlockEngine
-from streamgp.models.qsgp.online import OnlineQsgp
+from streamgp.models.qsgp.posterior import QsgpPosterior
 from streamgp.models.qsgp.trial import forecast, mode
+from streamgp.online.model import StreamModel
 
 BATCH = Shape(targets=("y",), horizon=1, lags=0, past=("y", "a", "b"), future=("a", "b"))
 STREAM = Shape(targets=("y",), horizon=3, lags=4, past=("y", "a"), future=("a",))
@@ -24,6 +25,12 @@ STREAM = Shape(targets=("y",), horizon=3, lags=4, past=("y", "a"), future=("a",)
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+def engine_of(model: Model) -> BlockEngine:
+    assert isinstance(model, StreamModel) and isinstance(model.posterior, QsgpPosterior)
+    assert isinstance(model.posterior.engine, BlockEngine)
+    return model.posterior.engine
 
 
 class Posterior(NamedTuple):
@@ -81,7 +88,8 @@ def test_means_and_variances_are_those_of_the_posterior(shape: Shape, options: d
     """With no covariance named: within a tenth and 0.02 standard deviations, inside the data and far outside."""
     small = {"features": {"size": 192, "width": 64}, "evidence_rows": 100, "kernel": "squared_exponential"}
     model = qsgp.build(qsgp.Config.model_validate({**small, "reservoir": 512, **options}), shape)
-    assert isinstance(model, OnlineQsgp) and isinstance(model.engine, BlockEngine)
+    assert isinstance(model, StreamModel)
+    engine = engine_of(model)
     x, y = windows(shape, 420, "likelihood" in options)
     rows, test = slice(0, 400), x.rows(slice(400, None))
     far = Inputs(test.past + 6.0, test.future + 6.0)
@@ -89,16 +97,16 @@ def test_means_and_variances_are_those_of_the_posterior(shape: Shape, options: d
     if online:
         for start in range(0, 400, 80):
             assert model.update(x.rows(slice(start, start + 80)), y[start : start + 80]).healthy
-        lesson = model.engine.current
+        lesson = engine.current
         known, target, share = lesson.x, lesson.y, lesson.share
     else:
         for _ in model.fit(x.rows(rows), y[rows], model.epochs_for(400)):
             pass
         known, target, share = z_of(x.rows(rows)), model._targets(x.rows(rows), y[rows]), torch.ones(400, dtype=FLOAT)
     z = torch.cat((z_of(test), z_of(far)))
-    wanted = oracle(model.engine, known, target, share, z)
-    ratio = model.engine.variance(z).numpy() / wanted.variance
-    off = np.abs(model.engine.mean(z)[:, 0].numpy() - wanted.mean) / np.sqrt(wanted.variance)
+    wanted = oracle(engine, known, target, share, z)
+    ratio = engine.variance(z).numpy() / wanted.variance
+    off = np.abs(engine.mean(z)[:, 0].numpy() - wanted.mean) / np.sqrt(wanted.variance)
     assert ratio.min() > 0.9 and ratio.max() < 1.1
     assert off.max() < 0.02
 
@@ -107,14 +115,15 @@ def test_probabilities_are_averaged_over_the_posterior() -> None:
     """∫ σ(f) N(f; m, v) df by quadrature, with the oracle's m and v."""
     small = {"features": {"size": 64, "width": 32}, "evidence_rows": 100, "kernel": "squared_exponential"}
     model = qsgp.build(qsgp.Config.model_validate({**small, "likelihood": "logistic"}), BATCH)
-    assert isinstance(model, OnlineQsgp) and isinstance(model.engine, BlockEngine)
+    assert isinstance(model, StreamModel)
+    engine = engine_of(model)
     x, y = windows(BATCH, 160, True)
     for _ in model.fit(x.rows(slice(0, 150)), y[:150], model.epochs_for(150)):
         pass
     test = x.rows(slice(150, None))
     known = model.inputs(x.rows(slice(0, 150)))
-    wanted = oracle(model.engine, known, y[:150], torch.ones(150, dtype=FLOAT), model.inputs(test))
-    issued, offset = model.predict(test).mean[:, 0].numpy(), float(model.engine.sites.offset[0])
+    wanted = oracle(engine, known, y[:150], torch.ones(150, dtype=FLOAT), model.inputs(test))
+    issued, offset = model.predict(test).mean[:, 0].numpy(), float(engine.sites.offset[0])
     for p, m, v in zip(issued, wanted.mean + offset, wanted.variance, strict=True):
         own = quad(lambda f, m=m, v=v: norm.pdf(f, m, np.sqrt(v)) / (1.0 + np.exp(-f)), m - 40, m + 40, limit=400)[0]
         assert abs(p - own) < 2e-3

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from streamgp.base import Model, Shape
 from streamgp.models.qsgp.config import Config
-from streamgp.models.qsgp.online import OnlineQsgp
+from streamgp.models.qsgp.posterior import QsgpPosterior
+from streamgp.online.model import StreamModel
+from streamgp.online.winsorise import SETTLED
 
 __all__ = ["Config", "build"]
+
+OVERLAPPING = 20.0
+"""Rows that must be learned before winsorising begins, for each row that a window spans: windows overlap."""
 
 
 def build(config: Config, shape: Shape) -> Model:
@@ -24,4 +29,7 @@ def build(config: Config, shape: Shape) -> Model:
         >>> step.healthy, bool((model.predict(x).mean[:, 0] - torch.sin(u)).abs().max() < 0.1)
         (True, True)
     """
-    return OnlineQsgp(config, shape)
+    settled, time = max(SETTLED, OVERLAPPING * (shape.lags + shape.horizon)), config.forgetting(shape)
+    if time is not None:
+        settled = min(settled, 0.5 * time)  # more than a stream that forgets ever has
+    return StreamModel(QsgpPosterior(config, shape), config, shape, settled=settled)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.features import fourier, inducing
 from streamgp.likelihoods import gaussian, laplace, logistic, student_t
+from streamgp.online.options import StreamOptions
 from streamgp.optim.quadruple_descent import DescentConfig
 from streamgp.optim.quadruple_sites import SiteConfig
 
@@ -28,19 +29,9 @@ STEPS_OF = {
 """Options of `DescentConfig` that one optimiser alone looks at."""
 
 
-class Config(BaseModel):
+class Config(StreamOptions):
     """Gaussian process on very many basis functions, learned block by block (Evans & Nair 2020), online."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    target: Literal["auto", "level", "change", "season"] = Field(
-        "auto",
-        description="what is learned of a target: its level, its change from the present value, or its departure from "
-        "the season; auto: its departure from a mixture of these that each rebuild learns, column by column",
-    )
-    decay: float = Field(
-        0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
-    )
     features: Annotated[BaseModel | None, OneOf("features", unnamed="fourier", optional=True)] = Field(
         None,
         description="basis functions, and how many of them make a block; none: fourier, 2048 with lags and 4096 "
@@ -79,34 +70,16 @@ class Config(BaseModel):
     steps: int = Field(500, ge=1, description="steps of an epoch, and for 512 new rows of a stream (stochastic)")
     stochastic: DescentConfig = Field(DescentConfig(), description="steps with a Gaussian likelihood")
     sites: SiteConfig = Field(SiteConfig(), description="steps with another likelihood")
-    memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
-        "auto", description="rows after which a row counts 1/e; auto: 4000 with lags, all rows alike without"
-    )
-    temper: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
-        "auto",
-        description="factor on the noise that means are learned with, as windows that overlap are not independent; "
-        "auto: √horizon",
-    )
-    reservoir: int = Field(8192, ge=2, description="rows kept, which blocks are learned from")
-    rebuild: int = Field(
-        4000, ge=0, description="rows from one rebuild (scaling, hyper-parameters, all blocks) to the next; 0: never"
-    )
-    learn: Literal["rebuild", "once"] = Field(
-        "rebuild",
-        description="hyper-parameters: estimated anew at every rebuild, from those before, or once; those of --init "
-        "stay with once",
-    )
-    evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(
+    evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(  # type: ignore[assignment]
         "auto",
         description="rows at most, thinned in time, that estimate hyper-parameters; auto: 400 with lags, 1000 without",
     )
     limit: float | None = Field(
         5.0,
         gt=0,
-        description="standard deviations of its own forecast that a row of a stream counts for at most, with a "
-        "Gaussian likelihood; none: any",
+        description="winsorise a target at this many predictive standard deviations before it is learned, with a "
+        "Gaussian likelihood; none: never",
     )
-    seed: int = Field(0, ge=0, description="of the reservoir, held-out rows and chosen basis points")
 
     @field_validator("kernel", mode="before")
     @classmethod
@@ -192,16 +165,6 @@ class Config(BaseModel):
             return "exact"
         return "none" if self.outcomes else "head" if shape.lags else "block"
 
-    def forgetting(self, shape: Shape) -> float | None:
-        """τ in rows, or None where nothing is forgotten."""
-        if self.memory == "auto":
-            return 4000.0 if shape.lags else None
-        return None if self.memory == "all" else float(self.memory)
-
     def thinned(self, shape: Shape) -> int:
         """Rows at most that estimate hyper-parameters."""
         return (400 if shape.lags else 1000) if self.evidence_rows == "auto" else self.evidence_rows
-
-    def tempering(self, shape: Shape) -> float:
-        """The factor on the noise in updates."""
-        return float(shape.horizon) ** 0.5 if self.temper == "auto" else float(self.temper)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Stateful, Step
-from streamgp.errors import NumericalError
+from streamgp.base import FLOAT
 from streamgp.models.qsgp.engine import Engine, Lesson
 from streamgp.models.qsgp.sites import ENOUGH, Sites
 
@@ -43,24 +40,3 @@ def judge(engine: Engine, lesson: Lesson) -> None:
         error = (lesson.y - lesson.fitted)[held]
         latent = engine.variance(lesson.x[held][:LATENT]).mean().to(FLOAT)
         engine.sites.judge(error, latent.expand(len(error)), 0.0)
-
-
-def undoing(model: Stateful, work: Callable[[], Step], copied: bool) -> Step:
-    """Do it; where it fails numerically all of the model is put back, and the step tells.
-
-    Args:
-        copied: whether the state is copied before; of very many features that would cost more than the work.
-    """
-    tensors, rest = model.state() if copied else ({}, {})
-    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-    try:
-        step = work()
-        what, why = step.done, "" if step.healthy else "its numbers are not finite"
-    except NumericalError as error:
-        if not copied:
-            raise
-        step, what, why = Step(float("nan"), 0, False, ""), "update", error.message
-    if not why or not copied:
-        return step
-    model.restore(tensors, rest)
-    return Step(float("nan"), step.basis, False, f"{what}; undone: {why}")

@@ -9,17 +9,18 @@ at the mode.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Shape
+from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial, structure
 from streamgp.evidence.lbfgs import choose
-from streamgp.evidence.thinned import Hyper
-from streamgp.evidence.thinned import estimate as adam
+from streamgp.evidence.lbfgs import start as default
+from streamgp.evidence.search import ADAM, Way
+from streamgp.evidence.thinned import Estimate, Hyper, Profile
 from streamgp.models.qsgp.config import Config
 from streamgp.models.qsgp.engine import Engine
 from streamgp.models.qsgp.kernel import Candidates
@@ -28,8 +29,8 @@ from streamgp.predictives.bernoulli import Bernoulli
 
 FEW = 400
 """Rows on which kernels are compared."""
-EVALUATIONS, REFINE = 20, 10
-"""Evaluations of the evidence for each kernel at first, and of the chosen one on all rows; afterwards half of them."""
+EVALUATIONS, FURTHER = 20, 10
+"""Evaluations of the evidence for each kernel, at first and from others; of the chosen one on all rows half of them."""
 SPREAD = 0.2
 """Prior standard deviation of log ℓ among the columns of outcomes."""
 HEIGHTS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -38,43 +39,28 @@ HEIGHT_SPREAD = math.log(10.0)
 """Prior standard deviation of log ρ² around 0, where predictions are averaged: few outcomes tell few heights apart."""
 COARSE = (1.0, 10.0, 100.0)
 """Those where a trial takes long."""
-STEPS, FURTHER = 60, 30
-"""Of Adam on a stream, at first and at every rebuild."""
 TRIAL_ROWS, AVERAGED_ROWS = 2048, 1536
 """Rows of a trial, and of one whose predictions are averaged over the posterior."""
 
 
-class Estimate(NamedTuple):
-    """Hyper-parameters, and which kernel they are of."""
-
-    kernel: int
-    hyper: Hyper
-
-
-def accept(initial: Initial, config: Config, shape: Shape, kernel: Candidates) -> None:
-    """See that a model can start from these hyper-parameters.
+def accept(initial: Initial, config: Config, kernel: Candidates) -> None:
+    """See that a model can start from these hyper-parameters, and take the kernel that they are of.
 
     Raises:
-        UsageError: its windows, what it learns of its targets, or its kernels are others.
+        UsageError: it learns outcomes, or its kernels are others.
     """
     if config.outcomes:
         raise UsageError(
             "hyper-parameters of amounts say nothing of likelihood=logistic, whose function is a logit",
             hint="leave out --init",
         )
-    initial.check(shape, config.target, config.decay)
     initial.radial("qsgp")
-    _place(initial, kernel)
-
-
-def given(initial: Initial, kernel: Candidates, scale: Tensor, target_scale: Tensor) -> Estimate:
-    """These hyper-parameters in the units of a model; `scale` (G,) and `target_scale` (T,) are its own."""
     place = _place(initial, kernel)
+    kernel.take(place)
     with torch.no_grad():
         for name, value in kernel.radial[place].named_parameters():
             if name not in ("log_lengthscale", "log_outputscale"):  # such as α, which has no unit
                 value.copy_(initial.values[name])
-    return Estimate(place, initial.hyper(scale, target_scale))
 
 
 def _place(initial: Initial, kernel: Candidates) -> int:
@@ -94,50 +80,32 @@ def _place(initial: Initial, kernel: Candidates) -> int:
     return offered.index(wanted)
 
 
-def thinned(rows: int, horizon: int, most: int) -> Tensor:
-    """Rows that estimate hyper-parameters, evenly spread, three a horizon: places among `rows`."""
-    count = min(max(3 * rows // horizon, 60), most, rows)
-    return torch.linspace(0, rows - 1, count).round().long()
-
-
-def estimate(
-    x: Tensor,
-    y: Tensor,
-    groups: Tensor,
-    kernel: Candidates,
-    before: Estimate | None,
-    *,
-    outcomes: bool,
-    slowly: bool,
-) -> Estimate:
-    """The kernel with the best evidence and its hyper-parameters.
+def way(kernel: Candidates, *, outcomes: bool, slowly: bool) -> Way:
+    """How hyper-parameters are searched.
 
     Args:
-        x: (n, W) standardised rows.
-        y: (n, T) standardised targets, or −1 and 1; none missing.
-        groups: (W,) of `KernelInputs`.
-        kernel: those to choose from.
-        before: where to start from.
+        kernel: those to choose from; the search takes the one with the best evidence.
         outcomes: whether targets are −1 and 1.
         slowly: take a few steps of Adam for the kernel that is in use, and do not go to where the evidence is best:
             windows that overlap are not independent, and at the best the noise is too low (PJM's load: 92 % of the
             truths in 95 % bands, and 94 % like this).
     """
     if slowly:
-        start, steps = (Hyper.start(int(groups.max()) + 1), STEPS) if before is None else (before.hyper, FURTHER)
-        return Estimate(int(kernel.index), adam(x, y, groups, start, steps, profile=kernel.profile))
-    found = choose(
-        x,
-        y,
-        groups,
-        kernel.radial,
-        None if before is None else before.hyper,
-        few=FEW,
-        evaluations=EVALUATIONS if before is None else EVALUATIONS // 2,
-        refine=REFINE if before is None else REFINE // 2,
-        spread=SPREAD if outcomes else None,
-    )
-    return Estimate(found.kernel, found.hyper)
+        return ADAM
+
+    def method(
+        x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile
+    ) -> Estimate:
+        spread = SPREAD if outcomes else None
+        tried = [
+            choose(x, y, groups, kernel.radial, start, few=FEW, evaluations=count, refine=count // 2, spread=spread)
+            for start, count in starts
+        ]
+        found = min(tried, key=lambda one: one.value)
+        kernel.take(found.kernel)
+        return Estimate(found.hyper, found.value)
+
+    return Way(method, default, EVALUATIONS, FURTHER)
 
 
 def height(

@@ -1,0 +1,255 @@
+"""QSGP's inference: hyper-parameters by evidence, and an engine that learns standardised rows under them.
+
+An update takes the residuals of the new rows that the memory keeps, and visits the first block and the `visits` others
+whose turn it is (`engine`). Forgetting changes nothing but the weights of the kept rows. A rebuild estimates
+hyper-parameters, keeps the frequencies, and sweeps over all blocks from zero.
+
+In batch every sweep over all blocks is an epoch. Where windows do not overlap some rows are held out to estimate the
+noise, as a large basis leaves too little of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from streamgp import choice
+from streamgp.base import FLOAT, Json, Predictive, Shape
+from streamgp.errors import NumericalError, UsageError
+from streamgp.evidence.initial import Initial
+from streamgp.evidence.search import Search, thinned
+from streamgp.likelihoods import gaussian
+from streamgp.likelihoods._base import Likelihood
+from streamgp.models.qsgp.config import MANY, Config
+from streamgp.models.qsgp.engine import Engine, Lesson
+from streamgp.models.qsgp.held import enough, judge, shares
+from streamgp.models.qsgp.hyper import accept, height, way
+from streamgp.models.qsgp.parts import engine_of
+from streamgp.models.qsgp.sites import RECENT
+from streamgp.online.inputs import KernelInputs
+from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
+from streamgp.online.state import Parts, gather, scatter
+
+ENOUGH = 1e-4
+"""Nats a row; a sweep that gains less is the last."""
+
+
+class QsgpPosterior(Posterior):
+    """See the module; built by `streamgp.models.qsgp.build`.
+
+    Args:
+        config: of the model.
+        shape: of the windows.
+
+    Attributes:
+        known: (T,) rows learned, after forgetting.
+        objective: () −ELBO a row and column after the last update or epoch.
+        epochs: of the batch fit so far.
+        stale: whether the memory keeps rows that the engine does not have yet, as after a batch fit.
+
+    Raises:
+        UsageError: outcomes are to be learned as a change or a departure, or see `engine_of`.
+    """
+
+    def __init__(self, config: Config, shape: Shape) -> None:
+        super().__init__()
+        if config.outcomes and config.target not in ("auto", "level"):
+            raise UsageError(
+                f"target={config.target} has no meaning for likelihood=logistic: outcomes have no unit",
+                hint="leave out --set target: past outcomes are among the lags",
+            )
+        likelihood: Likelihood = choice.build("likelihoods", config.likelihood, shape.columns)
+        self._check = likelihood.check
+        inputs = KernelInputs(shape)
+        self.config, self.shape = config, shape
+        self.engine: Engine = engine_of(config, shape, len(inputs.groups), likelihood)
+        self.family = self.engine.sites.family
+        self.units = not config.outcomes
+        self.robust = not isinstance(config.likelihood, gaussian.Config)
+        self.known: Tensor
+        self.objective: Tensor
+        self.register_buffer("known", torch.zeros(shape.columns, dtype=FLOAT))
+        self.register_buffer("objective", torch.full((), math.nan, dtype=FLOAT))
+        slowly = bool(shape.lags) and not config.outcomes
+        found_by = way(self.engine.kernel, outcomes=config.outcomes, slowly=slowly)
+        self.search = Search(inputs.count, config.learn == "once", found_by)
+        self.epochs = 0
+        self.stale = False
+        self._fit: tuple[Rows, Lesson] | None = None  # rows of the fit that is going on, and the engine's form of them
+
+    @property
+    def size(self) -> int:
+        return self.engine.basis.size
+
+    @property
+    def weight(self) -> Tensor:
+        return self.known
+
+    @property
+    def healthy(self) -> bool:
+        return self.engine.healthy
+
+    @property
+    def signal(self) -> float | None:
+        return self.search.signal if self.search.found and self.units else None
+
+    def look(self, z: Tensor) -> Look:
+        return Look(z, None, self.engine.mean(z), self.engine.variance(z)[:, None], self.engine.sites.level())
+
+    def predictive(self, look: Look) -> Predictive:
+        return self.engine.sites.predictive(look.mean, look.latent.expand_as(look.mean))
+
+    def absorb(self, look: Look, arrival: Arrival) -> str:
+        """New rows: all into the sums of the head, and those that the memory keeps into the engine's rows."""
+        y, sites, self._fit = arrival.y, self.engine.sites, None
+        if self.shape.horizon == 1:
+            sites.judge(y - look.mean - sites.offset, look.latent[:, 0], math.exp(-len(y) / RECENT))
+        self.known.mul_(arrival.kept).add_(torch.isfinite(y).sum(0))
+        if self.stale:
+            rows = arrival.memory()
+            self.engine.keep(rows.z, rows.y, arrival.shares, rows.places)
+            self._sum_up(rows.z, rows.y, rows.weight)
+            self.stale = False
+        else:
+            self.engine.count_in(look.z, y, y.new_ones(len(y)), arrival.kept)
+            self.engine.keep(look.z[arrival.rows], y[arrival.rows], arrival.shares, arrival.places)
+        self.engine.learn(len(y))
+        self._refresh(self.engine.current)
+        return ""
+
+    def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
+        self._fit = None
+        self._begin(rows, units, generator)
+        lesson = self.engine.lesson(rows.z, rows.y, rows.weight)
+        self._sum_up(rows.z, rows.y, rows.weight)
+        for place in range(self.config.sweeps):
+            self.engine.epoch(lesson, place, self.config.sweeps)
+            if self.engine.settled:
+                break
+            if self.engine.outdated and self.engine.sites.varies:
+                self._sum_up(rows.z, rows.y, rows.weight)
+        self._refresh(lesson)
+        share = rows.weight.new_zeros(self.config.reservoir)
+        share[rows.places] = rows.weight
+        self.engine.adopt(lesson, rows.places, share)
+        self.stale = False
+        return ""
+
+    def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
+        if first:
+            self._begin(rows, units, generator)
+            self.epochs, self.stale = 0, True
+            self.objective.fill_(math.inf)
+        lesson = self._lesson(rows)
+        self.engine.epoch(lesson, self.epochs, self.epochs + left)
+        self.epochs += 1
+        if self.engine.outdated:
+            self._sum_up(rows.z, rows.y, lesson.share)
+        before = float(self.objective)
+        self._refresh(lesson)
+        judge(self.engine, lesson)
+        more = abs(before - float(self.objective)) >= ENOUGH or not self.engine.settled
+        if not more or left == 1:
+            self._fit = None
+        return more
+
+    def epochs_for(self, rows: int) -> int:
+        return self.engine.epochs
+
+    def loss(self) -> float:
+        return float(self.objective)
+
+    def check(self, y: Tensor, names: Sequence[str]) -> None:
+        self._check(y, tuple(names))
+
+    def start_from(self, initial: Initial) -> None:
+        accept(initial, self.config, self.engine.kernel)
+        self.search.initial = initial
+
+    def snapshot(self) -> Callable[[], None]:
+        """As of every posterior; of very many features a copy would cost more than the work.
+
+        Raises:
+            NumericalError: (the result) there are very many features.
+        """
+        if self.engine.basis.inner.capacity <= MANY:
+            return super().snapshot()
+
+        def put_back() -> None:
+            raise NumericalError(
+                f"an update failed, and with more than {MANY:,} features it cannot be undone",
+                hint="start again from the last checkpoint, with fewer features or a smaller stochastic.rate",
+            )
+
+        return put_back
+
+    def attach(self, z: Tensor, places: Tensor) -> None:
+        whole = z.new_zeros(self.config.reservoir, z.shape[1])  # where no row has been, what is computed is that of 0
+        whole[places] = z
+        self.engine.attach(whole)
+
+    def _lesson(self, rows: Rows) -> Lesson:
+        """The rows of a batch fit, as the engine knows them; some are held out where they estimate the noise."""
+        if self._fit is None or self._fit[0] is not rows:
+            sites = self.engine.sites if self.shape.horizon == 1 else None
+            share = shares(len(rows.y), sites, self.config.seed).to(rows.y.device)
+            lesson = self.engine.lesson(rows.z, rows.y, share)
+            if not enough(lesson):
+                share = torch.ones_like(share)
+                lesson = self.engine.lesson(rows.z, rows.y, share)
+            if self.engine.summed:
+                self._sum_up(rows.z, rows.y, share)
+            self._fit = rows, lesson
+        return self._fit[1]
+
+    def _refresh(self, lesson: Lesson) -> None:
+        """The noise and the objective of rows as they are now explained."""
+        least = float(self.search.hyper.noise.exp()) if self.shape.horizon == 1 else 0.0
+        self.engine.settle(lesson, least)  # not below: with one step ahead no tempering guards against overfitting
+        self.objective.fill_(self.engine.loss(lesson))
+
+    def _sum_up(self, z: Tensor, target: Tensor, share: Tensor) -> None:
+        """The sums of the head; of at most so many rows as the reservoir has, unless the head is the whole basis."""
+        if len(z) > self.config.reservoir and not self.engine.whole:
+            some = torch.linspace(0, len(z) - 1, self.config.reservoir, device=z.device).round().long()
+            z, target, share = z[some], target[some], share[some] * (share.sum() / share[some].sum())
+        self.engine.count_in(z, target, share, 0.0)
+
+    def _begin(self, rows: Rows, units: Units, generator: Generator) -> None:
+        """New hyper-parameters; what was learned is forgotten."""
+        kernel, config, again = self.engine.kernel, self.config, self.search.found
+        self.known.copy_((rows.weight[:, None] * torch.isfinite(rows.y)).sum(0))
+        self.engine.sites.rescale(units.before / units.outputs)
+        thin = thinned(len(rows.y), self.shape.horizon, config.thinned(self.shape), rows.z.device)
+        y = 2.0 * rows.filled[thin] - 1.0 if config.outcomes else rows.filled[thin]
+        hyper = self.search.run(rows.z[thin], y, units.groups, units.inputs, units.outputs, kernel.profile)
+        logit = float(kernel.log_outputscale.exp()) if config.outcomes and again else None
+        kernel.log_lengthscale.copy_(-units.inverse(hyper.lengthscale).log())
+        kernel.log_outputscale.copy_(hyper.outputscale)
+        chosen = torch.randperm(len(rows.y), generator=generator)[: self.engine.basis.inner.capacity]
+        self.engine.basis.begin(rows.z[chosen.to(rows.z.device)])
+        noise = hyper.noise.exp()
+        if config.outcomes and (config.learn == "rebuild" or not again):
+            found = height(self.engine, rows.z, rows.y, rows.weight, noise, logit, late=bool(self.shape.lags))
+            kernel.log_outputscale.fill_(found).log_()
+        elif logit is not None:
+            kernel.log_outputscale.fill_(logit).log_()
+        self.engine.begin(noise, rows.y)
+
+    def _parts(self) -> Parts:
+        return {"engine": self.engine, "known": self.known, "objective": self.objective}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors, _ = gather(self._parts())
+        rest: dict[str, Json] = {"turn": self.engine.turn, "epochs": self.epochs, "stale": self.stale}
+        return tensors | {"hyper": self.search.pack()}, rest
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        scatter(self._parts(), tensors, {})
+        self.search.unpack(tensors["hyper"])
+        self.engine.turn, self.epochs = int(str(rest["turn"])), int(str(rest["epochs"]))
+        self.stale = bool(rest["stale"])
+        self._fit = None
