@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from datetime import date, timedelta
 from typing import Any
 
 from streamgp_cli._signals import working
 from streamgp_pipelines.numbers import number
 
 
-def jsonable(value: Any) -> Any:
-    """`value` in JSON's types: non-finite numbers are null, paths and times are text.
-
-    Example:
-        >>> from pathlib import Path
-        >>> jsonable({"a": float("nan"), "b": (1, Path("x"))})
-        {'a': None, 'b': [1, 'x']}
-    """
-    if isinstance(value, dict):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, str) or value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Iterable):
-        return [jsonable(item) for item in value]
-    return str(value)
-
-
 def print_json(document: Any) -> None:
-    """One JSON document and a newline on standard output."""
-    sys.stdout.write(json.dumps(jsonable(document), allow_nan=False) + "\n")
+    """One JSON document and a newline on standard output: non-finite numbers are null, paths and times are text."""
+    from pydantic_core import to_json
+
+    text = to_json(document, inf_nan_mode="null", timedelta_mode="float", fallback=str)
+    sys.stdout.write(text.decode("utf-8") + "\n")
 
 
 def warn(warnings: Iterable[str]) -> None:
