@@ -14,7 +14,7 @@ _RESUMABLE = ("ingest", "train", "demo")
 
 
 class Failure(NamedTuple):
-    """An error as it is told to the user."""
+    """An error as it is shown to the user."""
 
     error: str
     message: str

@@ -60,7 +60,7 @@ def fit_stream(
         target: columns to forecast.
         tracker: makes the run's tracker; none by default. `adapters.mlflow.mlflow_tracker(uri, experiment)` makes
             MLflow's.
-        progress: is told how far the run is.
+        progress: called with how far the run is.
         options: as the flags of `streamgp train`, with underscores: lags, horizon, season, known, model, set, ...
 
     Returns:

@@ -73,7 +73,7 @@ def demo(
         tracker: makes the trackers of the two runs.
         draw: draws a run's plots.
         picture: draws the forecast.
-        progress: is told how far it is.
+        progress: called with how far it is.
         tracking_uri: of the tracking store; none tracks nothing; by default `mlflow.db` in the directory.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Numbers as people read them, in tables, messages and progress lines alike."""
+"""Numbers as text, in tables, messages and progress lines alike."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def describe_checkpoint(directory: Path, strict: bool = False) -> dict[str, Json
 
     Args:
         directory: of the checkpoint.
-        strict: whether it is refused where a newer one is damaged; else `warnings` tells.
+        strict: whether it is refused where a newer one is damaged; else there is a warning.
 
     Returns:
         path, rows, the options it was trained with, the table and the offset it goes on from, and the megabytes of

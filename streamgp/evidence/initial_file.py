@@ -96,7 +96,7 @@ def from_document(told: Any, where: str) -> Initial:
     Raises:
         DataError: it is no such document, one of another version, or damaged; the message names the place.
     """
-    again = "write it anew with streamgp tune"
+    again = "write it again with streamgp tune"
     if not isinstance(told, dict) or "hyperparameters" not in told:
         raise DataError(f"{where} holds no hyper-parameters", hint="give a file that streamgp tune has written")
     if told["hyperparameters"] != FORMAT:
@@ -147,7 +147,8 @@ def _tensor(told: Any, size: tuple[int, ...], name: str, where: str, positive: b
     if tuple(found.shape) != size or not sound:
         kind = "finite logarithms" if logs else "positive numbers"
         raise DataError(
-            f"{where} is damaged: {name} is to be {kind} of shape {list(size)}", hint="write it anew with streamgp tune"
+            f"{where} is damaged: {name} is to be {kind} of shape {list(size)}",
+            hint="write it again with streamgp tune",
         )
     return found
 

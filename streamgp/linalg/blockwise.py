@@ -1,7 +1,7 @@
 """A matrix of covariances known by its products, in row blocks of bounded memory.
 
 K = k(x, z) is (N, M). As many of its row blocks as fit into a stated number of bytes are kept, in float64 or float32;
-the others are computed anew for every product, which costs a kernel evaluation an entry where a kept one costs a
+the others are recomputed for every product, which costs a kernel evaluation an entry where a kept one costs a
 multiplication. Gradients of bilinear forms Σ_c u_cᵀ K v_c in the kernel's hyper-parameters are summed block by block,
 so that no graph ever holds more than a block.
 

@@ -1,6 +1,6 @@
 """Plain net, gated recurrent units over the lags with a linear head.
 
-Trained on squared error; the yardstick of gp_gru.
+Trained on squared error; the baseline of gp_gru.
 """
 
 from __future__ import annotations

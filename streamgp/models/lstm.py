@@ -1,6 +1,6 @@
 """Plain net, long short-term memory over the lags with a linear head.
 
-Trained on squared error; the yardstick of gp_lstm.
+Trained on squared error; the baseline of gp_lstm.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plain net, a perceptron over the flattened lags with a linear head.
 
-Trained on squared error; the yardstick of gp_narx.
+Trained on squared error; the baseline of gp_narx.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plain net, an Elman network over the lags with a linear head.
 
-Trained on squared error; the yardstick of gp_rnn.
+Trained on squared error; the baseline of gp_rnn.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from streamgp.linalg.preconditioner import LowRank, pivoted_cholesky
 from streamgp.objectives.cross_validation import Split
 
 STALE = 2.0
-"""Times the steps of the first solve with a preconditioner, plus `SLACK`, above which it is made anew."""
+"""Times the steps of the first solve with a preconditioner, plus `SLACK`, above which it is made again."""
 SLACK = 4
 REMAINDER = 0.1
 """Variance, relative to the least noise, that the preconditioner may leave out of a row."""
@@ -63,7 +63,7 @@ class Fold:
         y: (n, T)
         split: of the n rows.
         memory: bytes that kept covariances may take; float64 where all fit, float32 where only that fits, and what
-            does not fit is computed anew for each product.
+            does not fit is recomputed for each product.
         rank: most columns of the preconditioner of C; 0: none.
 
     Attributes:

@@ -11,7 +11,7 @@ on), or take more.
 
 **Hyper-parameters in motion** (F.3): the running expectation is that of the features at which it was started. Evaluate
 the support rows' features at those hyper-parameters, without a gradient for them. The control variate then has
-expectation 0 for every μ and θ, and only its correlation fades, until it is started anew at O(n̄ m).
+expectation 0 for every μ and θ, and only its correlation fades, until it is restarted at O(n̄ m).
 
 The same functions serve every term:
 
@@ -125,7 +125,7 @@ class RunningExpectation:
 
     @torch.no_grad()
     def start(self, rows: Tensor, value: Tensor) -> None:
-        """Begin anew with other support rows, other features or other parameters. rows: (n̄,); value: (n̄, columns)."""
+        """Begin again with other support rows, other features or other parameters. rows: (n̄,); value: (n̄, columns)."""
         self.rows, self.value = rows, value.detach().to(torch.float64).clone()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:

@@ -47,7 +47,7 @@ class CrossValidationConfig(BaseModel):
         100, ge=0, le=10_000, description="columns of the pivoted Cholesky preconditioner, at most; 0: none"
     )
     memory: float = Field(
-        1.0, ge=0, le=10_000, description="GiB that kept covariances may take; what does not fit is computed anew"
+        1.0, ge=0, le=10_000, description="GiB that kept covariances may take; what does not fit is recomputed"
     )
     floor: float = Field(
         1e-4, ge=1e-12, le=1, description="least noise variance, in squared units of the standardised target"

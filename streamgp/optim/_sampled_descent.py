@@ -13,7 +13,7 @@ the one that learns hyper-parameters.
 
 **Hyper-parameters** (`hyper_rate` > 0): Adam on their logarithms and log σ_t² along the gradient of the same draws'
 estimate of the whole bound, L_Σ of the best diagonal and L_const included. The support rows' features stay those at
-which the running a was started (F.3), and it is started anew every `restart` steps, O(n̄ m_touched). The bound is a
+which the running a was started (F.3), and it is restarted every `restart` steps, O(n̄ m_touched). The bound is a
 mean-field one: where m is large against what n rows can tell, its optimum in σ² and the lengthscales is not that of the
 evidence. A start from the evidence of 1000 rows, and a small rate or none, is the better choice.
 """
@@ -81,7 +81,7 @@ class SampledRows(Rows):
 
     @property
     def count(self) -> float:
-        """Σ_t n_t, summed anew only when rows or weights change."""
+        """Σ_t n_t, summed again only when rows or weights change."""
         if self._count is None:
             self._count = float(self.total().sum())
         return self._count

@@ -1,7 +1,7 @@
 """Tipping & Faul's sequential selection: at every step the one change that raises the evidence most.
 
 A function comes in, gets another precision, or goes out (Tipping & Faul 2003, section 4). Every change has its best
-precision and its rise of the evidence in closed form. Steps cost O(m k); every fifth step begins anew from the Gram
+precision and its rise of the evidence in closed form. Steps cost O(m k); every fifth step begins again from the Gram
 columns, with another noise, for O(m k²).
 """
 

@@ -9,7 +9,7 @@ dense columns. A step costs the same whatever rows and functions there are. Ours
   AdaGrad does not get anywhere, as functions on neighbouring rows are nearly the same.
 - s_j goes a part of the way to 1/(mean μ_jt² + (CCᵀ)_jj), the maximum of the bound for it; the gradient of log s_j is
   small where s_j is far too small, and leaves all 500 functions of the paper's example in the model.
-- Functions with s_j ≥ `FINITE` leave at once, so that steps get cheaper. The dense columns then begin anew.
+- Functions with s_j ≥ `FINITE` leave at once, so that steps get cheaper. The dense columns then begin again.
 - Diagonal columns of C take their optimum (Prop. 1) in every step.
 """
 

@@ -155,7 +155,7 @@ def spans(log: DeltaTable) -> list[Span]:
     if any(span.first is None for span in found):
         raise TableError(
             f"the table has rows without {SEQ}",
-            hint="another program appended to it, or its _delta_log is damaged: restore it, or ingest anew",
+            hint="another program appended to it, or its _delta_log is damaged: restore it, or ingest again",
         )
     return sorted(found, key=lambda span: span.first)
 

@@ -68,7 +68,7 @@ class Names:
         """
         array = column(rows, name)
         if array.null_count:
-            raise DataError(f"{array.null_count} rows have no value in the series column {name!r}", hint="ingest anew")
+            raise DataError(f"{array.null_count} rows have no value in the series column {name!r}", hint="ingest again")
         return self.codes(array, grow)
 
     def restore(self, names: list[str]) -> None:
@@ -97,7 +97,7 @@ def times(rows: pa.RecordBatch, name: str) -> Ints:
     """
     array = column(rows, name)
     if array.null_count:
-        raise DataError(f"{array.null_count} rows have no value in the time column {name!r}", hint="ingest it anew")
+        raise DataError(f"{array.null_count} rows have no value in the time column {name!r}", hint="ingest it again")
     kind = array.type
     try:
         if pa.types.is_timestamp(kind):

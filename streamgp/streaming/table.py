@@ -127,7 +127,7 @@ class Table:
 
     @property
     def id(self) -> str:
-        """What tells this table from another one that was made at the same place."""
+        """Identifies this table among others made at the same place."""
         return str(self._log.metadata().id)
 
     @property
@@ -371,7 +371,7 @@ def _meaning(log: DeltaTable, path: str) -> TableMeta:
             f"{path} is a Delta table, but no streamgp table", hint="ingest its Parquet files into a new table"
         ) from None
     if found != FORMAT:
-        raise TableError(f"table {path} has format {found}, this program reads {FORMAT}", hint="ingest it anew")
+        raise TableError(f"table {path} has format {found}, this program reads {FORMAT}", hint="ingest it again")
     return meta
 
 

@@ -19,7 +19,7 @@ def check_source(make: Callable[[], Source]) -> None:
     """The law of `base.Source`: from the `after` of any chunk on come exactly the rows behind it, in order.
 
     Args:
-        make: opens the same rows anew, at least one.
+        make: opens the same rows again, at least one.
 
     Raises:
         AssertionError: it is broken.

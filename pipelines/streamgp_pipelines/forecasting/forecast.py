@@ -263,7 +263,7 @@ class Forecaster:
 
 def load(directory: str | Path, device: str = "cpu", strict: bool = False) -> Forecaster:
     """The newest checkpoint in a directory that is whole (or one checkpoint itself), ready to forecast; no table is
-    needed. A newer one that is damaged is passed over, and `warnings` tells.
+    needed. A newer one that is damaged is skipped, with a warning.
 
     Args:
         directory: of the checkpoint.

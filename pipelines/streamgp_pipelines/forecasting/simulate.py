@@ -1,4 +1,4 @@
-"""Free simulation: a model that looks one step ahead is run on its own output, as far as one likes.
+"""Free simulation: a model that looks one step ahead is run on its own output: Monte Carlo rollout.
 
 By sample paths: every path draws one function from the posterior and keeps it, adds fresh noise at every step, and
 feeds back the noisy value; the spread of the paths is the forecast. By plug-in: one path that feeds back the means, and

@@ -191,7 +191,7 @@ def _agreed(config: IngestConfig, table: Table, zone: str | None) -> TableMeta:
 
 
 def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Table | None) -> pa.Schema:
-    """The table's columns; the source is told to read them so."""
+    """The table's columns; the source will read them as these types."""
     natural = {field.name: field for field in source.schema if field.name not in (LINE, FAULT, TEXT)}
     for name in source.names:
         if name in (SEQ, LINE, FAULT, TEXT):

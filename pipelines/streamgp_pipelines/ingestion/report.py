@@ -1,4 +1,4 @@
-"""What a run of ingest tells: how far it is, what became of every source, and what to do about it."""
+"""The report of an ingest: its progress, what became of every source, and what to do about it."""
 
 from __future__ import annotations
 

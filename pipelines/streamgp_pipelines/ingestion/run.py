@@ -1,7 +1,7 @@
-"""One run of ingest: reads ahead, judges, commits; every commit moves the rows and the position together.
+"""One run of ingest: reads ahead, checks, commits; every commit moves the rows and the position together.
 
 The order of the writes is what survives a kill: first the quarantine, then table rows and position in one atomic
-commit. A kill between the two leaves quarantined rows of a batch that was never committed; the next run judges the
+commit. A kill between the two leaves quarantined rows of a batch that was never committed; the next run checks the
 batch again, and the quarantine takes only those that it has not. The same holds for two runs of one source at once:
 the table's commit lets one of them through, and the quarantine has the rows of either once.
 """
@@ -245,7 +245,7 @@ class Run:
 def _wound_up(source: FileSource, chosen: Plan, start: Position) -> TimeReader | None:
     """The source's clock, having seen all rows before `start`: they decide which run of a repeated hour comes next.
 
-    Standard input cannot be read twice: there, the repeated hour begins anew where a run went on.
+    Standard input cannot be read twice: there, the repeated hour begins again where a run went on.
     """
     if chosen.clock is None:
         return None

@@ -51,7 +51,7 @@ def collect(
         hidden: (R,) which of the first R rows are held out: their targets are missing, as truth and as lag. No row
             behind these R is read.
         chosen: (R,) rows at which windows are wanted; None is all of them.
-        tell: is told the rows read so far.
+        tell: called with the rows read so far.
     """
     windows = Windows(spec)
     ledger = Ledger(windows.shape, (), Gaussian)  # it pairs questions with their truths

@@ -34,7 +34,7 @@ def read(path: Path) -> Initial:
     try:
         told = json.loads(text)
     except ValueError:
-        hint = "the file is cut off or no JSON; write it anew with streamgp tune"
+        hint = "the file is cut off or no JSON; write it again with streamgp tune"
         raise DataError(f"{path} is no JSON", hint=hint) from None
     return from_document(told, str(path))
 
@@ -66,6 +66,6 @@ def write(path: Path, initial: Initial, readable: Mapping[str, Json]) -> None:
 
 
 def digest(initial: Initial) -> str:
-    """What tells hyper-parameters from others, whatever file they are in and however they were found."""
+    """A digest of hyper-parameters, the same whatever file they are in and however they were found."""
     told = {key: value for key, value in document(initial).items() if key not in ("streamgp", "found", "readable")}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]

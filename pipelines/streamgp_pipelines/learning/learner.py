@@ -125,7 +125,7 @@ class Learner:
         self.only: HeldOut | None = None
         """Which rows of the stream are scored, in batch training; None is all of them."""
         self.progress: Callable[[Progress], None] = lambda _: None
-        """Is told of each epoch of the warm-up, where there are several."""
+        """Called after each epoch of the warm-up, where there are several."""
         self.warmup = WarmUp()
         self.clock = Clock()
         self.begin()

@@ -186,7 +186,9 @@ def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: S
         same = config.test_column is not None and about.get("test_column") == config.test_column
         if same or not len(scored) or int(scored[0]) >= last:
             return []
-        return ["the hyper-parameters of --init were found on rows that are held out here: their scores are flattered"]
+        return [
+            "the hyper-parameters of --init were found on rows that are held out here: their test scores are optimistically biased"
+        ]
     first = max(schedule.warmup, schedule.score_from or 0)
     if schedule.score_time is not None and table.meta.time is not None:
         parts = (times(chunk.rows, table.meta.time) for chunk in table.read({}, (table.meta.time,)))
@@ -234,7 +236,7 @@ def check_table(saved: checkpoint.Saved, table: Table) -> None:
     if table.rows < saved.rows:
         raise TableError(
             f"table {table.path} has {table.rows} rows, but {saved.rows} were learned: it was rolled back",
-            hint="restore the table, or train anew: streamgp train --fresh",
+            hint="restore the table, or train again: streamgp train --fresh",
         )
 
 

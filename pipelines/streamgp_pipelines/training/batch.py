@@ -35,7 +35,7 @@ class BatchRun:
         session: opened, and restored where there was a checkpoint.
         tracker: of the run.
         predictions: where scored forecasts go; None when nobody asked for them.
-        progress: is told how far the run is.
+        progress: called with how far the run is.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ def train(
     Args:
         config: what to do.
         tracker: makes the run's tracker from its checkpoint directory, before row one.
-        progress: is told how far the run is.
+        progress: called with how far the run is.
         draw: makes the run's plots; None makes none.
 
     Returns:

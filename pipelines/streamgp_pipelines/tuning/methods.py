@@ -1,4 +1,4 @@
-"""What can be set of each way of tuning, and how it is called."""
+"""The methods of tuning and their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hyper-parameters as a person reads them, in the units of the table, and what to do with them."""
+"""Hyper-parameters in table units, and what to do with them."""
 
 from __future__ import annotations
 

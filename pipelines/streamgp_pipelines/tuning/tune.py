@@ -229,7 +229,7 @@ def tune(
     Args:
         config: what to do.
         tracker: makes the run's tracker from a directory.
-        progress: is told how far the run is.
+        progress: called with how far the run is.
 
     Returns:
         run_id, method, kernel, `channels` and `targets` (their hyper-parameters in their own units), loss_before, loss,

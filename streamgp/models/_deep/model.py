@@ -73,9 +73,9 @@ class DeepModel(DeepHead, Model):
         return Gaussian(mean * scale + self.frame.baseline(x, z), latent * variance, noise * variance)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
-        """Train; goes on where an earlier call stopped, and after `update` begins anew from the weights at hand.
+        """Train; goes on where an earlier call stopped, and after `update` begins again from the weights at hand.
 
-        Rows with a missing truth are left out. An epoch that fails numerically is undone and told; the first raises.
+        Rows with a missing truth are left out. An epoch that fails numerically is undone and reported; the first raises.
         """
         x, y, left_out = usable(x, y)
         whole = torch.isfinite(y).all(1)
@@ -166,7 +166,7 @@ class DeepModel(DeepHead, Model):
     def _growing(self) -> bool:
         """Whether a stream that began with few rows has doubled since the fit.
 
-        A fit on more than half of a full window is the last: there is no twice as many rows to learn from anew.
+        A fit on more than half of a full window is the last: there is no twice as many rows to learn from again.
         """
         seen = int(self.recent.seen)
         return seen >= 2 * self.fitted_on and 2 * self.fitted_on <= self.recent.capacity

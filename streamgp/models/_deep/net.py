@@ -1,4 +1,4 @@
-"""A plain net: an encoder and a linear head, trained on squared error. The yardstick of the GP on the same encoder.
+"""A plain net: an encoder and a linear head, trained on squared error. The baseline of the GP on the same encoder.
 
 Its predictive is N(m(x), s²): s² is the mean squared error on validation rows, and on a stream the running mean
 squared error of forecasts scored before their rows were learned. It knows no more of its uncertainty than that.

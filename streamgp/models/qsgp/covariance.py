@@ -147,7 +147,7 @@ class DiagonalCovariance(_Whole):
 
 
 class ChevronCovariance(_Whole):
-    """k dense columns in closed form, made anew of all features after every sweep: O(R m² + m³)."""
+    """k dense columns in closed form, made again of all features after every sweep: O(R m² + m³)."""
 
     def __init__(self, solver: BlockSolver, basis: Basis, head: Head, columns: int) -> None:
         super().__init__(solver, basis, head)

@@ -2,7 +2,7 @@
 
 A step moves one block or two that are drawn (`streamgp.optim.quadruple_descent` for the Gaussian likelihood,
 `streamgp.optim.quadruple_sites` for others). Blocks that were never drawn are 0 and cost nothing in a prediction. What
-does cost O(m) of those drawn is a prediction, a row that enters the kept ones, and the variance, which is computed anew
+does cost O(m) of those drawn is a prediction, a row that enters the kept ones, and the variance, which is recomputed
 after a batch's epoch and after a rebuild, and when the rows have become a tenth more.
 """
 
@@ -33,7 +33,7 @@ LOOK = 500
 ROWS = 512
 """New rows of a stream for which an epoch's steps are taken."""
 MORE = 1.1
-"""Growth of the rows after which the variance is computed anew."""
+"""Growth of the rows after which the variance is recomputed."""
 
 
 class Looked(Lesson):

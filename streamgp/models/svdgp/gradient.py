@@ -158,7 +158,7 @@ class GradientPosterior(nn.Module):
             p.data, self.iterate[name] = self.iterate[name], p.data
 
     def _begin(self, fresh: Mapping[str, Tensor]) -> None:
-        """Rows of the posterior's parameters that were set from outside: Adam and the iterate begin there anew."""
+        """Rows of the posterior's parameters that were set from outside: Adam and the iterate begin there again."""
         own = dict(self.posterior.named_parameters())
         for name, rows in fresh.items():
             self.adam.forget(f"posterior.{name}", rows)
@@ -231,7 +231,7 @@ class GradientPosterior(nn.Module):
     def update(self, x: Tensor, y: Tensor) -> Step:
         """Learn new rows of a stream, with replayed ones beside them. x: (N, width), y: (N, T), NaN = not observed.
 
-        Numerical trouble is not raised but told (`healthy` is false), and the step that met it is not taken.
+        Numerical failures are not raised but reported (`healthy` is false), and the step that met it is not taken.
         """
         config, basis = self.config, self.posterior.alpha.size + self.posterior.beta.size
         if not bool(torch.isfinite(x).all()):

@@ -20,7 +20,7 @@ KIND = "streaming.sources"
 
 
 class FileSource(Source, Protocol):
-    """A Source over one file, which can be told the types to read its columns as.
+    """A Source over one file, whose columns can be given types.
 
     Attributes:
         names: the columns. units: of some of them. sample: the first rows.
@@ -72,7 +72,7 @@ def expand(names: tuple[str, ...]) -> list[str]:
 
 
 def _inside(folder: Path) -> list[str]:
-    """The readable files of a directory: what is hidden, and what belongs to a table in it, is passed over."""
+    """The readable files of a directory: what is hidden, and what belongs to a table in it, is skipped."""
     if (folder / "_delta_log").is_dir():
         raise DataError(f"{folder} is a Delta table, not a source", hint="name its Parquet files if you mean them")
     files = sorted(path for path in folder.rglob("*") if path.is_file() and format_of(str(path)) is not None)

@@ -244,7 +244,7 @@ class Records:
         self._bytes, self._lines = to.bytes, to.lines
 
     def _inode(self) -> int:
-        """What tells a file from another at the same path; -1 where the stream is no plain file."""
+        """Identifies a file among others at the same path; -1 where the stream is no plain file."""
         plain = self._decoder is None and self._uri != "-" and self._stream.seekable()
         return os.fstat(self._stream.fileno()).st_ino if plain else -1
 

@@ -304,7 +304,7 @@ class _Found(NamedTuple):
 
 
 def _fit(separator: str | None, config: Config) -> None:
-    """Whether the signs that were given can be told from each other.
+    """Whether the given signs differ from each other.
 
     Raises:
         UsageError: they cannot.

@@ -103,7 +103,7 @@ def front_page(url: str) -> str:
 
 
 def _ours(url: str) -> bool:
-    """Whether the server has our page, which tells the browser to stay in the training view."""
+    """Whether the server has our page, which keeps the browser in the training view."""
     try:
         with urlopen(f"{url}/{mlflow_app.PATH}", timeout=5.0) as answer:
             return bool(answer.status == 200 and mlflow_app.MARK in answer.read())
