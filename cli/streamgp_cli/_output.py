@@ -80,7 +80,7 @@ def spoken(seconds: float) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a person reads it.
+    """A value as text.
 
     Example:
         >>> shown(0.123456), shown(17520), shown(32703.4), shown(None), shown(True), shown(float("nan"))

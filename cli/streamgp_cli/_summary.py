@@ -1,4 +1,4 @@
-"""The summary of a training run, as a person reads it."""
+"""The summary of a training run, in table units."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from streamgp.errors import NumericalError
 
 OUTLIER = 25.0
-"""Squared standardised error that one row counts for at most in a variance: a glitch of the sensor is no news of it."""
+"""Squared standardised error that one row counts for at most in a variance: sensor glitches would dominate it."""
 
 
 class Moments(NamedTuple):

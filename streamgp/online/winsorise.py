@@ -1,6 +1,6 @@
-"""What a row of a stream may say: a few standard deviations of its own forecast.
+"""Winsorise targets at c predictive standard deviations.
 
-A glitch of a sensor is no news of the process. Taken at its word, one value 200 standard deviations off widens the
+A glitch of a sensor does not describe the process. Learned as it is, one value 200 standard deviations off widens the
 bands of thousands of rows after it, and the windows that hold it among their lags bend the coefficients. With the
 forecast N(m, v) of a row that is not learned yet, what is learned in place of y is
 

@@ -1,4 +1,4 @@
-"""What can be set of a block solver."""
+"""Block solver options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GRAM_ROWS = 4.5
 
 
 class BlockConfig(BaseModel):
-    """What can be set of a block solver."""
+    """Block solver options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

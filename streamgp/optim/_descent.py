@@ -26,7 +26,7 @@ R = TypeVar("R", bound=Rows)
 
 
 class DescentConfig(BaseModel):
-    """What can be set of stochastic steps."""
+    """Options of stochastic steps."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

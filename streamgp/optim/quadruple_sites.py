@@ -39,7 +39,7 @@ SMOOTH = 0.02
 
 
 class SiteConfig(BaseModel):
-    """What can be set of stochastic steps with a log-concave likelihood."""
+    """Options of stochastic steps with a log-concave likelihood."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -115,7 +115,7 @@ def _instant(milliseconds: int, zoned: bool) -> str:
 
 
 class Verified:
-    """The files that a reader has found whole: each is hashed at the first read, and again when it was written again."""
+    """The files that a reader has found whole: each is hashed at the first read, and when it was rewritten."""
 
     def __init__(self, table: str) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""What can be set of the models behind an encoder."""
+"""Options of models behind an encoder."""
 
 from __future__ import annotations
 

@@ -75,7 +75,8 @@ class DeepModel(DeepHead, Model):
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Train; goes on where an earlier call stopped, and after `update` begins again from the weights at hand.
 
-        Rows with a missing truth are left out. An epoch that fails numerically is undone and reported; the first raises.
+        Rows with a missing truth are left out. An epoch that fails numerically is undone and reported; the first
+        raises.
         """
         x, y, left_out = usable(x, y)
         whole = torch.isfinite(y).all(1)

@@ -1,4 +1,4 @@
-"""What can be set of a QSGP."""
+"""QSGP options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be set of stochastic-gradient inference."""
+"""Options of stochastic-gradient inference."""
 
 from __future__ import annotations
 
