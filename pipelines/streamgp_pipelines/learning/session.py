@@ -187,7 +187,8 @@ def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: S
         if same or not len(scored) or int(scored[0]) >= last:
             return []
         return [
-            "the hyper-parameters of --init were found on rows that are held out here: their test scores are optimistically biased"
+            "the hyper-parameters of --init were found on rows that are held out here: "
+            "their test scores are optimistically biased"
         ]
     first = max(schedule.warmup, schedule.score_from or 0)
     if schedule.score_time is not None and table.meta.time is not None:
