@@ -177,7 +177,7 @@ class BlockEngine(Solution):
                 factor = self.head.root.to(self.solver.dtype)
             elif not full:
                 factor = self._exact(b)
-            self._followed(b, self.solver.visit(b, lesson.rows, factor=factor, again=True), lesson)
+            self._followed(b, self.solver.visit(b, lesson.rows, factor=factor, anew=True), lesson)
 
     def _follow_curvature(self, lesson: Lesson) -> None:
         """The rest of Newton's steps, and the sums at the curvature there: rows came in at that of a forecast."""
@@ -204,7 +204,7 @@ class BlockEngine(Solution):
         if self.sites.moving:
             for b in order:
                 self._set(lesson)
-                self._followed(b, self.solver.visit(b, lesson.rows, again=not self.sites.lasting), lesson)
+                self._followed(b, self.solver.visit(b, lesson.rows, anew=not self.sites.lasting), lesson)
             return
         self.solver.sweep(lesson.rows, order)
         for b in order:
