@@ -21,6 +21,7 @@ import warnings
 from typing import Any, NamedTuple
 
 import torch
+from _report import Claim, report
 from _uci import Split, load, path, scores, windows
 from torch import Tensor
 
@@ -106,8 +107,8 @@ def theirs(z: Tensor, r: Tensor, at: Tensor, truth: Tensor, start: Twin) -> Foun
     return Found(start.loss().item(), spent, STEPS, (truth - mean).square().mean().sqrt().item(), nlpd.item())
 
 
-def compare(name: str, rows: int) -> list[str]:
-    """One set; what does not hold."""
+def compare(name: str, rows: int) -> tuple[list[str], list[str]]:
+    """One set: what does not hold, and the row of the results page."""
     whole = load(path(name))
     drawn = torch.randperm(len(whole.y), generator=torch.Generator().manual_seed(0))[:rows]
     part = Split(whole.x[drawn], whole.y[drawn], whole.held[:1000], whole.truth[:1000])
@@ -145,7 +146,14 @@ def compare(name: str, rows: int) -> list[str]:
     failed = [f"{name}: another likelihood than GPyTorch's"] if max(gaps) > 1e-6 else []
     failed += [f"{name}: nlml {found.loss:.4f} > {peer.loss:.4f}"] if found.loss > peer.loss else []
     failed += [f"{name}: {found.seconds:.1f} s > {peer.seconds:.1f} s"] if found.seconds > peer.seconds else []
-    return failed
+    both = [f"{mine:.3f} / {other:.3f}" for mine, other in ((found.rmse, peer.rmse), (found.nlpd, peer.nlpd))]
+    likelihoods = [
+        f"{found.loss:.3f}",
+        f"{found.seconds:.1f} ({found.evaluations})",
+        f"{peer.loss:.3f}",
+        f"{peer.seconds:.1f}",
+    ]
+    return failed, [name, *likelihoods, *both]
 
 
 def main(sets: list[str], rows: int) -> int:
@@ -153,8 +161,17 @@ def main(sets: list[str], rows: int) -> int:
     torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # loads PyTorch's compiler, 2 s, before anything is timed
     with warnings.catch_warnings(), gpytorch.settings.fast_computations(False, False, False):
         warnings.simplefilter("ignore")
-        failed = [line for name in sets for line in compare(name, rows)]
+        found = [compare(name, rows) for name in sets]
+    failed = [line for wrong, _ in found for line in wrong]
     print("holds" if not failed else "does not hold: " + "; ".join(failed))
+    text = (
+        f"{rows:,} rows a set, SE-ARD, float64: L-BFGS reaches a lower NLML a row, in less time, than {STEPS} Adam "
+        "steps of GPyTorch; at the same hyper-parameters both differ by 1e-6 at most. RMSE and NLPD: L-BFGS / "
+        "GPyTorch."
+    )
+    columns = ["set", "NLML, L-BFGS", "CPU-s (evaluations)", "NLML, GPyTorch", "CPU-s", "RMSE", "NLPD"]
+    page = [cells for _, cells in found]
+    report(__file__, Claim("Marginal likelihood, beside GPyTorch", text, columns, page, failed))
     return 1 if failed else 0
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from _finite import METHODS, Outcome, standardised, trained
+from _report import Claim, report
 from _uci import FOLDER, load, path
 
 REACH = {"bike": (-1.03, -1.366), "elevators": (-1.13, -1.427)}
@@ -39,7 +40,7 @@ def told(name: str, method: str, found: Outcome) -> None:
 def main(folder: Path, seconds: float, methods: list[str], sets: list[str], split: int) -> int:
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # loads PyTorch's compiler
-    missed = []
+    missed, page = [], []
     for name in sets:
         rows = standardised(load(path(name, folder), split))
         for method in methods:
@@ -49,10 +50,20 @@ def main(folder: Path, seconds: float, methods: list[str], sets: list[str], spli
                 continue
             most, stretch = REACH[name]
             holds = found.best.nlml <= most
+            marks = found.marks[1::2]  # every second one
+            times = [f"{mark.seconds:.0f} CPU-s" for mark in marks]
+            page.append([name, *(f"{mark.nlml:.3f} / {mark.rmse:.3f}" for mark in marks), str(stretch)])
             missed += [f"{name}: {found.best.nlml:.3f} > {most}"] * (not holds)
             beside = "reached" if found.best.nlml <= stretch else "not reached"
             print(f"{'':<21} claimed {most}: {'holds' if holds else 'DOES NOT HOLD'}; the paper's {stretch}: {beside}")
     print("holds" if not missed else "does not hold: " + "; ".join(missed))
+    text = (
+        f"SCGD, mini-batches of {BATCH}, linear kernel: NLML at most −1.03 on bike and −1.13 on elevators within "
+        f"{seconds:g} CPU-seconds; NLML / RMSE. The paper's are after 100 epochs."
+    )
+    if page:
+        columns = ["set", *times, "the paper's NLML"]
+        report(__file__, Claim("Evidence within 20 seconds", text, columns, page, missed))
     return 1 if missed else 0
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import _uci
 import torch
+from _report import Claim, report
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT
@@ -88,7 +89,8 @@ def measure(method: Estimator, phi: Tensor, head: FiniteHead, batch: int, epochs
 
 def main() -> None:
     torch.set_num_threads(1)
-    held = True
+    missed: list[str] = []
+    every: dict[str, list[Row]] = {}
     for name in SETS:
         for label, phi, head in cases(name):
             for batch in BATCHES:
@@ -103,16 +105,32 @@ def main() -> None:
                         found[b, order] = measure(Scgd(config, batch), phi, head, batch, epochs)
                 found["bsgd"] = measure(Bsgd(), phi, head, batch, 1)
                 for key, row in found.items():
-                    print(f"    {key if isinstance(key, str) else f'scgd, b = {key[0]}, {key[1]}':36}{row}", flush=True)
-                held &= found["ldb"].error < 1e-10 and found["bsgd"].scale > 5
-                held &= all(
+                    words = key if isinstance(key, str) else f"scgd, b = {key[0]}, {key[1]}"
+                    print(f"    {words:36}{row}", flush=True)
+                    if batch == BATCHES[-1]:
+                        every.setdefault(words, []).append(row)
+                missed += [f"{label}: LDB {found['ldb'].error:.0e}"] * (found["ldb"].error >= 1e-10)
+                missed += [f"{label}: BSGD {found['bsgd'].scale:.1f}"] * (found["bsgd"].scale <= 5)
+                inside = all(
                     low < value < high
                     for b, (low, high) in EXPECTED.items()
                     for value in (found[b, "after"].scale, found[b, "after"].projection)
                 )
+                missed += [f"{label}, {batch} rows: SCGD"] * (not inside)
     print(f"claimed: LDB's error < 1e-10, SCGD's ratios in {EXPECTED}, BSGD over 5 times too large along the scale:")
-    print("held" if held else "NOT held")
-    sys.exit(0 if held else 1)
+    print("NOT held" if missed else "held")
+    text = (
+        f"Mini-batches of {BATCHES[-1]}: projection on the true gradient, 1 if right, and relative error, ranges over "
+        "sets and features. LDB is exact to 10⁻¹⁰, the bias of SCGD falls with b, BSGD is more than 5 times too "
+        "large along the features' common scale. `before`: in the paper's order."
+    )
+    page = []
+    for words, rows in every.items():
+        ranges = [sorted(getattr(row, key) for row in rows) for key in ("projection", "error")]
+        page.append([words, *(f"{low:.2g} – {high:.2g}" for low, *_, high in ranges)])
+    columns = ["estimate", "projection", "relative error"]
+    report(__file__, Claim("Gradient of log|F|", text, columns, page, missed))
+    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import _svgp
 import torch
+from _report import Claim, report
 from _uci import FOLDER, Mark, Split, load, path, trace
 
 from streamgp.models import qsgp
@@ -55,8 +56,8 @@ class Claims:
         self.missed += [] if holds else [words]
 
 
-def against_svgp(rows: Split, marks: list[Mark], claims: Claims) -> None:
-    """SVGP has the whole of each budget, ours the epochs that ended within."""
+def against_svgp(rows: Split, marks: list[Mark], claims: Claims) -> Mark:
+    """SVGP's last state. It has the whole of each budget, ours the epochs that ended within."""
     peers = list(_svgp.train(rows, [FRACTION * max(BUDGETS), *BUDGETS]))
     for peer in peers:
         print(told("svgp", peer), flush=True)
@@ -68,11 +69,12 @@ def against_svgp(rows: Split, marks: list[Mark], claims: Claims) -> None:
     goal = peers[-1].scores.rmse
     reached = min((mark.seconds for mark in marks if mark.scores.rmse <= goal), default=float("inf"))
     claims.most(f"CPU-s until svgp's last rmse of {goal:.4f}", reached, FRACTION * max(BUDGETS), 2)
+    return peers[-1]
 
 
 def main(folder: Path, sets: list[str]) -> int:
     torch.set_num_threads(1)
-    claims = Claims()
+    claims, page = Claims(), []
     for name in sets:
         if not path(name, folder).exists():
             print(f"there is no {path(name).name} at {folder}: give its folder with --data")
@@ -87,10 +89,25 @@ def main(folder: Path, sets: list[str]) -> int:
             claims.most(f"rmse within {budget:.0f} CPU-s", mark.scores.rmse if mark else float("inf"), rmse)
             if mnlp is not None:
                 claims.most(f"mnlp within {budget:.0f} CPU-s", mark.scores.mnlp if mark else float("inf"), mnlp)
+        page.append(cells(f"{name}, qsgp", marks[-1]))
         if name == PEER:
-            against_svgp(rows, marks, claims)
+            page.append(cells(f"{name}, GPyTorch SVGP", against_svgp(rows, marks, claims)))
     print("holds" if not claims.missed else "does not hold: " + "; ".join(claims.missed))
+    text = (
+        "10,000 random Fourier features, no other option, first published split, RMSE / MNLP in the units of the "
+        "files: on kin40k RMSE at most 0.174 and MNLP at most 0 within 15 CPU-seconds, RMSE at most 0.145 within 30, "
+        "less than SVGP's of each, and its last RMSE in an eighth of the time; on protein 0.53 and on keggdirected "
+        "0.130 within 10. Noise floor, block width and sweeps were chosen on these splits."
+    )
+    columns = ["set, model", "at the end", "CPU-s", "95 % coverage"]
+    report(__file__, *([Claim("Regression at equal time", text, columns, page, claims.missed)] if page else []))
     return 1 if claims.missed else 0
+
+
+def cells(name: str, mark: Mark) -> list[str]:
+    """A row of the results page."""
+    found = mark.scores
+    return [name, f"{found.rmse:.4f} / {found.mnlp:.3f}", f"{mark.seconds:.1f}", f"{found.coverage:.3f}"]
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from _report import Claim, report
 from _uci import windows
 from torch import Tensor
 
@@ -108,7 +109,7 @@ def main(seeds: int) -> int:
     from sklearn.linear_model import LogisticRegression
 
     torch.set_num_threads(1)
-    data, missed = digits(), []
+    data, missed, page = digits(), [], []
     print(f"{len(data.y)} rows to learn, {len(data.truth)} held out, {float(data.truth.mean()):.3f} of them odd")
 
     def config(solver: str, seed: int) -> qsgp.Config:
@@ -119,19 +120,36 @@ def main(seeds: int) -> int:
         for seed in range(seeds):
             found = ours(qsgp, config(solver, seed), data)
             told(f"qsgp, solver={solver}, seed {seed}", found)
+            page.append(cells(f"qsgp, solver={solver}, seed {seed}", found))
             if solver == "block":
                 missed += [f"accuracy {found.accuracy:.4f} with seed {seed}"] * (found.accuracy < ACCURACY)
                 missed += [f"log loss {found.log_loss:.4f} with seed {seed}"] * (found.log_loss > LOG_LOSS)
-    told(f"svdgp by gradients, {EPOCHS} epochs", ours(svdgp, svdgp.Config(likelihood="logistic"), data, EPOCHS))
+    found = ours(svdgp, svdgp.Config(likelihood="logistic"), data, EPOCHS)
+    told(f"svdgp by gradients, {EPOCHS} epochs", found)
+    page.append(cells("svdgp by gradients", found))
     peers: dict[str, Callable[[], Any]] = {
         "LogisticRegression": lambda: LogisticRegression(max_iter=1000),
         "GaussianProcessClassifier, RBF": lambda: GaussianProcessClassifier(1.0 * RBF(8.0), random_state=0),
     }
     for name, make in peers.items():
-        told(name, theirs(make(), data))
+        found = theirs(make(), data)
+        told(name, found)
+        page.append(cells(name, found))
     print(f"claimed of solver=block: accuracy at least {ACCURACY}, log loss at most {LOG_LOSS}")
     print("holds" if not missed else "does not hold: " + "; ".join(missed))
+    text = (
+        f"scikit-learn's digits, 360 held out, `likelihood=logistic`: accuracy at least {ACCURACY} and log loss at "
+        f"most {LOG_LOSS} on every seed of solver=block; nothing is claimed of the others. Chance alone gives a "
+        "calibration error of 0.015. The priors were chosen with these 360 digits in sight."
+    )
+    columns = ["model", "accuracy", "log loss", "calibration error"]
+    report(__file__, Claim("Odd or even digits", text, columns, page, missed))
     return 1 if missed else 0
+
+
+def cells(name: str, found: Found) -> list[str]:
+    """A row of the results page."""
+    return [name, f"{found.accuracy:.4f}", f"{found.log_loss:.3f}", f"{found.calibration:.3f}"]
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from _report import Claim, report
 from _uci import FOLDER, Mark, load, path, trace
 
 from streamgp.models import qsgp
@@ -66,7 +67,7 @@ def row(name: str, model: str, figures: tuple[float, float, float], more: str = 
 
 def main(folder: Path, sets: list[str], splits: list[int]) -> int:
     torch.set_num_threads(1)
-    missed = []
+    missed, page = [], []
     print(HEAD)
     for name in sets:
         if not path(name, folder).exists():
@@ -83,6 +84,9 @@ def main(folder: Path, sets: list[str], splits: list[int]) -> int:
         row(name, "block", (mean, sd, first.mnlp), f"{first.coverage:8.3f}  {spent}")
         print(f"{'':<12} each split   {' '.join(f'{error:.4f}' for error in errors)}")
         paper = TABLE[name]
+        beside = "" if paper is None else f"{paper.mean_field[0]} ({paper.mean_field[1]}), {paper.mean_field[2]}"
+        mnlp = f"{diagonal.mnlp:.3f} / {first.mnlp:.3f}"
+        page.append([name, f"{mean:.4f} ({sd:.4f})", mnlp, f"{first.coverage:.3f}", beside])
         if paper is None:
             continue
         for model, figures in zip(("QSGP-0", "QSGP-100", "SVGP"), paper, strict=True):
@@ -98,6 +102,13 @@ def main(folder: Path, sets: list[str], splits: list[int]) -> int:
             cost = f"{one.scores.coverage:8.3f}  {one.seconds:.1f}"
             row("2,000", model, (one.scores.rmse, 0.0, one.scores.mnlp), cost)
     print("holds" if not missed else "does not hold: " + "; ".join(missed))
+    text = (
+        "At most the RMSE of the paper's table 2 on its three sets, in at most 15 CPU-seconds a split. Mean (standard "
+        "deviation) over five published splits, MNLP of the first. The paper has 10⁵ functions, hours of a GPU, other "
+        "splits and the squared exponential everywhere. Nothing was chosen on splits 1 to 4."
+    )
+    columns = ["set", "RMSE", "MNLP mean field / block", "95 % coverage", "paper's QSGP-0: RMSE, MNLP"]
+    report(__file__, *([Claim("Five splits, beside the paper", text, columns, page, missed)] if page else []))
     return 1 if missed else 0
 
 

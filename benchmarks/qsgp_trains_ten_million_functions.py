@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _report import Claim, report
 from _uci import load, path, scores, windows
 
 from streamgp.models import qsgp
@@ -78,15 +79,24 @@ def main(data: Path, sizes: list[int]) -> int:
         print(f"there is no {data.name} at {data.parent}: give it with --data")
         return 0
     claims: list[tuple[str, float, float]] = []
+    page = []
     for size in sizes:
         one = apart(data, size)
         print(told(one), flush=True)
+        numbers = [f"{one['rmse']:.4f}", *(f"{one[key]:.3f}" for key in ("mnlp", "coverage", "constant"))]
+        page.append([f"{size:,}", *numbers, f"{one['peak']:.0f} MB"])
         if size == max(SIZES):
             claims += [("rmse at 10⁷", one["rmse"], LIMIT), ("MB at 10⁷", one["peak"], MEMORY)]
     missed = [f"{name} {found:.3f} > {limit}" for name, found, limit in claims if not found <= limit]
     for name, found, limit in claims:
         print(f"{name}: {found:.3f}, claimed at most {limit}: {'holds' if found <= limit else 'DOES NOT HOLD'}")
     print("holds" if not missed else "does not hold: " + "; ".join(missed))
+    text = (
+        f"`solver=stochastic` on kin40k: a run at 10⁷ functions ends with an RMSE of at most {LIMIT} in less than 1 "
+        "GB. It is possible, not better: beyond 10⁵ the mean hardly gains and the band becomes the prior's."
+    )
+    columns = ["functions", "RMSE", "MNLP", "95 % coverage", "MNLP with one constant variance", "peak memory"]
+    report(__file__, Claim("Ten million functions", text, columns, page, missed))
     return 1 if missed else 0
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from _report import Claim, report
 from _uci import load, path, rmse
 from control_variates_reduce_variance import Hyperparameters, exact_gp
 from torch import Tensor
@@ -111,13 +112,15 @@ def main() -> None:
     theta = exact_gp(data.x[few], data.y[few])
     taken = time.process_time() - began
     print(f"exact GP on 1000 rows: {taken:.1f} s, v {theta.outputscale:.2f}, noise {theta.noise:.4f}")
-    held = True
+    missed: list[str] = []
+    laws: list[str] = []
     print("\nsd that drawing adds to f, measured/law" + "".join(f"{f'm̃ = {width}':>18}" for width in (500, 1000, 2000)))
     for size in (4000, 10_000, 100_000):
         found = [law(data, theta, size, width) for width in (500, 1000, 2000)]
         print(f"m = {size:<35,}" + "".join(f"{a:9.3f}/{b:<8.3f}" for a, b in found), flush=True)
         if size == 100_000:
-            held &= all(0.9 <= a / b <= 1.1 for a, b in found)
+            laws = [f"{a:.3f} ({b:.3f})" for a, b in found]
+            missed += ["the law: " + ", ".join(laws)] * (not all(0.9 <= a / b <= 1.1 for a, b in found))
     print(f"\nRMSE after {BUDGET:g} s (steps), m = 10,000")
     ways = {
         "Theorem 1": DescentConfig(optimiser="adagrad", support=0),
@@ -133,13 +136,22 @@ def main() -> None:
             line += f"{score:9.3f} ({steps:5d})  "
         print(line, flush=True)
     plain, control, cached = ways
-    held &= scores[control, 500] < scores[plain, 500]
-    held &= all(scores[cached, w] < min(scores[plain, w], scores[control, w]) for w in (500, 1000, 2000))
+    missed += ["the control variate does not help"] * (scores[control, 500] >= scores[plain, 500])
+    better = all(scores[cached, w] < min(scores[plain, w], scores[control, w]) for w in (500, 1000, 2000))
+    missed += ["the cached residual is not best"] * (not better)
     score, taken = whole(data, theta)
-    held &= score <= 0.20
+    missed += [f"{score:.4f} after {taken:.0f} s"] * (score > 0.20)
     print(f"\nm̃ = m = 4,000, 500 fresh rows a step: RMSE {score:.4f} after {taken:.0f} s; claimed: 0.20 within 60 s")
-    print("all claims " + ("held" if held else "NOT held"))
-    sys.exit(0 if held else 1)
+    print("all claims " + ("NOT held" if missed else "held"))
+    text = (
+        "Drawing m̃ of m = 10⁵ functions adds noise of standard deviation √(v‖μ‖²/m̃ · (1 − m̃/m)) to f, within 10 "
+        f"%: measured (by the law) {', '.join(laws)}. The table is the RMSE on kin40k after {BUDGET:g} CPU-seconds of "
+        f"steps at m = 10⁴. With nothing drawn but rows it is {score:.4f} after {taken:.0f} s (claimed: 0.20 within "
+        "60)."
+    )
+    page = [[name, *(f"{scores[name, width]:.3f}" for width in (500, 1000, 2000))] for name in ways]
+    report(__file__, Claim("Noise of a sampled basis", text, ["steps", "m̃ = 500", "1,000", "2,000"], page, missed))
+    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":

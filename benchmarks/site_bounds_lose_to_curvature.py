@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable
 
 import torch
+from _report import Claim, report
 from qsgp_classifies_digits import digits
 from torch import Generator, Tensor
 
@@ -67,7 +68,7 @@ def main() -> int:
     unit = float(f.std())
     target = f / unit + 0.3 * torch.randn(f.shape, generator=generator, dtype=torch.float64)
     cells = torch.arange(SIZE).reshape(CELLS, -1)
-    named, missed = sites(outcome, target, unit), []
+    named, missed, page = sites(outcome, target, unit), [], []
 
     for size in (1.0, 0.01):
         scale = (size / ((phi.square() * curvature).sum(0) + 1.0)).sqrt()  # (m,) Proposition 1
@@ -93,19 +94,29 @@ def main() -> int:
                     for name, value in named.items():
                         lost[name, form].append(float(value(site).mean()) - whole[name])
             words = []
+            losses = []
             for name in named:
                 mean = {form: statistics.fmean(lost[name, form]) for form in FORMS}
                 error = {form: 2 * statistics.stdev(lost[name, form]) / DRAWS**0.5 for form in FORMS}
                 words.append(f"{name} " + " / ".join(f"{mean[form]:.3f} ({error[form]:.3f})" for form in mean))
                 where = f"{name}, m̃/m {count / CELLS}, variance x {size}"
+                losses.append(" / ".join(f"{mean[form]:.3g}" for form in FORMS))
                 missed += [f"a gain: {where}, {form}" for form in mean if mean[form] > error[form]]
                 missed += [f"drawn is tighter: {where}"] * (mean["drawn"] > mean["tight"] + error["drawn"])
 
+            if count in (SHARES[0], SHARES[-1]):
+                page.append([f"{float(exact.variance.mean()):.2g}", f"{count / CELLS:g}", *losses])
             print(f"  m̃/m {count / CELLS:<5} tight / drawn: " + "   ".join(words), flush=True)
         for form in FORMS:
             gap = max(abs(float(site(draw(form, CELLS)).mean()) - whole[name]) for name, site in named.items())
             missed += [f"{form} is not exact at m̃ = m: {gap:.1e}"] * (gap > 1e-9)
     print("holds" if not missed else "does not hold: " + "; ".join(missed))
+    text = (
+        "Theorem 3, corrected, in its forms tight / drawn: nats a row lost to the curvature of the likelihood, on "
+        "digits. The tight form loses less everywhere; neither gains anything, and without drawing both are exact."
+    )
+    columns = ["variance of f", "m̃/m", *named]
+    report(__file__, Claim("Bound for other likelihoods", text, columns, page, missed))
     return 1 if missed else 0
 
 

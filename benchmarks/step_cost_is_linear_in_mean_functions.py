@@ -13,6 +13,7 @@ import statistics
 import time
 
 import torch
+from _report import Claim, report
 
 from streamgp.encoders import identity
 from streamgp.encoders._base import Layout
@@ -57,12 +58,22 @@ def slope(sizes: tuple[int, ...], seconds: list[float]) -> float:
 
 def main() -> None:
     torch.set_num_threads(1)
+    page, missed = [], []
     for parametrisation, widths in (("decoupled", "shared"), ("decoupled", "own"), ("hybrid", "shared")):
         seconds = [step_seconds(size, parametrisation, widths) for size in SIZES]
         cells = "  ".join(f"{size}: {1e3 * s:.0f} ms" for size, s in zip(SIZES, seconds, strict=True))
         fitted = slope(SIZES, seconds)
         verdict = "held" if fitted <= BOUND else "NOT held"
         print(f"{parametrisation}, {widths} lengthscales   {cells}   slope {fitted:.2f} (bound {BOUND}: {verdict})")
+        page.append([f"{parametrisation}, {widths} lengthscales", f"{fitted:.2f}"])
+        missed += [": ".join(page[-1])] if fitted > BOUND else []
+    text = (
+        f"Linear in the functions of the mean: slope of log time over log functions, {SIZES[0]} to {SIZES[-1]:,}, at "
+        f"most {BOUND}."
+    )
+    report(__file__, Claim("Cost of a gradient step", text, ["basis", "slope"], page, missed))
+    if missed:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

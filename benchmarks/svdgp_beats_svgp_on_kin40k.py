@@ -15,6 +15,7 @@ from pathlib import Path
 
 import _svgp
 import torch
+from _report import Claim, report
 from _uci import load, path, trace
 
 from streamgp.models import svdgp
@@ -28,16 +29,26 @@ def main(data: Path, budget: float) -> int:
         return 0
     torch.set_num_threads(1)
     rows = load(data)
-    best, spent = float("inf"), 0.0
+    best, spent, page, coverage = float("inf"), 0.0, [], float("nan")
     for taken, step, found in trace(svdgp.build(svdgp.Config(), rows.shape), rows, epochs=100):
         print(f"svdgp  {step.basis:5d} functions  {taken:5.1f} CPU-s  {found}", flush=True)
         if taken <= budget:
-            best, spent = found.rmse, taken
+            best, spent, coverage = found.rmse, taken, found.coverage
+            page.append([f"svdgp, {step.basis} functions", f"{found.rmse:.4f}", f"{found.mnlp:.3f}", f"{taken:.1f}"])
     (peer,) = _svgp.train(rows, [spent])
     other = peer.scores.rmse
     print(f"svgp   {peer.step.basis:5d} points     {peer.seconds:5.1f} CPU-s  {peer.scores}  ({peer.step.done})")
     print(f"svdgp {best:.4f} within {budget:.0f} CPU-s (limit {LIMIT}), ratio {best / other:.3f} (limit {RATIO})")
-    return 0 if best <= LIMIT and best <= RATIO * other else 1
+    missed = [f"RMSE {best:.4f}, GPyTorch's {other:.4f}"] if best > min(LIMIT, RATIO * other) else []
+    page.append(
+        [f"GPyTorch SVGP, {peer.step.basis} points", f"{other:.4f}", f"{peer.scores.mnlp:.3f}", f"{peer.seconds:.1f}"]
+    )
+    text = (
+        f"RMSE at most {LIMIT} within {budget:.0f} CPU-seconds, and at most {RATIO} of GPyTorch's SVGP after the same "
+        f"time. The raw 95 % band of svdgp covers {coverage:.3f}."
+    )
+    report(__file__, Claim("kin40k", text, ["model", "RMSE", "NLPD", "CPU-s"], page, missed))
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

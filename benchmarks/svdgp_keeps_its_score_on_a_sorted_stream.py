@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import torch
+from _report import Claim, report
 from _uci import Split, load, path, rmse, scores, windows
 from torch import Tensor
 
@@ -56,7 +57,8 @@ def main(data: Path, small: bool) -> int:
     split = load(data)
     shuffled = torch.randperm(len(split.x), generator=torch.Generator().manual_seed(0))
     orders = {"sorted": torch.argsort(split.x[:, 0], stable=True), "shuffled": shuffled}
-    missed = 0
+    missed: list[str] = []
+    page = []
     for number, (size, (config, limit, seconds)) in enumerate(SIZES.items()):
         if number and small:
             continue
@@ -68,7 +70,15 @@ def main(data: Path, small: bool) -> int:
             f"  sorted {error:.4f} (limit {limit}) in {taken:.1f} CPU-s (limit {seconds:.0f}), "
             f"ratio {ratio:.3f} (limit {RATIO}): {'holds' if holds else 'does not hold'}"
         )
-        missed += not holds and not number  # the larger size is an aim
+        cells = [f"{found[name][0]:.4f}" for name in orders]
+        page.append([size, *cells, f"{ratio:.2f}", f"{taken:.1f}"])
+        if not holds and not number:  # the larger size is an aim
+            missed.append(f"{error:.4f}, ratio {ratio:.2f}, {taken:.1f} CPU-s")
+    text = (
+        "kin40k in one pass, sorted by its first input: held-out RMSE at most 0.27 within 20 CPU-seconds, and at most "
+        f"{RATIO} times that of shuffled rows. The second line aims at 0.20 within 40."
+    )
+    report(__file__, Claim("A sorted stream", text, ["options", "sorted", "shuffled", "ratio", "CPU-s"], page, missed))
     return 1 if missed else 0
 
 

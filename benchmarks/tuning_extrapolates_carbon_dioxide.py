@@ -20,6 +20,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from _report import Claim, report
 from _tuning import START_NOISE, Rows, error, markdown, tied, tuned_kernel
 
 from streamgp.base import FLOAT
@@ -94,6 +95,14 @@ def main() -> None:
     print(markdown([*head, "lengthscales, period (years)", "noise", "CPU-s"], table))
     for family, ratio in best.items():
         print(f"{family}: best tuned error over the untrained one {ratio:.3f} (claimed: below 1)")
+    text = (
+        f"Mauna Loa to 1990, tested on {len(rows.held)} months to 2001: the best tuned kernel forecasts better than "
+        "the untrained one. The error is over the variance of the training rows."
+    )
+    page = [[line[0], line[1], line[2], line[4], line[-1]] for line in table]
+    missed = [f"{family} {ratio:.3f}" for family, ratio in best.items() if ratio >= 1.0]
+    columns = ["kernel", "method", "error", "RMSE, ppm", "CPU-s"]
+    report(__file__, Claim("Carbon dioxide", text, columns, page, missed))
     if not all(ratio < 1.0 for ratio in best.values()):
         sys.exit(1)
 
