@@ -23,7 +23,7 @@ from _report import Claim, report
 from _uci import FOLDER, Mark, Split, load, path, trace, windows
 
 from streamgp.models import svgp
-from streamgp.models.svgp.online import OnlineSvgp
+from streamgp.models.svgp.posterior import SvgpPosterior
 
 PART = 1 / 3
 STEPS = 20
@@ -36,13 +36,13 @@ def told(who: str, mark: Mark) -> str:
 def step_time(rows: Split) -> float:
     """CPU-seconds of one of our steps, between a few that are not counted and the end."""
     model = svgp.build(svgp.Config(), rows.shape)
-    assert isinstance(model, OnlineSvgp)
-    x = windows(rows.x)
+    assert isinstance(model.posterior, SvgpPosterior)
+    x, trainer = windows(rows.x), model.posterior.trainer
     next(iter(model.fit(x, rows.y, 1)))
-    z, y = model.inputs(x), model._targets(x, rows.y)
-    model.trainer.steps(z, y, torch.ones_like(y[:, 0]), model.generator, 3)
+    z, y = model.inputs(x), (rows.y - model.outputs.location) / model.outputs.scale
+    trainer.steps(z, y, torch.ones_like(y[:, 0]), model.generator, 3)
     began = time.process_time()
-    model.trainer.steps(z, y, torch.ones_like(y[:, 0]), model.generator, STEPS)
+    trainer.steps(z, y, torch.ones_like(y[:, 0]), model.generator, STEPS)
     return (time.process_time() - began) / STEPS
 
 

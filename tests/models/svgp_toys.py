@@ -15,8 +15,9 @@ from streamgp.encoders._base import Layout
 from streamgp.kernels import squared_exponential
 from streamgp.models import svgp
 from streamgp.models.svgp.head import Part
-from streamgp.models.svgp.online import OnlineSvgp
+from streamgp.models.svgp.posterior import SvgpPosterior
 from streamgp.models.svgp.prior import JITTER, SparsePrior
+from streamgp.online.model import StreamModel
 
 Array = NDArray[np.float64]
 RHO, WIDTH, COLUMNS = 1.7, 3, 2
@@ -79,17 +80,20 @@ def surface(rows: int, seed: int = 0, noise: float = 0.0) -> tuple[Inputs, Tenso
     return Inputs(torch.zeros(rows, 0, 3, dtype=FLOAT), u[:, None]), y[:, None]
 
 
-def built(shape: Shape = REGRESSION, **options: Any) -> OnlineSvgp:
+def built(shape: Shape = REGRESSION, **options: Any) -> StreamModel:
     torch.set_num_threads(1)
-    model = svgp.build(svgp.Config.model_validate(options), shape)
-    assert isinstance(model, OnlineSvgp)
-    return model
+    return svgp.build(svgp.Config.model_validate(options), shape)
 
 
-def run(model: OnlineSvgp, x: Inputs, y: Tensor, batch: int = 50) -> list[Step]:
+def posterior_of(model: StreamModel) -> SvgpPosterior:
+    assert isinstance(model.posterior, SvgpPosterior)
+    return model.posterior
+
+
+def run(model: StreamModel, x: Inputs, y: Tensor, batch: int = 50) -> list[Step]:
     parts = [slice(start, start + batch) for start in range(0, len(y), batch)]
     return [model.update(x.rows(rows), y[rows]) for rows in parts]
 
 
-def error(model: OnlineSvgp, x: Inputs, y: Tensor) -> float:
+def error(model: StreamModel, x: Inputs, y: Tensor) -> float:
     return float((model.predict(x).mean - y).square().mean().sqrt())

@@ -8,14 +8,16 @@ inducing inputs and an encoder are trained by mini-batches.
 
 from __future__ import annotations
 
-from streamgp.base import Model, Shape
+from streamgp.base import Shape
 from streamgp.models.svgp.config import Config
-from streamgp.models.svgp.online import OnlineSvgp
+from streamgp.models.svgp.posterior import SvgpPosterior
+from streamgp.online.inputs import KernelInputs
+from streamgp.online.model import StreamModel
 
 __all__ = ["Config", "build"]
 
 
-def build(config: Config, shape: Shape) -> Model:
+def build(config: Config, shape: Shape) -> StreamModel:
     """The model, before any data.
 
     Example:
@@ -29,4 +31,4 @@ def build(config: Config, shape: Shape) -> Model:
         >>> step.healthy, bool((model.predict(x).mean[:, 0] - torch.sin(u)).abs().max() < 0.05)
         (True, True)
     """
-    return OnlineSvgp(config, shape)
+    return StreamModel(SvgpPosterior(config, shape, KernelInputs(shape).groups), config, shape)

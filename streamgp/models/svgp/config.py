@@ -1,19 +1,20 @@
-"""What can be set of an SVGP."""
+"""SVGP options."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.encoders import identity
-from streamgp.likelihoods import gaussian, logistic
+from streamgp.likelihoods import gaussian
+from streamgp.online.options import StreamOptions
 
 POINTS = 512
-"""Inducing inputs, if not said."""
+"""Inducing inputs by default."""
 NUMBERS = 2**21
 """Of the covariances of all columns together, where each has its own: 16 MB."""
 STEPS, MOST_EPOCHS = 1000, 60
@@ -39,19 +40,15 @@ class TrainingConfig(BaseModel):
     )
 
 
-class Config(BaseModel):
+class Config(StreamOptions):
     """Sparse variational GP on inducing inputs (Titsias 2009; Hensman et al. 2013, 2015), whitened, online."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    few: ClassVar[tuple[str, ...]] = (
+        *("target", "memory", "temper", "rebuild", "learn", "limit"),
+        *("kernel", "points", "likelihood", "encoder"),
+    )
+    """The options that matter first."""
 
-    target: Literal["auto", "level", "change", "season"] = Field(
-        "auto",
-        description="what is learned of a target: its level, its change from the present value, or its departure from "
-        "the season; auto: its departure from a mixture of these that each rebuild learns, column by column",
-    )
-    decay: float = Field(
-        0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
-    )
     kernel: Annotated[BaseModel | None, OneOf("kernels", optional=True)] = Field(
         None,
         description="covariance of windows, or of latents; none: squared exponential with lags or an encoder, and "
@@ -72,7 +69,7 @@ class Config(BaseModel):
     epochs: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
         description="epochs of a fit; auto: 1000 mini-batches, in at most 60 epochs, and a single one with lags under "
-        "Gaussian noise, where the evidence of thinned windows is all that tells hyper-parameters",
+        "Gaussian noise, where hyper-parameters are those of the evidence of thinned windows",
     )
     refresh: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         "auto",
@@ -84,37 +81,10 @@ class Config(BaseModel):
         "the latent variance, or the noise at which the bound is largest, which also counts what the inducing inputs "
         "cannot express; the posterior has the latter",
     )
-    memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
-        "auto", description="rows after which a row counts 1/e; auto: 4000 with lags, all rows alike without"
-    )
-    temper: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+    evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(  # type: ignore[assignment]
         "auto",
-        description="what a row counts for is divided by this, as windows that overlap are not independent; auto: "
-        "√horizon",
+        description="rows at most, thinned in time, that estimate hyper-parameters; auto: 400 with lags, 1000 without",
     )
-    reservoir: int = Field(8192, ge=2, description="rows kept for rebuilds")
-    rebuild: int = Field(
-        4000,
-        ge=0,
-        description="rows from one rebuild (scaling, hyper-parameters, inducing inputs) to the next; 0: never",
-    )
-    learn: Literal["rebuild", "once"] = Field(
-        "rebuild",
-        description="hyper-parameters of the kernel: learned anew at every rebuild, from those before, or once; those "
-        "of --init stay as they are with once",
-    )
-    limit: float | None = Field(
-        5.0,
-        gt=0,
-        description="standard deviations of its own forecast that a row of a stream counts for at most, with a "
-        "Gaussian likelihood; none: any",
-    )
-    evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(
-        "auto",
-        description="rows at most, thinned in time, that first estimate hyper-parameters; auto: 400 with lags, 1000 "
-        "without",
-    )
-    seed: int = Field(0, ge=0, description="of mini-batches, reservoir and inducing inputs")
 
     @field_validator("kernel", mode="before")
     @classmethod
@@ -135,11 +105,6 @@ class Config(BaseModel):
     def gaussian(self) -> bool:
         """Whether the best q has a closed form."""
         return isinstance(self.likelihood, gaussian.Config)
-
-    @property
-    def outcomes(self) -> bool:
-        """Whether targets are 0 and 1."""
-        return isinstance(self.likelihood, logistic.Config)
 
     @property
     def encoded(self) -> bool:
@@ -172,16 +137,6 @@ class Config(BaseModel):
             return self.refresh
         return 0 if self.by_evidence(shape) else 40
 
-    def forgetting(self, shape: Shape) -> float | None:
-        """τ in rows, or None where nothing is forgotten."""
-        if self.memory == "auto":
-            return 4000.0 if shape.lags else None
-        return None if self.memory == "all" else float(self.memory)
-
     def thinned(self, shape: Shape) -> int:
-        """Rows at most that first estimate hyper-parameters."""
+        """Rows at most that estimate hyper-parameters."""
         return (400 if shape.lags else 1000) if self.evidence_rows == "auto" else self.evidence_rows
-
-    def tempering(self, shape: Shape) -> float:
-        """What a row's weight is divided by."""
-        return float(shape.horizon) ** 0.5 if self.temper == "auto" else float(self.temper)

@@ -20,7 +20,7 @@ from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial, structure
 from streamgp.evidence.lbfgs import choose
 from streamgp.evidence.thinned import START_NOISE, Hyper
-from streamgp.evidence.thinned import estimate as adam
+from streamgp.evidence.thinned import best as adam
 from streamgp.kernels import matern, squared_exponential
 from streamgp.kernels._base import Kernel
 from streamgp.kernels._stationary import Stationary
@@ -39,7 +39,7 @@ SPREAD, WIDE = 0.2, 16
 groups; up to these the common prior does, and keeps lengthscales from falling to where a function is as good as noise.
 """
 HEIGHTS = (0.3, 1.0, 3.0, 10.0, 30.0)
-"""ρ² of a logit that are tried at first; afterwards those next to the one before."""
+"""ρ² of a logit that are tried at first; afterwards those next to the last one, and 1."""
 OTHERS = MarginalLikelihoodConfig(evaluations=30, noise="shared", prior=1.0, floor=1e-3)
 """For kernels that are not radial."""
 
@@ -114,7 +114,15 @@ def configs(kernel: BaseModel | None, only: bool) -> tuple[BaseModel, ...]:
 
 
 def estimate(
-    kernel: Chosen, x: Tensor, y: Tensor, noise: Tensor | None, *, outcomes: bool, slowly: bool, fixed: bool = False
+    kernel: Chosen,
+    x: Tensor,
+    y: Tensor,
+    noise: Tensor | None,
+    *,
+    outcomes: bool,
+    slowly: bool,
+    fixed: bool = False,
+    again: bool = False,
 ) -> tuple[Tensor, str]:
     """Set the kernel in use and its hyper-parameters; returns () log σ² and what went wrong on the way.
 
@@ -126,6 +134,8 @@ def estimate(
         outcomes: whether targets are −1 and 1.
         slowly: take few steps: windows overlap.
         fixed: whether the kernel in use is the only one to choose from.
+        again: whether to search from the default too, and take the better evidence: from hyper-parameters of rows with
+            little signal alone a search could stay where the gradient is nothing.
 
     Raises:
         NumericalError: the rows are not finite.
@@ -139,30 +149,38 @@ def estimate(
     """
     own, groups = kernel.own, kernel.own.groups
     if not kernel.radial:
+        start = torch.full((y.shape[1],), START_NOISE, dtype=FLOAT).to(x)
+        default = (_default(own, x), start) if again else None
         if noise is None:
-            _settle(own, x)
-        before = (
-            torch.full((y.shape[1],), START_NOISE, dtype=FLOAT) if noise is None else noise.log().expand(y.shape[1])
-        )
-        found = maximise(own, before.to(x), x, y, OTHERS)
+            own.load_state_dict(_default(own, x).state_dict())
+        before = start if noise is None else noise.log().expand(y.shape[1])
+        found = maximise(own, before.to(x), x, y, OTHERS, default)
         own.load_state_dict(found.kernel)
-        return found.noise.log().mean(), "".join(f"; {failure}" for failure in found.failures)
-    begin = None if noise is None else Hyper(*_logs(own), noise.log())
+        return found.noise.log().mean(), "; ".join(found.failures)
+    first = noise is None
+    starts = [None if noise is None else Hyper(*_logs(own), noise.log()), *([None] if again else [])]
     if slowly and not outcomes:
-        start = Hyper.start(int(groups.max()) + 1) if begin is None else begin
-        hyper = adam(x, y, groups, start, STEPS if begin is None else FURTHER, profile=own.profile)
+        count, steps = int(groups.max()) + 1, STEPS if first else FURTHER
+        tried = [(Hyper.start(count) if start is None else start, steps) for start in starts]
+        hyper = adam(x, y, groups, tried, profile=own.profile).hyper
     else:
         offered = [own] if fixed else list(kernel.kernels)
-        chosen = choose(
-            x,
-            y,
-            groups,
-            [cast(Stationary, one) for one in offered],  # of which their profile is asked for alone
-            begin,
-            few=FEW,
-            evaluations=EVALUATIONS if begin is None else EVALUATIONS // 2,
-            refine=REFINE if begin is None else REFINE // 2,
-            spread=SPREAD if outcomes and len(own.unit) > WIDE else None,
+        chosen = min(
+            (
+                choose(
+                    x,
+                    y,
+                    groups,
+                    [cast(Stationary, one) for one in offered],  # of which their profile is asked for alone
+                    begin,
+                    few=FEW,
+                    evaluations=EVALUATIONS if first else EVALUATIONS // 2,
+                    refine=REFINE if first else REFINE // 2,
+                    spread=SPREAD if outcomes and len(own.unit) > WIDE else None,
+                )
+                for begin in starts
+            ),
+            key=lambda one: one.value,
         )
         if not fixed:
             kernel.index.fill_(chosen.kernel)
@@ -191,7 +209,7 @@ def heights(kernel: Chosen, first: bool) -> Iterator[None]:
     """Goes through outputscales of a logit: the kernel has one of them at every turn."""
     scale = _logs(kernel.own)[1]
     before = float(scale.exp())
-    for value in HEIGHTS if first else (before / 3.0, before, 3.0 * before):
+    for value in HEIGHTS if first else (before / 3.0, before, 3.0 * before, HEIGHTS[1]):
         scale.fill_(value).log_()
         yield
 
@@ -203,9 +221,11 @@ def _logs(kernel: Tied) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _settle(kernel: Tied, x: Tensor) -> None:
-    """Hyper-parameters begin where the data says."""
-    around = _starts.centres(kernel, x)
-    for name, value in kernel.named_parameters():
+def _default(kernel: Tied, x: Tensor) -> Tied:
+    """The kernel as it was built, with lengthscales that are read off the rows (n, W)."""
+    found = Tied(kernel.config, kernel.groups.cpu(), kernel.unit.cpu()).to(x.device)
+    around = _starts.centres(found, x)
+    for name, value in found.named_parameters():
         if name.rpartition(".")[2] == "log_lengthscale":
             value.copy_(around[name])
+    return found
