@@ -35,12 +35,12 @@ class Claim:
     missed: Sequence[str] | None = ()
 
 
-def conditions(threads: str = "one thread a run") -> str:
+def conditions() -> str:
     """When and where this process runs: month, processor, cores, memory, whether other work runs beside it."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     shared = "shared with other work" if BUSY else "otherwise idle"
     machine = f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, CPU only, {shared}"
-    return f"{time.strftime('%B %Y')}; {machine}" + (f"; {threads}" if threads else "")
+    return f"{time.strftime('%B %Y')}; {machine}"
 
 
 def _processor() -> str:
@@ -51,13 +51,12 @@ def _processor() -> str:
     return names[0] if names else os.uname().machine
 
 
-def report(file: str, *claims: Claim, threads: str = "one thread a run") -> None:
+def report(file: str, *claims: Claim) -> None:
     """Write NAME.json into the folder that BENCHMARK_RESULTS names, if it does.
 
     Args:
         file: `__file__` of the benchmark.
         claims: what its page says, in this order.
-        threads: how many threads a run has, in words; "" where it says nothing.
     """
     folder = os.environ.get("BENCHMARK_RESULTS")
     if not folder:
@@ -66,7 +65,7 @@ def report(file: str, *claims: Claim, threads: str = "one thread a run") -> None
     words = ["PATH" if Path(word).is_absolute() else word for word in sys.argv[1:]]  # no folder of this machine
     found = {
         "command": " ".join(["python", f"benchmarks/{name}.py", *words]),
-        "measured": conditions(threads),
+        "measured": conditions(),
         "claims": [asdict(claim) for claim in claims],
     }
     (Path(folder) / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")

@@ -71,7 +71,7 @@ def measure(script: str, room: Path, delays: list[float]) -> int:
         "without a traceback. While Python itself starts, no handler is there: such ends are counted apart."
     )
     columns = ["command", "stopped", "of these while Python started", "had finished"]
-    report(__file__, Claim("Signals", text, columns, rows, missed), threads="")
+    report(__file__, Claim("Signals", text, columns, rows, missed))
     return 1 if missed else 0
 
 

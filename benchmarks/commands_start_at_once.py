@@ -119,7 +119,7 @@ def main(rounds: int) -> int:
         f"{rounds} starts, in multiples of `import polars` (p) and `import torch` (t) by processor time."
     )
     columns = ["process", "CPU-s", "wall s", "over p", "over t", "limit"]
-    report(__file__, Claim("Start of a command", text, columns, rows, missed), threads="")
+    report(__file__, Claim("Start of a command", text, columns, rows, missed))
     return 1 if missed else 0
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import statistics
 import subprocess
 import sys
@@ -42,17 +43,19 @@ SIZES = (1000, 10_000, 100_000)
 LIMITS = {"epoch": 8.0, "growth": 12.0, "nlml": 10.0, "flat": 1.3, "memory": 4.0}
 BATCH = 128
 """Rows of our mini-batches where an epoch is compared: the optimiser's default. The models' is 64."""
+DEFAULT = 64
+"""Of the models; nothing is claimed with these."""
 PEER_STEPS, EVERY, MOST = 40, 10, 40
 """Steps of theirs, steps between two judgements of it, and epochs of ours after which it has lost."""
 
 TEXT = (
     "Beside GPyTorch's deep kernel with SKI, in the faster of float32 and float64: the same encoder (mlp or lstm), "
-    f"grid and start, its default settings. One made system, one seed; our mini-batches have {BATCH} rows where "
-    "epochs are compared."
+    f"grid and start, its default settings; one made system, one seed. Our mini-batches of {BATCH} rows were chosen "
+    f"after a first run: with {DEFAULT}, the models' default, lstm's epoch missed the limit."
 )
 
 Verdicts = list[tuple[str, float, float, bool]]
-"""What is claimed, measured, its limit, whether it is a least one."""
+"""What is claimed, measured, its limit (nan: nothing is claimed), whether it is a least one."""
 
 
 def epoch(verdicts: Verdicts) -> str:
@@ -60,7 +63,7 @@ def epoch(verdicts: Verdicts) -> str:
     table: list[list[str]] = []
     data = rows(SIZES[1])
     for net in ("mlp", "lstm"):
-        ours = {batch: statistics.median(seconds(Ours(data, net, batch).epoch, 7)) for batch in (64, BATCH, 256)}
+        ours = {batch: statistics.median(seconds(Ours(data, net, batch).epoch, 7)) for batch in (DEFAULT, BATCH, 256)}
         theirs = {
             name: statistics.median(seconds(Peer(data, net, dtype).epoch, 3))
             for name, dtype in (("float32", torch.float32), ("float64", torch.float64))
@@ -69,6 +72,7 @@ def epoch(verdicts: Verdicts) -> str:
         for batch, mine in ours.items():
             table.append([net, str(batch), *(f"{t:.3f}" for t in (mine, *theirs.values())), f"{fastest / mine:.1f}"])
         verdicts.append((f"epoch at 10,000 rows, {net}, times faster", fastest / ours[BATCH], LIMITS["epoch"], True))
+        verdicts.append((f"the same in mini-batches of {DEFAULT}, {net}", fastest / ours[DEFAULT], math.nan, True))
     long = rows(SIZES[2])
     for net in ("mlp", "lstm"):
         few, many = (statistics.median(seconds(Ours(part, net, BATCH).epoch, 3)) for part in (data, long))
@@ -207,9 +211,13 @@ def main() -> None:
     for name in asked.parts:
         texts.append(PARTS[name](verdicts))
         print(texts[-1], "\n", flush=True)
-    held = [(value >= limit) if least else (value <= limit) for _, value, limit, least in verdicts]
+    held = [
+        math.isnan(limit) or ((value >= limit) if least else (value <= limit)) for _, value, limit, least in verdicts
+    ]
     table = [
-        [claim, f"{value:.2f}", f"{'≥' if least else '≤'} {limit:g}", "yes" if good else "**no**"]
+        [claim, f"{value:.2f}", "", ""]
+        if math.isnan(limit)
+        else [claim, f"{value:.2f}", f"{'≥' if least else '≤'} {limit:g}", "yes" if good else "**no**"]
         for (claim, value, limit, least), good in zip(verdicts, held, strict=True)
     ]
     texts.insert(0, markdown(["claim", "measured", "limit", "holds"], table))

@@ -167,7 +167,7 @@ def main(sets: list[str], rows: int) -> int:
     text = (
         f"{rows:,} rows a set, SE-ARD, float64: L-BFGS reaches a lower NLML a row, in less time, than {STEPS} Adam "
         "steps of GPyTorch; at the same hyper-parameters both differ by 1e-6 at most. RMSE and NLPD: L-BFGS / "
-        "GPyTorch."
+        "GPyTorch. The default prior is not used."
     )
     columns = ["set", "NLML, L-BFGS", "CPU-s (evaluations)", "NLML, GPyTorch", "CPU-s", "RMSE", "NLPD"]
     page = [cells for _, cells in found]

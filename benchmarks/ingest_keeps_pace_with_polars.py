@@ -134,7 +134,7 @@ def main() -> None:
     )
     columns = ["run", "seconds", "CPU-s", "peak MB", "seconds, ratio"]
     missed = [] if kept else [f"{ours[0] / parsed[0]:.2f} times, {ours[2]:.0f} MB"]
-    report(__file__, Claim("Ingest", text, columns, rows, missed), threads="")
+    report(__file__, Claim("Ingest", text, columns, rows, missed))
     raise SystemExit(0 if kept else "MISSED")
 
 

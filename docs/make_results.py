@@ -19,6 +19,7 @@ FRONT = """# Results
 
 One paragraph and one table a claim, and the command that measures it again. `make bench` runs all benchmarks (hours)
 and writes these pages from their JSON (`docs/results/data`). A file with `taken_from` was converted from an older run.
+Models train on one thread.
 """
 
 
