@@ -45,11 +45,11 @@ def explain(error: BaseException) -> Failure:
         message = f"{where}{error.strerror or error}"
         return Failure(ServiceError.__name__, message, _remedy(error.errno), ServiceError.exit_code)
     if (reason := disk_fault(error)) is not None:
-        hint = "make room or give permission, and run the same command again"
+        hint = "free some space or check the permissions, and run the same command again"
         return Failure(ServiceError.__name__, reason, hint, ServiceError.exit_code)
     if isinstance(error, MemoryError):
-        return Failure("MemoryError", "the memory is used up", "try a smaller --batch, --horizon or basis", 1)
-    hint = "this is a defect of streamgp: run it again with --debug, and report what it prints"
+        return Failure("MemoryError", "out of memory", "use a smaller --batch, --horizon or basis", 1)
+    hint = "this is a bug in streamgp: run it again with --debug, and report the output"
     return Failure(type(error).__name__, str(error) or type(error).__name__, hint, 1)
 
 
@@ -72,7 +72,7 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
 
 def interrupted(command: str, code: int, *, as_json: bool) -> None:
     """Tell the user that the command was stopped, and whether it can go on."""
-    hint = "the same command line goes on from where it was" if command in _RESUMABLE else ""
+    hint = "the same command continues from here" if command in _RESUMABLE else ""
     if as_json:
         document = {"error": "Interrupted", "message": "interrupted", "hint": hint, "code": code}
         print(json.dumps(document), file=sys.stderr)
@@ -89,9 +89,9 @@ def _usage(error: TyperException) -> Failure:
 
 def _remedy(number: int) -> str:
     if number in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space and run the same command again: what was written whole is kept"
+        return "free some space and run the same command again: complete writes are kept"
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "check who may write there, or name another place"
+        return "check the permissions, or use another path"
     if number == errno.ENOENT:
         return "check the path"
     return "check the disk, and run the same command again"

@@ -1,7 +1,7 @@
-"""The command `streamgp`: its sub-commands, and what every one of them ends with.
+"""The command `streamgp`: its sub-commands and their exit codes.
 
-Only typer is imported here and at the top of the command files: whatever else a command needs, it imports when it
-runs, so that `streamgp --help` answers at once.
+Only typer is imported here and at the top of the command files. A command imports what it needs when it runs, so that
+`streamgp --help` is fast.
 """
 
 from __future__ import annotations

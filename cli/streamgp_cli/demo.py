@@ -1,4 +1,4 @@
-"""`streamgp demo`: the whole road on real data."""
+"""`streamgp demo`: ingest, train and forecast on real data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def demo(
     context: typer.Context,
     directory: Annotated[
-        Path | None, typer.Option(help="Where everything is written; default: streamgp-demo.", metavar="DIR")
+        Path | None, typer.Option(help="Directory for all output; default: streamgp-demo.", metavar="DIR")
     ] = None,
     tracking_uri: Annotated[
         str | None,
@@ -31,9 +31,9 @@ def demo(
 ) -> None:
     """Ingest, train and forecast on bundled real data.
 
-    A year of half-hourly electricity demand: every half hour the next day is
-    forecast before it is learned from; a seasonal naive runs beside it. At the
-    end the last day, which was held out, is forecast.
+    A year of half-hourly electricity demand. At every half hour the next day
+    is forecast, before it is learned; a seasonal naive model is the baseline.
+    At the end the last day, which was held out, is forecast.
 
     \b
     Examples:
@@ -60,11 +60,11 @@ def demo(
         return
     _print(made)
     if command is not None:
-        print(f"look at the runs: {command}")
+        print(f"see the runs with: {command}")
 
 
 def _print(made: Demo) -> None:
-    """The scores of both runs, and where the forecast is."""
+    """Print the scores of both runs, and the path of the forecast."""
     from streamgp_cli._output import print_table
     from streamgp_pipelines.numbers import number
 

@@ -18,7 +18,7 @@ def describe(
         bool | None,
         typer.Option(
             "--strict/--no-strict",
-            help="Refuse where the newest checkpoint is damaged, rather than warn and show another; default: no.",
+            help="Fail if the newest checkpoint is damaged, instead of showing the one before; default: no.",
         ),
     ] = None,
     config: ConfigFile = None,
@@ -27,8 +27,8 @@ def describe(
 ) -> None:
     """Show what is in a table or in a checkpoint.
 
-    Of a table: rows, series, columns, span, interval, gaps, quarantined rows.
-    Of a checkpoint: what it was trained with, how far it is, its size.
+    Of a table: rows, series, columns, time span, interval, gaps, quarantined rows.
+    Of a checkpoint: its options, its position in the table, its size.
 
     \b
     Examples:

@@ -21,30 +21,31 @@ def forecast(
     checkpoint: Annotated[Path | None, option(WHAT, "Checkpoint of a training run.", metavar="DIR")] = None,
     table: Annotated[
         str | None,
-        option(WHAT, "Table whose last row to start at; default: the checkpoint's own last row.", metavar="DIR"),
+        option(WHAT, "Start at the last row of this table; default: at the last row of the checkpoint.", metavar="DIR"),
     ] = None,
     horizon: Annotated[
-        int | None, option(WHAT, "Steps ahead; default, and largest without a simulation: the trained horizon.")
+        int | None, option(WHAT, "Steps ahead; default, and largest without a simulation: the horizon of the training.")
     ] = None,
     level: Annotated[
-        list[str] | None, option(WHAT, "Bands in percent, 80,95 or repeated; default: 80,90,95.", metavar="PERCENT")
+        list[str] | None,
+        option(WHAT, "Levels of the bands in percent, 80,95 or repeated; default: 80,90,95.", metavar="PERCENT"),
     ] = None,
     future: Annotated[
         Path | None,
         option(
             WHAT,
-            "Future values of the known inputs, in a simulation of all inputs, a row for each step ahead, matched by "
-            "time: .csv, .parquet or .jsonl; times as in the source, or ISO 8601.",
+            "Future values of the known inputs (in a simulation: of all inputs), one row for each step ahead, matched "
+            "by time: .csv, .parquet or .jsonl; times as in the source, or ISO 8601.",
             metavar="FILE",
         ),
     ] = None,
-    device: Annotated[str | None, option(WHAT, "Where to compute; default: auto.", metavar="auto|cpu|cuda")] = None,
+    device: Annotated[str | None, option(WHAT, "Device to compute on; default: auto.", metavar="auto|cpu|cuda")] = None,
     paths: Annotated[
         int | None,
         option(
             FREE,
-            "Run a model of one step on its own output along this many sample paths; the trained horizon "
-            "is no limit then. Bands are quantiles of the paths, not calibrated, and there is no -std-latent.",
+            "Monte Carlo rollout of a one-step model along this many sample paths, to any horizon. Bands are quantiles "
+            "of the paths and not calibrated; -std-latent is empty.",
             metavar="COUNT",
         ),
     ] = None,
@@ -52,21 +53,21 @@ def forecast(
         bool | None,
         option(
             FREE,
-            "Feed back means along one path instead; bands are those of one step, and so too narrow; default: no.",
+            "Feed back the means along one path instead; bands are those of one step, and too narrow; default: no.",
             names="--plug-in/--no-plug-in",
         ),
     ] = None,
-    seed: Annotated[int | None, option(FREE, "Of every draw; default: 0.")] = None,
+    seed: Annotated[int | None, option(FREE, "Random seed; default: 0.")] = None,
     samples: Annotated[
-        Path | None, option(FREE, "Write every path: .parquet, .csv or .json.", metavar="FILE.parquet")
+        Path | None, option(FREE, "Write every sample path: .parquet, .csv or .json.", metavar="FILE.parquet")
     ] = None,
     output: Annotated[Path | None, option(OUT, "Write the forecast: .parquet, .csv or .json.", metavar="FILE")] = None,
-    plot: Annotated[Path | None, option(OUT, "Draw history, forecast and bands.", metavar="FILE.png")] = None,
+    plot: Annotated[Path | None, option(OUT, "Plot history, forecast and bands.", metavar="FILE.png")] = None,
     strict: Annotated[
         bool | None,
         option(
             WHAT,
-            "Refuse where the newest checkpoint is damaged, rather than warn and use the one before; default: no.",
+            "Fail if the newest checkpoint is damaged, instead of using the one before; default: no.",
             names="--strict/--no-strict",
         ),
     ] = None,
@@ -74,7 +75,7 @@ def forecast(
         str | None,
         option(
             WHAT,
-            "Refuse what is estimated to take more than this, such as 4GB; default: half of what is at hand.",
+            "Refuse a run that is estimated to need more memory, such as 4GB; default: half of what is available.",
             metavar="SIZE",
         ),
     ] = None,
@@ -84,9 +85,9 @@ def forecast(
 ) -> None:
     """Forecast the next steps, with calibrated bands.
 
-    It starts at the last row of the table, or at the checkpoint's own last row. All rows of the checkpoint are
-    learned; rows of the table behind them are only looked back on. With --paths or --plug-in, a model
-    trained with --horizon 1 is run on its own output, as far ahead as --horizon says.
+    The forecast starts at the last row of the table, or of the checkpoint. All rows of the
+    checkpoint are learned; later rows of the table only move the window. With --paths or
+    --plug-in, a model trained with --horizon 1 is rolled out on its own output.
 
     \b
     Examples:

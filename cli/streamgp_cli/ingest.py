@@ -11,7 +11,7 @@ from streamgp_cli._options import AsJson, ConfigFile, Debug, flags, option
 if TYPE_CHECKING:
     from streamgp_pipelines.ingestion.ingest import IngestProgress
 
-TABLE, TEXT, HOW = "Table", "Text files", "How"
+TABLE, TEXT, HOW = "Table", "Text files", "Processing"
 
 
 def ingest(
@@ -23,16 +23,21 @@ def ingest(
     table: Annotated[str | None, option(TABLE, "Directory of the table; made when missing.", metavar="DIR")] = None,
     time: Annotated[
         str | None,
-        option(TABLE, "Time column, or row where there is no clock; default: ds, or the only time.", metavar="COL|row"),
+        option(
+            TABLE,
+            "Time column, or row for rows without an order; default: ds, or the only time column.",
+            metavar="COL|row",
+        ),
     ] = None,
     series: Annotated[
-        str | None, option(TABLE, "Column that names the series; default: unique_id, else one series.", metavar="COL")
+        str | None,
+        option(TABLE, "Column that names the series; default: unique_id, else a single series.", metavar="COL"),
     ] = None,
     time_format: Annotated[
         str | None,
         option(
             TABLE,
-            "iso, epoch-s, -ms, -us, -ns, elapsed-s ..., step, or such as '%d.%m.%Y %H:%M'; default: found out.",
+            "iso, epoch-s, -ms, -us, -ns, elapsed-s ..., step, or such as '%d.%m.%Y %H:%M'; default: detected.",
             metavar="FORMAT",
         ),
     ] = None,
@@ -40,51 +45,49 @@ def ingest(
         str | None,
         option(
             TABLE,
-            "Whose clock naive times show: an IANA name or +10:00; default: none. A repeated hour is first the earlier "
-            "instant, then the later one; a skipped hour goes to the quarantine.",
+            "Time zone of times without an offset: an IANA name or +10:00; default: none. A repeated hour is first the "
+            "earlier instant, then the later one; a skipped hour goes to the quarantine.",
             metavar="ZONE",
         ),
     ] = None,
     every: Annotated[
         str | None,
-        option(TABLE, "Declared interval such as 30m; never resamples; default: none.", metavar="INTERVAL"),
+        option(TABLE, "Interval between rows, such as 30m; never resamples; default: none.", metavar="INTERVAL"),
     ] = None,
     tolerance: Annotated[
         str | None,
         option(
             TABLE,
-            "For a clock that jitters: a row this near to whole intervals behind the row before is on the grid; "
-            "default: intervals are counted from the first row.",
+            "For a clock that jitters: a row this near to a whole number of intervals after the row before it is on "
+            "the grid; default: intervals are counted from the first row.",
             metavar="INTERVAL",
         ),
     ] = None,
     format: Annotated[
         str | None, option(TEXT, "csv, jsonl, parquet or arrow; default: by the suffix.", metavar="FORMAT")
     ] = None,
-    separator: Annotated[str | None, option(TEXT, "Between cells; default: found out.", metavar="SIGN")] = None,
-    decimal: Annotated[str | None, option(TEXT, "Decimal sign; default: found out.", metavar=".|,")] = None,
+    separator: Annotated[str | None, option(TEXT, "Field separator; default: detected.", metavar="SIGN")] = None,
+    decimal: Annotated[str | None, option(TEXT, "Decimal sign; default: detected.", metavar=".|,")] = None,
     thousands: Annotated[
         str | None,
         option(
             TEXT,
-            "Sign between groups of three digits; default: found out where a cell is like 1,234.5.",
+            "Thousands separator; default: detected where a cell is like 1,234.5.",
             metavar="SIGN",
         ),
     ] = None,
     encoding: Annotated[
-        str | None, option(TEXT, "Such as utf-8 or latin-1; default: found out.", metavar="NAME")
+        str | None, option(TEXT, "Text encoding, such as utf-8 or latin-1; default: detected.", metavar="NAME")
     ] = None,
     null: Annotated[
         list[str] | None,
-        option(
-            TEXT, "Text that means a missing value, repeated; default: empty, NA, N/A, NaN, null, None.", metavar="TEXT"
-        ),
+        option(TEXT, "Text of a missing value, repeatable; default: empty, NA, N/A, NaN, null, None.", metavar="TEXT"),
     ] = None,
     max_line: Annotated[
         str | None,
         option(
             TEXT,
-            "Longest line that is taken, such as 64MB; a longer one goes to the quarantine, cut; default: 16MB.",
+            "Longest line to read, such as 64MB; a longer one goes to the quarantine, truncated; default: 16MB.",
             metavar="SIZE",
         ),
     ] = None,
@@ -92,7 +95,7 @@ def ingest(
         str | None,
         option(
             HOW,
-            "Name of the source in place of its path: the same name is the same source.",
+            "Identify the source by this name instead of its path.",
             metavar="NAME",
             names="--as",
         ),
@@ -101,7 +104,7 @@ def ingest(
         bool | None,
         option(
             HOW,
-            "The files are whole: take a last line that has no newline, which may be half a line; default: no.",
+            "The files are complete: read a last line without a newline, which may be half a line; default: no.",
             names="--final/--no-final",
         ),
     ] = None,
@@ -109,21 +112,19 @@ def ingest(
         bool | None,
         option(
             HOW,
-            "Where half a line was taken: set its row aside, and take the whole line; default: no.",
+            "If half a line was ingested: replace its row by the whole line; default: no.",
             names="--repair/--no-repair",
         ),
     ] = None,
     sort: Annotated[
         bool | None,
-        option(
-            HOW, "Put the new rows of a source in the order of time, in memory; default: no.", names="--sort/--no-sort"
-        ),
+        option(HOW, "Sort the new rows of a source by time, in memory; default: no.", names="--sort/--no-sort"),
     ] = None,
     follow: Annotated[
-        bool | None, option(HOW, "Look for new rows again and again; default: no.", names="--follow/--no-follow")
+        bool | None, option(HOW, "Wait for new rows until interrupted; default: no.", names="--follow/--no-follow")
     ] = None,
     poll: Annotated[
-        float | None, option(HOW, "Seconds between looks with --follow; default: 1.", metavar="SECONDS")
+        float | None, option(HOW, "Seconds between two checks with --follow; default: 1.", metavar="SECONDS")
     ] = None,
     dry_run: Annotated[
         bool | None,
@@ -133,10 +134,10 @@ def ingest(
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Append the rows of files to a table, each once.
+    """Append the rows of files to a table, each row once.
 
-    The same file again adds nothing, a file that grew adds its new rows.
-    Rows that cannot be taken go to the table's quarantine with the reason.
+    The same file again adds nothing; a file that has grown adds its new rows.
+    Rows that cannot be read go to the table's quarantine with the reason.
 
     \b
     Examples:
@@ -173,7 +174,7 @@ def ingest(
 
 
 def _print(found: dict[str, Any]) -> None:
-    """What became of every source, and of the table."""
+    """Print the state of every source, and of the table."""
     from streamgp_cli._output import print_pairs, print_table
 
     columns = ["source", "state", "added", "quarantined", "late", "waiting"]

@@ -1,4 +1,4 @@
-"""`streamgp models`: what can be learned, and every option of it."""
+"""`streamgp models`: the models and their options."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 def models(
     name: Annotated[str | None, typer.Argument(help="Show the options of this model.", show_default=False)] = None,
-    every: Annotated[bool, typer.Option("--all", help="Show every option, those of its parts too.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show all options, including those of kernels, encoders and other parts.")
+    ] = False,
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """List the models, or the options of one: those that matter first, or all of them.
+    """List the models, or the main options of one.
 
-    Options are set with: streamgp train --model NAME --set option=value
+    Set options with: streamgp train --model NAME --set option=value
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`streamgp train`: learn from a table, online or in batch."""
+"""`streamgp train`: train a model on a table, online or in batch."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ def train(
     context: typer.Context,
     table: Annotated[str | None, option(DATA, "Table that ingest made.", metavar="DIR")] = None,
     target: Annotated[
-        list[str] | None, option(DATA, "Columns to forecast, a,b or repeated; default: y.", metavar="COL")
+        list[str] | None, option(DATA, "Target columns, a,b or repeated; default: y.", metavar="COL")
     ] = None,
     inputs: Annotated[
         list[str] | None,
         option(
-            DATA, "Columns whose past is looked at: names or patterns such as 'a,b*'; default: none.", metavar="COL"
+            DATA,
+            "Columns whose past values are inputs: names or patterns such as 'a,b*'; default: none.",
+            metavar="COL",
         ),
     ] = None,
     known: Annotated[
         list[str] | None,
-        option(DATA, "Inputs whose future values are known. In a replay the table's own values serve.", metavar="COL"),
+        option(DATA, "Inputs whose future values are known; in training they are read from the table.", metavar="COL"),
     ] = None,
     calendar: Annotated[
         bool | None,
-        option(DATA, "Look at hour, weekday and day of the year; default: no.", names="--calendar/--no-calendar"),
+        option(DATA, "Add hour, weekday and day of the year as inputs; default: no.", names="--calendar/--no-calendar"),
     ] = None,
     lags: Annotated[
-        int | None, option(DATA, "Rows looked back on; default: 24, or 0 (regression) for a table without a clock.")
+        int | None, option(DATA, "Past rows in a window; default: 24, or 0 (regression) for a table without times.")
     ] = None,
     horizon: Annotated[int | None, option(DATA, "Steps ahead; default: 1.")] = None,
     season: Annotated[
@@ -43,72 +45,76 @@ def train(
         str | None,
         option(
             DATA,
-            "What a gap does: reset waits until the window is whole, mask marks the missing lags; default: reset.",
+            "At a gap: reset skips windows until they are complete, mask marks the missing lags; default: reset.",
             metavar="reset|mask",
         ),
     ] = None,
-    model: Annotated[str | None, option(MODEL, "One of: streamgp models; default: svdgp.", metavar="NAME")] = None,
+    model: Annotated[
+        str | None, option(MODEL, "Model to train, see streamgp models; default: svdgp.", metavar="NAME")
+    ] = None,
     set_: Annotated[
         list[str] | None,
-        option(MODEL, "Option of the model, repeated; see: streamgp models NAME.", metavar="KEY=VALUE", names="--set"),
+        option(MODEL, "Option of the model, repeatable; see streamgp models NAME.", metavar="KEY=VALUE", names="--set"),
     ] = None,
     init: Annotated[
-        Path | None, option(MODEL, "Start from hyper-parameters that streamgp tune has found.", metavar="FILE")
+        Path | None, option(MODEL, "Start from the hyper-parameters in a file of streamgp tune.", metavar="FILE")
     ] = None,
     level: Annotated[
         list[str] | None,
-        option(MODEL, "Widths of the bands in percent, 80,95 or repeated; default: 80,90,95.", metavar="PERCENT"),
+        option(MODEL, "Levels of the bands in percent, 80,95 or repeated; default: 80,90,95.", metavar="PERCENT"),
     ] = None,
-    seed: Annotated[int | None, option(MODEL, "Of every random choice; default: 0.")] = None,
-    device: Annotated[str | None, option(MODEL, "Where to compute; default: auto.", metavar="auto|cpu|cuda")] = None,
+    seed: Annotated[int | None, option(MODEL, "Random seed; default: 0.")] = None,
+    device: Annotated[
+        str | None, option(MODEL, "Device to compute on; default: auto.", metavar="auto|cpu|cuda")
+    ] = None,
     online: Annotated[
         bool | None,
         option(
-            STREAM, "Forecast each row before learning from it, in one pass; default: no.", names="--online/--no-online"
+            STREAM, "One prequential pass: predict each row, then update; default: no.", names="--online/--no-online"
         ),
     ] = None,
     warmup: Annotated[
         int | None,
         option(
             STREAM,
-            "First rows of the table, fitted in batch and never scored; default: three seasons of a series, or 500 "
+            "First rows of the table, fitted in batch and not scored; default: three seasons of a series, or 500 "
             "windows, at most a fifth of the table.",
             metavar="ROWS",
         ),
     ] = None,
-    batch: Annotated[int | None, option(STREAM, "Rows in a micro-batch; default: 256.", metavar="ROWS")] = None,
+    batch: Annotated[int | None, option(STREAM, "Rows of a micro-batch; default: 256.", metavar="ROWS")] = None,
     score_from: Annotated[
-        str | None, option(STREAM, "Score from this row or time on; default: after the warm-up.", metavar="ROWS|TIME")
+        str | None,
+        option(STREAM, "First row or time that is scored; default: the end of the warm-up.", metavar="ROWS|TIME"),
     ] = None,
     max_rows: Annotated[
         int | None,
-        option(STREAM, "Stop after this many rows of the table, over all restarts; default: all.", metavar="ROWS"),
+        option(STREAM, "Stop after this many rows of the table, counted over restarts; default: all.", metavar="ROWS"),
     ] = None,
     follow: Annotated[
-        bool | None, option(STREAM, "Wait for new rows at the table's end; default: no.", names="--follow/--no-follow")
+        bool | None,
+        option(STREAM, "Wait for new rows at the end of the table; default: no.", names="--follow/--no-follow"),
     ] = None,
-    test_column: Annotated[
-        str | None, option(BATCH, "Column that is not 0 in the rows to be held out.", metavar="COL")
+    test_column: Annotated[str | None, option(BATCH, "Column that is not 0 in test rows.", metavar="COL")] = None,
+    test_tail: Annotated[
+        float | None, option(BATCH, "Fraction of the rows to hold out at the end, such as 0.2.")
     ] = None,
-    test_tail: Annotated[float | None, option(BATCH, "Share of the rows to hold out at the end, such as 0.2.")] = None,
-    epochs: Annotated[
-        int | None, option(BATCH, "Passes over the table; default: as many as the model asks for.")
-    ] = None,
+    epochs: Annotated[int | None, option(BATCH, "Passes over the table; default: chosen by the model.")] = None,
     time_budget: Annotated[
-        str | None, option(BATCH, "Stop learning after this time, such as 60s, 5m or 1h.", metavar="TIME")
+        str | None, option(BATCH, "Stop training after this time, such as 60s, 5m or 1h.", metavar="TIME")
     ] = None,
     checkpoint: Annotated[
-        Path | None, option(OUT, "Where the state is kept; default: checkpoint.", metavar="DIR")
+        Path | None, option(OUT, "Directory of the state; default: checkpoint.", metavar="DIR")
     ] = None,
     checkpoint_every: Annotated[
         int | None, option(OUT, "Rows between checkpoints; default: 10000.", metavar="ROWS")
     ] = None,
     fresh: Annotated[
         bool | None,
-        option(OUT, "Set the old checkpoint aside and start over; default: no.", names="--fresh/--no-fresh"),
+        option(OUT, "Set the old checkpoint aside and start again; default: no.", names="--fresh/--no-fresh"),
     ] = None,
     predictions: Annotated[
-        Path | None, option(OUT, "Write every scored forecast beside its truth.", metavar="FILE.parquet")
+        Path | None, option(OUT, "Write every scored forecast with its truth.", metavar="FILE.parquet")
     ] = None,
     experiment: Annotated[str | None, option(OUT, "MLflow experiment; default: streamgp.", metavar="NAME")] = None,
     tracking_uri: Annotated[
@@ -119,19 +125,19 @@ def train(
         str | None,
         option(
             OUT,
-            "Refuse what is estimated to take more than this, such as 4GB; default: half of what is at hand.",
+            "Refuse a run that is estimated to need more memory, such as 4GB; default: half of what is available.",
             metavar="SIZE",
         ),
     ] = None,
-    dry_run: Annotated[bool, option(OUT, "Print what would be done, and do nothing.", names="--dry-run")] = False,
+    dry_run: Annotated[bool, option(OUT, "Print what would be done, and stop.", names="--dry-run")] = False,
     config: ConfigFile = None,
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Learn from a table, online or in batch.
+    """Train a model on a table, online or in batch.
 
-    Online, every row is forecast before it is learned from.
-    Run again with the same line, it goes on from its checkpoint.
+    Online, the model predicts each row before it learns from it.
+    The same command, run again, continues from its checkpoint.
 
     \b
     Examples:

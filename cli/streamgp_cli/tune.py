@@ -16,21 +16,23 @@ def tune(
     context: typer.Context,
     table: Annotated[str | None, option(DATA, "Table that ingest made.", metavar="DIR")] = None,
     target: Annotated[
-        list[str] | None, option(DATA, "Columns to forecast, a,b or repeated; default: y.", metavar="COL")
+        list[str] | None, option(DATA, "Target columns, a,b or repeated; default: y.", metavar="COL")
     ] = None,
     inputs: Annotated[
         list[str] | None,
         option(
-            DATA, "Columns whose past is looked at: names or patterns such as 'a,b*'; default: none.", metavar="COL"
+            DATA,
+            "Columns whose past values are inputs: names or patterns such as 'a,b*'; default: none.",
+            metavar="COL",
         ),
     ] = None,
     known: Annotated[list[str] | None, option(DATA, "Inputs whose future values are known.", metavar="COL")] = None,
     calendar: Annotated[
         bool | None,
-        option(DATA, "Look at hour, weekday and day of the year; default: no.", names="--calendar/--no-calendar"),
+        option(DATA, "Add hour, weekday and day of the year as inputs; default: no.", names="--calendar/--no-calendar"),
     ] = None,
     lags: Annotated[
-        int | None, option(DATA, "Rows looked back on; default: 24, or 0 (regression) for a table without a clock.")
+        int | None, option(DATA, "Past rows in a window; default: 24, or 0 (regression) for a table without times.")
     ] = None,
     horizon: Annotated[int | None, option(DATA, "Steps ahead; default: 1.")] = None,
     season: Annotated[
@@ -40,48 +42,50 @@ def tune(
         str | None,
         option(
             DATA,
-            "What a gap does: reset waits until the window is whole, mask marks the missing lags; default: reset.",
+            "At a gap: reset skips windows until they are complete, mask marks the missing lags; default: reset.",
             metavar="reset|mask",
         ),
     ] = None,
     rows: Annotated[
         int | None,
-        option(ROWS, "Windows to tune on, spread evenly over the rows; default: 1000.", metavar="COUNT"),
+        option(ROWS, "Number of windows, spread evenly over the rows; default: 1000.", metavar="COUNT"),
     ] = None,
     start: Annotated[
-        str | None, option(ROWS, "Tune from this row or time on; default: the table's first.", metavar="ROW|TIME")
+        str | None, option(ROWS, "First row or time to use; default: the first of the table.", metavar="ROW|TIME")
     ] = None,
     end: Annotated[
-        str | None, option(ROWS, "Look at no row from this one or this time on; default: none.", metavar="ROW|TIME")
+        str | None, option(ROWS, "Use only rows before this row or time; default: all.", metavar="ROW|TIME")
     ] = None,
     test_column: Annotated[
         str | None, option(ROWS, "Leave out the rows where this column is not 0, as train does.", metavar="COL")
     ] = None,
     test_tail: Annotated[
-        float | None, option(ROWS, "Leave out this share of the rows at the end, as train does.")
+        float | None, option(ROWS, "Leave out this fraction of the rows at the end, as train does.")
     ] = None,
     method: Annotated[
         str | None,
         option(
             METHOD,
-            "ml: maximum marginal likelihood; cv-admm, cv-implicit: least squared error of rows held out, by "
-            "matrix-vector products only; default: ml.",
+            "ml: maximise the marginal likelihood; cv-admm, cv-implicit: minimise the squared error of held-out rows, "
+            "without a matrix factorisation; default: ml.",
             metavar="ml|cv-admm|cv-implicit",
         ),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        option(METHOD, "Option of kernel or method, repeated; see --options.", metavar="KEY=VALUE", names="--set"),
+        option(
+            METHOD, "Option of the kernel or the method, repeatable; see --options.", metavar="KEY=VALUE", names="--set"
+        ),
     ] = None,
     options: Annotated[
         bool, option(METHOD, "List every option that --set takes with this method.", names="--options")
     ] = False,
     init: Annotated[
-        Path | None, option(METHOD, "Start from hyper-parameters that were found before.", metavar="FILE")
+        Path | None, option(METHOD, "Start from the hyper-parameters in an earlier file.", metavar="FILE")
     ] = None,
-    seed: Annotated[int | None, option(METHOD, "Of every random choice; default: 0.")] = None,
+    seed: Annotated[int | None, option(METHOD, "Random seed; default: 0.")] = None,
     output: Annotated[
-        Path | None, option(OUT, "Where to write what is found; default: tuned.json.", metavar="FILE")
+        Path | None, option(OUT, "File of the hyper-parameters; default: tuned.json.", metavar="FILE")
     ] = None,
     experiment: Annotated[str | None, option(OUT, "MLflow experiment; default: streamgp.", metavar="NAME")] = None,
     tracking_uri: Annotated[
@@ -92,11 +96,11 @@ def tune(
         str | None,
         option(
             OUT,
-            "Refuse what is estimated to take more than this, such as 4GB; default: half of what is at hand.",
+            "Refuse a run that is estimated to need more memory, such as 4GB; default: half of what is available.",
             metavar="SIZE",
         ),
     ] = None,
-    dry_run: Annotated[bool, option(OUT, "Print what would be done, and do nothing.", names="--dry-run")] = False,
+    dry_run: Annotated[bool, option(OUT, "Print what would be done, and stop.", names="--dry-run")] = False,
     config: ConfigFile = None,
     json: AsJson = False,
     debug: Debug = False,
@@ -104,8 +108,8 @@ def tune(
     """Find hyper-parameters of a kernel on rows of a table.
 
     They are written to a file that streamgp train --init starts from.
-    Any kernel: --set kernel=matern, locally_periodic, sum (by default a
-    squared exponential and a locally periodic one).
+    --set kernel=NAME chooses the kernel, such as matern, locally_periodic or
+    sum (by default a squared exponential and a locally periodic one).
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`streamgp ui`: look at the runs in a browser."""
+"""`streamgp ui`: the runs in a browser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def ui(
     context: typer.Context,
     tracking_uri: Annotated[
         str | None,
-        typer.Option(help="The tracking store; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI"),
+        typer.Option(help="MLflow store; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI"),
     ] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; default: 5000.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; default: 127.0.0.1.")] = None,
@@ -22,10 +22,10 @@ def ui(
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Open the MLflow UI on the runs, until Ctrl-C.
+    """Serve the MLflow UI until Ctrl-C.
 
-    The address that it prints is the list of runs of the experiment used last,
-    with their scores as columns (the saved view "Scores").
+    The printed address shows the runs of the latest experiment, with their
+    scores as columns (the saved view "Scores").
 
     \b
     Examples:
@@ -40,7 +40,7 @@ def ui(
     settings = UiConfig.read(flags(context), config)
     if not tracked(settings.tracking_uri):
         raise UsageError(
-            "--tracking-uri none: there is no store to look at",
+            "--tracking-uri none: there is no store to show",
             hint="name the store that train was given, or leave it out",
         )
     uri = store_uri(settings.tracking_uri)
