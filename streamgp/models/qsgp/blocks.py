@@ -20,12 +20,12 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import cholesky
 from streamgp.models.qsgp.covariance import Covariance, HeadCovariance
-from streamgp.models.qsgp.engine import Lesson
+from streamgp.models.qsgp.engine import Lesson, Seen
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.head import Head
 from streamgp.models.qsgp.sites import WorkingSites
 from streamgp.models.qsgp.solution import Solution
-from streamgp.optim._block_rows import CHUNK, gram
+from streamgp.optim._block_rows import CHUNK, gram, thin
 from streamgp.optim.block_solver import GRAM_ROWS, BlockSolver
 
 SWEEPS, BOUNDED = 30, 12
@@ -92,6 +92,13 @@ class BlockEngine(Solution):
         """(N, W) -> (N,) latent."""
         return self.covariance.variance(z, self.count)
 
+    def see(self, z: Tensor) -> Seen:
+        if not self.head.whole or not self.head.size:
+            return super().see(z)
+        phi = self.head.features(z)
+        mean = thin(phi, self.solver.mu[: self.head.size].to(phi.dtype))
+        return Seen(mean, self.head.variance(z, phi), phi)
+
     def begin(self, noise: Tensor, y: Tensor) -> None:
         """Forget what was learned, under new hyper-parameters. noise: () σ² by evidence; y: (N, T) targets to come."""
         system = self.sites.begin(noise, y)
@@ -116,16 +123,11 @@ class BlockEngine(Solution):
             y = torch.where(self.kept.observed, self.kept.target, torch.nan)
         return Lesson(self.kept, y, self.share)
 
-    def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor) -> None:
-        """Take these for the kept rows at `places`, O(B m).
-
-        Args:
-            z: (B, W), of any dtype.
-            y: (B, T), NaN = not observed.
-            share: (C,) of all places, 0 where there is none.
-        """
+    def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor, fitted: Tensor | None = None) -> None:
+        """See `Engine.keep`; O(B m) where `fitted` is not given."""
         weight = self.kept.weight.new_zeros(len(places), *self.kept.weight.shape[1:])
-        self.solver.put(self.kept, places, z, torch.nan_to_num(y) if self.sites.moving else y, weight)
+        fitted = self.solver.mean(z.to(self.solver.dtype)) if fitted is None else fitted
+        self.kept.replace(places, z, torch.nan_to_num(y) if self.sites.moving else y, weight, fitted)
         if self.sites.moving:
             self.truth[places] = y
         self.weigh(share)
@@ -145,8 +147,8 @@ class BlockEngine(Solution):
         if not self.sites.moving:
             self.kept.reweigh(share)
 
-    def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float) -> None:
-        """Add rows to the sums of the head, after scaling those by `kept`. z: (B, W), y: (B, T), share: (B,)."""
+    def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float, phi: Tensor | None = None) -> None:
+        """To the sums of the head; see `Engine.count_in`."""
         if not self.basis.blocks:
             return
         for start in range(0, max(len(z), 1), CHUNK):
@@ -154,7 +156,8 @@ class BlockEngine(Solution):
             x = z[part].to(self.solver.dtype)
             f = self.solver.mean(x).to(FLOAT) if self.sites.varies else y[part]
             weight = self._informing(y[part], f, share[part]).mean(1)
-            self.head.absorb(self.head.features(x), weight, 1.0 if start else kept)
+            own = self.head.features(x) if phi is None else phi[part].to(x.dtype)
+            self.head.absorb(own, weight, 1.0 if start else kept)
 
     def learn(self, new: int) -> None:
         """Visit the head and the blocks whose turn it is, for the kept rows."""

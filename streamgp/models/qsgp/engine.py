@@ -6,6 +6,7 @@ Shapes: R rows, W columns of an input, T target columns, B new rows, C rows kept
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,20 @@ class Lesson:
     def weight(self) -> Tensor:
         """(R, T) share where observed."""
         return self.share[:, None] * torch.isfinite(self.y)
+
+
+class Seen(NamedTuple):
+    """Inputs as an engine sees them: computed once, used to forecast and to learn.
+
+    Attributes:
+        mean: (N, T) Φμ, without the offset of the likelihood.
+        variance: (N,) latent.
+        phi: (N, k) features of all functions; None where they are computed block by block.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    phi: Tensor | None
 
 
 class Engine(nn.Module, ABC):
@@ -114,6 +129,10 @@ class Engine(nn.Module, ABC):
     def variance(self, z: Tensor) -> Tensor:
         """(N, W) -> (N,) latent, in the dtype of z."""
 
+    def see(self, z: Tensor) -> Seen:
+        """Mean and variance of inputs (N, W), and what they were computed from."""
+        return Seen(self.mean(z), self.variance(z), None)
+
     @abstractmethod
     def begin(self, noise: Tensor, y: Tensor) -> None:
         """Forget what was learned, under new hyper-parameters. noise: () σ² by evidence; y: (N, T) targets to come."""
@@ -140,13 +159,14 @@ class Engine(nn.Module, ABC):
         """The rows that are kept of a stream."""
 
     @abstractmethod
-    def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor) -> None:
+    def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor, fitted: Tensor | None = None) -> None:
         """Take these for the kept rows at `places`.
 
         Args:
             z: (B, W), of any dtype.
             y: (B, T), NaN = not observed.
             share: (C,) of all places, 0 where there is none.
+            fitted: (B, T) Φμ, for an engine that keeps residuals; computed where it is not given.
         """
 
     def adopt(self, lesson: Lesson, places: Tensor, share: Tensor) -> None:
@@ -158,8 +178,16 @@ class Engine(nn.Module, ABC):
     def learn(self, new: int) -> None:
         """Learn from the kept rows, of which so many are new."""
 
-    def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float) -> None:
-        """Add rows to sums over all rows, after scaling those by `kept`. z: (B, W), y: (B, T), share: (B,)."""
+    def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float, phi: Tensor | None = None) -> None:
+        """Add rows to sums over all rows, after scaling those by `kept`.
+
+        Args:
+            z: (B, W)
+            y: (B, T), NaN = not observed.
+            share: (B,)
+            kept: part of the sums that is not forgotten.
+            phi: (B, k) their features by `see`; computed where they are not given.
+        """
 
     @abstractmethod
     def attach(self, z: Tensor) -> None:

@@ -171,12 +171,12 @@ class Head(nn.Module):
         """() log|G/σ² + S|"""
         return 2.0 * self.root.diagonal().log().sum() - self.noise.log() * self.size
 
-    def variance(self, z: Tensor) -> Tensor:
-        """(N, W) -> (N,): the latent variance."""
+    def variance(self, z: Tensor, phi: Tensor | None = None) -> Tensor:
+        """(N, W) -> (N,): the latent variance. phi: (N, k) `features`, where they are known."""
         (basis,) = self.basis
         if not self.size:
             return basis.prior_variance(z)
-        phi = self.features(z)
+        phi = self.features(z) if phi is None else phi
         if basis.diagonal_precision:
             stretch = self._stretch()
             if stretch is None:

@@ -97,7 +97,8 @@ class QsgpPosterior(Posterior):
         return self.search.signal if self.search.found and self.units else None
 
     def look(self, z: Tensor) -> Look:
-        return Look(z, None, self.engine.mean(z), self.engine.variance(z)[:, None], self.engine.sites.level())
+        seen = self.engine.see(z)
+        return Look(z, seen.phi, seen.mean, seen.variance[:, None], self.engine.sites.level())
 
     def predictive(self, look: Look) -> Predictive:
         return self.engine.sites.predictive(look.mean, look.latent.expand_as(look.mean))
@@ -114,8 +115,9 @@ class QsgpPosterior(Posterior):
             self._sum_up(rows.z, rows.y, rows.weight)
             self.stale = False
         else:
-            self.engine.count_in(look.z, y, y.new_ones(len(y)), arrival.kept)
-            self.engine.keep(look.z[arrival.rows], y[arrival.rows], arrival.shares, arrival.places)
+            came, fitted = arrival.rows, look.mean[arrival.rows]
+            self.engine.count_in(look.z, y, y.new_ones(len(y)), arrival.kept, look.features)
+            self.engine.keep(look.z[came], y[came], arrival.shares, arrival.places, fitted)
         self.engine.learn(len(y))
         self._refresh(self.engine.current)
         return ""

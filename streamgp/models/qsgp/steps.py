@@ -193,7 +193,7 @@ class DescentEngine(StepsEngine):
     def loss(self, lesson: Lesson) -> float:
         return self.descent.loss(lesson.rows)
 
-    def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor) -> None:
+    def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor, fitted: Tensor | None = None) -> None:
         self.descent.put(self.kept, places, z, y, share[places])
         self.kept.reweigh(share)
 
@@ -288,6 +288,6 @@ class SitesEngine(StepsEngine):
     def loss(self, lesson: Lesson) -> float:
         return self.descent.loss
 
-    def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor) -> None:
+    def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor, fitted: Tensor | None = None) -> None:
         self.kept.replace(places, z, y, share[places], torch.zeros_like(y))
         self.kept.reweigh(share)
