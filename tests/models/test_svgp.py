@@ -89,9 +89,9 @@ def test_a_step_follows_the_bounds_gradient() -> None:
     belief = head.belief()
 
     def elbo() -> float:
-        sparse.settle()
+        sparse.refresh()
         with torch.no_grad():
-            return float(head.lesson(part(sparse, x, y), belief).value - belief.divergence())
+            return float(head.terms(part(sparse, x, y), belief).value - belief.divergence())
 
     named = {"points": sparse.points, **dict(sparse.kernel.named_parameters()), "noise": head.log_noise}
     slopes = {}

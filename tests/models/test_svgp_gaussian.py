@@ -101,9 +101,9 @@ def test_bound_and_predictions_are_gpytorchs() -> None:
     rows = part(prior(z), x, column[:, None])
     rows = rows._replace(prior=rows.prior + JITTER * RHO)  # GPyTorch adds its jitter to the rows as well
     with torch.no_grad():
-        lesson = head.lesson(rows, belief)
+        terms = head.terms(rows, belief)
         found = belief.moments(rows.phi, rows.prior)
-    assert float(lesson.value - belief.divergence()) == pytest.approx(float(wanted), rel=1e-6)
+    assert float(terms.value - belief.divergence()) == pytest.approx(float(wanted), rel=1e-6)
     torch.testing.assert_close(found[0][:, 0], latent.mean, rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(found[1][:, 0], latent.variance, rtol=1e-6, atol=1e-8)
 

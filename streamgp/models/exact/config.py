@@ -29,7 +29,7 @@ class Config(OnlineOptions):
     kernel: Annotated[BaseModel, OneOf("kernels")] = Field(
         squared_exponential.Config(),
         description="covariance of standardised windows; a lengthscale that is set is where the search starts, "
-        "otherwise the data says where",
+        "otherwise the scales of the data",
     )
     linear: bool = Field(
         True, description="add a linear kernel to it, whose variances are learned with the other hyper-parameters"

@@ -92,7 +92,7 @@ class GrowingPosterior:
             half: (R, N, b) of `half`, where it is known already.
 
         Raises:
-            NotPositiveDefinite: the new rows cannot be told from the old ones.
+            NotPositiveDefinite: the covariance of old and new rows is singular.
         """
         grown = GrowingPosterior(self.kernel, self.noise, self.columns, self.gap)
         before, factors = self.rows, len(self.noise)

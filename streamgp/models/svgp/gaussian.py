@@ -10,11 +10,11 @@ and forgetting scales them. One eigendecomposition G = UΛUᵀ, O(M³), serves a
 in the M factors 1/(λ + σ_t²) alone, so that T covariances cost no more than one, and F_t as a function of σ_t² costs
 O(M), so that every column's noise is where its bound is largest.
 
-That noise stands for what the inducing inputs cannot express as well, which the latent variance counts again. So
-predictions have, if not told otherwise, what the mean squared residual leaves beyond the mean latent variance of the
-rows learned, r_t² − (s + tr S_tG)/n, and at least a tenth of r_t².
+That noise includes what the inducing inputs cannot express, which the latent variance includes too. So by default
+predictions have the mean squared residual less the mean latent variance of the rows learned, r_t² − (s + tr S_tG)/n,
+and at least a tenth of r_t².
 
-In training, where θ and Z move, one σ² stands for all columns, and S is shared.
+In training, where θ and Z move, all columns share one σ², and S.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
-from streamgp.models.svgp.head import Head, Lesson, Part, Parts
+from streamgp.models.svgp.head import BatchTerms, Head, Part, Parts
 from streamgp.objectives.sparse import Belief
 from streamgp.optim.natural_gradient import Natural, weighted_gram
 from streamgp.predictives.gaussian import Gaussian
@@ -150,7 +150,7 @@ class GaussianHead(Head):
         """q of one σ² for all columns."""
         return self.natural.belief((-self.log_noise.detach()).exp())
 
-    def lesson(self, part: Part, belief: Belief) -> Lesson:
+    def terms(self, part: Part, belief: Belief) -> BatchTerms:
         noise, columns = self.log_noise.detach().exp(), part.y.shape[1]
         mean, variance = belief.moments(part.phi, part.prior)
         y, weight = _filled(part, mean)
@@ -162,7 +162,7 @@ class GaussianHead(Head):
         count = columns * weight.sum()
         value = -0.5 * (count * torch.log(2.0 * math.pi * noise) + misfit)
         moment = part.phi.T @ (weight[:, None] * y).to(part.phi.dtype)
-        return Lesson(
+        return BatchTerms(
             value,
             slope,
             curve[:, None],
@@ -249,7 +249,7 @@ class GaussianHead(Head):
 def _filled(part: Part, mean: Tensor) -> tuple[Tensor, Tensor]:
     """Targets and weights: what was not observed is as predicted, and the row counts for its observed share.
 
-    All columns of a row have one weight in the covariance that they share, and the prediction teaches a mean nothing.
+    All columns of a row have one weight in the covariance that they share, and the prediction leaves the mean as it is.
     """
     seen = torch.isfinite(part.y)
     if bool(seen.all()):

@@ -1,4 +1,4 @@
-"""What q is of an SVGP, whatever the likelihood: natural parameters, what a batch says of them, what they predict."""
+"""The variational posterior q of an SVGP and its likelihood: natural parameters, their gradients, predictions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Part(NamedTuple):
         phi: (b, M) whitened features; for training they may be float32.
         prior: (b,) k(x, x).
         y: (b, T) standardised, NaN = not observed.
-        weight: (b,) how many rows each stands for.
+        weight: (b,) of each row.
     """
 
     phi: Tensor
@@ -30,19 +30,19 @@ class Part(NamedTuple):
 
 
 Parts: TypeAlias = Callable[[], Iterator[Part]]
-"""All rows, in parts, as often as it is asked."""
+"""All rows, in parts; every call starts from the first."""
 
 
-class Lesson(NamedTuple):
-    """What a batch says; every term is weighted.
+class BatchTerms(NamedTuple):
+    """The expected log likelihood of a batch, its derivatives, and the targets of a natural-gradient step; weighted.
 
     Attributes:
         value: () Σ w E log p(y | f).
         slope: (b, T) its derivative in the means.
         curve: (b, P) in the variances, summed over the columns that share S.
         bent: (P, M, M) Σ_n curve_n φ_nφ_nᵀ.
-        outer: (P, M, M) what Λ should be.
-        moment: (M, T) what b should be.
+        outer: (P, M, M) the target of Λ.
+        moment: (M, T) the target of b.
         own: derivatives in the head's own parameters.
     """
 
@@ -75,7 +75,7 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def start(self, y: Tensor, noise: Tensor) -> None:
-        """Noise, and whatever else targets tell at once. y: (N, T) standardised, noise: () an estimate of σ²."""
+        """Set the initial noise and offset. y: (N, T) standardised, noise: () an estimate of σ²."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -83,11 +83,11 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def belief(self) -> Belief:
-        """q as natural parameters have it now; what training goes by."""
+        """q of the present natural parameters, which training uses."""
 
     @abstractmethod
-    def lesson(self, part: Part, belief: Belief) -> Lesson:
-        """What rows say where q is this."""
+    def terms(self, part: Part, belief: Belief) -> BatchTerms:
+        """The terms of these rows under this q."""
 
     @abstractmethod
     def learn(self, parts: Parts, sweeps: int) -> None:

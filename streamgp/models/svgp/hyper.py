@@ -1,9 +1,10 @@
 """The kernel of an SVGP, and where its hyper-parameters start: the evidence of some hundred rows.
 
 A radial kernel has closed-form gradients and a prior of its lengthscales (`evidence.lbfgs`); where none is named, the
-best of four is taken. On windows that overlap it takes a few steps only (`evidence.thinned`), as at the best the noise
-is too low. Any other kernel goes by its marginal likelihood (`optim.marginal_likelihood`). Outcomes of 0 and 1 are
-taken for a regression on −1 and 1 where lengthscales are concerned; of the size of their function the bound is asked.
+best of four is taken. On windows that overlap a few steps are taken only (`evidence.thinned`), as at the maximum the
+noise is too low. The hyper-parameters of any other kernel maximise its marginal likelihood
+(`optim.marginal_likelihood`). The lengthscales of outcomes of 0 and 1 are those of a regression on −1 and 1; their
+outputscale maximises the bound.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def estimate(
                     x,
                     y,
                     groups,
-                    [cast(Stationary, one) for one in offered],  # of which their profile is asked for alone
+                    [cast(Stationary, one) for one in offered],  # whose profile alone is used
                     begin,
                     few=FEW,
                     evaluations=EVALUATIONS if first else EVALUATIONS // 2,

@@ -223,7 +223,7 @@ class SvgpPosterior(Posterior):
         with torch.no_grad():
             scale.fill_(min(tried)[1])
         self.head.clear()
-        self.prior.settle()
+        self.prior.refresh()
 
     @property
     def _noise(self) -> Tensor:
@@ -234,7 +234,7 @@ class SvgpPosterior(Posterior):
 
     def _relearn(self, z: Tensor, y: Tensor, weight: Tensor, sweeps: int) -> None:
         """q of these rows under the prior of now."""
-        self.prior.settle()
+        self.prior.refresh()
 
         def parts() -> Iterator[Part]:
             for start in range(0, len(y), CHUNK):

@@ -44,7 +44,7 @@ class SparsePrior(nn.Module):
     Attributes:
         points: (M, d) Z; rows from `count` on are not in use, and their features are 0.
         count: () int64, points in use.
-        inverse: (M, M) L⁻¹ of the kernel and Z at the last `settle`, 0 outside of the points in use.
+        inverse: (M, M) L⁻¹ of the kernel and Z at the last `refresh`, 0 outside of the points in use.
 
     Example:
         >>> from streamgp.encoders import identity
@@ -79,11 +79,11 @@ class SparsePrior(nn.Module):
         self.points.zero_()
         self.points[:m] = z[:m]
         self.count.fill_(m)
-        self.settle()
+        self.refresh()
 
     @torch.no_grad()
-    def settle(self) -> None:
-        """Take L⁻¹ anew from the kernel and Z as they are; O(M³).
+    def refresh(self) -> None:
+        """Compute L⁻¹ again from the present kernel and Z; O(M³).
 
         Raises:
             NotPositiveDefinite: K_ZZ is not finite.
@@ -101,7 +101,7 @@ class SparsePrior(nn.Module):
 
     @torch.no_grad()
     def features(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, W) standardised windows -> φ (N, M), k(x, x) (N,), as of the last `settle`."""
+        """(N, W) standardised windows -> φ (N, M), k(x, x) (N,), as of the last `refresh`."""
         m, latent = int(self.count), self.encoder(z)
         phi = z.new_zeros(len(z), len(self.points))
         if m:

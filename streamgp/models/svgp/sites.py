@@ -1,10 +1,10 @@
-"""q of an SVGP under any other likelihood: every row is a Gaussian observation of its own making, and moves with q.
+"""q of an SVGP under any other likelihood: every row is replaced by a Gaussian site, which depends on q.
 
-Columns differ in what their rows say, so that each has its own S_t: T covariances, O(T (b M² + M³)) a step.
+The sites of the columns differ, so that each has its own S_t: T covariances, O(T (b M² + M³)) a step.
 
-On a stream new rows are learned once, with the posterior so far for a prior (streaming variational Bayes, Broderick et
-al. 2013): the natural parameters of what is known are held, and those of the new rows are brought to their fixed point
-by some damped natural-gradient steps. Then they are added for good, and forgetting scales them with the rest.
+On a stream new rows are learned once, with the posterior so far as the prior (streaming variational Bayes, Broderick et
+al. 2013): the natural parameters of the old rows are fixed, and those of the new rows are brought to their fixed point
+by some damped natural-gradient steps. Then they are added to the old ones, and forgetting scales all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Predictive
 from streamgp.likelihoods._base import Likelihood
-from streamgp.models.svgp.head import Head, Lesson, Part, Parts
+from streamgp.models.svgp.head import BatchTerms, Head, Part, Parts
 from streamgp.objectives.sparse import Belief
 from streamgp.optim.natural_gradient import Natural, Site, sites, weighted_gram
 
@@ -80,14 +80,14 @@ class SitesHead(Head):
     def belief(self) -> Belief:
         return self.natural.belief()
 
-    def lesson(self, part: Part, belief: Belief) -> Lesson:
+    def terms(self, part: Part, belief: Belief) -> BatchTerms:
         site = self._sites(part, belief)
         outer, moment = _sums(part.phi, site)
         bent = -0.5 * outer
         if bool((site.curve > 0).any()):
             bent = torch.stack([weighted_gram(part.phi, column) for column in site.curve.T])
         own = {f"likelihood.{name}": slope for name, slope in site.own.items()}
-        return Lesson(site.value, site.slope, site.curve, bent, outer, moment, own)
+        return BatchTerms(site.value, site.slope, site.curve, bent, outer, moment, own)
 
     def learn(self, parts: Parts, sweeps: int) -> None:
         """A natural-gradient step on all rows a sweep; the first is whole where nothing was known."""

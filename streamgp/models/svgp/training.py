@@ -1,6 +1,6 @@
 """Training of an SVGP by mini-batches: natural gradients for q, Adam for kernel, inducing inputs, encoder and noise.
 
-A step takes the features of a mini-batch, lets the head say what they teach, moves kernel, inducing inputs, encoder
+A step takes the features of a mini-batch and the head's terms of them, moves kernel, inducing inputs, encoder
 and noise by the gradient at the q of now (in closed form but for the kernel function, `objectives.sparse`), and q by
 its natural gradient. q is whitened, so that it stays near its best while these move.
 
@@ -19,13 +19,13 @@ from streamgp.base import Json
 from streamgp.encoders._base import Dropout
 from streamgp.errors import NumericalError
 from streamgp.models.svgp.config import TrainingConfig
-from streamgp.models.svgp.head import Head, Lesson, Part
+from streamgp.models.svgp.head import BatchTerms, Head, Part
 from streamgp.models.svgp.prior import SparsePrior
 from streamgp.objectives.sparse import Belief, KernelGradient, kernel_gradient
 from streamgp.optim.adam import RowAdam
 
 LARGEST = 12.0
-"""Of a logarithm: hyper-parameters beyond e^±12 standardised units are no news, and their powers are no numbers."""
+"""Of a logarithm: hyper-parameters stay within e^±12 standardised units, so that their powers do not overflow."""
 
 
 class Training:
@@ -43,7 +43,7 @@ class Training:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, with the parameters as they are."""
+        """Forget the moments of Adam."""
         self.adam = RowAdam(self._parameters(), self._rates())
 
     def _parameters(self) -> dict[str, nn.Parameter]:
@@ -61,7 +61,7 @@ class Training:
         return rates
 
     def step(self, z: Tensor, y: Tensor, weight: Tensor, generator: Generator) -> float:
-        """One mini-batch: (b, W) standardised windows, (b, T) targets, (b,) rows of all that each stands for.
+        """One mini-batch: (b, W) standardised windows, (b, T) targets, (b,) weights, scaled to all rows.
 
         Returns:
             the ELBO's estimate, all rows together.
@@ -75,11 +75,11 @@ class Training:
             inverse = self.prior.whitening(covariances.gram).to(getattr(torch, self.config.precision))
             phi = covariances.cross.to(inverse.dtype) @ inverse.T
             belief = self.head.belief().leading(m, inverse.dtype)
-            lesson = self.head.lesson(Part(phi, covariances.diagonal, y, weight), belief)
-            value = float(lesson.value - belief.divergence())
+            terms = self.head.terms(Part(phi, covariances.diagonal, y, weight), belief)
+            value = float(terms.value - belief.divergence())
             if not math.isfinite(value):
                 raise NumericalError("the ELBO is not finite", hint="lower training.rate")
-            slopes = _slopes(inverse, phi, belief, lesson)
+            slopes = _slopes(inverse, phi, belief, terms)
         named = dict(self.prior.named_parameters())
         # a scalar: with tensors for gradients PyTorch first loads symbolic shapes, which takes longer than many steps
         surrogate = torch.stack([(one * slope).sum() for one, slope in zip(covariances, slopes, strict=True)]).sum()
@@ -88,7 +88,7 @@ class Training:
         gradients = {f"prior.{n}": -g / total for n, g in zip(named, found, strict=True) if g is not None}
         if self.frozen:
             gradients = {name: slope for name, slope in gradients.items() if not name.startswith("prior.kernel.")}
-        gradients |= {f"head.{name}": -slope / total for name, slope in lesson.own.items()}
+        gradients |= {f"head.{name}": -slope / total for name, slope in terms.own.items()}
         if not all(bool(torch.isfinite(gradient).all()) for gradient in gradients.values()):
             raise NumericalError("a gradient of the ELBO is not finite", hint="lower training.rate")
         self.adam.step(gradients, self.config.rate)
@@ -96,7 +96,7 @@ class Training:
             for name, value_ in self.adam.parameters.items():
                 if ".log_" in name:
                     value_.clamp_(-LARGEST, LARGEST)
-        self.head.natural.step(lesson.outer, lesson.moment, self.config.natural_rate)
+        self.head.natural.step(terms.outer, terms.moment, self.config.natural_rate)
         return value
 
     def steps(self, z: Tensor, y: Tensor, weight: Tensor, generator: Generator, count: int | None = None) -> float:
@@ -129,8 +129,8 @@ class Training:
         self.frozen = bool(rest["frozen"])
 
 
-def _slopes(inverse: Tensor, phi: Tensor, belief: Belief, lesson: Lesson) -> KernelGradient:
+def _slopes(inverse: Tensor, phi: Tensor, belief: Belief, terms: BatchTerms) -> KernelGradient:
     """In float64, made in the dtype of the features."""
     kind = phi.dtype
-    slopes = kernel_gradient(inverse, phi, belief, lesson.slope.to(kind), lesson.curve.to(kind), lesson.bent.to(kind))
+    slopes = kernel_gradient(inverse, phi, belief, terms.slope.to(kind), terms.curve.to(kind), terms.bent.to(kind))
     return KernelGradient(*(slope.double() for slope in slopes))
