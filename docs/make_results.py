@@ -3,7 +3,8 @@
     python docs/make_results.py
 
 `make bench` runs every benchmark, which writes its JSON (benchmarks/_report.py), and then this. pages.json lists the
-pages: a title, one or two sentences, and the benchmarks in order. Everything else on a page is from the benchmarks.
+pages: a title, one or two sentences, and the benchmarks in order; those that have not reported yet are left out.
+Everything else on a page is from the benchmarks.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def render(data: Path = RESULTS / "data") -> dict[str, str]:
     listed: dict[str, dict[str, Any]] = json.loads((data / "pages.json").read_text("utf-8"))
     pages, index = {}, []
     for name, about in listed.items():
-        found = [json.loads((data / f"{own}.json").read_text("utf-8")) for own in about["benchmarks"]]
+        files = [data / f"{own}.json" for own in about["benchmarks"]]
+        found = [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
         pages[f"{name}.md"] = page(about["title"], about["front"], found)
         claims = [claim["missed"] for one in found for claim in one["claims"] if claim["missed"] is not None]
         missed = sum(map(bool, claims))
