@@ -138,8 +138,8 @@ def learned(case: Case, options: dict[str, Any]) -> tuple[BlockEngine, Tensor, T
     far = Inputs(test.past[:100] + away, test.future[:100] + 6.0)
     z = torch.cat((z[:100], model.inputs(far)))
     if case.online:
-        lesson = engine.current
-        return engine, lesson.x, lesson.y, lesson.share, z
+        training = engine.current
+        return engine, training.x, training.y, training.share, z
     known = model.inputs(x.rows(rows))
     share = torch.ones(case.rows, dtype=FLOAT)
     return engine, known, model._targets(x.rows(rows), y[rows]), share, z

@@ -290,7 +290,7 @@ def test_with_very_many_features_a_failure_ends_the_run(monkeypatch: pytest.Monk
     model = made(solver="stochastic", steps=20)
     stream(model, x.rows(slice(0, 100)), y[:100])
     monkeypatch.setattr("streamgp.models.qsgp.posterior.MANY", 100)
-    monkeypatch.setattr(posterior(model).engine, "loss", lambda lesson: torch.nan)
+    monkeypatch.setattr(posterior(model).engine, "loss", lambda training: torch.nan)
     with pytest.raises(NumericalError, match="cannot be undone"):
         model.update(x.rows(slice(100, 200)), y[100:])
 

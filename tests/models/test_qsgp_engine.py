@@ -62,9 +62,9 @@ def test_sweeps_end_at_ridge_regression(features: dict[str, object]) -> None:
     part.kernel.log_lengthscale.fill_(-1.0)  # short, so that K_ZZ is well conditioned
     part.basis.begin(z[:24])
     part.begin(NOISE, y)
-    lesson = part.lesson(z, y, share)
+    training = part.training_rows(z, y, share)
     for place in range(200):
-        part.epoch(lesson, place, 200)
+        part.epoch(training, place, 200)
     phi, precision = dense(part, z)
     for column in range(2):
         seen = torch.isfinite(y[:, column])
@@ -79,12 +79,12 @@ def test_outcomes_end_at_the_mode(covariance: str) -> None:
     z, y, share = rows(80, outcomes=True)
     part = engine("logistic", temper=2.0, covariance=covariance)
     part.begin(NOISE, y)
-    lesson = part.lesson(z, y, share)
-    part.count_in(z, y, share, 0.0)
+    training = part.training_rows(z, y, share)
+    part.accumulate(z, y, share, 0.0)
     epochs = 12 if covariance == "exact" else 150
     for place in range(epochs):
-        part.epoch(lesson, place, epochs)
-    assert part.settled
+        part.epoch(training, place, epochs)
+    assert part.converged
     phi = dense(part, z)[0].numpy()
     side = np.where(y[:, 0].numpy() > 0.5, -1.0, 1.0)
     weight, offset = share.numpy() / 2.0, float(part.sites.offset[0])
@@ -103,12 +103,12 @@ def test_absolute_errors_are_majorised() -> None:
     z, y, share = rows(80)
     part = engine("laplace")
     part.begin(NOISE, y)
-    lesson = part.lesson(z, y, share)
+    training = part.training_rows(z, y, share)
     values = []
     for place in range(30):
-        part.epoch(lesson, place, 30)
+        part.epoch(training, place, 30)
         values.append(
-            float(part.sites.misfit(y, lesson.fitted, lesson.weight).sum() + 0.5 * part.solver.mu.square().sum())
+            float(part.sites.misfit(y, training.fitted, training.weight).sum() + 0.5 * part.solver.mu.square().sum())
         )
     assert all(late <= early + 1e-6 for early, late in itertools.pairwise(values)) and values[-1] < values[0]
     spoiled = y.clone()
@@ -119,9 +119,9 @@ def test_absolute_errors_are_majorised() -> None:
         for truth in (y, spoiled):
             part = engine(name)
             part.begin(NOISE, truth)
-            lesson = part.lesson(z, truth, share)
+            training = part.training_rows(z, truth, share)
             for place in range(60):
-                part.epoch(lesson, place, 60)
+                part.epoch(training, place, 60)
             means.append(part.mean(z))
         moved[name] = float((means[0] - means[1]).abs().mean())
     assert moved["laplace"] < 0.1 * moved["gaussian"]
@@ -135,14 +135,14 @@ def test_variances_are_those_of_dense_covariances(family: str, name: str) -> Non
     part = engine(name, covariance=family, columns=5 if family == "chevron" else 0, linear=family != "head")
     assert (part.variance(z) - part.basis.prior_variance(z)).abs().max() < 1e-9, "before anything is learned"
     part.begin(NOISE, y)
-    lesson = part.lesson(z, y, share)
-    part.count_in(z, y, share, 0.0)
+    training = part.training_rows(z, y, share)
+    part.accumulate(z, y, share, 0.0)
     for place in range(40 if name == "logistic" else 1):  # until f and its curvature move no more
-        part.epoch(lesson, place, 1)
+        part.epoch(training, place, 1)
     if name == "logistic":
-        part.count_in(z, y, share, 0.0)
+        part.accumulate(z, y, share, 0.0)
     before = part.sites.level()
-    part.settle(lesson, 0.0)
+    part.refresh_noise(training, 0.0)
     b = part.sites.level() if family == "chevron" else before  # at the end of a sweep, or along it
     p = torch.sigmoid(part.mean(z) + part.sites.offset)
     told = {"gaussian": 1.0 / NOISE, "laplace": b.pow(-2).mean(), "logistic": (p * (1.0 - p)).mean(1)}[name]
@@ -176,9 +176,9 @@ def test_functions_at_test_points_weigh_rows_by_what_they_tell(name: str) -> Non
     part = engine(name, features={"name": "inducing", **BLOCKS}, covariance="diagonal", linear=False, temper=2.0)
     part.basis.begin(z[:24])
     part.begin(NOISE, y)
-    lesson = part.lesson(z, y, share)
-    part.epoch(lesson, 0, 1)
-    part.settle(lesson, 0.0)
+    training = part.training_rows(z, y, share)
+    part.epoch(training, 0, 1)
+    part.refresh_noise(training, 0.0)
     phi, prior = dense(part, z)[0], part.basis.prior_variance(z)
     p = torch.sigmoid(part.mean(z) + part.sites.offset)
     told = part.sites.level().pow(-2).mean() if name == "laplace" else (p * (1.0 - p)).mean(1)
@@ -200,7 +200,7 @@ def test_the_scale_of_forecasts_errors_is_without_their_own_variance() -> None:
         sites.noise.fill_(0.1)
         for start in range(0, 20_000, batch):
             part = slice(start, start + batch)
-            sites.judge(error[part], latent[part], left)
+            sites.update_noise(error[part], latent[part], left)
         assert abs(float(sites.level()) - 0.5) < 0.02
 
 
@@ -212,17 +212,17 @@ def test_a_visited_stream_comes_to_where_a_batch_does(covariance: str, updates: 
     part = engine(visits=1, covariance=covariance)
     part.begin(NOISE, y)
     part.keep(z, y, share, torch.arange(60))
-    part.count_in(z, y, share, 0.0)
+    part.accumulate(z, y, share, 0.0)
     for _ in range(updates):
         part.learn(10)
     batch = engine(covariance=covariance)
     batch.begin(NOISE, y)
-    lesson = batch.lesson(z, y, share)
-    batch.count_in(z, y, share, 0.0)
+    training = batch.training_rows(z, y, share)
+    batch.accumulate(z, y, share, 0.0)
     for place in range(200):
-        batch.epoch(lesson, place, 200)
+        batch.epoch(training, place, 200)
     assert (part.mean(z) - batch.mean(z)).abs().max() < 1e-3
-    assert abs(part.loss(part.current) - batch.loss(lesson)) < 1e-2
+    assert abs(part.loss(part.current) - batch.loss(training)) < 1e-2
 
 
 def test_bases_obey_the_laws_of_features() -> None:

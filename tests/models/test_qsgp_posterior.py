@@ -97,8 +97,8 @@ def test_means_and_variances_are_those_of_the_posterior(shape: Shape, options: d
     if online:
         for start in range(0, 400, 80):
             assert model.update(x.rows(slice(start, start + 80)), y[start : start + 80]).healthy
-        lesson = engine.current
-        known, target, share = lesson.x, lesson.y, lesson.share
+        training = engine.current
+        known, target, share = training.x, training.y, training.share
     else:
         for _ in model.fit(x.rows(rows), y[rows], model.epochs_for(400)):
             pass

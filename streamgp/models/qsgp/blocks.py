@@ -20,7 +20,7 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import cholesky
 from streamgp.models.qsgp.covariance import Covariance, HeadCovariance
-from streamgp.models.qsgp.engine import Lesson, Seen
+from streamgp.models.qsgp.engine import Seen, TrainingRows
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.head import Head
 from streamgp.models.qsgp.sites import WorkingSites
@@ -48,11 +48,11 @@ class BlockEngine(Solution):
         covariance: of the same solver.
         sites: of the likelihood.
         capacity: C, rows kept of a stream.
-        temper: factor by which the rows of a stream say less than independent ones.
+        temper: likelihood tempering: rows of a stream enter with weight 1/temper.
         visits: blocks visited at an update, beside the head.
 
     Attributes:
-        count: () rows learned, Σν times what each tells of f.
+        count: () rows learned, Σν times the information of each on f.
         determinants: (B,) log|A_b| at the last visit to each block.
         turn: the block whose turn is next.
     """
@@ -110,18 +110,18 @@ class BlockEngine(Solution):
         self.count.zero_()
         self.turn = 1
 
-    def lesson(self, z: Tensor, y: Tensor, share: Tensor) -> Lesson:
+    def training_rows(self, z: Tensor, y: Tensor, share: Tensor) -> TrainingRows:
         """Rows to learn in batch. z: (R, W), y: (R, T), share: (R,)."""
         weight = share[:, None].expand_as(y) if self.sites.moving else share
-        return Lesson(self.solver.rows(z, torch.nan_to_num(y) if self.sites.moving else y, weight), y, share)
+        return TrainingRows(self.solver.rows(z, torch.nan_to_num(y) if self.sites.moving else y, weight), y, share)
 
     @property
-    def current(self) -> Lesson:
+    def current(self) -> TrainingRows:
         """The rows that are kept of a stream."""
         y = self.truth
         if not self.sites.moving:
             y = torch.where(self.kept.observed, self.kept.target, torch.nan)
-        return Lesson(self.kept, y, self.share)
+        return TrainingRows(self.kept, y, self.share)
 
     def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor, fitted: Tensor | None = None) -> None:
         """See `Engine.keep`; O(B m) where `fitted` is not given."""
@@ -132,23 +132,23 @@ class BlockEngine(Solution):
             self.truth[places] = y
         self.weigh(share)
 
-    def adopt(self, lesson: Lesson, places: Tensor, share: Tensor) -> None:
+    def adopt(self, training: TrainingRows, places: Tensor, share: Tensor) -> None:
         """The rows of a batch as those that are kept, and no others. places: (R,), share: (C,)"""
-        rows, weight = lesson.rows, self.kept.weight.new_zeros(len(places), *self.kept.weight.shape[1:])
+        rows, weight = training.rows, self.kept.weight.new_zeros(len(places), *self.kept.weight.shape[1:])
         target = torch.where(rows.observed, rows.target, torch.nan)
         self.kept.replace(places, rows.x, target, weight, rows.fitted)
         if self.sites.moving:
-            self.truth[places] = lesson.y
+            self.truth[places] = training.y
         self.weigh(share)
 
     def weigh(self, share: Tensor) -> None:
-        """What the kept rows stand for now. share: (C,)"""
+        """The weights of the kept rows now. share: (C,)"""
         self.share.copy_(share)
         if not self.sites.moving:
             self.kept.reweigh(share)
 
-    def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float, phi: Tensor | None = None) -> None:
-        """To the sums of the head; see `Engine.count_in`."""
+    def accumulate(self, z: Tensor, y: Tensor, share: Tensor, kept: float, phi: Tensor | None = None) -> None:
+        """To the sums of the head; see `Engine.accumulate`."""
         if not self.basis.blocks:
             return
         for start in range(0, max(len(z), 1), CHUNK):
@@ -161,11 +161,11 @@ class BlockEngine(Solution):
 
     def learn(self, new: int) -> None:
         """Visit the head and the blocks whose turn it is, for the kept rows."""
-        lesson, others = self.current, self.basis.blocks - 1
+        training, others = self.current, self.basis.blocks - 1
         if self.solved:
-            self._solve(lesson)
+            self._solve(training)
             if self.sites.newton:
-                self._follow_curvature(lesson)
+                self._follow_curvature(training)
             return
         turns = [0] if self.basis.blocks else []
         for _ in range(min(self.visits, others)):
@@ -174,61 +174,61 @@ class BlockEngine(Solution):
             self.turn = self.turn % others + 1
         full = bool((self.share > 0).all())
         for b in turns:
-            self._set(lesson)
+            self._set(training)
             factor = None
             if not b and self.sites.lasting and not self.head.whole:
                 factor = self.head.root.to(self.solver.dtype)
             elif not full:
                 factor = self._exact(b)
-            self._followed(b, self.solver.visit(b, lesson.rows, factor=factor, anew=True), lesson)
+            self._followed(b, self.solver.visit(b, training.rows, factor=factor, anew=True), training)
 
-    def _follow_curvature(self, lesson: Lesson) -> None:
+    def _follow_curvature(self, training: TrainingRows) -> None:
         """The rest of Newton's steps, and the sums at the curvature there: rows came in at that of a forecast."""
         for _ in range(STEPS):
-            if self.settled:
+            if self.converged:
                 break
-            self._solve(lesson)
+            self._solve(training)
         there = self.share > 0
-        self.count_in(self.kept.x[there], lesson.y[there], self.share[there], 0.0)
+        self.accumulate(self.kept.x[there], training.y[there], self.share[there], 0.0)
 
-    def epoch(self, lesson: Lesson, place: int, of: int) -> None:
+    def epoch(self, training: TrainingRows, place: int, of: int) -> None:
         """A sweep over all blocks, or a quarter of the first one: it takes as long as many later ones."""
-        self.amount = float(lesson.share.sum())
+        self.amount = float(training.share.sum())
         if self.solved:
-            self._solve(lesson)
+            self._solve(training)
             return
         blocks = self.basis.blocks
         order = list(range(blocks))
         if self.sites.newton:
-            self._newton(lesson, lambda: self._few(lesson, None))
+            self._newton(training, lambda: self._few(training, None))
             return
         if of >= 2 * QUARTERS and blocks >= QUARTERS and place < QUARTERS:
             order = order[place * blocks // QUARTERS : (place + 1) * blocks // QUARTERS]
         if self.sites.moving:
             for b in order:
-                self._set(lesson)
-                self._followed(b, self.solver.visit(b, lesson.rows, anew=not self.sites.lasting), lesson)
+                self._set(training)
+                self._followed(b, self.solver.visit(b, training.rows, anew=not self.sites.lasting), training)
             return
-        self.solver.sweep(lesson.rows, order)
+        self.solver.sweep(training.rows, order)
         for b in order:
-            self._followed(b, self.solver.factor(b, lesson.rows), lesson)
+            self._followed(b, self.solver.factor(b, training.rows), training)
 
-    def settle(self, lesson: Lesson, least: float) -> None:
+    def refresh_noise(self, training: TrainingRows, least: float) -> None:
         """The noise, the count and what else depends on how well these rows are now explained. least: of the noise."""
-        weight = lesson.weight
-        self.sites.settle(torch.nan_to_num(lesson.y - lesson.fitted - self.sites.offset), weight, least)
-        informing = self._informing(lesson.y, lesson.fitted, lesson.share)
+        weight = training.weight
+        self.sites.refresh_noise(torch.nan_to_num(training.y - training.fitted - self.sites.offset), weight, least)
+        informing = self._informing(training.y, training.fitted, training.share)
         self.count.copy_(informing.mean(1).sum())
-        if lesson.rows is not self.kept:
+        if training.rows is not self.kept:
             if self.sites.moving:
-                lesson.rows.reweigh(informing)
-            self.covariance.settle(lesson.rows)
+                training.rows.reweigh(informing)
+            self.covariance.refresh(training.rows)
 
-    def loss(self, lesson: Lesson) -> float:
+    def loss(self, training: TrainingRows) -> float:
         """−ELBO a row and column with the block-diagonal covariance, up to what the sample of its Gram matrices leaves
         out: [Σ −w log p(y | f) + ½ μᵀSμ + ½ Σ_b log|A_b|]/n."""
-        weight = lesson.weight / self.temper
-        misfit = self.sites.misfit(lesson.y, lesson.fitted, weight)
+        weight = training.weight / self.temper
+        misfit = self.sites.misfit(training.y, training.fitted, weight)
         own = self.head.log_determinant() if self.summed and self.head.whole else self.determinants.sum()
         total = (misfit + 0.5 * self._energy()).mean() + 0.5 * own
         return float(total / weight.mean(1).sum().clamp(min=1e-300))
@@ -238,19 +238,19 @@ class BlockEngine(Solution):
         self.kept.attach(z)
         self.head.changed()
 
-    def _followed(self, block: int, factor: Tensor, lesson: Lesson) -> None:
-        """A block was visited with this factor: what is said of its variance."""
+    def _followed(self, block: int, factor: Tensor, training: TrainingRows) -> None:
+        """A block was visited with this factor: update its variance."""
         if not self.sites.lasting or (self.sites.varies and self.covariance.follows):
-            factor = self._informed(block, lesson)
+            factor = self._informed(block, training)
         self.covariance.follow(block, factor)
         scale = self.solver.variance.log() * len(factor)
         self.determinants[block] = 2.0 * factor.diagonal().to(FLOAT).log().sum() - scale
 
-    def _informed(self, block: int, lesson: Lesson) -> Tensor:
-        """chol(σ²A_b) with what rows tell in place of the weights of a visit."""
-        phi = self.solver.features_of(lesson.rows, block)
-        weight = self._informing(lesson.y, lesson.fitted, lesson.share).mean(1)
-        matrix = lesson.rows.gram(phi, weight, round(GRAM_ROWS * phi.shape[1]))
+    def _informed(self, block: int, training: TrainingRows) -> Tensor:
+        """chol(σ²A_b) with the information of rows in place of the weights of a visit."""
+        phi = self.solver.features_of(training.rows, block)
+        weight = self._informing(training.y, training.fitted, training.share).mean(1)
+        matrix = training.rows.gram(phi, weight, round(GRAM_ROWS * phi.shape[1]))
         matrix += self.solver.variance * self.solver.prior.block(block, block)
         return cholesky(matrix, first=0.0).lower.to(phi.dtype)
 

@@ -54,12 +54,12 @@ class Covariance(nn.Module, ABC):
     def follow(self, block: int, factor: Tensor) -> None:
         """A block was visited with this factor, chol(σ²A_bb)."""
 
-    def settle(self, rows: Rows) -> None:
+    def refresh(self, rows: Rows) -> None:
         """A sweep over these rows is over."""
 
     @abstractmethod
     def variance(self, z: Tensor, rows: Tensor) -> Tensor:
-        """(N, W) -> (N,) latent. rows: () how many were learned, times what each tells of f in units of 1/σ²."""
+        """(N, W) -> (N,) latent. rows: () how many were learned, times their information on f in units of 1/σ²."""
 
 
 class NoCovariance(Covariance):
@@ -157,7 +157,7 @@ class ChevronCovariance(_Whole):
         self.register_buffer("deviation", torch.ones(basis.capacity, dtype=FLOAT))
         self.register_buffer("dense", torch.zeros(basis.capacity, columns, dtype=FLOAT))
 
-    def settle(self, rows: Rows) -> None:
+    def refresh(self, rows: Rows) -> None:
         solver, basis, _ = self._shared
         found = chevron_covariance(solver, rows, min(self.columns, basis.size))
         self.deviation[: basis.size] = found.diagonal

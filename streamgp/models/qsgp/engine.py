@@ -17,8 +17,8 @@ from streamgp.models.qsgp.sites import Sites
 from streamgp.optim._block_rows import Rows
 
 
-class Lesson:
-    """Rows to learn: what a solver knows of them, their targets, and how many rows each stands for.
+class TrainingRows:
+    """Rows to learn: in the form of the solver, their targets, and their weights.
 
     Attributes:
         rows: the solver's.
@@ -68,7 +68,7 @@ class Engine(nn.Module, ABC):
 
     Attributes:
         turn: the block whose turn is next, where they have turns.
-        temper: factor by which the rows of a stream say less than independent ones, where it is not in the noise.
+        temper: likelihood tempering: rows of a stream enter with weight 1/temper, where it is not in the noise.
     """
 
     temper: float = 1.0
@@ -100,20 +100,20 @@ class Engine(nn.Module, ABC):
         """Whether all means are finite."""
 
     @property
-    def settled(self) -> bool:
+    def converged(self) -> bool:
         """Whether the last epoch left nothing to do, as far as the engine knows."""
         return True
 
     @property
     def summed(self) -> bool:
-        """Whether predictions are made from sums over rows, `count_in`."""
+        """Whether predictions are made from sums over rows, `accumulate`."""
         return False
 
     @property
     def outdated(self) -> bool:
         """Whether these sums are of another curvature of the likelihood than that at the present means."""
         sites = self.sites
-        varied = not self.settled if sites.newton else sites.varies or not sites.lasting
+        varied = not self.converged if sites.newton else sites.varies or not sites.lasting
         return self.summed and varied
 
     @property
@@ -138,24 +138,24 @@ class Engine(nn.Module, ABC):
         """Forget what was learned, under new hyper-parameters. noise: () σ² by evidence; y: (N, T) targets to come."""
 
     @abstractmethod
-    def lesson(self, z: Tensor, y: Tensor, share: Tensor) -> Lesson:
+    def training_rows(self, z: Tensor, y: Tensor, share: Tensor) -> TrainingRows:
         """Rows to learn in batch. z: (R, W), y: (R, T), NaN = not observed, share: (R,)."""
 
     @abstractmethod
-    def epoch(self, lesson: Lesson, place: int, of: int) -> None:
+    def epoch(self, training: TrainingRows, place: int, of: int) -> None:
         """Learn a batch for the `place`-th of so many epochs, counted from 0."""
 
     @abstractmethod
-    def settle(self, lesson: Lesson, least: float) -> None:
+    def refresh_noise(self, training: TrainingRows, least: float) -> None:
         """The noise and what else depends on how well these rows are now explained. least: of the noise."""
 
     @abstractmethod
-    def loss(self, lesson: Lesson) -> float:
+    def loss(self, training: TrainingRows) -> float:
         """−ELBO a row and column."""
 
     @property
     @abstractmethod
-    def current(self) -> Lesson:
+    def current(self) -> TrainingRows:
         """The rows that are kept of a stream."""
 
     @abstractmethod
@@ -169,16 +169,16 @@ class Engine(nn.Module, ABC):
             fitted: (B, T) Φμ, for an engine that keeps residuals; computed where it is not given.
         """
 
-    def adopt(self, lesson: Lesson, places: Tensor, share: Tensor) -> None:
+    def adopt(self, training: TrainingRows, places: Tensor, share: Tensor) -> None:
         """The rows of a batch as those that are kept, and no others. places: (R,), share: (C,)"""
-        rows = lesson.rows  # of which the lesson may show but a few
+        rows = training.rows  # all of them: `training` may hold a few
         self.keep(rows.x, torch.where(rows.observed, rows.target, torch.nan), share, places)
 
     @abstractmethod
     def learn(self, new: int) -> None:
         """Learn from the kept rows, of which so many are new."""
 
-    def count_in(self, z: Tensor, y: Tensor, share: Tensor, kept: float, phi: Tensor | None = None) -> None:
+    def accumulate(self, z: Tensor, y: Tensor, share: Tensor, kept: float, phi: Tensor | None = None) -> None:
         """Add rows to sums over all rows, after scaling those by `kept`.
 
         Args:

@@ -1,7 +1,7 @@
 """Hyper-parameters of a QSGP: by evidence, and for outcomes of 0 and 1 the height of their function by trial.
 
 Outcomes are taken for a regression on −1 and 1 where lengthscales are concerned, with lengthscales that differ little
-from one another: with free ones it overfits. That regression says nothing of the height of a logit. It is the
+from one another: with free ones it overfits. That regression does not determine the height of a logit. It is the
 outputscale under which held-out outcomes are the most probable: averaged over the posterior where predictions are, else
 at the mode.
 """
@@ -36,7 +36,7 @@ SPREAD = 0.2
 HEIGHTS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """ρ² of a logit that are tried."""
 HEIGHT_SPREAD = math.log(10.0)
-"""Prior standard deviation of log ρ² around 0, where predictions are averaged: few outcomes tell few heights apart."""
+"""Prior standard deviation of log ρ² around 0, where predictions are averaged: few outcomes determine it poorly."""
 COARSE = (1.0, 10.0, 100.0)
 """Those where a trial takes long."""
 TRIAL_ROWS, AVERAGED_ROWS = 2048, 1536
@@ -51,7 +51,7 @@ def accept(initial: Initial, config: Config, kernel: Candidates) -> None:
     """
     if config.outcomes:
         raise UsageError(
-            "hyper-parameters of amounts say nothing of likelihood=logistic, whose function is a logit",
+            "the hyper-parameters were tuned for a continuous target; the function of likelihood=logistic is a logit",
             hint="leave out --init",
         )
     initial.radial("qsgp")
@@ -132,16 +132,16 @@ def height(
     tried = [v for v in offered if about is None or about / near < v < about * near]
     scores = []
     if averaged:
-        turns = 5 if len(z) <= FEW and not late else 1  # a fifth of few rows says little
+        turns = 5 if len(z) <= FEW and not late else 1  # a fifth of few rows is too few
         folds = [number % 5 == turn for turn in range(turns)] if turns > 1 else [held]
         scores = [sum(_averaged(engine, z, y, share, held, noise, v) for held in folds) for v in tried]
         scores = [score + 0.5 * (math.log(v) / HEIGHT_SPREAD) ** 2 for v, score in zip(tried, scores, strict=True)]
     for v in tried if not averaged else ():
         engine.kernel.log_outputscale.fill_(v).log_()
         engine.begin(noise, y)
-        lesson = engine.lesson(z, y, torch.where(held, 0.0, share))
+        training = engine.training_rows(z, y, torch.where(held, 0.0, share))
         for place in range(engine.trial):
-            engine.epoch(lesson, place, engine.trial)
+            engine.epoch(training, place, engine.trial)
         fitted = engine.mean(z[held]).to(FLOAT)
         weight = share[held, None] * torch.isfinite(y[held])
         scores.append(float(engine.sites.misfit(y[held], fitted, weight).sum()))
@@ -158,5 +158,5 @@ def _averaged(engine: Engine, z: Tensor, y: Tensor, share: Tensor, held: Tensor,
         found = mode(k[:, ~held], y[~held], share[~held] / engine.temper, offset)
         mean, variance = forecast(found, k[:, held].mT, engine.basis.prior_variance(z[held]))
     weight = share[held, None] * torch.isfinite(y[held])
-    told = Bernoulli(mean + offset, variance).log_prob(torch.nan_to_num(y[held]))
-    return float(-(weight * told).sum())
+    log_prob = Bernoulli(mean + offset, variance).log_prob(torch.nan_to_num(y[held]))
+    return float(-(weight * log_prob).sum())

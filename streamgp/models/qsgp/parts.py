@@ -41,7 +41,7 @@ FAMILIES: dict[str, Build] = {
 
 
 def sites_of(likelihood: Likelihood, temper: float, newton: bool = False) -> WorkingSites:
-    """What a likelihood asks of a solver; newton: of one that takes Newton's steps where it can."""
+    """The sites of a likelihood; newton: with Newton's steps where there are any."""
     if isinstance(likelihood, Logistic):
         return LogisticSites(likelihood, newton)
     if isinstance(likelihood, Laplace):

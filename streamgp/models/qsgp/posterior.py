@@ -24,8 +24,8 @@ from streamgp.evidence.search import Search, thinned
 from streamgp.likelihoods import gaussian
 from streamgp.likelihoods._base import Likelihood
 from streamgp.models.qsgp.config import MANY, Config
-from streamgp.models.qsgp.engine import Engine, Lesson
-from streamgp.models.qsgp.held import enough, judge, shares
+from streamgp.models.qsgp.engine import Engine, TrainingRows
+from streamgp.models.qsgp.held import enough, noise_by_held_out, shares
 from streamgp.models.qsgp.hyper import accept, height, way
 from streamgp.models.qsgp.parts import engine_of
 from streamgp.models.qsgp.sites import RECENT
@@ -78,7 +78,7 @@ class QsgpPosterior(Posterior):
         self.search = Search(inputs.count, config.learn == "once", found_by)
         self.epochs = 0
         self.stale = False
-        self._fit: tuple[Rows, Lesson] | None = None  # rows of the fit that is going on, and the engine's form of them
+        self._fit: tuple[Rows, TrainingRows] | None = None  # of the fit that is going on
 
     @property
     def size(self) -> int:
@@ -107,7 +107,7 @@ class QsgpPosterior(Posterior):
         """New rows: all into the sums of the head, and those that the memory keeps into the engine's rows."""
         y, sites, self._fit = arrival.y, self.engine.sites, None
         if self.shape.horizon == 1:
-            sites.judge(y - look.mean - sites.offset, look.latent[:, 0], math.exp(-len(y) / RECENT))
+            sites.update_noise(y - look.mean - sites.offset, look.latent[:, 0], math.exp(-len(y) / RECENT))
         self.known.mul_(arrival.kept).add_(torch.isfinite(y).sum(0))
         if self.stale:
             rows = arrival.memory()
@@ -116,7 +116,7 @@ class QsgpPosterior(Posterior):
             self.stale = False
         else:
             came, fitted = arrival.rows, look.mean[arrival.rows]
-            self.engine.count_in(look.z, y, y.new_ones(len(y)), arrival.kept, look.features)
+            self.engine.accumulate(look.z, y, y.new_ones(len(y)), arrival.kept, look.features)
             self.engine.keep(look.z[came], y[came], arrival.shares, arrival.places, fitted)
         self.engine.learn(len(y))
         self._refresh(self.engine.current)
@@ -125,18 +125,18 @@ class QsgpPosterior(Posterior):
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
         self._fit = None
         self._begin(rows, units, generator)
-        lesson = self.engine.lesson(rows.z, rows.y, rows.weight)
+        training = self.engine.training_rows(rows.z, rows.y, rows.weight)
         self._sum_up(rows.z, rows.y, rows.weight)
         for place in range(self.config.sweeps):
-            self.engine.epoch(lesson, place, self.config.sweeps)
-            if self.engine.settled:
+            self.engine.epoch(training, place, self.config.sweeps)
+            if self.engine.converged:
                 break
             if self.engine.outdated and self.engine.sites.varies:
                 self._sum_up(rows.z, rows.y, rows.weight)
-        self._refresh(lesson)
+        self._refresh(training)
         share = rows.weight.new_zeros(self.config.reservoir)
         share[rows.places] = rows.weight
-        self.engine.adopt(lesson, rows.places, share)
+        self.engine.adopt(training, rows.places, share)
         self.stale = False
         return ""
 
@@ -145,15 +145,15 @@ class QsgpPosterior(Posterior):
             self._begin(rows, units, generator)
             self.epochs, self.stale = 0, True
             self.objective.fill_(math.inf)
-        lesson = self._lesson(rows)
-        self.engine.epoch(lesson, self.epochs, self.epochs + left)
+        training = self._training_rows(rows)
+        self.engine.epoch(training, self.epochs, self.epochs + left)
         self.epochs += 1
         if self.engine.outdated:
-            self._sum_up(rows.z, rows.y, lesson.share)
+            self._sum_up(rows.z, rows.y, training.share)
         before = float(self.objective)
-        self._refresh(lesson)
-        judge(self.engine, lesson)
-        more = abs(before - float(self.objective)) >= ENOUGH or not self.engine.settled
+        self._refresh(training)
+        noise_by_held_out(self.engine, training)
+        more = abs(before - float(self.objective)) >= ENOUGH or not self.engine.converged
         if not more or left == 1:
             self._fit = None
         return more
@@ -193,32 +193,35 @@ class QsgpPosterior(Posterior):
         whole[places] = z
         self.engine.attach(whole)
 
-    def _lesson(self, rows: Rows) -> Lesson:
-        """The rows of a batch fit, as the engine knows them; some are held out where they estimate the noise."""
+    def _training_rows(self, rows: Rows) -> TrainingRows:
+        """The rows of a batch fit in the form of the engine; some are held out where they estimate the noise."""
         if self._fit is None or self._fit[0] is not rows:
             sites = self.engine.sites if self.shape.horizon == 1 else None
             share = shares(len(rows.y), sites, self.config.seed).to(rows.y.device)
-            lesson = self.engine.lesson(rows.z, rows.y, share)
-            if not enough(lesson):
+            training = self.engine.training_rows(rows.z, rows.y, share)
+            if not enough(training):
                 share = torch.ones_like(share)
-                lesson = self.engine.lesson(rows.z, rows.y, share)
+                training = self.engine.training_rows(rows.z, rows.y, share)
             if self.engine.summed:
                 self._sum_up(rows.z, rows.y, share)
-            self._fit = rows, lesson
+            self._fit = rows, training
         return self._fit[1]
 
-    def _refresh(self, lesson: Lesson) -> None:
-        """The noise and the objective of rows as they are now explained."""
+    def _refresh(self, training: TrainingRows) -> None:
+        """The noise and the objective from the residuals of these rows.
+
+        With one step ahead the noise is at least that by evidence: no tempering guards against overfitting.
+        """
         least = float(self.search.hyper.noise.exp()) if self.shape.horizon == 1 else 0.0
-        self.engine.settle(lesson, least)  # not below: with one step ahead no tempering guards against overfitting
-        self.objective.fill_(self.engine.loss(lesson))
+        self.engine.refresh_noise(training, least)
+        self.objective.fill_(self.engine.loss(training))
 
     def _sum_up(self, z: Tensor, target: Tensor, share: Tensor) -> None:
         """The sums of the head; of at most so many rows as the reservoir has, unless the head is the whole basis."""
         if len(z) > self.config.reservoir and not self.engine.whole:
             some = torch.linspace(0, len(z) - 1, self.config.reservoir, device=z.device).round().long()
             z, target, share = z[some], target[some], share[some] * (share.sum() / share[some].sum())
-        self.engine.count_in(z, target, share, 0.0)
+        self.engine.accumulate(z, target, share, 0.0)
 
     def _begin(self, rows: Rows, units: Units, generator: Generator) -> None:
         """New hyper-parameters; what was learned is forgotten."""

@@ -1,4 +1,4 @@
-"""What a likelihood asks of a solver of linear systems: working targets and weights, and the scale of its noise.
+"""A likelihood as a weighted least-squares problem: working targets and weights, and the scale of its noise.
 
 −log p(y | f) ≤ ½ c (f − t)² + const with equality at the present f: minimising the right-hand side never raises the
 left (majorisation). With c and t as weights and targets of the rows every visit to a block is such a step.
@@ -12,7 +12,7 @@ left (majorisation). With c and t as weights and targets of the rows every visit
 
 Newton's c converges quadratically and bounds nothing, so that whoever takes the step has to see that the objective
 falls. ¼ needs no such care, and its factors last; where p is near 0 or 1 it takes hundreds of sweeps. Covariances are
-made of what a row tells of f, Fisher's information, since a majoriser's curvature need not be near it: at the mode p(1
+made of the Fisher information of a row on f, since a majoriser's curvature need not be near it: at the mode p(1
 − p) gives Laplace's approximation, where ¼ gives a third of its standard deviation; the mean of the Laplace's c is
 (log(1/ε) + 0.4)/b².
 Shapes: R rows, T columns.
@@ -43,7 +43,7 @@ TINY = 1e-9
 CLOSE = 1e-3
 """ε: a residual below this part of b counts as this much."""
 FLAT = 1e-5
-"""Least curvature of an outcome in a Newton step: beyond a logit of 11.5 rows say next to nothing."""
+"""Least curvature of an outcome in a Newton step: beyond a logit of 11.5 rows have almost no information."""
 ROUNDS = 20
 """Of leaving out outliers: each takes away all but 25 times their share of what is too much."""
 
@@ -69,22 +69,22 @@ class Sites(nn.Module, ABC):
         super().__init__()
         self.noise: Tensor
         self.excess: Tensor
-        self.judged: Tensor
+        self.errors: Tensor
         self.offset: Tensor
         self.register_buffer("noise", torch.ones(columns, dtype=FLOAT))  # σ_t² or b_t of the rows learned
         self.register_buffer("excess", torch.zeros(columns, dtype=FLOAT))  # Σ of what forecasts missed
-        self.register_buffer("judged", torch.zeros(columns, dtype=FLOAT))  # how many of them, after forgetting
+        self.register_buffer("errors", torch.zeros(columns, dtype=FLOAT))  # how many of them, after forgetting
         self.register_buffer("offset", torch.zeros(columns, dtype=FLOAT))  # the function where nothing is known
 
     def begin(self, noise: Tensor, y: Tensor) -> Tensor:
         """Start with a σ² by evidence, () in squared standardised units; returns σ² of the system. y: (N, T)."""
         return torch.ones_like(noise)
 
-    def settle(self, error: Tensor, weight: Tensor, least: float) -> None:
-        """Noise from what is left of the rows learned. error: (R, T) y − f, weight: (R, T), least: of the noise."""
+    def refresh_noise(self, error: Tensor, weight: Tensor, least: float) -> None:
+        """Noise from the residuals of the rows learned. error: (R, T) y − f, weight: (R, T), least: of the noise."""
 
-    def judge(self, error: Tensor, latent: Tensor, left: float) -> None:
-        """Noise from forecasts whose truth has come. error: (N, T), NaN = not observed; latent: (N,) variance;
+    def update_noise(self, error: Tensor, latent: Tensor, left: float) -> None:
+        """Noise from the errors of forecasts. error: (N, T), NaN = not observed; latent: (N,) variance;
         left: the part of earlier errors that is not forgotten."""
 
     def level(self) -> Tensor:
@@ -112,7 +112,7 @@ class WorkingSites(Sites):
 
     @abstractmethod
     def information(self, f: Tensor) -> Tensor:
-        """What a row tells of f, E[(∂ log p(y | f)/∂f)²], in the units of c; (T,), or (R, T) where it depends on f."""
+        """Fisher information of a row on f, E[(∂ log p(y | f)/∂f)²], in units of c; (T,), or (R, T) if f matters."""
 
 
 def within(value: Tensor, weight: Tensor, most: float) -> Tensor:
@@ -171,24 +171,24 @@ class GaussianSites(WorkingSites):
     def information(self, f: Tensor) -> Tensor:
         return torch.ones_like(self.noise)
 
-    def settle(self, error: Tensor, weight: Tensor, least: float) -> None:
+    def refresh_noise(self, error: Tensor, weight: Tensor, least: float) -> None:
         self.noise.copy_(within(error.square(), weight, OUTLIER).clamp(min=max(least, TINY)))
 
-    def judge(self, error: Tensor, latent: Tensor, left: float) -> None:
+    def update_noise(self, error: Tensor, latent: Tensor, left: float) -> None:
         seen = torch.isfinite(error)
         square = torch.where(seen, error, 0.0).square()
         most = OUTLIER * (self.level() + latent[:, None])
         surplus = torch.minimum(square, most) - latent[:, None] * seen
         self.excess.mul_(left).add_(surplus.sum(0))
-        self.judged.mul_(left).add_(seen.sum(0))
+        self.errors.mul_(left).add_(seen.sum(0))
 
     def rescale(self, factor: Tensor) -> None:
         self.excess.mul_(factor.square())
 
     def level(self) -> Tensor:
         """(T,) σ_t²."""
-        shown = (self.excess / self.judged.clamp(min=1.0)).clamp(min=TINY)
-        return torch.where(self.judged >= ENOUGH, torch.maximum(self.noise, shown), self.noise)
+        shown = (self.excess / self.errors.clamp(min=1.0)).clamp(min=TINY)
+        return torch.where(self.errors >= ENOUGH, torch.maximum(self.noise, shown), self.noise)
 
     def misfit(self, y: Tensor, f: Tensor, weight: Tensor) -> Tensor:
         square = torch.nan_to_num(y - f).square() / self.system + torch.log(2.0 * torch.pi * self.system)
@@ -221,27 +221,27 @@ class LaplaceSites(WorkingSites):
     def information(self, f: Tensor) -> Tensor:
         return self.level().square().reciprocal()
 
-    def settle(self, error: Tensor, weight: Tensor, least: float) -> None:
+    def refresh_noise(self, error: Tensor, weight: Tensor, least: float) -> None:
         floor = (0.5 * max(least, TINY)) ** 0.5
         self.noise.copy_(within(error.abs(), weight, OUTLIER**0.5).clamp(min=floor))
 
-    def judge(self, error: Tensor, latent: Tensor, left: float) -> None:
+    def update_noise(self, error: Tensor, latent: Tensor, left: float) -> None:
         seen = torch.isfinite(error)
         spread, b = latent.sqrt()[:, None], self.level()
         far = torch.minimum(torch.where(seen, error, 0.0).abs(), OUTLIER**0.5 * (2.0**0.5 * b + spread))
         before = self.excess * left
-        self.judged.mul_(left).add_(seen.sum(0))
+        self.errors.mul_(left).add_(seen.sum(0))
         for _ in range(ROUNDS):
             self.excess.copy_(before + ((far - beyond(b, spread)) * seen).sum(0))
-            b = torch.maximum(self.noise, self.excess / self.judged.clamp(min=1.0))
+            b = torch.maximum(self.noise, self.excess / self.errors.clamp(min=1.0))
 
     def rescale(self, factor: Tensor) -> None:
         self.excess.mul_(factor)
 
     def level(self) -> Tensor:
         """(T,) b_t."""
-        shown = self.excess / self.judged.clamp(min=1.0)
-        return torch.where(self.judged >= ENOUGH, torch.maximum(self.noise, shown), self.noise)
+        shown = self.excess / self.errors.clamp(min=1.0)
+        return torch.where(self.errors >= ENOUGH, torch.maximum(self.noise, shown), self.noise)
 
     def misfit(self, y: Tensor, f: Tensor, weight: Tensor) -> Tensor:
         b = self.level()

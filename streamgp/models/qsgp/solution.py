@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from streamgp.models.qsgp.engine import Engine, Lesson
+from streamgp.models.qsgp.engine import Engine, TrainingRows
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.head import Head
 from streamgp.models.qsgp.sites import WorkingSites
@@ -44,7 +44,7 @@ class Solution(Engine):
         basis: the same.
         head: of the same basis; the whole of it gives the steps on all features.
         sites: of the likelihood.
-        temper: factor by which the rows of a stream say less than independent ones.
+        temper: likelihood tempering: rows of a stream enter with weight 1/temper.
     """
 
     def __init__(self, solver: BlockSolver, basis: Basis, head: Head, sites: WorkingSites, temper: float) -> None:
@@ -65,57 +65,57 @@ class Solution(Engine):
         return self.head.whole and usable and bool(self.head.rows > 0)
 
     @property
-    def settled(self) -> bool:
-        """Whether the last sweep found nothing to do; a majoriser's gain says little of that."""
+    def converged(self) -> bool:
+        """Whether the last sweep found nothing to do; the gain of a majoriser is no measure of it."""
         if self.sites.moving and not self.sites.newton:
             return True
         far = CLOSE**2 if self.solved else NATS * self.amount
         return bool((self.solver.gain <= far).all())
 
-    def _solve(self, lesson: Lesson) -> None:
+    def _solve(self, training: TrainingRows) -> None:
         """Sweeps over all features at once until nothing is left to do, or, of a Newton step, little."""
         if self.sites.newton:
-            self._newton(lesson, lambda: self._few(lesson, self.head.root.to(self.solver.dtype)))
+            self._newton(training, lambda: self._few(training, self.head.root.to(self.solver.dtype)))
             return
         root, before = self.head.root.to(self.solver.dtype), torch.zeros_like(self.solver.gain)
         for _ in range(MOST):
-            self.solver.sweep(lesson.rows, whole=root)
+            self.solver.sweep(training.rows, whole=root)
             gain = self.solver.gain
             if bool((gain * torch.clamp(gain / before.clamp(min=TINY), max=1.0) <= CLOSE**2).all()):
                 return  # the next would gain no more than that
             before = gain
 
-    def _few(self, lesson: Lesson, whole: Tensor | None) -> None:
+    def _few(self, training: TrainingRows, whole: Tensor | None) -> None:
         """Sweeps of a Newton step; factors that were of too different a curvature are not used for the next."""
         gain = self.solver.gain
         for sweep in range(INNER):
-            self.solver.sweep(lesson.rows, whole=whole)
+            self.solver.sweep(training.rows, whole=whole)
             gain = gain if sweep else self.solver.gain
             if bool((self.solver.gain <= torch.clamp(PART * gain, min=CLOSE**2)).all()):
                 break
         else:
-            lesson.rows.factors.clear()
+            training.rows.factors.clear()
         self.solver.gain = gain
 
-    def _newton(self, lesson: Lesson, sweeps: Callable[[], None]) -> None:
+    def _newton(self, training: TrainingRows, sweeps: Callable[[], None]) -> None:
         """Take of what sweeps on the present curvature do as much as lowers the objective, column by column."""
-        solver, rows = self.solver, lesson.rows
-        mu, bent, fitted, value = solver.mu.clone(), solver.bent.clone(), lesson.fitted, self._objective(lesson)
-        self._set(lesson)
+        solver, rows = self.solver, training.rows
+        mu, bent, fitted, value = solver.mu.clone(), solver.bent.clone(), training.fitted, self._objective(training)
+        self._set(training)
         sweeps()
         for _ in range(HALVINGS):
-            worse = ~(self._objective(lesson) <= value)
+            worse = ~(self._objective(training) <= value)
             if not bool(worse.any()):
                 return
             solver.mu[:, worse] = 0.5 * (solver.mu + mu)[:, worse]
             if len(bent):
                 solver.bent[:, worse] = 0.5 * (solver.bent + bent)[:, worse]
-            rows.residual[:, worse] = (rows.target - 0.5 * (lesson.fitted + fitted))[:, worse]
+            rows.residual[:, worse] = (rows.target - 0.5 * (training.fitted + fitted))[:, worse]
             rows.changed()
 
-    def _objective(self, lesson: Lesson) -> Tensor:
+    def _objective(self, training: TrainingRows) -> Tensor:
         """(T,) Σ −w log p(y | f) + ½ μᵀSμ."""
-        misfit = self.sites.misfit(lesson.y, lesson.fitted, lesson.weight / self.temper)
+        misfit = self.sites.misfit(training.y, training.fitted, training.weight / self.temper)
         return misfit + 0.5 * self._energy()
 
     def _energy(self) -> Tensor:
@@ -125,11 +125,11 @@ class Solution(Engine):
         return (mu * bent).sum(0)
 
     def _informing(self, y: Tensor, f: Tensor, share: Tensor) -> Tensor:
-        """(R, T) what rows tell of f. y: (R, T), NaN = not observed; f: (R, T), share: (R,)."""
+        """(R, T) information of rows on f. y: (R, T), NaN = not observed; f: (R, T), share: (R,)."""
         return share[:, None] * torch.isfinite(y) * (self.information(f) / self.temper)
 
-    def _set(self, lesson: Lesson) -> None:
+    def _set(self, training: TrainingRows) -> None:
         """Working targets and weights at the present means."""
         if self.sites.moving:
-            target, curvature = self.working(lesson.y, lesson.fitted)
-            lesson.rows.retarget(target, lesson.share[:, None] * curvature / self.temper)
+            target, curvature = self.working(training.y, training.fitted)
+            training.rows.retarget(target, training.share[:, None] * curvature / self.temper)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Predictive
 from streamgp.likelihoods._base import Likelihood
-from streamgp.models.qsgp.engine import Engine, Lesson
+from streamgp.models.qsgp.engine import Engine, TrainingRows
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.sites import GaussianSites, Sites
 from streamgp.optim._block_rows import Rows
@@ -36,7 +36,7 @@ MORE = 1.1
 """Growth of the rows after which the variance is recomputed."""
 
 
-class Looked(Lesson):
+class Looked(TrainingRows):
     """Rows of which the solver keeps no residual: some of them are looked at.
 
     Args:
@@ -83,19 +83,19 @@ class StepsEngine(Engine):
         return z[some], y[some], part * (share.sum() / part.sum())
 
     @property
-    def current(self) -> Lesson:
+    def current(self) -> TrainingRows:
         rows = self.kept
         return self.taken(rows, torch.where(rows.observed, rows.target, torch.nan), rows.weight)
 
-    def taken(self, rows: Rows, y: Tensor, share: Tensor) -> Lesson:
-        """A lesson of such rows."""
+    def taken(self, rows: Rows, y: Tensor, share: Tensor) -> TrainingRows:
+        """A training of such rows."""
         there = (share > 0).nonzero()[:, 0] if rows is self.kept else torch.arange(len(share), device=share.device)
         some = torch.linspace(0, max(len(there) - 1, 0), min(LOOK, len(there)), device=share.device).round().long()
         return Looked(rows, y, share, self.mean, there[some])
 
-    def epoch(self, lesson: Lesson, place: int, of: int) -> None:
+    def epoch(self, training: TrainingRows, place: int, of: int) -> None:
         for step in range(place * self.steps, (place + 1) * self.steps):
-            self.move(lesson.rows, decay(step, of * self.steps))
+            self.move(training.rows, decay(step, of * self.steps))
 
     def learn(self, new: int) -> None:
         for _ in range(max(1, round(self.steps * new / ROWS))):
@@ -162,25 +162,25 @@ class DescentEngine(StepsEngine):
         self.rest.fill_(1.0)
         self.counted.zero_()
 
-    def lesson(self, z: Tensor, y: Tensor, share: Tensor) -> Lesson:
+    def training_rows(self, z: Tensor, y: Tensor, share: Tensor) -> TrainingRows:
         z, y, share = self.few(z, y, share)
         return self.taken(self.descent.rows(z, y, share), y, share)
 
-    def taken(self, rows: Rows, y: Tensor, share: Tensor) -> Lesson:
+    def taken(self, rows: Rows, y: Tensor, share: Tensor) -> TrainingRows:
         if isinstance(self.descent, MomentumDescent):
-            return Lesson(rows, y, share)
+            return TrainingRows(rows, y, share)
         return super().taken(rows, y, share)
 
     def move(self, rows: Rows, decay: float) -> None:
         self.descent.step(rows, decay)
 
-    def settle(self, lesson: Lesson, least: float) -> None:
-        error = torch.nan_to_num(lesson.y - lesson.fitted)
-        self.sites.settle(error, lesson.weight, least)
-        count = lesson.rows.total().mean()
-        if lesson.rows is self.kept and bool(count < MORE * self.counted):
+    def refresh_noise(self, training: TrainingRows, least: float) -> None:
+        error = torch.nan_to_num(training.y - training.fitted)
+        self.sites.refresh_noise(error, training.weight, least)
+        count = training.rows.total().mean()
+        if training.rows is self.kept and bool(count < MORE * self.counted):
             return
-        found = self.descent.covariance(lesson.rows)
+        found = self.descent.covariance(training.rows)
         self.counted.copy_(count)
         self.rest.copy_(found.rest)
         self.member.zero_()
@@ -190,8 +190,8 @@ class DescentEngine(StepsEngine):
             self.deviation[span] = found.diagonal[place, : span.stop - span.start]
             self.dense[span] = found.dense[place, : span.stop - span.start]
 
-    def loss(self, lesson: Lesson) -> float:
-        return self.descent.loss(lesson.rows)
+    def loss(self, training: TrainingRows) -> float:
+        return self.descent.loss(training.rows)
 
     def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor, fitted: Tensor | None = None) -> None:
         self.descent.put(self.kept, places, z, y, share[places])
@@ -243,7 +243,7 @@ class SitesEngine(StepsEngine):
     """Any likelihood with a concave log p(y | f), by the bound of Theorem 3; its variances are learned along.
 
     Args:
-        temper: factor by which the rows of a stream say less than independent ones.
+        temper: likelihood tempering: rows of a stream enter with weight 1/temper.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class SitesEngine(StepsEngine):
         self.sites.begin(noise, y)
         self.descent.forget()
 
-    def lesson(self, z: Tensor, y: Tensor, share: Tensor) -> Lesson:
+    def training_rows(self, z: Tensor, y: Tensor, share: Tensor) -> TrainingRows:
         return self.taken(Rows(z, y, share, self.descent.dtype), y, share)
 
     def move(self, rows: Rows, decay: float) -> None:
@@ -282,10 +282,10 @@ class SitesEngine(StepsEngine):
 
         self.descent.step_on(rows.x, look, decay)
 
-    def settle(self, lesson: Lesson, least: float) -> None:
-        """Nothing: every step has settled it."""
+    def refresh_noise(self, training: TrainingRows, least: float) -> None:
+        """Nothing: every step updates it."""
 
-    def loss(self, lesson: Lesson) -> float:
+    def loss(self, training: TrainingRows) -> float:
         return self.descent.loss
 
     def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor, fitted: Tensor | None = None) -> None:
