@@ -38,7 +38,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "one prior precision": {"prior": "one"},
     "no factor on the variance": {"online.variance": "none"},
     "512 features": {"fourier.size": 512},
-    "no rebuilds": {"online.rebuild": 0},
+    "no rebuilds": {"rebuild": 0},
     "a net of 128 units": {"encoder": "mlp"},
 }
 

@@ -32,17 +32,17 @@ class Way(NamedTuple):
 
     Attributes:
         method: the optimiser.
-        start: groups -> the default start.
+        starts: groups -> the default starts.
         steps, further: of the optimiser, at first and from others.
     """
 
     method: Method
-    start: Callable[[int], Hyper]
+    starts: Callable[[int], Sequence[Hyper]]
     steps: int
     further: int
 
 
-ADAM = Way(adam.best, Hyper.start, steps=60, further=30)
+ADAM = Way(adam.best, lambda groups: [Hyper.start(groups)], steps=60, further=30)
 
 
 def thinned(rows: int, horizon: int, most: int, device: torch.device) -> Tensor:
@@ -62,7 +62,7 @@ class Search:
     Args:
         groups: G, groups of columns that share a lengthscale.
         once: whether hyper-parameters are estimated once, and those of a file not at all.
-        way: optimiser and default start.
+        way: optimiser and default starts.
 
     Attributes:
         hyper: the hyper-parameters of now.
@@ -72,7 +72,7 @@ class Search:
 
     def __init__(self, groups: int, once: bool, way: Way = ADAM) -> None:
         self.groups, self.once, self.way = groups, once, way
-        self.hyper = way.start(groups)
+        self.hyper = way.starts(groups)[0]
         self.found = False
         self.initial: Initial | None = None
 
@@ -100,9 +100,9 @@ class Search:
             self.hyper = self.initial.hyper(scale, target_scale)
             starts = [] if self.once else [(self.hyper, self.way.further)]
         elif not self.found:
-            starts = [(self.way.start(self.groups), self.way.steps)]
+            starts = [(start, self.way.steps) for start in self.way.starts(self.groups)]
         elif not self.once:
-            starts = [(self.hyper, self.way.further), (self.way.start(self.groups), self.way.further)]
+            starts = [(start, self.way.further) for start in (self.hyper, *self.way.starts(self.groups))]
         if starts:
             self.hyper = self.way.method(z, torch.nan_to_num(y), groups, starts, profile=profile).hyper
         self.found = True

@@ -146,6 +146,7 @@ class StreamModel(Model):
                     raise
                 put_back()
                 self._attach()
+                self.posterior.failed()
                 why = error.message
             self.fitted, first = batch, False
             yield self._step(_joined("epoch", left_out, why and f"undone: {why}"), healthy=not why)

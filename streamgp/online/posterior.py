@@ -167,6 +167,9 @@ class Posterior(nn.Module, ABC):
             left: epochs that may still come, this one included.
         """
 
+    def failed(self) -> None:
+        """Take note that an epoch failed and was put back, so that the next one does not repeat it."""
+
     def epochs_for(self, rows: int) -> int:
         """Epochs that a fit from scratch wants on this many rows."""
         return 1

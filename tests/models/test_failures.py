@@ -18,6 +18,7 @@ from streamgp.testing.stateful import reborn
 from tests.models.deep_toys import SYSTEM, build, chunk, fitted, series, windows
 
 OPTIONS: dict[str, dict[str, Any]] = {
+    "finite_rkhs": {"fourier": {"size": 60}, "rebuild": 1000},
     "qsgp": {"features": {"size": 64, "width": 32}, "rebuild": 1000},
     "rvm": {"dictionary": 60, "rebuild": 1000},
     "svdgp": {"basis": 40, "rebuild": 1000},
@@ -66,7 +67,7 @@ def test_a_fit_of_the_stream_that_fails_numerically_is_undone_and_told(monkeypat
     assert model.update(*chunk(x, y, 60, 70)).done == "update"
 
 
-@pytest.mark.parametrize("name", ["linear", "qsgp", "rvm", "svdgp"])
+@pytest.mark.parametrize("name", ["finite_rkhs", "linear", "qsgp", "rvm", "svdgp"])
 def test_a_window_whose_squares_overflow_is_left_out(name: str) -> None:
     """The other rows of its batch are learned as if it had not come."""
     x, y = windows(SYSTEM, series(300))

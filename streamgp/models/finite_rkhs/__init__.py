@@ -6,19 +6,20 @@ of φ can be learned is trained by mini-batches of the marginal likelihood at O(
 learned exactly (`regression.recursive`), at a cost that does not depend on the rows seen.
 
 Departures from the paper: the noise has a floor, without which the likelihood of a net that fits its rows has no bound;
-the regression that predicts integrates its noise out; a stream is limited, forgotten, and rebuilt from a reservoir.
+the regression that predicts integrates its noise out; a stream is winsorised, forgotten, and rebuilt from a reservoir.
 """
 
 from __future__ import annotations
 
 from streamgp.base import Shape
 from streamgp.models.finite_rkhs.config import Config
-from streamgp.models.finite_rkhs.online import FiniteRkhs
+from streamgp.models.finite_rkhs.posterior import FinitePosterior
+from streamgp.online.model import SimulatedStreamModel
 
 __all__ = ["Config", "build"]
 
 
-def build(config: Config, shape: Shape) -> FiniteRkhs:
+def build(config: Config, shape: Shape) -> SimulatedStreamModel:
     """The model, before any data.
 
     Raises:
@@ -36,4 +37,4 @@ def build(config: Config, shape: Shape) -> FiniteRkhs:
         >>> step.healthy, bool((model.predict(x).mean[:, 0] - torch.sin(u)).abs().max() < 0.05)
         (True, True)
     """
-    return FiniteRkhs(config, shape)
+    return SimulatedStreamModel(FinitePosterior(config, shape), config, shape)

@@ -1,4 +1,4 @@
-"""What can be set of a finite-dimensional GP."""
+"""Options of a finite-dimensional GP."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.encoders import identity, mlp
 from streamgp.kernels import linear, squared_exponential
+from streamgp.online.options import StreamOptions
 from streamgp.optim.early_stopping import validation_rows
 from streamgp.optim.finite_descent import FiniteDescentConfig
 from streamgp.optim.ldb import LdbConfig
@@ -39,23 +40,10 @@ class FourierConfig(BaseModel):
 
 
 class OnlineConfig(BaseModel):
-    """Learning from a stream. Between rebuilds every row is learned exactly, with the features as they are."""
+    """Training of features at the rebuilds of a stream, and the factor on its variance."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(
-        "auto", description="rows after which a row counts 1/e; auto: 4000 with lags, all rows alike without"
-    )
-    temper: Annotated[float, Field(gt=0, le=1e6)] | Literal["auto"] = Field(
-        "auto",
-        description="rows that count as one, since windows that overlap are not independent; auto: √horizon",
-    )
-    reservoir: int = Field(8192, ge=2, description="rows kept for rebuilds")
-    rebuild: int = Field(
-        4000,
-        ge=0,
-        description="rows from one rebuild (scaling, hyper-parameters, features, statistics) to the next; 0: never",
-    )
     epochs: int = Field(
         3,
         ge=0,
@@ -70,7 +58,10 @@ class OnlineConfig(BaseModel):
         "window itself, 1e-3 for a net",
     )
     settled: int = Field(
-        3500, ge=0, description="rows from which on frequencies on the window itself are learned; fewer are overfitted"
+        3500,
+        ge=0,
+        description="rows from which on frequencies on the window itself are learned, in batch or kept for rebuilds; "
+        "fewer are overfitted",
     )
     variance: Annotated[float, Field(gt=0)] | None = Field(
         4000,
@@ -79,19 +70,9 @@ class OnlineConfig(BaseModel):
     )
 
 
-class Config(BaseModel):
+class Config(StreamOptions):
     """Gaussian process with a kernel of finite dimension: learned features, exact regression on them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    target: Literal["auto", "level", "change", "season"] = Field(
-        "auto",
-        description="what is learned of a target: its level, its change from the present value, or its departure from "
-        "the season; auto: its departure from a mixture of these that each rebuild learns, column by column",
-    )
-    decay: float = Field(
-        0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
-    )
     encoder: Annotated[BaseModel, OneOf("encoders", unnamed="mlp")] = Field(
         identity.Config(),
         description="in front of the kernel; mlp once an option of it is set without a name, with 2 layers of 128 "
@@ -140,11 +121,8 @@ class Config(BaseModel):
         description="power of the validation rows' mean squared standardised error, where above 1, that widens the "
         "variance; 0: never",
     )
-    online: OnlineConfig = Field(OnlineConfig(), description="learning from a stream")
-    limit: float | None = Field(
-        5.0,
-        gt=0,
-        description="standard deviations of its own forecast that a row of a stream counts for at most; none: any",
+    online: OnlineConfig = Field(
+        OnlineConfig(), description="training at the rebuilds of a stream, and the factor on its variance"
     )
     prior: Literal["auto", "one", "mixed"] = Field(
         "auto",
@@ -159,18 +137,11 @@ class Config(BaseModel):
     predictive: Literal["gaussian", "student_t"] = Field(
         "gaussian", description="student_t: the posterior predictive; gaussian: a Gaussian with its mean and variance"
     )
-    learn: Literal["rebuild", "once"] = Field(
-        "rebuild",
-        description="hyper-parameters of a kernel on the window itself: estimated anew at every rebuild, from those "
-        "before, or once; those of --init stay with once",
-    )
-    evidence_rows: int = Field(400, ge=2, description="rows at most, thinned in time, that estimate hyper-parameters")
-    seed: int = Field(0, ge=0, description="of mini-batches and of the reservoir")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.form == "factor" and self.online.memory not in ("all", "auto"):
-            raise ValueError("form=factor cannot forget; use online.memory=all, or form=gram or root")
+        if self.form == "factor" and self.memory not in ("all", "auto"):
+            raise ValueError("form=factor cannot forget; use memory=all, or form=gram or root")
         if self.form == "factor" and self.prior == "mixed":
             raise ValueError("form=factor has one prior; use prior=one, or form=gram or root")
         if self.noise <= self.floor:
@@ -208,16 +179,8 @@ class Config(BaseModel):
         return self.plain and not isinstance(self.on_latents, linear.Config) and width <= self.fourier.size
 
     def forgetting(self, shape: Shape) -> float | None:
-        """τ in rows, or None where nothing is forgotten."""
-        memory = self.online.memory
-        if memory == "auto":
-            return 4000.0 if shape.lags and self.form != "factor" else None
-        return None if memory == "all" else float(memory)
-
-    def tempering(self, shape: Shape) -> float:
-        """Rows that count as one in updates."""
-        temper = self.online.temper
-        return float(shape.horizon) ** 0.5 if temper == "auto" else float(temper)
+        """As of any model on a stream; but form=factor forgets nothing with memory=auto."""
+        return None if self.form == "factor" else super().forgetting(shape)
 
     def held_out(self, rows: int) -> Tensor:
         """(rows,) bool: which rows of a fit are for validation."""

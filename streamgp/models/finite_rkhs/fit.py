@@ -1,4 +1,4 @@
-"""Training of a finite-dimensional GP in epochs: what is served after each are the best features found so far.
+"""Training of a finite-dimensional GP in epochs: what forecasts use after each are the best features found so far.
 
 Best is the least NLPD on validation rows, with the regression of the others, or without validation rows the least
 exact NLML, which the regression of all rows gives for nothing.
@@ -6,141 +6,86 @@ exact NLML, which the regression of all rows gives for nothing.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-
 import torch
 from torch import Generator, Tensor
 
-from streamgp.base import Inputs, Step
-from streamgp.errors import NumericalError
+from streamgp.base import Json
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.learner import FiniteLearner
-from streamgp.online.inputs import KernelInputs
-from streamgp.online.reservoir import Reservoir
-from streamgp.online.state import fingerprint, holding
+from streamgp.online.state import holding
 from streamgp.online.training import load, weights
 from streamgp.optim.early_stopping import EarlyStopping
+from streamgp.optim.finite_descent import FiniteDescent
 
 ENDLESS = 10**9
 """Epochs that stand for as many as a budget of time allows: a schedule over so many would never leave its beginning."""
 
 
-class FiniteFit(ABC):
-    """The part of `FiniteRkhs` that trains in epochs. Attributes are those of its owner.
+class FiniteFit:
+    """A fit that is going on. Stateful; learner and factor belong to its owner.
+
+    Args:
+        config: of the model.
+        learner: whose features and head are trained, from what they are.
 
     Attributes:
-        trained: epochs of the fit that is going on.
-        fitted: fingerprint of the batch that was fitted last, where there was nothing to train.
-        iterate: where training stands, between epochs; the modules hold the best so far.
+        trained: epochs so far.
+        iterate: where training stands, between epochs; the learner holds the best so far.
         early: what is best so far.
+        loss: of the last epoch: exact NLML a row of those that are trained on.
     """
 
-    config: Config
-    learner: FiniteLearner
-    reservoir: Reservoir
-    generator: Generator
-    factor: Tensor
-    inputs: KernelInputs
-    rebuilt: int
-    trained: int
-    fitted: str
-    iterate: dict[str, Tensor]
-    early: EarlyStopping
+    def __init__(self, config: Config, learner: FiniteLearner) -> None:
+        self.config, self.learner = config, learner
+        self.descent = FiniteDescent(learner.features, learner.head, config.training)
+        self.early = EarlyStopping(config.patience)
+        self.iterate: dict[str, Tensor] = {}
+        self.trained, self.loss = 0, float("nan")
 
     @property
-    @abstractmethod
-    def seen(self) -> int: ...
+    def finished(self) -> bool:
+        """Whether patience is at its end."""
+        return self.early.finished
 
-    @abstractmethod
-    def _units(self, x: Inputs, y: Tensor, weight: Tensor) -> None: ...
+    def epoch(self, z: Tensor, r: Tensor, held: Tensor, factor: Tensor, generator: Generator, left: int) -> None:
+        """One epoch from where training stands; then the best is served again.
 
-    @abstractmethod
-    def _hyperparameters(self, z: Tensor, r: Tensor, most: int) -> None: ...
+        Args:
+            z, r: (N, W), (N, T) standardised rows and targets.
+            held: (N,) which rows are for validation.
+            factor: (T,) on the variance; set by the validation rows.
+            generator: of the mini-batches.
+            left: epochs that the schedule falls over, this one included.
 
-    @abstractmethod
-    def _targets(self, x: Inputs, y: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def _step(self, done: str, failed: str = "") -> Step: ...
-
-    def epochs_for(self, rows: int) -> int:
-        """See `streamgp.base.Model`."""
-        return self.config.epochs_for(rows) if self.learner.learns(rows) else 1
-
-    def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
-        """Train; goes on where an earlier call stopped, and after `update` begins anew from the features at hand.
-
-        Where features have nothing to train there is one epoch: units, hyper-parameters and the exact regression.
-        An epoch that fails numerically is undone and told; the first raises.
+        Raises:
+            NumericalError: a factorisation failed, or something is not finite.
         """
-        seen = torch.isfinite(y).any(1)
-        x, y = x.rows(seen), y[seen]
-        if epochs < 1 or not len(y):
-            return
-        learns, batch = self.learner.learns(len(y)), fingerprint(x, y)
-        if not learns and batch == self.fitted:  # asked again, there is nothing left to do
-            yield self._step("epoch")
-            return
-        if not self.trained:
-            self.reservoir.offer(x, y, self.generator)
-        held = self.config.held_out(len(y)).to(y.device) & torch.isfinite(y).all(1)
-        if not learns:
-            held.zero_()
-        if not self.trained:
-            self._begin(x.rows(~held), y[~held])
-        z, r = self.inputs(x), self._targets(x, y)
-        self.rebuilt = self.seen
-        if not learns:
-            self.learner.serve(z, r)
-            self.learner.check()
-            self.fitted = batch
-            yield self._step("epoch")
-            return
-        self.learner.span(self.trained + epochs if epochs < ENDLESS else 0)
-        for _ in range(epochs):
-            if self.early.finished:
-                return
-            yield self._epoch(z, r, held)
-
-    def _begin(self, x: Inputs, y: Tensor) -> None:
-        """Units and hyper-parameters of these rows, and training without a past."""
-        self._units(x, y, y.new_ones(len(y)))
-        self._hyperparameters(self.inputs(x), self._targets(x, y), self.config.evidence_rows)
-        self.early = EarlyStopping(self.config.patience)
-        self.factor.fill_(1.0)
-        self.learner.begin(self.config.training, 0)
-
-    def _epoch(self, z: Tensor, r: Tensor, held: Tensor) -> Step:
-        """One epoch from where training stands; then the best is served again."""
-        learner, modules = self.learner, self.learner.trained
-        load(modules, self.iterate)
-        put_back = holding({"regression": learner.regression, "factor": self.factor})
-        try:
-            learner.epoch(z[~held], r[~held], self.generator)
-            loss, better = self._judge(z, r, held, put_back)
-        except NumericalError as error:
-            if not self.trained:
-                raise
-            put_back()
-            self.trained += 1  # it counts: the schedule goes by the epochs tried
-            self.early.since += 1
-            self.early.rewind(modules)
-            self.iterate = weights(modules)
-            return self._step("epoch", error.message)
+        learner = self.learner
+        self.descent.span = self.trained + left if left < ENDLESS else 0
+        load(learner.trained, self.iterate)
+        put_back = holding({"regression": learner.regression, "factor": factor})
+        learner.epoch(self.descent, z[~held], r[~held], generator)
+        better = self._judge(z, r, held, factor)
         self.trained += 1
-        self.iterate = weights(modules)
+        self.iterate = weights(learner.trained)
         if not better:
-            self.early.rewind(modules)
-        return self._step("epoch")._replace(loss=loss)
+            if self.early.best:
+                put_back()
+            self.early.rewind(learner.trained)
 
-    def _judge(self, z: Tensor, r: Tensor, held: Tensor, put_back: Callable[[], None]) -> tuple[float, bool]:
-        """The exact NLML a row of the rows that are trained on, and whether this is the best so far; it is served."""
+    def failed(self) -> None:
+        """An epoch failed and was put back: it counts, and the next one starts from the best."""
+        self.trained += 1
+        self.early.since += 1
+        self.iterate = weights(self.learner.trained)
+
+    def _judge(self, z: Tensor, r: Tensor, held: Tensor, factor: Tensor) -> bool:
+        """Whether this is the best so far; the regression is that of these features."""
         learner = self.learner
         learner.serve(z[~held], r[~held])
         learner.check()
-        loss = score = learner.nlml()
-        spread = torch.ones_like(self.factor)
+        self.loss = score = learner.nlml()
+        spread = torch.ones_like(factor)
         if bool(held.any()):
             mean, latent, noise = learner.standing(z[held])
             variance = latent + noise
@@ -148,16 +93,29 @@ class FiniteFit(ABC):
             spread = squares.mean(0).clamp(min=1.0) ** self.config.rescale
             score = 0.5 * (squares / spread + torch.log(2 * torch.pi * variance * spread)).mean().item()
         if not self.early.add(score, learner.trained):
-            if self.early.best:
-                put_back()
-            return loss, False
-        self.factor.copy_(spread)
+            return False
+        factor.copy_(spread)
         if bool(held.any()):
             learner.learn(z[held], r[held], together=True)
             learner.check()
-        return loss, True
+        return True
 
-    def _restart(self) -> None:
-        """No training is going on: what only another epoch would need is let go."""
-        self.trained, self.iterate, self.fitted = 0, {}, ""
-        self.early = EarlyStopping(self.config.patience)
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors = {f"iterate.{key}": value for key, value in self.iterate.items()}
+        rest: dict[str, Json] = {"trained": self.trained, "loss": self.loss if self.trained else None}
+        for name, part in (("descent", self.descent), ("early", self.early)):
+            inner, rest[name] = part.state()
+            tensors |= {f"{name}.{key}": value for key, value in inner.items()}
+        return tensors, rest
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        def of(name: str) -> dict[str, Tensor]:
+            return {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")}
+
+        self.iterate = {key: value.clone() for key, value in of("iterate").items()}
+        self.trained = int(str(rest["trained"]))
+        self.loss = float("nan") if rest["loss"] is None else float(str(rest["loss"]))
+        for name, part in (("descent", self.descent), ("early", self.early)):
+            inner = rest[name]
+            assert isinstance(inner, dict)
+            part.restore(of(name), inner)

@@ -17,15 +17,14 @@ from streamgp.base import FLOAT, Shape
 from streamgp.encoders._base import Layout
 from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.thinned import Hyper, estimate
+from streamgp.evidence.thinned import Hyper, Profile
 from streamgp.kernels._stationary import Stationary
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.features import FiniteFeatures
 from streamgp.objectives.finite_evidence import ridge
-from streamgp.online.inputs import KernelInputs
 from streamgp.online.state import Parts
 from streamgp.online.training import training
-from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
+from streamgp.optim.finite_descent import FiniteDescent
 from streamgp.optim.finite_head import FiniteHead
 from streamgp.regression.precision_mixture import STRONGER, PrecisionMixture
 from streamgp.regression.recursive import RecursiveRegression
@@ -66,20 +65,18 @@ class FiniteLearner(nn.Module):
     Args:
         config: of the model.
         shape: of the windows.
-        inputs: how they become z.
 
     Attributes:
         features: φ, `width` of them.
         head: w and σ², what training steps on beside φ.
         regression: of all rows learned, on φ as it is.
-        descent: training that goes on from epoch to epoch.
         steady: whether no step of the last epoch was left out, since its gradient was not finite.
 
     Raises:
         UsageError: encoder, kernel and windows do not go together.
     """
 
-    def __init__(self, config: Config, shape: Shape, inputs: KernelInputs) -> None:
+    def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
         self.config, self.shape = config, shape
         layout = Layout(shape.lags, len(shape.past) if shape.lags else 0, shape.horizon, len(shape.future))
@@ -89,8 +86,6 @@ class FiniteLearner(nn.Module):
             encoder, config.on_latents, fourier.size, fourier.seed, linear, fourier.frequencies == "learned"
         )
         self.width = self.features.width + (layout.width + 1 if linear else 0)
-        self.groups: Tensor
-        self.register_buffer("groups", inputs.groups.clone(), persistent=False)
         kernel = self.features.kernel
         self.radial = config.plain and radial(kernel)
         if self.radial or (self.features.straight and not config.plain):
@@ -100,7 +95,6 @@ class FiniteLearner(nn.Module):
         self.head = FiniteHead(self.width, shape.columns, config.noise, config.floor)
         self.regression = RecursiveRegression(self.width, shape.columns, config.form, forgetting)
         self.mixture = PrecisionMixture(shape.columns, config.mixed(shape))
-        self.descent = FiniteDescent(self.features, self.head, config.training)
         self.steady = True
         self._served: Served | None = None
 
@@ -116,13 +110,14 @@ class FiniteLearner(nn.Module):
 
     def parts(self) -> Parts:
         """Everything that a checkpoint holds."""
-        return {**self.trained, "regression": self.regression, "mixture": self.mixture, "descent": self.descent}
+        return {**self.trained, "regression": self.regression, "mixture": self.mixture}
 
-    def estimate(self, z: Tensor, r: Tensor, begin: Hyper, steps: int) -> Hyper:
-        """Hyper-parameters of a radial kernel on the window itself, by the evidence of these rows."""
+    @property
+    def profile(self) -> Profile:
+        """Of a radial kernel."""
         kernel = self.features.kernel
         assert isinstance(kernel, Stationary)
-        return estimate(z, r, self.groups, begin, steps, profile=kernel.profile)
+        return kernel.profile
 
     @torch.no_grad()
     def settle(self, hyper: Hyper, inverse: Tensor) -> None:
@@ -137,12 +132,15 @@ class FiniteLearner(nn.Module):
         """Give the head this noise, () or (T,)."""
         self.head.log_noise.copy_((noise - self.head.floor).clamp(min=0.1 * self.head.floor).log())
 
-    def refresh(self, z: Tensor, r: Tensor, epochs: int, generator: Generator) -> None:
+    def refresh(self, z: Tensor, r: Tensor, epochs: int, generator: Generator) -> bool:
         """Train anew from the features at hand, on the rows of a stream, with the weights that they now have.
 
         Frequencies see other `SAMPLE` rows each epoch, which learns as much a step as all rows and costs a quarter:
         with the noise scaled by the part of the rows that is drawn, the loss is an estimate of that of all. The noise
         is that of rows that overlap, which stand for fewer.
+
+        Returns:
+            whether no step was left out, since its gradient was not finite.
 
         Raises:
             NotPositiveDefinite: a factorisation failed.
@@ -151,38 +149,35 @@ class FiniteLearner(nn.Module):
         with torch.no_grad():
             self.head.weights.copy_(self.regression.posterior.weights)
         if not self.config.plain:
-            for _ in range(epochs):
-                self._epoch(descent, z, r, generator)
-            return
+            return min(self._epoch(descent, z, r, generator) for _ in range(epochs))
         noise, part = self.head.noise.detach().clone(), min(SAMPLE / len(z), 1.0)
         with torch.no_grad():
             self._expect(noise * self.config.tempering(self.shape) * part)
+        steady = True
         for _ in range(epochs):
             drawn = torch.randperm(len(z), generator=generator)[:SAMPLE].to(z.device)
-            self._epoch(descent, z[drawn], r[drawn], generator)
+            steady &= self._epoch(descent, z[drawn], r[drawn], generator)
         with torch.no_grad():
             self._expect(noise)
+        return steady
 
-    def begin(self, config: FiniteDescentConfig, epochs: int) -> None:
-        """Training without a past. epochs: that its schedule falls over."""
-        self.descent = FiniteDescent(self.features, self.head, config, epochs)
-
-    def epoch(self, z: Tensor, r: Tensor, generator: Generator) -> None:
+    def epoch(self, descent: FiniteDescent, z: Tensor, r: Tensor, generator: Generator) -> None:
         """One epoch of training on the rows that are whole.
 
         Raises:
             NotPositiveDefinite: a factorisation failed.
         """
-        self._epoch(self.descent, z, r, generator)
+        self.steady = self._epoch(descent, z, r, generator)
 
-    def _epoch(self, descent: FiniteDescent, z: Tensor, r: Tensor, generator: Generator) -> None:
+    def _epoch(self, descent: FiniteDescent, z: Tensor, r: Tensor, generator: Generator) -> bool:
+        """Returns whether no step was left out."""
         whole = torch.isfinite(r).all(1)
         if not bool(whole.all()):
             z, r = z[whole], r[whole]
         if len(r):
             with training(self.features):
                 descent.epoch(z, r, generator)
-        self.steady = descent.healthy
+        return descent.healthy
 
     @torch.no_grad()
     def serve(self, z: Tensor, r: Tensor, weight: Tensor | None = None) -> None:
@@ -198,6 +193,11 @@ class FiniteLearner(nn.Module):
         self.learn(z, r, weight, together=True)
 
     @torch.no_grad()
+    def add(self, phi: Tensor, r: Tensor) -> None:
+        """Add rows of a stream to the regression, in the order of their arrival. phi: (N, d) their features."""
+        self.regression.add(phi, r, r.new_ones(len(r)) / self.config.tempering(self.shape))
+
+    @torch.no_grad()
     def learn(self, z: Tensor, r: Tensor, weight: Tensor | None = None, *, together: bool = False) -> None:
         """Add rows to the regression; see `RecursiveRegression.add`."""
         share = (r.new_ones(len(r)) if weight is None else weight) / self.config.tempering(self.shape)
@@ -206,10 +206,10 @@ class FiniteLearner(nn.Module):
             self.regression.add(self.features(z[rows]), r[rows], share[rows], together=together)
 
     @torch.no_grad()
-    def score(self, z: Tensor, r: Tensor) -> None:
-        """Take note of rows that are not learned yet: which prior forecasts best."""
+    def score(self, phi: Tensor, r: Tensor) -> None:
+        """Take note of rows that are not learned yet: which prior forecasts best. phi: (N, d) their features."""
         if len(self.mixture.times) > 1:
-            self.mixture.score(self.regression, self.features(z), r)
+            self.mixture.score(self.regression, phi, r)
 
     @property
     def served(self) -> Served:
@@ -265,10 +265,6 @@ class FiniteLearner(nn.Module):
                 "the regression on the features is not finite",
                 hint="look for huge values in the inputs, or lower training.rate",
             )
-
-    def span(self, epochs: int) -> None:
-        """The epochs, from the first, that the schedule of training falls over."""
-        self.descent.span = epochs
 
     def takes(self, initial: Initial) -> None:
         """See that the kernel can start from these hyper-parameters.

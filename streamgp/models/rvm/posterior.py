@@ -27,6 +27,7 @@ from streamgp.errors import UsageError
 from streamgp.evidence import lbfgs
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, Way, thinned
+from streamgp.evidence.thinned import Hyper
 from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
 from streamgp.models.rvm.config import Config
@@ -43,6 +44,9 @@ EVIDENCE = 1000
 """Rows at most that estimate hyper-parameters in batch: each evaluation is cubic in them."""
 EVALUATIONS, FURTHER = 30, 10
 """Of the evidence, at the first estimate and from others."""
+SHORTER = 1.2
+"""log of the factor by which lengthscales are shorter where a second search starts: from the first alone, few rows of a
+fast wave look like noise."""
 ANCHORS = 256
 """Rows that Σ_n k(x_n, x)² is estimated from."""
 
@@ -90,7 +94,7 @@ class RvmPosterior(Posterior):
         self.kernel = squared_exponential.build(squared_exponential.Config(), self.width).requires_grad_(False)
         self.functions = Functions(shape, self.kernel, config.basis)
         self.regression = Regression(shape.columns, config.basis)
-        way = Way(lbfgs.best, lbfgs.start, EVALUATIONS, FURTHER)
+        way = Way(lbfgs.best, starts, EVALUATIONS, FURTHER)
         self.search = Search(inputs.count, config.learn == "once", way)
         self.epochs = 0  # of the fit that is going on
         self.anchors: Tensor
@@ -259,3 +263,9 @@ class RvmPosterior(Posterior):
     def _parts(self) -> Parts:
         names = ("kernel", "functions", "regression", "anchors", "scale")
         return {name: getattr(self, name) for name in names}
+
+
+def starts(groups: int) -> list[Hyper]:
+    """Where searches of hyper-parameters start."""
+    usual = lbfgs.start(groups)
+    return [usual, usual._replace(lengthscale=usual.lengthscale - SHORTER)]
