@@ -105,7 +105,7 @@ def way(kernel: Candidates, *, outcomes: bool, slowly: bool) -> Way:
         kernel.take(found.kernel)
         return Estimate(found.hyper, found.value)
 
-    return Way(method, default, EVALUATIONS, FURTHER)
+    return Way(method, lambda groups: [default(groups)], EVALUATIONS, FURTHER)
 
 
 def height(
