@@ -134,6 +134,7 @@ class StreamModel(Model):
         batch = fingerprint(x, y)
         first = batch != self.fitted
         if first:
+            self.fitted = ""  # where the first epoch fails, nothing that was fitted is left
             self.memory.offer(x, y, self.generator)
         rows, units = self._rows(Sample(x, y, y.new_ones(len(y)), no_rows(y)), rescale=first)
         self.rebuilt = self.tried = self.seen
