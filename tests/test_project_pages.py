@@ -71,7 +71,7 @@ def test_options_of_models_exist(page: Path) -> None:
     model, inside = None, False
     for line in page.read_text().splitlines():
         model = (named_model(line) or model) if line.startswith("#") else model
-        inside = line.startswith("| option |") or (inside and line.startswith("|"))
+        inside = re.match(r"\| ?option ?\|", line) is not None or (inside and line.startswith("|"))
         if inside and model:
             named = set(re.findall(r"`([\w.]+)`", line.split("|")[1]))
             assert named <= settings(model), f"{model}: {line}"
