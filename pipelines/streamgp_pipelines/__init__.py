@@ -1,7 +1,7 @@
-"""The road of a row, from a source to a forecast: configuration, ingest, training, forecasting.
+"""Pipelines from a source to a forecast: ingestion, training, tuning and forecasting.
 
-The Python API is two functions: `fit_stream(config)` trains on a table as `streamgp train` does, and
-`load(checkpoint)` gives back a forecaster. Both are imported when they are first used.
+The Python API has two functions. `fit_stream(table, target, **options)` trains as `streamgp train --online` does, and
+`load(checkpoint)` returns a `Forecaster`. Both are imported when they are first used.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def fit_stream(
     progress: Callable[[Progress], None] = lambda _: None,
     **options: Any,
 ) -> dict[str, Json]:
-    """Online training on a table, as `streamgp train --online` does; called again, it goes on.
+    """Train online on a table, as `streamgp train --online` does; called again, it continues.
 
     Args:
         table: directory that ingest made.

@@ -43,12 +43,11 @@ OBSERVED_ROWS = 4096
 
 
 class Forecaster:
-    """A checkpoint that forecasts alone. Built by `load`.
+    """Forecasts from a checkpoint, without the training data. Built by `load`; the README has an example that runs.
 
-    Example (see README for one that runs):
-        forecaster = load("checkpoint")
-        forecaster.observe(table)          # optional: rows behind the checkpoint's move the windows, unlearned
-        forecaster.forecast(horizon=24).frame
+    forecaster = load("checkpoint")
+    forecaster.observe(table)  # optional: later rows of the table move the windows
+    forecaster.forecast(horizon=24).frame
     """
 
     def __init__(self, saved: checkpoint.Saved, device: torch.device) -> None:
@@ -64,7 +63,7 @@ class Forecaster:
         self.learner.rows = saved.rows
         self.tail = tail.rows
         self.offset: Offset = about["offset"]
-        """Next row of the table that was not looked at."""
+        """Position of the next row to read from the table."""
         self._online = about["fingerprint"]["mode"] == "online"
         self._moved = False
         self.unit: str = about["unit"]
@@ -72,12 +71,12 @@ class Forecaster:
         self.moments = Moments(**told)
         """How times are written."""
         self.warnings = passed_over(saved)
-        """What should be known of the checkpoint."""
+        """Warnings about the checkpoint."""
         self._about = about
         self._saved = replace(saved, tensors={}, rest={})
 
     def naming(self, levels: tuple[float, ...] | None = None) -> Naming:
-        """How the columns of this forecaster's frames are called; the trained levels when left out."""
+        """Column names of this forecaster's frames; levels: those of the training when left out."""
         wanted = self.trained if levels is None else levels
         return Naming(self._about["model"], wanted, self.moments)
 
@@ -93,14 +92,14 @@ class Forecaster:
 
     @property
     def spec(self) -> WindowSpec:
-        """What a window looks at."""
+        """The columns and steps of a window."""
         return self.learner.windows.spec
 
     def observe(self, table: Table | None = None) -> None:
-        """Move on to the newest row of the checkpoint, or of a table.
+        """Move to the newest row of the checkpoint, or of a table.
 
-        What the checkpoint holds behind its last full micro-batch is learned, here in memory and never in the
-        checkpoint. Rows of the table behind those move the windows, and nothing is learned from them.
+        Rows of the checkpoint after its last full micro-batch are learned in memory; the checkpoint does not change.
+        Later rows of the table move the windows, and nothing is learned from them.
 
         Raises:
             TableError: the table is not the one that the checkpoint was trained on.
@@ -127,7 +126,7 @@ class Forecaster:
     def forecast(
         self, horizon: int | None = None, levels: Sequence[float] | None = None, future: pa.Table | None = None
     ) -> Forecast:
-        """Steps 1 to `horizon` behind the newest row of every series.
+        """Forecast steps 1 to `horizon` after the newest row of every series.
 
         Args:
             horizon: steps ahead; the trained horizon when left out, and never more.
@@ -173,7 +172,7 @@ class Forecaster:
         plug_in: bool = False,
         levels: Sequence[float] | None = None,
     ) -> Simulation:
-        """Steps 1 to `horizon` behind the newest row of every series, by running the model on its own output.
+        """Simulate steps 1 to `horizon` after the newest row of every series: a rollout of the model on its own output.
 
         The model must have been trained for one step. The bands are not calibrated; see `simulate.path_columns`.
 
