@@ -102,9 +102,11 @@ def test_training_starts_from_the_file(gp: Table, tmp_path: Path) -> None:
     assert x is not None and y is not None
     list(learner.model.fit(x, y, 1))
     model: Any = learner.model
-    raw = model.hyper.lengthscale.exp() * model.inputs.scale
+    raw = model.posterior.search.hyper.lengthscale.exp() * model.inputs.scale
     assert raw.tolist() == pytest.approx(list(LENGTHSCALES.values()), rel=0.15)
-    assert float((0.5 * model.hyper.noise).exp() * model.outputs.scale) == pytest.approx(NOISE, rel=0.15)
+    assert float((0.5 * model.posterior.search.hyper.noise).exp() * model.outputs.scale) == pytest.approx(
+        NOISE, rel=0.15
+    )
 
 
 def test_held_out_rows_are_never_looked_at(gp: Table, tmp_path: Path) -> None:
@@ -356,11 +358,11 @@ def test_a_file_of_a_kernel_with_a_shape_of_its_own_chooses_the_kernel(stream: T
     small = {"features.size": "192", "features.width": "64"}
     session = open_session(config_of(stream, tmp_path / "c", model="qsgp", set=small, init=tmp_path / "t.json"))
     model: Any = session.learner.model
-    assert model.engine.kernel.own.nu == 0.5
+    assert model.posterior.engine.kernel.own.nu == 0.5
     given = {"model": "qsgp", "set": small, "max_rows": 300, "init": tmp_path / "t.json"}
     found = run(stream, tmp_path / "c", **given)
     assert scores_of(run(stream, tmp_path / "c", **given)) == scores_of(found)
     alone: Any = load(tmp_path / "c").learner.model
-    assert alone.engine.kernel.own.nu == 0.5
+    assert alone.posterior.engine.kernel.own.nu == 0.5
     with pytest.raises(UsageError, match=r"svdgp has no kernel=matern\(nu=0.5\)"):
         open_session(config_of(stream, tmp_path / "d", model="svdgp", init=tmp_path / "t.json"))
