@@ -6,7 +6,7 @@ MLflow stores this file with the model and runs it when the model is loaded.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlflow
 import pandas as pd  # type: ignore[import-untyped]
@@ -14,9 +14,11 @@ import polars as pl
 import pyarrow as pa
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
-from streamgp.streaming.windows import WindowSpec
-from streamgp_pipelines.forecasting.forecast import Forecaster, load
-from streamgp_pipelines.moments import Moments
+from streamgp_pipelines import Forecaster, load
+
+if TYPE_CHECKING:  # the file is kept with every registered model: it imports public names alone
+    from streamgp.streaming.windows import WindowSpec
+    from streamgp_pipelines.moments import Moments
 
 
 class StreamgpModel(PythonModel):
