@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
@@ -72,6 +72,12 @@ class OnlineConfig(BaseModel):
 
 class Config(StreamOptions):
     """Gaussian process with a kernel of finite dimension: learned features, exact regression on them."""
+
+    few: ClassVar[tuple[str, ...]] = (
+        *("encoder", "kernel", "fourier", "linear", "predictive"),
+        *("target", "memory", "rebuild", "learn", "limit"),
+    )
+    """The options that matter first."""
 
     encoder: Annotated[BaseModel, OneOf("encoders", unnamed="mlp")] = Field(
         identity.Config(),

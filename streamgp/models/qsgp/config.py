@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -31,6 +31,12 @@ STEPS_OF = {
 
 class Config(StreamOptions):
     """Gaussian process on very many basis functions, learned block by block (Evans & Nair 2020), online."""
+
+    few: ClassVar[tuple[str, ...]] = (
+        *("features", "kernel", "likelihood", "solver", "covariance"),
+        *("target", "memory", "rebuild", "learn", "limit"),
+    )
+    """The options that matter first."""
 
     features: Annotated[BaseModel | None, OneOf("features", unnamed="fourier", optional=True)] = Field(
         None,

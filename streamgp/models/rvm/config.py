@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -26,6 +26,12 @@ class StochasticConfig(BaseModel):
 
 class Config(StreamOptions):
     """Relevance vector machine (Tipping 2001; Evans & Nair 2020, appendix I.3), online."""
+
+    few: ClassVar[tuple[str, ...]] = (
+        *("solver", "dictionary", "basis", "linear", "augment"),
+        *("target", "memory", "rebuild", "learn", "limit"),
+    )
+    """The options that matter first."""
 
     likelihood: Annotated[BaseModel, OneOf("likelihoods")] = Field(
         gaussian.Config(), description="of a target around the function; gaussian is the only one here"
