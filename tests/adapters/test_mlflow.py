@@ -111,6 +111,7 @@ def test_a_finished_run_goes_on_and_another_experiment_begins_a_new_one(uri: str
     assert other.run_id != first.run_id
 
 
+@pytest.mark.slow
 def test_the_duration_is_that_of_the_work_and_not_of_the_time_between(uri: str, tmp_path: Path) -> None:
     def hours() -> float:
         info = MlflowClient(uri).get_run(tracker.run_id).info

@@ -83,6 +83,7 @@ def folders(uri: str) -> set[str]:
     return {path.parent.parent.name for path in Path(uri.removeprefix("sqlite:///")).parent.rglob("MLmodel")}
 
 
+@pytest.mark.slow
 def test_a_worse_run_moves_latest_and_not_champion_and_a_run_has_one_version(
     uri: str, saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_worse_run_moves_latest_and_not_champion_and_a_run_has_one_version(
         tracker.finish("FINISHED")
 
 
+@pytest.mark.slow
 def test_old_versions_are_pruned_but_not_those_with_an_alias(
     uri: str, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

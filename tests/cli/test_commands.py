@@ -154,6 +154,7 @@ def test_forecast_takes_the_known_future(world: World, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_interrupted_run_ends_with_its_code_and_goes_on(
     world: World, tmp_path: Path, environment: dict[str, str], number: int

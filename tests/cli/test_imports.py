@@ -46,6 +46,7 @@ def test_tables_need_no_torch_and_no_pandas(tmp_path: Path, environment: dict[st
     assert imported(environment, "describe", "--table", table) == set()
 
 
+@pytest.mark.slow
 def test_models_need_torch_alone(tmp_path: Path, environment: dict[str, str]) -> None:
     data, table, home = tmp_path / "data.csv", tmp_path / "table", tmp_path / "run"
     write_rows(data, 0, 200)

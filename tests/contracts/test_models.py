@@ -13,7 +13,7 @@ from streamgp.testing import check_model, check_recovers
 ONLINE = {"window": 256, "refresh": 128, "steps": 2, "stale_steps": 2, "epochs": 1}
 NET: dict[str, Any] = {"online": ONLINE, "encoder": {"hidden": 8}}
 GP: dict[str, Any] = {**NET, "solver": {"name": "kiss", "grid": 10}}
-BLOCKS = {"size": 192, "width": 64}
+BLOCKS = {"size": 96, "width": 32}
 QSGP: dict[str, Any] = {"features": BLOCKS, "reservoir": 300, "rebuild": 500}
 EXACT = {"rows": 300, "evidence_rows": 60, "rebuild": 500, "training": {"evaluations": 8}}
 REBUILT: dict[str, Any] = {"reservoir": 300, "rebuild": 500, "online": {"epochs": 1, "first": 2}}

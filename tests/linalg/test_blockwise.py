@@ -111,6 +111,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_is_what_is_kept_and_a_few_blocks() -> None:
     if not sys.platform.startswith("linux"):  # ru_maxrss is in KiB there
         pytest.skip("peaks are read as Linux gives them")

@@ -186,6 +186,7 @@ def test_hyper_parameters_learned_once_stay() -> None:
     assert torch.equal(held, posterior(model).engine.kernel.log_lengthscale) and model.rebuilt > 400
 
 
+@pytest.mark.slow
 def test_probabilities_are_calibrated_and_begin_at_the_share_of_ones() -> None:
     """P(1) = σ(3 sin 2u − 1)."""
     x, _ = wave(3000)

@@ -123,6 +123,7 @@ def test_the_function_at_the_test_point_restores_the_prior_far_away_and_adds_lit
     assert (added >= 1.0).all() and (added < 1.1).all()
 
 
+@pytest.mark.slow
 def test_a_glitch_widens_no_bands() -> None:
     x, y, _ = sinc(1200)
     glitched = y.clone()

@@ -144,6 +144,7 @@ def test_outliers_teach_less_under_noise_with_tails(likelihood: str) -> None:
     assert errors[1] < 0.4 * errors[0]
 
 
+@pytest.mark.slow
 def test_probabilities_of_outcomes_are_near_the_truth() -> None:
     generator = torch.Generator().manual_seed(0)
     u = torch.randn(3000, 2, generator=generator, dtype=FLOAT)

@@ -88,6 +88,7 @@ def sampled_mean(t: Toy, parts: tuple[str, ...]) -> Sampled:
     return sample(lambda p, b, g: mean_estimate(t, parts, p, b, g), exact, {"mu": t.mu, "noise": t.noise})
 
 
+@pytest.mark.slow
 def test_every_control_variate_leaves_the_mean_and_takes_variance() -> None:
     """The gradient for μ is that kept on i ∪ j, scaled (F.1); that for the noise is not scaled."""
     t = oracle.toy(diagonal=False, missing=True)

@@ -143,6 +143,7 @@ def test_a_finished_run_repeats_its_summary(tmp_path: Path) -> None:
             assert all(same_bits(tensor, tensors[key]) for key, tensor in models_of(home / "c").items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(("options", "saves"), [({}, 1), (GRADIENT, 2), (GRADIENT, 5)])
 def test_killed_and_started_again(tmp_path: Path, options: dict[str, Any], saves: int, after: bool) -> None:

@@ -64,6 +64,7 @@ def one_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home_of(tmp_path_factory.mktemp("one"), **GP, **ONE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", CRASHES.values(), ids=CRASHES)
 def test_killed_at_a_given_place(online: World, tmp_path: Path, crash: Crash) -> None:
     assert code_of(online.again(tmp_path, crash)) == -signal.SIGKILL
@@ -90,6 +91,7 @@ def test_the_same_rows_in_other_commits(tmp_path: Path, options: dict[str, Any])
     assert_same_state(tmp_path / "c0", tmp_path / "c1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("saves", "after"), [(2, False), (4, True)])
 def test_epochs_in_batch_are_not_learned_twice(tmp_path: Path, saves: int, after: bool) -> None:
     """Killed before the second epoch is saved, and after the scoring."""

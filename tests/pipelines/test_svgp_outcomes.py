@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 
 from streamgp_pipelines.forecasting.forecast import load
 from tests.pipelines.test_outcomes import outcomes
@@ -35,6 +36,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_probabilities_are_learned_stopped_taken_up_and_forecast(tmp_path: Path) -> None:
     whole = outcomes(1500)
     make_table(tmp_path / "one", whole)
