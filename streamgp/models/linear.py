@@ -35,7 +35,7 @@ from streamgp.online.reference import Kind, Reference
 from streamgp.online.scaling import still
 from streamgp.online.state import holding
 from streamgp.online.variance import random_walk_variance
-from streamgp.online.winsorise import SETTLED, Limit
+from streamgp.online.winsorise import SETTLED, Winsoriser
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
 
@@ -81,7 +81,7 @@ class Linear(Model):
         self.family: type[Predictive] = Gaussian if config.predictive == "gaussian" else StudentT
         self.reference = Reference(config.target, shape, config.decay)
         width, columns = shape.width + 1, shape.columns
-        self.limit = Limit(shape, config.limit, max(SETTLED, 3.0 * width))
+        self.limit = Winsoriser(shape, config.limit, max(SETTLED, 3.0 * width))
         for name, size in {
             "feature_centre": (shape.width,),
             "target_centre": (columns,),
@@ -212,7 +212,7 @@ class Linear(Model):
         return torch.cat([torch.ones_like(centred[:, :1]), centred], 1)
 
     def _learn(self, x: Inputs, y: Tensor, guarded: bool = False) -> None:
-        """Add N rows; `guarded`: each with its weight v, see `Limit.weights`."""
+        """Add N rows; `guarded`: each with its weight v, see `Winsoriser.weights`."""
         seen = torch.isfinite(y).any(1)
         x, y = x.rows(seen), y[seen]
         if not len(y):

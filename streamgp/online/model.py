@@ -24,7 +24,7 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.evidence.initial import Initial
-from streamgp.online.inputs import KernelInputs, usable
+from streamgp.online.inputs import KernelInputs, reporting, usable
 from streamgp.online.options import OnlineOptions, StreamOptions
 from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units, no_rows
 from streamgp.online.recent import RecentWindows
@@ -33,7 +33,7 @@ from streamgp.online.reservoir import Reservoir, Sample
 from streamgp.online.scaling import Standardiser
 from streamgp.online.state import Parts, fingerprint, gather, holding, scatter
 from streamgp.online.variance import random_walk_variance
-from streamgp.online.winsorise import Limit
+from streamgp.online.winsorise import Winsoriser
 
 CHUNK = 4096
 """Windows that are forecast at once: the work takes the memory of one chunk, whatever the number of windows."""
@@ -74,7 +74,7 @@ class StreamModel(Model):
         self.memory = memory
         limit = options.limit if posterior.units and not posterior.robust else None
         extra = {} if settled is None else {"settled": settled}
-        self.winsorise = Limit(shape, limit, **extra)
+        self.winsorise = Winsoriser(shape, limit, **extra)
         self.generator = torch.Generator().manual_seed(options.seed)
         self.rebuilt = 0  # rows seen at the last rebuild
         self.tried = 0  # rows seen when one was last tried
@@ -101,28 +101,30 @@ class StreamModel(Model):
 
     def initialise(self, initial: Initial) -> None:
         """See `evidence.initial.TakesInitial`: the first estimate starts there, or with learn=once is that."""
-        self.posterior.start_from(initial)
         initial.check(self.shape, self.options.target, self.options.decay)
+        self.posterior.start_from(initial)
 
     def update(self, x: Inputs, y: Tensor) -> Step:
         x, y, left_out = self._usable(x, y)
-        if not len(y):
-            return self._step(left_out or "nothing observed", healthy=not left_out)
+        return reporting(self._update(x, y) if len(y) else self._step("nothing observed"), left_out)
+
+    def _update(self, x: Inputs, y: Tensor) -> Step:
+        """Learn windows that are usable."""
         self.fitted = ""
         if not self.rebuilt:
-            return self._rebuild(x, y, _joined("rebuild: first windows", left_out))
+            return self._rebuild(x, y, "rebuild: first windows")
         look = self.posterior.look(self.inputs(x))
         self.posterior.scored(look, self._targets(x, y))
         y = self.winsorise(y, self._issue(x, look), self.posterior.weight)
-        since = self.seen + len(y) - self.tried
+        since, before = self.seen + len(y) - self.tried, self.rebuilt
         if not self._due(since, len(y)):
-            return self._learn(x, y, look, _joined("update", left_out))
-        step = self._rebuild(x, y, _joined(f"rebuild: {since} rows", left_out))
-        if not step.healthy and not left_out:
-            learned = self._learn(x, y, look, "update")
-            self.tried = self.seen
-            return learned._replace(healthy=False, done=f"{step.done}; {learned.done}")
-        return step
+            return self._learn(x, y, look, "update")
+        step = self._rebuild(x, y, f"rebuild: {since} rows")
+        if self.rebuilt > before:
+            return step
+        learned = self._learn(x, y, look, "update")
+        self.tried = self.seen
+        return learned._replace(healthy=False, done=f"{step.done}; {learned.done}")
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         """Learn all windows, equally weighted, an epoch at a time; a fit of the same windows goes on where the last one
@@ -150,7 +152,7 @@ class StreamModel(Model):
                 self.posterior.failed()
                 why = error.message
             self.fitted, first = batch, False
-            yield self._step(_joined("epoch", left_out, why and f"undone: {why}"), healthy=not why)
+            yield reporting(self._step(_joined("epoch", why and f"undone: {why}"), healthy=not why), left_out)
             if not more:
                 return
 
@@ -237,7 +239,7 @@ class StreamModel(Model):
         except NumericalError as error:
             event, why = "", error.message
         if not why:
-            return self._step(_joined(done, event), healthy="undone: " not in done)
+            return self._step(_joined(done, event))
         back()
         return self._step(_joined(done, f"undone: {why}"), healthy=False)
 

@@ -32,7 +32,7 @@ LASTING = 0.5
 """Part of the newest rows beyond the limit from which on it is a change of the process."""
 
 
-class Limit(nn.Module):
+class Winsoriser(nn.Module):
     """Limits truths, and knows how often it did of late.
 
     Args:
@@ -46,7 +46,7 @@ class Limit(nn.Module):
 
     Example:
         >>> from streamgp.predictives.gaussian import Gaussian
-        >>> limit = Limit(Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=()), deviations=5.0)
+        >>> limit = Winsoriser(Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=()), deviations=5.0)
         >>> zero = torch.zeros(3, 1, dtype=torch.float64)
         >>> y = torch.tensor([[1.0], [200.0], [float("nan")]], dtype=torch.float64)
         >>> limit(y, Gaussian(zero, zero, zero + 4.0), rows=torch.tensor(1000.0))[:, 0].tolist()

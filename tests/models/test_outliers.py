@@ -11,7 +11,7 @@ from torch import Tensor
 
 from streamgp.base import Inputs, Model, Shape
 from streamgp.models import linear, svdgp
-from streamgp.online.winsorise import Limit
+from streamgp.online.winsorise import Winsoriser
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.testing.stateful import reborn
 
@@ -154,7 +154,7 @@ def test_rows_within_the_limit_are_learned_as_they_are(name: str) -> None:
 
 def test_the_limit_is_of_each_column_and_waits_until_the_model_is_settled() -> None:
     shape = Shape(targets=("y", "z"), horizon=1, lags=3, past=("y", "z"), future=())
-    limit = Limit(shape, 3.0)
+    limit = Winsoriser(shape, 3.0)
     zero = torch.zeros(2, 2, dtype=torch.float64)
     issued = Gaussian(zero + 1.0, zero, zero + torch.tensor([1.0, 4.0]))
     y = torch.tensor([[9.0, -9.0], [torch.nan, 5.0]], dtype=torch.float64)
@@ -167,21 +167,21 @@ def test_the_limit_is_of_each_column_and_waits_until_the_model_is_settled() -> N
 
 
 def test_a_row_weighs_no_more_than_its_direction_unless_that_lasts() -> None:
-    limit = Limit(Shape(targets=("y",), horizon=2, lags=6, past=("y",), future=()), 5.0)
+    limit = Winsoriser(Shape(targets=("y",), horizon=2, lags=6, past=("y",), future=()), 5.0)
     far, rows = torch.tensor([8.0, 0.5]), torch.tensor(1e3)
     assert limit.weights(far, torch.tensor(99.0)).tolist() == [1.0, 1.0] and limit.far == 0
     assert limit.weights(far, rows).tolist() == [0.125, 1.0]
     assert float(limit.far) == pytest.approx(0.5 * (1 - np.exp(-2 / 16)))
     weights = [float(limit.weights(far[:1], rows)) for _ in range(14)]
     assert weights[:9] == [0.125] * 9 and weights[-2:] == [1.0] * 2
-    assert Limit(REGRESSION, None).weights(far, rows).tolist() == [1.0, 1.0]
+    assert Winsoriser(REGRESSION, None).weights(far, rows).tolist() == [1.0, 1.0]
 
 
 def test_what_lasts_is_not_limited_and_a_glitch_of_its_full_length_is() -> None:
     shape = Shape(targets=("y",), horizon=2, lags=6, past=("y",), future=())
     one = torch.ones(1, 2, dtype=torch.float64)
     issued, limited = Gaussian(0 * one, 0 * one, one), []
-    limit = Limit(shape, 5.0)
+    limit = Winsoriser(shape, 5.0)
     for _ in range(14):  # a glitch stands in 8 windows
         limited.append(bool((limit(100 * one, issued, torch.tensor(1e3)) == 5.0).all()))
     assert limited == [True] * 12 + [False] * 2  # 16 ln 2 = 11.1 rows

@@ -121,6 +121,19 @@ def test_after_a_failed_rebuild_rows_are_learned_and_the_next_rebuild_waits() ->
     assert any(step.done.startswith("rebuild") for step in feed(failing, x.rows(slice(300, 400)), y[300:]))
 
 
+def test_after_a_failed_rebuild_rows_are_learned_though_one_was_left_out() -> None:
+    one, other = built(), built(rebuild=0)
+    x, y = rows(250)
+    for model in (one, other):
+        list(model.fit(x.rows(slice(0, 200)), y[:200], 1))
+    one.posterior.fails = {"rebuild"}  # type: ignore[assignment]
+    x.future[205] = 1e200
+    step = one.update(x.rows(slice(200, 250)), y[200:])
+    assert not step.healthy and step.done.count("undone") == 2
+    other.update(x.rows(slice(200, 250)), y[200:])
+    assert one.seen == other.seen == 249 and torch.equal(one.predict(x).mean, other.predict(x).mean)
+
+
 def test_a_glitch_is_winsorised_and_a_huge_value_not_observed() -> None:
     model, (x, y) = built(rebuild=0), rows(400)
     feed(model, x.rows(slice(0, 300)), y[:300])
