@@ -100,6 +100,7 @@ def test_targets_of_make_exist(page: Path) -> None:
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("STREAMGP_MAX_ROWS", "1536")  # flags come before the environment: the commands are as printed
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it where a test in this process used a store
     if page.name not in TRACKED:
         monkeypatch.setenv("STREAMGP_TRACKING_URI", "none")
     monkeypatch.chdir(tmp_path)

@@ -30,7 +30,7 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
-from streamgp.online.inputs import reporting, usable
+from streamgp.online.inputs import plausible, reporting, usable
 from streamgp.online.reference import Kind, Reference
 from streamgp.online.scaling import still
 from streamgp.online.state import holding
@@ -182,6 +182,8 @@ class Linear(Model):
         for buffer in self.buffers():
             buffer.zero_()
         x, y, left_out = usable(x, y)
+        x, y, glitches = plausible(x, y)
+        left_out = "; ".join(part for part in (left_out, glitches) if part)
         if epochs < 1:
             return
         total, chunks = 0.0, range(0, len(y), _CHUNK)

@@ -36,6 +36,63 @@ def usable(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
     return x.rows(taken), y[taken], f"undone: {count} windows hold values beyond {LARGEST:.0e}" if count else ""
 
 
+WILD = 1000.0
+"""Interquartile ranges from the median beyond which a value of a bounded sample is a glitch."""
+FEWEST = 20
+"""Rows that quartiles mean something of."""
+SAMPLE = 4096
+"""Rows that quartiles are estimated from."""
+
+
+def plausible(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
+    """The windows of a bounded sample that hold no glitch, before a scaling is fitted to them.
+
+    One value of 1e9 among thousands around 10 would make the standard deviation its own size, and everything else 0. A
+    truth that is a glitch counts as not observed.
+
+    Args:
+        x: N windows.
+        y: (N, T), NaN = not observed.
+
+    Returns:
+        as `usable`.
+
+    Example:
+        >>> u = torch.arange(100.0).double().view(100, 1, 1)
+        >>> u[7] = 1e9
+        >>> x, y, left_out = plausible(Inputs(torch.zeros(100, 0, 1).double(), u), torch.ones(100, 1).double())
+        >>> len(y), left_out
+        (99, 'undone: 1 windows hold a value beyond 1000 interquartile ranges')
+    """
+    if len(y) < FEWEST:
+        return x, y, ""
+    y = torch.where(wild(y), torch.nan, y)
+    within = torch.isfinite(y).any(1)
+    for part in x:
+        within &= ~wild(part).flatten(1).any(1)
+    count = int((~within).sum())
+    left_out = f"undone: {count} windows hold a value beyond {WILD:.0f} interquartile ranges" if count else ""
+    return x.rows(within), y[within], left_out
+
+
+def wild(values: Tensor) -> Tensor:
+    """Which values (N, ..., C) lie beyond `WILD` interquartile ranges from their channel's median.
+
+    Where the quartiles are equal, the range between the 5 % and the 95 % quantile takes the place of theirs; where
+    these are equal too, nothing is a glitch.
+    """
+    if not values.numel():
+        return torch.zeros_like(values, dtype=torch.bool)
+    some = torch.linspace(0, len(values) - 1, min(len(values), SAMPLE), device=values.device).round().long()
+    flat = values[some].reshape(-1, values.shape[-1])
+    levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=FLOAT, device=values.device)
+    found = torch.stack([torch.nanquantile(column, levels) for column in flat.unbind(1)], 1)  # (5, C)
+    low, first, median, third, high = found
+    spread = torch.where(third > first, third - first, high - low)
+    beyond: Tensor = (values - median).abs() > WILD * spread
+    return beyond & (spread > 0)
+
+
 def reporting(step: Step, left_out: str) -> Step:
     """The step of the windows that were learned, with what `usable` left out: then it is not healthy.
 

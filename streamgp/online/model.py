@@ -3,8 +3,8 @@
 A window is standardised, a target is learned as its departure from a reference, and a forecast is moved back into the
 units of the columns. With a batch of rows that arrive:
 
-1. rows without a truth are left out, and so are windows beyond the range of float64, whose squares would void every
-   scaling to come;
+1. rows without a truth are left out, and so are windows beyond the range of float64 and those with a glitch (beyond 100
+   standard deviations, unless that lasts), which would void every scaling to come;
 2. truths are winsorised by the forecast of the rows (`winsorise`): a glitch is not learned at its word;
 3. when a rebuild is due, scaling, reference and hyper-parameters are estimated from a bounded memory of the stream, and
    the posterior learns that memory from the beginning; otherwise it learns the new rows.
@@ -24,7 +24,7 @@ from torch import Generator, Tensor
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.evidence.initial import Initial
-from streamgp.online.inputs import KernelInputs, reporting, usable
+from streamgp.online.inputs import KernelInputs, plausible, reporting, usable
 from streamgp.online.options import OnlineOptions, StreamOptions
 from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units, no_rows
 from streamgp.online.recent import RecentWindows
@@ -33,7 +33,7 @@ from streamgp.online.reservoir import Reservoir, Sample
 from streamgp.online.scaling import Standardiser
 from streamgp.online.state import Parts, fingerprint, gather, holding, scatter
 from streamgp.online.variance import random_walk_variance
-from streamgp.online.winsorise import Winsoriser
+from streamgp.online.winsorise import FAR, Winsoriser
 
 CHUNK = 4096
 """Windows that are forecast at once: the work takes the memory of one chunk, whatever the number of windows."""
@@ -112,8 +112,20 @@ class StreamModel(Model):
         """Learn windows that are usable."""
         self.fitted = ""
         if not self.rebuilt:
-            return self._rebuild(x, y, "rebuild: first windows")
-        look = self.posterior.look(self.inputs(x))
+            x, y, glitches = plausible(x, y)
+            step = self._rebuild(x, y, "rebuild: first windows") if len(y) else self._step("nothing observed")
+            return reporting(step, glitches)
+        z = self.inputs(x)
+        near = self.winsorise.admits(z, self.posterior.weight)
+        if not bool(near.all()):
+            left_out = f"undone: {int((~near).sum())} windows are beyond {FAR:.0f} standard deviations"
+            some = self._learned(x.rows(near), y[near], z[near]) if bool(near.any()) else self._step("update")
+            return reporting(some, left_out)
+        return self._learned(x, y, z)
+
+    def _learned(self, x: Inputs, y: Tensor, z: Tensor) -> Step:
+        """Learn windows, z when standardised, or rebuild with them."""
+        look = self.posterior.look(z)
         self.posterior.scored(look, self._targets(x, y))
         y = self.winsorise(y, self._issue(x, look), self.posterior.weight)
         since, before = self.seen + len(y) - self.tried, self.rebuilt
@@ -133,6 +145,8 @@ class StreamModel(Model):
         if epochs < 1 or not len(y):
             return
         self.posterior.check_batch(len(y))
+        x, y, glitches = plausible(x, y)
+        left_out = _joined(left_out, glitches)
         batch = fingerprint(x, y)
         first = batch != self.fitted
         if first:

@@ -13,7 +13,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from streamgp.base import Inputs, Predictive
-from streamgp.evidence.initial import Initial
+from streamgp.errors import UsageError
+from streamgp.evidence.initial import TAKERS, Initial
 from streamgp.online.state import holding
 from streamgp.predictives.gaussian import Gaussian
 
@@ -198,7 +199,9 @@ class Posterior(nn.Module, ABC):
         Raises:
             UsageError: they do not fit.
         """
-        raise TypeError(f"{type(self).__name__} has no hyper-parameters to start from")
+        raise UsageError(
+            "this model has no hyper-parameters to start from", hint=f"models that do: {', '.join(TAKERS)}"
+        )
 
     def snapshot(self) -> Callable[[], None]:
         """Keep what learning changes; calling the result puts it back. The shell then calls `attach`."""

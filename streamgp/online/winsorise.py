@@ -28,6 +28,8 @@ from streamgp.base import FLOAT, Predictive, Shape
 
 SETTLED = 100.0
 """Rows that a model must have learned before its own standard deviation is a measure of others."""
+FAR = 100.0
+"""Standard deviations of a window's column beyond which the window is not learned."""
 LASTING = 0.5
 """Part of the newest rows beyond the limit from which on it is a change of the process."""
 
@@ -42,7 +44,7 @@ class Winsoriser(nn.Module):
 
     Attributes:
         excess: (T,) part of the newest rows whose truth lay beyond the limit.
-        far: () part of the newest rows whose leverage was above 1.
+        far: () part of the newest rows whose leverage was above 1, or whose window was beyond `FAR`.
 
     Example:
         >>> from streamgp.predictives.gaussian import Gaussian
@@ -82,6 +84,20 @@ class Winsoriser(nn.Module):
         within = torch.where(beyond & (self.excess <= LASTING), forecast.mean + off.clamp(-most, most), y)
         self._average(self.excess, beyond)
         return within
+
+    def admits(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(N, W) standardised windows -> (N,) whether they are learned: none of whose columns is beyond `FAR`.
+
+        A glitch stands in L windows as a lag. Where most of the newest rows are so far out the process has changed, and
+        all are learned. rows: () or (T,) as of `forward`.
+        """
+        every = torch.ones(len(z), dtype=torch.bool, device=z.device)
+        if self.deviations is None or not len(z) or bool((rows < self.settled).any()):
+            return every
+        far = (z.abs() > FAR).any(1)
+        admitted = every if self.far > LASTING else ~far
+        self._average(self.far, far)
+        return admitted
 
     def weights(self, leverage: Tensor, rows: Tensor) -> Tensor:
         """(N,) leverages uᵀA⁻¹u -> (N,) weights 1/max(1, leverage), or 1 where most of the newest rows are so far out.

@@ -76,6 +76,10 @@ class Names:
         self._code = {name: code for code, name in enumerate(names)}
 
 
+LARGEST = 1e150
+"""Values beyond it are no measurements: sums of their squares overflow float64."""
+
+
 def column(rows: pa.RecordBatch, name: str) -> pa.Array[Any]:
     """A column by name.
 
@@ -114,7 +118,7 @@ def times(rows: pa.RecordBatch, name: str) -> Ints:
 
 
 def numbers(rows: pa.RecordBatch, names: tuple[str, ...]) -> Floats:
-    """The columns as (B, C) float64; null, NaN and infinity are NaN.
+    """The columns as (B, C) float64; null, NaN, infinity and what is beyond `LARGEST` are NaN.
 
     Raises:
         SchemaError: a column is missing or does not hold numbers.
@@ -126,7 +130,7 @@ def numbers(rows: pa.RecordBatch, names: tuple[str, ...]) -> Floats:
         if not any(fits(kind) for fits in _NUMBERS):
             raise SchemaError(f"column {name!r} holds {kind}, not numbers", hint="name numeric columns only")
         out[:, at] = pc.cast(array, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    out[~np.isfinite(out)] = np.nan
+    out[~(np.abs(out) <= LARGEST)] = np.nan
     return out
 
 

@@ -14,7 +14,8 @@ import torch
 from polars.testing import assert_frame_equal
 
 from streamgp.base import Progress
-from streamgp.errors import ServiceError, StateError, TableError
+from streamgp.errors import NotPositiveDefinite, ServiceError, StateError, TableError
+from streamgp.models import linear
 from streamgp.streaming.table import Table
 from streamgp_pipelines import fit_stream, load
 from streamgp_pipelines.learning.predictions import Predictions
@@ -306,13 +307,38 @@ def test_a_run_warns_of_series_that_follow_one_another(tmp_path: Path) -> None:
     assert table.rows == 1800 and any("follow one another" in line for line in found["warnings"])
 
 
-def test_a_run_warns_of_what_was_not_learned_also_after_a_restart(tmp_path: Path) -> None:
-    data = frame_of(700)
-    huge = data.with_columns(pl.when(pl.int_range(pl.len()) == 400).then(1e200).otherwise(pl.col("x")).alias("x"))
-    clean, broken = (make_table(tmp_path / name, rows) for name, rows in (("clean", data), ("broken", huge)))
-    assert not run(clean, tmp_path / "a", inputs="x")["warnings"]
-    assert len(run(broken, tmp_path / "b", inputs="x", max_rows=500)["warnings"]) == 1
-    assert len(run(broken, tmp_path / "b", inputs="x")["warnings"]) == 1
+def test_a_run_warns_of_what_was_not_learned_also_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, solve = make_table(tmp_path / "t", frame_of(700)), linear.Linear._solve
+    assert not run(table, tmp_path / "a", inputs="x")["warnings"]
+    calls = []
+
+    def failing_once(model: linear.Linear) -> None:
+        calls.append(model)
+        if len(calls) == 4:
+            raise NotPositiveDefinite("no factor", hint="none")
+        solve(model)
+
+    monkeypatch.setattr(linear.Linear, "_solve", failing_once)
+    assert len(run(table, tmp_path / "b", inputs="x", max_rows=500)["warnings"]) == 1
+    assert len(run(table, tmp_path / "b", inputs="x")["warnings"]) == 1
+
+
+@pytest.mark.parametrize("model", ["linear", "svdgp"])
+@pytest.mark.parametrize("at", [100, 500], ids=["warm-up", "later"])
+@pytest.mark.parametrize("value", [1e6, 1e9, 1e200, float("inf")])
+@pytest.mark.parametrize("column", ["y", "x"])
+def test_a_glitch_does_little_harm(tmp_path: Path, model: str, at: int, value: float, column: str) -> None:
+    data = frame_of(1100)
+    spoilt = data.with_columns(pl.when(pl.int_range(pl.len()) == at).then(value).otherwise(column).alias(column))
+    small = {"basis": "48", "evidence_rows": "60", "rebuild": "200"} if model == "svdgp" else {}
+    options = {"model": model, "set": small, "inputs": "x", "score_from": "700"}
+    clean = run(make_table(tmp_path / "t", data), tmp_path / "a", **options)
+    found = run(make_table(tmp_path / "u", spoilt), tmp_path / "b", **options)
+    assert found["mae"] < 1.1 * clean["mae"] and found["crps"] < 1.1 * clean["crps"]
+    assert abs(found["coverage"]["95"] - clean["coverage"]["95"]) < 0.03
+    assert found["width"]["95"] < 1.3 * clean["width"]["95"]
 
 
 def test_a_model_in_its_warm_up_does_not_forecast(tmp_path: Path) -> None:

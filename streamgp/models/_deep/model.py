@@ -19,7 +19,7 @@ from streamgp.models._deep.config import DeepConfig
 from streamgp.models._deep.frame import Frame
 from streamgp.models._deep.head import DeepHead
 from streamgp.models._deep.staleness import Staleness
-from streamgp.online.inputs import reporting, usable
+from streamgp.online.inputs import plausible, reporting, usable
 from streamgp.online.recent import RecentWindows
 from streamgp.online.state import Parts, gather, holding, scatter
 from streamgp.online.training import Moments, attempt, in_chunks, load, weights
@@ -79,6 +79,8 @@ class DeepModel(DeepHead, Model):
         raises.
         """
         x, y, left_out = usable(x, y)
+        x, y, glitches = plausible(x, y)
+        left_out = "; ".join(part for part in (left_out, glitches) if part)
         whole = torch.isfinite(y).all(1)
         x, y = x.rows(whole), y[whole]
         if epochs < 1 or not len(y):
