@@ -40,8 +40,8 @@ WILD = 1000.0
 """Interquartile ranges from the median beyond which a value of a bounded sample is a glitch."""
 FEWEST = 20
 """Rows that quartiles mean something of."""
-SAMPLE = 4096
-"""Rows that quartiles are estimated from."""
+SAMPLE = 1_000_000
+"""Values of a channel at most that quartiles are estimated from."""
 
 
 def plausible(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
@@ -83,7 +83,8 @@ def wild(values: Tensor) -> Tensor:
     """
     if not values.numel():
         return torch.zeros_like(values, dtype=torch.bool)
-    some = torch.linspace(0, len(values) - 1, min(len(values), SAMPLE), device=values.device).round().long()
+    most = max(SAMPLE * len(values) * values.shape[-1] // values.numel(), FEWEST)
+    some = torch.linspace(0, len(values) - 1, min(len(values), most), device=values.device).round().long()
     flat = values[some].reshape(-1, values.shape[-1])
     levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=FLOAT, device=values.device)
     found = torch.stack([torch.nanquantile(column, levels) for column in flat.unbind(1)], 1)  # (5, C)

@@ -3,8 +3,8 @@
 A window is standardised, a target is learned as its departure from a reference, and a forecast is moved back into the
 units of the columns. With a batch of rows that arrive:
 
-1. rows without a truth are left out, and so are windows beyond the range of float64 and those with a glitch (beyond 100
-   standard deviations, unless that lasts), which would void every scaling to come;
+1. rows without a truth are left out, and so are windows beyond the range of float64 and those with a glitch (beyond
+   10,000 standard deviations, unless that lasts), which would void every scaling to come;
 2. truths are winsorised by the forecast of the rows (`winsorise`): a glitch is not learned at its word;
 3. when a rebuild is due, scaling, reference and hyper-parameters are estimated from a bounded memory of the stream, and
    the posterior learns that memory from the beginning; otherwise it learns the new rows.
@@ -118,7 +118,7 @@ class StreamModel(Model):
         z = self.inputs(x)
         near = self.winsorise.admits(z, self.posterior.weight)
         if not bool(near.all()):
-            left_out = f"undone: {int((~near).sum())} windows are beyond {FAR:.0f} standard deviations"
+            left_out = f"undone: {int((~near).sum())} windows are beyond {FAR:,.0f} standard deviations"
             some = self._learned(x.rows(near), y[near], z[near]) if bool(near.any()) else self._step("update")
             return reporting(some, left_out)
         return self._learned(x, y, z)

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape, Step
 from streamgp.errors import NumericalError
+from streamgp.online.inputs import wild
 from streamgp.online.model import StreamModel
 from streamgp.online.options import StreamOptions
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
@@ -168,3 +169,18 @@ def test_before_any_data_the_forecast_is_a_random_walk() -> None:
     past = torch.tensor([[[1.0], [2.0], [3.0]]], dtype=FLOAT)
     issued = model.predict(Inputs(past, past.new_zeros(1, 2, 0)))
     assert issued.mean.tolist() == [[3.0, 3.0]] and torch.allclose(issued.variance, torch.tensor([[1.0, 2.0]]).double())
+
+
+@pytest.mark.parametrize("lags", [1, 20_000])
+def test_quartiles_are_those_of_a_sample_of_long_windows(lags: int) -> None:
+    values = torch.arange(200.0, dtype=FLOAT)[:, None, None].expand(200, lags, 1).clone()
+    values[77, 0] = 1e9
+    found = wild(values)
+    assert bool(found[77, 0, 0]) and int(found.sum()) == 1
+
+
+def test_bursts_of_a_quiet_channel_are_learned() -> None:
+    model, (x, y) = built(), rows(400)
+    x.future[:] *= 0.01
+    x.future[200::10] = 5.0  # 500 standard deviations of what came before
+    assert all(step.healthy for step in feed(model, x, y)) and model.seen == 400
