@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -51,7 +52,7 @@ def ui(
             print_json({"url": page, "server": server, "tracking_uri": uri})
         else:
             print(message.format(page))
-        typer.get_text_stream("stdout").flush()
+        sys.stdout.flush()  # before the command waits for the server
 
     if uri.startswith(("http://", "https://")):
         if not answers(uri):
