@@ -246,14 +246,13 @@ class StreamModel(Model):
     def _attempt(self, work: Callable[[], str], back: Callable[[], None], done: str) -> Step:
         """Do it; where it fails numerically all is put back, and the step says why."""
         try:
-            event = work()
-            why = (
-                "" if self.posterior.healthy and math.isfinite(self.posterior.loss()) else "not all numbers are finite"
-            )
+            event, loss = work(), self.posterior.loss()
+            finite = self.posterior.healthy and math.isfinite(loss)
+            why = "" if finite else "the loss or the posterior is not finite"
         except NumericalError as error:
-            event, why = "", error.message
+            event, loss, why = "", math.nan, error.message
         if not why:
-            return self._step(_joined(done, event))
+            return Step(loss, self.posterior.size, True, _joined(done, event))
         back()
         return self._step(_joined(done, f"undone: {why}"), healthy=False)
 

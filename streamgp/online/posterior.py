@@ -177,7 +177,10 @@ class Posterior(nn.Module, ABC):
 
     @abstractmethod
     def loss(self) -> float:
-        """The objective a row and column, in standardised units; NaN where there is none."""
+        """The objective a row and column, in standardised units; 0 where there is none.
+
+        After learning, a value that is not finite counts as a numerical failure: what was learned is undone.
+        """
 
     def check(self, y: Tensor, names: Sequence[str]) -> None:
         """See that targets (N, T) of these names are what the likelihood is of.

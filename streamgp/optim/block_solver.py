@@ -45,8 +45,8 @@ class BlockSolver(nn.Module):
     """The means of T columns; its buffers and those of the features are the state.
 
     Whoever changes the features' hyper-parameters calls `begin`, or `renew` to go on from the old μ. A batch takes its
-    rows anew in every fit. A stream keeps one `Rows`, replaces some of them in place, and asks every visit for a factor
-    of the rows as they are (`anew`), or brings one: kept factors are not part of the state.
+    rows again in every fit. A stream keeps one `Rows`, replaces some of them in place, and asks every visit for a
+    factor of the rows as they are (`refresh`), or brings one: kept factors are not part of the state.
 
     Args:
         features: Φ and S.
@@ -129,12 +129,12 @@ class BlockSolver(nn.Module):
         return total
 
     @torch.no_grad()
-    def visit(self, block: int, rows: Rows, *, factor: Tensor | None = None, anew: bool = False) -> Tensor:
+    def visit(self, block: int, rows: Rows, *, factor: Tensor | None = None, refresh: bool = False) -> Tensor:
         """One step on a block, for all columns.
 
         Args:
             factor: (|b|, |b|) lower triangular, of any P_b. Without it a kept one is taken, or one is made.
-            anew: make one, of the rows and weights as they are.
+            refresh: make one, of the rows and weights as they are.
 
         Returns:
             the factor, in the dtype of the features.
@@ -143,7 +143,7 @@ class BlockSolver(nn.Module):
             NotPositiveDefinite: features or weights are not finite.
         """
         if factor is None:
-            factor = self.factor(block, rows, anew=anew)
+            factor = self.factor(block, rows, refresh=refresh)
         self._step(block, rows, factor)
         return factor
 
@@ -217,14 +217,14 @@ class BlockSolver(nn.Module):
         return rows.features(self.features, block, self._plan(rows).blocks, keep=keep)
 
     @torch.no_grad()
-    def factor(self, block: int, rows: Rows, *, anew: bool = False, current: bool = False) -> Tensor:
+    def factor(self, block: int, rows: Rows, *, refresh: bool = False, current: bool = False) -> Tensor:
         """(|b|, |b|) chol(Φ_bᵀWΦ_b + σ²S_bb) in the dtype of the features.
 
-        A kept one is taken, unless `anew`, or `current` and W, σ² or the rows have changed since it was made.
+        A kept one is taken, unless `refresh`, or `current` and W, σ² or the rows have changed since it was made.
         """
         rows.follow(self.prior.version)
         kept = rows.factors.get(block)
-        if kept is not None and not anew and (not current or kept.changes == rows.changes):
+        if kept is not None and not refresh and (not current or kept.changes == rows.changes):
             return kept.lower
         phi = self.features_of(rows, block)
         limit = round(GRAM_ROWS * phi.shape[1]) if self.config.gram_rows is None else self.config.gram_rows

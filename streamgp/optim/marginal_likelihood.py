@@ -6,7 +6,7 @@ SciPy's) is there in some tens of evaluations; Adam (Kingma & Ba 2015) needs som
 literature's figures are its.
 
 The marginal likelihood has several maxima. The first start is the kernel as given, every further one a draw
-(`_starts`); the best value wins. A start that fails numerically is told, and the others go on.
+(`_starts`); the best value wins. A start that fails numerically is reported, and the others go on.
 
 With few rows and many lengthscales the marginal likelihood over-fits as any likelihood does. `prior` adds
 ½ Σ_j ((θ_j − c_j)/prior)² over the logarithms θ of the kernel's hyper-parameters, c the data's own scales

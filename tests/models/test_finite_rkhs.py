@@ -264,13 +264,13 @@ def test_drawn_functions_are_distributed_as_predict_says(predictive: str, prior:
 def test_hyperparameters_of_a_file_stay_with_learn_once() -> None:
     x, y = surface(200)
     initial = example(FLAT)
-    once, anew = (build(fourier={"size": 40}, learn=learn) for learn in ("once", "rebuild"))
-    for model in (once, anew):
+    once, always = (build(fourier={"size": 40}, learn=learn) for learn in ("once", "rebuild"))
+    for model in (once, always):
         model.initialise(initial)
         list(model.fit(x, y, 1))
     wanted = initial.hyper(once.inputs.scale, once.outputs.scale)
     torch.testing.assert_close(inside(once).search.hyper.pack(), wanted.pack())
-    assert not torch.allclose(inside(anew).search.hyper.pack(), wanted.pack())
+    assert not torch.allclose(inside(always).search.hyper.pack(), wanted.pack())
     lengthscale = inside(once).learner.features.kernel.log_lengthscale
     torch.testing.assert_close(lengthscale, wanted.lengthscale[once.inputs.groups])  # one column a group
     for options in ({"encoder": "mlp"}, {"kernel": "linear"}):

@@ -20,7 +20,7 @@ SHAPE = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
 
 
 class RunningMean(Posterior):
-    """The weighted mean of the targets; fails when it is told to."""
+    """The weighted mean of the targets; fails where a test asks it to."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ def test_weights_that_change_and_factors_that_do_not() -> None:
     rows.reweigh(faded.weight)
     loss = solver.loss(rows)
     assert solver.visit(0, rows) is kept and solver.loss(rows) < loss
-    assert not torch.allclose(solver.visit(0, rows, anew=True), kept, rtol=0.1)
+    assert not torch.allclose(solver.visit(0, rows, refresh=True), kept, rtol=0.1)
     for _ in range(100):
         solver.sweep(rows)
     np.testing.assert_allclose(solver.mu.numpy(), solution(features, faded), atol=1e-8)
@@ -60,11 +60,11 @@ def test_places_without_a_row_are_not_drawn_for_a_gram_matrix() -> None:
     weight = torch.zeros(500, dtype=torch.float64)
     solver = BlockSolver(features, 2, BlockConfig(dtype="float64", gram_rows=12)).begin(p.noise)
     rows = solver.rows(x, y, weight)
-    solver.visit(0, rows, anew=True)
+    solver.visit(0, rows, refresh=True)
     assert not solver.mu.any()  # nothing to learn from, and nothing that is not finite
     solver.put(rows, torch.arange(488, 500), p.x, p.y, torch.ones(12).double())
     for block in range(features.blocks):
-        solver.visit(block, rows, anew=True)
+        solver.visit(block, rows, refresh=True)
     other, few = started(features, p)
     for block in range(features.blocks):
         other.visit(block, few)
@@ -76,7 +76,7 @@ def stream(solver: BlockSolver, rows: Rows, step: int) -> None:
     places = torch.arange(5) + 5 * (step % 10)
     solver.put(rows, places, normal(5, 2, seed=100 + step), normal(5, 2, seed=200 + step), torch.ones(5).double())
     rows.reweigh(0.95 * rows.weight)
-    solver.visit(step % solver.features.blocks, rows, anew=True)
+    solver.visit(step % solver.features.blocks, rows, refresh=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -141,7 +141,7 @@ class DeepModel(DeepHead, Model):
         self.recent.push(x, y)
         self.failed = ""
         if not self.frame.fitted:
-            return self._fit_anew("first windows")
+            return self._refit("first windows")
         self._end()
         z = self.frame.inputs(x)
         r = self.frame.residual(x, z, y)
@@ -152,7 +152,7 @@ class DeepModel(DeepHead, Model):
         self.staleness.add(squares)
         self._scored(r - mean, squares)
         if self._growing:
-            return self._fit_anew(f"{int(self.recent.seen)} rows")._replace(loss=loss)
+            return self._refit(f"{int(self.recent.seen)} rows")._replace(loss=loss)
         since = int(self.recent.seen) - self.renewed
         online = self.config.online
         stale = self.staleness.stale and since >= min(online.refresh or online.window, online.patience)
@@ -174,7 +174,7 @@ class DeepModel(DeepHead, Model):
         seen = int(self.recent.seen)
         return seen >= 2 * self.fitted_on and 2 * self.fitted_on <= self.recent.capacity
 
-    def _fit_anew(self, why: str) -> Step:
+    def _refit(self, why: str) -> Step:
         """New units and new training on the newest rows, from the weights at hand."""
         x, y = self.recent.rows()
         whole = torch.isfinite(y).all(1)

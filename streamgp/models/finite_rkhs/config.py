@@ -49,7 +49,7 @@ class OnlineConfig(BaseModel):
         ge=0,
         le=1000,
         description="passes over the kept rows that a net is trained at a rebuild; of frequencies on the window "
-        "itself, each over 2048 rows drawn anew",
+        "itself, each over 2048 newly drawn rows",
     )
     first: int = Field(20, ge=0, le=1000, description="the same of a net at the first rebuilds, up to `rebuild` rows")
     rate: Annotated[float, Field(gt=0, le=1)] | None = Field(

@@ -133,7 +133,7 @@ class FiniteLearner(nn.Module):
         self.head.log_noise.copy_((noise - self.head.floor).clamp(min=0.1 * self.head.floor).log())
 
     def refresh(self, z: Tensor, r: Tensor, epochs: int, generator: Generator) -> bool:
-        """Train anew from the features at hand, on the rows of a stream, with the weights that they now have.
+        """Train again from the features at hand, on the rows of a stream, with the weights that they now have.
 
         Frequencies see other `SAMPLE` rows each epoch, which learns as much a step as all rows and costs a quarter:
         with the noise scaled by the part of the rows that is drawn, the loss is an estimate of that of all. The noise
@@ -181,7 +181,7 @@ class FiniteLearner(nn.Module):
 
     @torch.no_grad()
     def serve(self, z: Tensor, r: Tensor, weight: Tensor | None = None) -> None:
-        """The regression anew, from these rows and with features and noise as they are.
+        """The regression again, from these rows and with features and noise as they are.
 
         κ of the regression is that of training, exp(mean_t log σ_t²), so that weights are N(0, I) where σ_t² is; in a
         mixture three times that.

@@ -180,7 +180,7 @@ class BlockEngine(Solution):
                 factor = self.head.root.to(self.solver.dtype)
             elif not full:
                 factor = self._exact(b)
-            self._followed(b, self.solver.visit(b, training.rows, factor=factor, anew=True), training)
+            self._followed(b, self.solver.visit(b, training.rows, factor=factor, refresh=True), training)
 
     def _follow_curvature(self, training: TrainingRows) -> None:
         """The rest of Newton's steps, and the sums at the curvature there: rows came in at that of a forecast."""
@@ -207,7 +207,7 @@ class BlockEngine(Solution):
         if self.sites.moving:
             for b in order:
                 self._set(training)
-                self._followed(b, self.solver.visit(b, training.rows, anew=not self.sites.lasting), training)
+                self._followed(b, self.solver.visit(b, training.rows, refresh=not self.sites.lasting), training)
             return
         self.solver.sweep(training.rows, order)
         for b in order:
