@@ -103,6 +103,7 @@ class Due(NamedTuple):
         factors: (K, R) the calibration that was issued with it, one row a level.
         x, target: the N windows whose last step is due now, oldest first, and their truths (N, T); NaN where one never
             arrived.
+        issued: (P, N, T) the parameters of the forecasts that were issued for these windows.
     """
 
     series: Tensor
@@ -115,6 +116,7 @@ class Due(NamedTuple):
     factors: Tensor
     x: Inputs
     target: Tensor
+    issued: Tensor
 
     @property
     def parameters(self) -> Tensor:
@@ -143,8 +145,13 @@ class Model(nn.Module, ABC):
         """The distribution of the T columns for N windows."""
 
     @abstractmethod
-    def update(self, x: Inputs, y: Tensor) -> Step:
-        """Learn N windows once, as they arrive. y: (N, T), NaN = not observed."""
+    def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
+        """Learn N windows once, as they arrive. y: (N, T), NaN = not observed.
+
+        `issued` is what this model forecast for these windows when it was asked, H or more rows ago. A mixture weighs
+        its experts by these forecasts, which have seen no truth since; other models ignore them. None where windows
+        and truths come together: what the model forecasts now was then issued now.
+        """
 
     @abstractmethod
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:

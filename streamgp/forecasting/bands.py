@@ -56,7 +56,7 @@ class Bands:
         ...     few = slice(0, 100)
         ...     seen = Gaussian.from_parameters(issued.parameters()[:, few])
         ...     factors = bands.factors().expand(2, 100)
-        ...     bands.update(Due(*[nil[few]] * 5, part, seen, factors, none, one[:0]))
+        ...     bands.update(Due(*[nil[few]] * 5, part, seen, factors, none, one[:0], one[None, :0]))
         >>> bands.factors().round().tolist()
         [[3.0], [3.0]]
     """

@@ -42,7 +42,7 @@ class Scores:
         >>> one = torch.ones(2, 1, dtype=torch.float64)
         >>> issued, nil = Gaussian(0 * one, 0.5 * one, 0.5 * one), torch.zeros(2, dtype=torch.int64)
         >>> y, x = torch.tensor([1.5, -2.5], dtype=torch.float64), Inputs(one[:0], one[:0])
-        >>> scores.add(Due(nil, nil, nil, nil, nil, y, issued, torch.ones(1, 2), x, one[:0]))
+        >>> scores.add(Due(nil, nil, nil, nil, nil, y, issued, torch.ones(1, 2), x, one[:0], one[None, :0]))
         >>> summary = scores.summary()
         >>> summary["mae"], round(summary["mase"], 3), summary["coverage"], round(summary["rmse"], 3)
         (2.0, 0.667, {'95': 0.5}, 2.062)

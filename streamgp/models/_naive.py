@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Model, Step
+from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Step
 from streamgp.online.inputs import reporting, usable
 from streamgp.online.reference import Reference
 from streamgp.online.variance import random_walk_variance
@@ -43,7 +43,7 @@ class Naive(Model):
         noise = (square + PRIOR_ROWS * random_walk_variance(x, self.shape)) / (weight + PRIOR_ROWS)
         return Gaussian(mean, torch.zeros_like(mean), noise)
 
-    def update(self, x: Inputs, y: Tensor) -> Step:
+    def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         """Add the squared errors of N windows; within them none is forgotten."""
         x, y, left_out = usable(x, y)
         if not len(y):

@@ -104,7 +104,7 @@ class StreamModel(Model):
         initial.check(self.shape, self.options.target, self.options.decay)
         self.posterior.start_from(initial)
 
-    def update(self, x: Inputs, y: Tensor) -> Step:
+    def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         x, y, left_out = self._usable(x, y)
         return reporting(self._update(x, y) if len(y) else self._step("nothing observed"), left_out)
 

@@ -44,6 +44,8 @@ class Ledger:
         ([2.0, 4.0, 4.0], [0, 0, 1], [1.0, 2.0, 1.0])
         >>> due.target.tolist(), ledger.open
         ([[2.0, 4.0]], 2)
+        >>> due.issued[0].tolist()  # the means
+        [[1.0, 1.0]]
     """
 
     def __init__(self, shape: Shape, levels: Sequence[float], family: type[Predictive]) -> None:
@@ -113,6 +115,7 @@ class Ledger:
             factors=torch.from_numpy(np.ascontiguousarray(factors)),
             x=Inputs(torch.from_numpy(self._past[done]), torch.from_numpy(self._future[done])),
             target=torch.from_numpy(self._target[done]),
+            issued=torch.from_numpy(self._parameters[done].transpose(1, 0, 2).copy()),
         )
 
     def to_come(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -152,7 +152,8 @@ def _check_pure(build: Callable[[Shape], Model], shape: Shape, batch: int) -> No
     last = slice(5 * batch, None)
     before = model.predict(x.rows(last)).log_prob(y[last])
     for start in range(0, 5 * batch, batch):
-        step = model.update(x.rows(slice(start, start + batch)), y[start : start + batch])
+        rows = slice(start, start + batch)
+        step = model.update(x.rows(rows), y[rows], model.predict(x.rows(rows)))
         assert isinstance(step, Step) and step.healthy, f"an update on good data is unhealthy: {step}"
     held = {name: tensor.clone() for name, tensor in model.state()[0].items()}
     random = torch.get_rng_state()
@@ -188,7 +189,7 @@ def _check_state(build: Callable[[Shape], Model], shape: Shape, batch: int) -> N
 
     def advance(model: Model, step: int) -> Tensor:
         rows = slice(step * batch, (step + 1) * batch)
-        done = model.update(x.rows(rows), y[rows])
+        done = model.update(x.rows(rows), y[rows], model.predict(x.rows(rows)) if step % 2 else None)
         return torch.cat([model.predict(x).parameters().flatten(), torch.tensor([done.loss], dtype=FLOAT)])
 
     check_stateful(lambda: build(shape), advance, 4, same_bits)
@@ -205,7 +206,7 @@ def _check_missing(build: Callable[[Shape], Model], shape: Shape, batch: int) ->
     holes = y[batch : 2 * batch].clone()
     holes[::3] = torch.nan
     holes[1::3, : shape.columns // 2] = torch.nan
-    model.update(x.rows(slice(batch, 2 * batch)), holes)
+    model.update(x.rows(slice(batch, 2 * batch)), holes, model.predict(x.rows(slice(batch, 2 * batch))))
     past = x.past.clone()
     past[::2, :-1] = torch.nan  # as gaps="mask" leaves them
     after = model.predict(Inputs(past, x.future))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from streamgp.base import Chunk, Inputs, Json, Offset, Shape, Step
+from streamgp.base import Chunk, Inputs, Json, Offset, Predictive, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.kernels._base import Frequencies, Kernel
 from streamgp.models._naive import Naive
@@ -57,7 +57,7 @@ class Rounds(Good):
 
 
 class Hoards(Good):
-    def update(self, x: Inputs, y: Tensor) -> Step:
+    def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         self.calls += len(y)
         return super().update(x, y)
 
@@ -66,7 +66,7 @@ class Hoards(Good):
 
 
 class TakesMissingForNothing(Good):
-    def update(self, x: Inputs, y: Tensor) -> Step:
+    def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         return super().update(x, y.nan_to_num(0.0))
 
 

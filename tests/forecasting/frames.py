@@ -23,7 +23,9 @@ def due_of(
     nil = torch.zeros(len(y), dtype=torch.int64)
     none = Inputs(torch.zeros(0, 1, 2).double(), torch.zeros(0, 3, 0).double())
     place = nil if position is None else position
-    return Due(nil, place, place, place, column, y, issued, factors, none, torch.zeros(0, 6).double())
+    return Due(
+        nil, place, place, place, column, y, issued, factors, none, torch.zeros(0, 6).double(), torch.zeros(3, 0, 6)
+    )
 
 
 def frame(rows: int, seed: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def due_of(logits: Tensor, y: Tensor, column: Tensor) -> Due:
     issued = Bernoulli(logits[:, :1], logits[:, 1:].square())
     nil, none = torch.zeros(len(y), dtype=torch.int64), torch.zeros(0, 4, dtype=torch.float64)
     factors = torch.zeros(0, len(y), dtype=torch.float64)
-    return Due(nil, nil, nil, nil, column, y, issued, factors, Inputs(none, none), none)
+    return Due(nil, nil, nil, nil, column, y, issued, factors, Inputs(none, none), none, none[None])
 
 
 def direct(logits: Tensor, y: Tensor) -> dict[str, float]:

@@ -62,7 +62,7 @@ def test_rows_that_wait_for_known_inputs_are_learned_too(tmp_path: Path) -> None
     oracle, learned = load(tmp_path / "c"), []
     learner, update = oracle.learner, oracle.learner.model.update
     assert oracle.tail is not None
-    learner.model.update = lambda x, y: learned.append(y.clone()) or update(x, y)  # type: ignore[assignment, method-assign, func-returns-value]
+    learner.model.update = lambda x, y, issued: learned.append(y.clone()) or update(x, y, issued)  # type: ignore[assignment, method-assign, func-returns-value]
     learner.branch(oracle.tail)
     assert len(learned) == 1 and len(learned[0]) == 5 + 40  # five rows waited at row 520
     assert learned[0][-1].tolist() == frame_of(560)["y"][-5:].to_list()

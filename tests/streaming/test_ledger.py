@@ -34,6 +34,7 @@ class OracleLedger:
                 "position": int(asks.position[n]),
                 "cutoff": int(asks.cutoff[n]),
                 "parameters": parameters[:, n].clone(),
+                "issued": parameters[:, n].clone(),
                 "factors": factors.clone(),
                 "past": asks.x.past[n].clone(),
                 "target": [float("nan")] * self.outputs * self.horizon,
@@ -80,6 +81,7 @@ def compare(due: Due, pairs: list[dict[str, Any]], closed: list[dict[str, Any]])
     if closed:
         np.testing.assert_array_equal(due.target.numpy(), np.array([q["target"] for q in closed]))
         assert torch.equal(due.x.past, torch.stack([q["past"] for q in closed]))
+        assert torch.equal(due.issued, torch.stack([q["issued"] for q in closed], 1))
 
 
 @given(st.data())

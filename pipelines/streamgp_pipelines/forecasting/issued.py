@@ -34,6 +34,7 @@ def as_pairs(learner: Learner, asks: Asks, levels: tuple[float, ...]) -> Due:
         factors=factors.repeat(1, rows),
         x=Inputs(asks.x.past[:0], asks.x.future[:0]),
         target=parameters.new_zeros(0, shape.columns),
+        issued=parameters[:, :0],
     )
 
 

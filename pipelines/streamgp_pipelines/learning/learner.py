@@ -4,7 +4,7 @@ asks, answers = windows.push(rows)                # an ask uses rows up to its o
 ledger.add(asks, model.predict(asks.x), factors)  # 1 ask, with parameters and calibration as at the start
 due = ledger.pop(answers)                         # 2 truths that have now arrived, step by step
 scores.add(due); bands.update(due)                # 3 score what was issued, then learn from it
-model.update(due.x, due.target)                   # 4 one update, with windows whose last step is due
+model.update(due.x, due.target, due.issued)       # 4 one update, with windows whose last step is due
 """
 
 from __future__ import annotations
@@ -188,7 +188,8 @@ class Learner:
             last.add(due.x, due.target)
         windows = last.windows()
         if windows is not None:
-            self._learn(found[-1]._replace(x=windows[0], target=windows[1]))
+            issued = torch.cat([due.issued for due in found if len(due.target)], 1)
+            self._learn(found[-1]._replace(x=windows[0], target=windows[1], issued=issued))
 
     def counted(self, due: Due) -> Due:
         """The pairs whose forecast was issued by a warmed-up model and after scoring starts."""
@@ -248,7 +249,8 @@ class Learner:
             if not len(due.target):
                 return None
             with self.clock.measure("update"):
-                step = self.model.update(due.x.to(self.device), due.target.to(self.device))
+                issued = self.model.family.from_parameters(due.issued.to(self.device))
+                step = self.model.update(due.x.to(self.device), due.target.to(self.device), issued)
             self.counts.add_step(step)
             return step
         self.warmup.add(due.x, due.target)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Inputs, Json, Model, Shape, Step
+from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NumericalError
 from streamgp.models._deep.config import DeepConfig
 from streamgp.models._deep.frame import Frame
@@ -130,7 +130,7 @@ class DeepModel(DeepHead, Model):
                 self.early.rewind(self._learners())
             yield self._step(loss, "epoch")
 
-    def update(self, x: Inputs, y: Tensor) -> Step:
+    def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         x, y, left_out = usable(x, y)
         if not len(y):
             return reporting(self._step(float("nan"), "nothing observed"), left_out)

@@ -62,7 +62,7 @@ class GradientSvdgp(Model):
             return issued
         return issued.affine(self._scale(x), self.outputs.location.to(x.future.device) + self.reference(x))
 
-    def update(self, x: Inputs, y: Tensor) -> Step:
+    def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         self.posterior.likelihood.check(y, self.shape.targets)
         x, y, left_out = usable(x, y)
         if not len(y):
