@@ -103,7 +103,7 @@ def told(name: str, one: dict[str, Any], ratio: float) -> str:
 
 
 def ingest(case: Case, table: Path) -> None:
-    from streamgp_pipelines.ingestion.ingest import IngestConfig
+    from streamgp_pipelines.config import IngestConfig
     from streamgp_pipelines.ingestion.ingest import ingest as take_in
 
     if not table.exists():

@@ -53,7 +53,8 @@ LIMITS = {"nrmse": 0.108, "low": 0.88, "high": 0.92, "slower": 1.2}
 
 def ingested(data: pl.DataFrame, folder: Path, name: str) -> Path:
     """A table of the product."""
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
+    from streamgp_pipelines.ingestion.ingest import ingest
 
     source, table = folder / f"{name}.parquet", folder / name
     data.write_parquet(source)

@@ -65,7 +65,8 @@ def bare_appends(source: Path, target: Path) -> None:
 
 
 def streamgp_ingest(source: Path, target: Path) -> None:
-    from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+    from streamgp_pipelines.config import IngestConfig
+    from streamgp_pipelines.ingestion.ingest import ingest
 
     ingest(IngestConfig.read({"source": [str(source)], "table": str(target)}))
 

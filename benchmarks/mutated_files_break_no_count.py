@@ -34,7 +34,8 @@ from _report import Claim, report
 from streamgp.errors import StreamgpError
 from streamgp.streaming.quarantine import FOLDER
 from streamgp.streaming.table import Table
-from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.ingestion.report import peak_mb
 
 LIMIT_MB = 1500

@@ -136,7 +136,7 @@ def row(case: Case, found: dict[str, dict[str, Any]], naive: float | None) -> li
 
 
 def ingest(case: Case, table: Path) -> None:
-    from streamgp_pipelines.ingestion.ingest import IngestConfig
+    from streamgp_pipelines.config import IngestConfig
     from streamgp_pipelines.ingestion.ingest import ingest as take_in
 
     if not table.exists():

@@ -1,72 +1,190 @@
-"""The options that every command has, and how flags become settings."""
+"""Commands from settings: the options of a command are the fields of its settings class, declared there and only there.
+
+`streamgp --help` imports no settings: a command builds its options when they are first needed.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from streamgp_pipelines.settings import Flag, Settings
 
 COMMON = "Common"
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", help="TOML file with any of these options.", metavar="FILE", rich_help_panel=COMMON),
+    typer.Option(
+        "--config",
+        help="TOML file with any of these options; STREAMGP_NAME in the environment sets one too.",
+        metavar="FILE",
+        rich_help_panel=COMMON,
+    ),
 ]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output.", rich_help_panel=COMMON)
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=COMMON)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and stop.", rich_help_panel="Run")]
 
-_NOT_SETTINGS = ("config", "json", "debug")
+S = TypeVar("S", bound="Settings")
 
 
-def option(panel: str, help: str, *, metavar: str | None = None, names: str | None = None) -> Any:
-    """An option in a panel of the help page.
+@dataclass(frozen=True)
+class Given(Generic[S]):
+    """What was given on a command line, and the settings that it is read into.
+
+    Attributes:
+        settings: class of the settings.
+        flags: the options that were given, by the names of their fields; the others are None or empty.
+        file: of --config.
+    """
+
+    settings: type[S]
+    flags: Mapping[str, Any]
+    file: Path | None
+
+    def read(self) -> S:
+        """The settings: flags over environment over file over defaults.
+
+        Raises:
+            UsageError: a value is wrong or a key is unknown.
+        """
+        return self.settings.read(self.flags, self.file)
+
+
+def add(app: typer.Typer, work: Callable[..., None]) -> None:
+    """Add a command to an app.
 
     Args:
-        panel: heading that it is listed under.
-        help: what it does, and its default: defaults are filled in later, by the settings.
-        metavar: what to call its value.
-        names: its flag, where that differs from the parameter's name.
+        app: the app.
+        work: the command. A parameter `given: Given[SomeConfig]`, with a class of `streamgp_pipelines.config`, stands
+            for the options of these settings, --config and --debug; the others are options of their own, such as
+            `json: AsJson`.
     """
-    return typer.Option(*([names] if names else []), help=help, metavar=metavar, rich_help_panel=panel)
+    if "given" not in inspect.signature(work).parameters:
+        app.command()(work)
+        return
+
+    class Command(TyperCommand):
+        """Builds its options when they are first needed."""
+
+        built = False
+
+        def get_params(self, ctx: Any) -> list[Any]:
+            """Every option and argument."""
+            if not self.built:
+                whole = typer.Typer(add_completion=False)
+                whole.command()(_function(work))
+                made = typer.main.get_command(whole)
+                self.params, self.callback, self.built = [*made.params, *self.params], made.callback, True
+            return super().get_params(ctx)
+
+    def page() -> None: ...
+
+    page.__doc__, page.__name__ = work.__doc__, work.__name__
+    app.command(cls=Command)(page)
 
 
-def flags(context: typer.Context, *without: str) -> dict[str, Any]:
-    """The options that were given on this command line, by the names of their settings.
+def _function(work: Callable[..., None]) -> Callable[..., None]:
+    """A function with a parameter for every option; it calls `work`."""
+    from streamgp_pipelines import config
 
-    An option that was left out is None or empty, and is left to the environment, the file and the default.
+    hints = get_type_hints(work, localns=vars(config), include_extras=True)
+    (settings,) = get_args(hints["given"])
+    own = {name: one for name, one in inspect.signature(work).parameters.items() if name != "given"}
 
-    Args:
-        context: of the command.
-        without: parameters that are no settings.
+    def run(**given: Any) -> None:
+        extra = {name: given.pop(name) for name in own}
+        file, flags = given["config"], {name: given[name] for name in settings.model_fields}
+        work(Given(settings, {name: value for name, value in flags.items() if value not in (None, [])}, file), **extra)
 
-    Raises:
-        UsageError: a word of `--set` has no '='.
-    """
-    given = {key: value for key, value in context.params.items() if key not in (*_NOT_SETTINGS, *without)}
-    if "set_" in given:
-        given["set"] = assignments(given.pop("set_"), "--set")
-    return {key: value for key, value in given.items() if value not in (None, [], (), {})}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    fields = sorted(settings.model_fields.items(), key=lambda one: _flag(one[1]).place)
+    parameters = {
+        name: inspect.Parameter(name, keyword, default=None, annotation=_option(name, field)) for name, field in fields
+    }
+    parameters |= {name: one.replace(kind=keyword, annotation=hints[name]) for name, one in own.items()}
+    parameters["config"] = inspect.Parameter("config", keyword, default=None, annotation=ConfigFile)
+    parameters["debug"] = inspect.Parameter("debug", keyword, default=False, annotation=Debug)
+    run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: one.annotation for name, one in parameters.items()}
+    return run
 
 
-def assignments(pairs: list[str] | None, flag: str) -> dict[str, str]:
-    """'key=value' words as a mapping; the last of a key counts.
+def _option(name: str, field: FieldInfo) -> Any:
+    """The annotation of an option: what typer parses, and how its line of the help page reads."""
+    flag, kind = _flag(field), _kind(field)
+    metavar = flag.metavar
+    if metavar is None and get_origin(_bare(field.annotation)) is Literal:
+        metavar = "|".join(get_args(_bare(field.annotation)))
+    line = f"{(field.description or '').removesuffix('.')}."
+    default = _shown(field.default, flag)
+    if default:
+        line = f"{line.removesuffix('.')}; default: {default}."
+    if flag.argument:
+        return Annotated[kind, typer.Argument(help=line, show_default=False)]
+    switch = flag.name or f"--{name.replace('_', '-')}"
+    if kind == bool | None:
+        switch = f"{switch}/--no-{switch.removeprefix('--')}"
+    return Annotated[kind, typer.Option(switch, help=line, metavar=metavar, rich_help_panel=flag.panel)]
 
-    Raises:
-        UsageError: a word has no '='.
 
-    Example:
-        >>> assignments(["basis=64", "encoder.hidden=32"], "--set")
-        {'basis': '64', 'encoder.hidden': '32'}
-    """
-    from streamgp.errors import UsageError
+def _flag(field: FieldInfo) -> Flag:
+    """What the field's type and class say of its flag; the last that says something counts."""
+    from streamgp_pipelines.settings import Flag
 
-    found: dict[str, str] = {}
-    for pair in pairs or []:
-        key, separator, value = pair.partition("=")
-        if not separator or not key.strip():
-            raise UsageError(f"{flag} {pair!r} is not key=value", hint=f"write {flag} basis=512")
-        found[key.strip()] = value.strip()
-    return found
+    said: dict[str, Any] = {}
+    for flag in (*_inside(field.annotation), *field.metadata):
+        if isinstance(flag, Flag):
+            said |= {key: value for key, value in vars(flag).items() if value}
+    return Flag(**said)
+
+
+def _inside(annotation: Any) -> tuple[Any, ...]:
+    """Metadata of a type inside 'or None'."""
+    return tuple(one for kind in get_args(annotation) for one in getattr(kind, "__metadata__", ()))
+
+
+def _bare(annotation: Any) -> Any:
+    """The type without 'or None' and without metadata."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    kinds = [one for one in get_args(annotation) if one is not type(None)]
+    return _bare(kinds[0]) if len(kinds) == 1 and type(None) in get_args(annotation) else annotation
+
+
+def _kind(field: FieldInfo) -> Any:
+    """What typer parses: numbers, paths and switches; a type with its own reader takes the text."""
+    from pydantic import BeforeValidator
+
+    kind = _bare(field.annotation)
+    if kind is dict or get_origin(kind) in (tuple, dict):
+        return list[str] | None
+    if any(isinstance(one, BeforeValidator) for one in (*_inside(field.annotation), *field.metadata)):
+        return str | None
+    return (kind if kind in (bool, int, float, Path) else str) | None
+
+
+def _shown(default: Any, flag: Flag) -> str:
+    """A default as one would type it; "" where the field has none of its own."""
+    from pydantic_core import PydanticUndefined
+
+    if default in (None, (), {}) or default is PydanticUndefined:
+        return ""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    if isinstance(default, tuple):
+        return ",".join(f"{item:g}" for item in default)
+    if flag.metavar == "SIZE":
+        return f"{default / 1e6:g}MB"
+    return f"{default:g}" if isinstance(default, float) else str(default)

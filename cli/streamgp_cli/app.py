@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
+from streamgp_cli._options import add
 from streamgp_cli._signals import INTERRUPTED, TERMINATED, received
 from streamgp_cli.demo import demo
 from streamgp_cli.describe import describe
@@ -73,8 +74,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (ingest, describe, models, tune, train, forecast, ui, demo):
-    app.command()(command)
+commands: tuple[Callable[..., None], ...] = (ingest, describe, models, tune, train, forecast, ui, demo)
+for command in commands:
+    add(app, command)
 
 
 def _version(asked: bool) -> None:

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from streamgp_cli._options import AsJson, ConfigFile, Debug, flags
+from streamgp_cli._options import AsJson, Given
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from streamgp_pipelines.config import DemoConfig
     from streamgp_pipelines.demo import Demo
     from streamgp_pipelines.forecasting.forecast import Forecast
 
 
-def demo(
-    context: typer.Context,
-    directory: Annotated[
-        Path | None, typer.Option(help="Directory for all output; default: streamgp-demo.", metavar="DIR")
-    ] = None,
-    tracking_uri: Annotated[
-        str | None,
-        typer.Option(help="MLflow store, or none; default: mlflow.db in the directory.", metavar="URI|none"),
-    ] = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+def demo(given: Given[DemoConfig], json: AsJson = False) -> None:
     """Ingest, train and forecast on bundled real data.
 
     A year of half-hourly electricity demand. At every half hour the next day
@@ -44,13 +31,12 @@ def demo(
     from streamgp_cli._progress import Reporter
     from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
     from streamgp_pipelines.adapters.run_plots import draw_forecast, draw_run
-    from streamgp_pipelines.demo import DemoConfig
     from streamgp_pipelines.demo import demo as run
 
     def picture(found: Forecast, happened: pl.DataFrame, path: Path) -> None:
         draw_forecast(found, path, happened)
 
-    settings = DemoConfig.read(flags(context), config)
+    settings = given.read()
     with only_our_output(), Reporter(quiet=json) as progress:
         made = run(settings.directory, tracker_of, draw_run, picture, progress, settings.tracking_uri)
     command = f"streamgp ui --tracking-uri {made.tracking_uri}" if made.tracking_uri else None

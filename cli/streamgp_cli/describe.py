@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from streamgp_cli._options import AsJson, Given
 
-from streamgp_cli._options import AsJson, ConfigFile, Debug, flags
+if TYPE_CHECKING:
+    from streamgp_pipelines.config import DescribeConfig
 
 
-def describe(
-    context: typer.Context,
-    table: Annotated[str | None, typer.Option(help="Table that ingest made.", metavar="DIR")] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Checkpoint of a training run.", metavar="DIR")] = None,
-    strict: Annotated[
-        bool | None,
-        typer.Option(
-            "--strict/--no-strict",
-            help="Fail if the newest checkpoint is damaged, instead of showing the one before; default: no.",
-        ),
-    ] = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+def describe(given: Given[DescribeConfig], json: AsJson = False) -> None:
     """Show what is in a table or in a checkpoint.
 
     Of a table: rows, series, columns, time span, interval, gaps, quarantined rows.
@@ -39,10 +25,9 @@ def describe(
 
     leave_pandas_out()
     from streamgp_cli._output import print_json, warn
-    from streamgp_pipelines.state import DescribeConfig
     from streamgp_pipelines.state import describe as run
 
-    found: dict[str, Any] = run(DescribeConfig.read(flags(context), config))
+    found: dict[str, Any] = run(given.read())
     if json:
         print_json(found)
     else:

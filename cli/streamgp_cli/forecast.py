@@ -2,87 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from streamgp_cli._options import AsJson, ConfigFile, Debug, flags, option
+from streamgp_cli._options import AsJson, Given
 
 if TYPE_CHECKING:
+    from streamgp_pipelines.config import ForecastConfig
     from streamgp_pipelines.forecasting.forecast import Forecast
 
-WHAT, FREE, OUT = "Forecast", "Simulation", "Output"
 _ROWS = 48
 
 
-def forecast(
-    context: typer.Context,
-    checkpoint: Annotated[Path | None, option(WHAT, "Checkpoint of a training run.", metavar="DIR")] = None,
-    table: Annotated[
-        str | None,
-        option(WHAT, "Start at the last row of this table; default: at the last row of the checkpoint.", metavar="DIR"),
-    ] = None,
-    horizon: Annotated[
-        int | None, option(WHAT, "Steps ahead; default, and largest without a simulation: the horizon of the training.")
-    ] = None,
-    level: Annotated[
-        list[str] | None,
-        option(WHAT, "Levels of the bands in percent, 80,95 or repeated; default: 80,90,95.", metavar="PERCENT"),
-    ] = None,
-    future: Annotated[
-        Path | None,
-        option(
-            WHAT,
-            "Future values of the known inputs (in a simulation: of all inputs), one row for each step ahead, matched "
-            "by time: .csv, .parquet or .jsonl; times as in the source, or ISO 8601.",
-            metavar="FILE",
-        ),
-    ] = None,
-    device: Annotated[str | None, option(WHAT, "Device to compute on; default: auto.", metavar="auto|cpu|cuda")] = None,
-    paths: Annotated[
-        int | None,
-        option(
-            FREE,
-            "Monte Carlo rollout of a one-step model along this many sample paths, to any horizon. Bands are quantiles "
-            "of the paths and not calibrated; -std-latent is empty.",
-            metavar="COUNT",
-        ),
-    ] = None,
-    plug_in: Annotated[
-        bool | None,
-        option(
-            FREE,
-            "Feed back the means along one path instead; bands are those of one step, and too narrow; default: no.",
-            names="--plug-in/--no-plug-in",
-        ),
-    ] = None,
-    seed: Annotated[int | None, option(FREE, "Random seed; default: 0.")] = None,
-    samples: Annotated[
-        Path | None, option(FREE, "Write every sample path: .parquet, .csv or .json.", metavar="FILE.parquet")
-    ] = None,
-    output: Annotated[Path | None, option(OUT, "Write the forecast: .parquet, .csv or .json.", metavar="FILE")] = None,
-    plot: Annotated[Path | None, option(OUT, "Plot history, forecast and bands.", metavar="FILE.png")] = None,
-    strict: Annotated[
-        bool | None,
-        option(
-            WHAT,
-            "Fail if the newest checkpoint is damaged, instead of using the one before; default: no.",
-            names="--strict/--no-strict",
-        ),
-    ] = None,
-    max_memory: Annotated[
-        str | None,
-        option(
-            WHAT,
-            "Refuse a run that is estimated to need more memory, such as 4GB; default: half of what is available.",
-            metavar="SIZE",
-        ),
-    ] = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+def forecast(given: Given[ForecastConfig], json: AsJson = False) -> None:
     """Forecast the next steps, with calibrated bands.
 
     The forecast starts at the last row of the table, or of the checkpoint. All rows of the
@@ -102,10 +33,9 @@ def forecast(
 
     leave_pandas_out()
     from streamgp_cli._output import only_our_output, print_json, warn
-    from streamgp_pipelines.config import ForecastConfig
     from streamgp_pipelines.forecasting.forecast import forecast as run
 
-    settings = ForecastConfig.read(flags(context), config)
+    settings = given.read()
     if settings.plot is not None:
         from streamgp_pipelines.adapters.plots import SUFFIXES
         from streamgp_pipelines.files import check_writable

@@ -3,107 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgp_cli._options import AsJson, ConfigFile, Debug, flags, option
+from streamgp_cli._options import AsJson, DryRun, Given
 
-DATA, ROWS, METHOD, OUT = "Data", "Rows", "Method", "Output"
+if TYPE_CHECKING:
+    from streamgp_pipelines.config import TuneConfig
 
 
 def tune(
-    context: typer.Context,
-    table: Annotated[str | None, option(DATA, "Table that ingest made.", metavar="DIR")] = None,
-    target: Annotated[
-        list[str] | None, option(DATA, "Target columns, a,b or repeated; default: y.", metavar="COL")
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        option(
-            DATA,
-            "Columns whose past values are inputs: names or patterns such as 'a,b*'; default: none.",
-            metavar="COL",
-        ),
-    ] = None,
-    known: Annotated[list[str] | None, option(DATA, "Inputs whose future values are known.", metavar="COL")] = None,
-    calendar: Annotated[
-        bool | None,
-        option(DATA, "Add hour, weekday and day of the year as inputs; default: no.", names="--calendar/--no-calendar"),
-    ] = None,
-    lags: Annotated[
-        int | None, option(DATA, "Past rows in a window; default: 24, or 0 (regression) for a table without times.")
-    ] = None,
-    horizon: Annotated[int | None, option(DATA, "Steps ahead; default: 1.")] = None,
-    season: Annotated[
-        int | None, option(DATA, "Rows in one season, such as 336 for a week of half hours; default: 1 (none).")
-    ] = None,
-    gaps: Annotated[
-        str | None,
-        option(
-            DATA,
-            "At a gap: reset skips windows until they are complete, mask marks the missing lags; default: reset.",
-            metavar="reset|mask",
-        ),
-    ] = None,
-    rows: Annotated[
-        int | None,
-        option(ROWS, "Number of windows, spread evenly over the rows; default: 1000.", metavar="COUNT"),
-    ] = None,
-    start: Annotated[
-        str | None, option(ROWS, "First row or time to use; default: the first of the table.", metavar="ROW|TIME")
-    ] = None,
-    end: Annotated[
-        str | None, option(ROWS, "Use only rows before this row or time; default: all.", metavar="ROW|TIME")
-    ] = None,
-    test_column: Annotated[
-        str | None, option(ROWS, "Leave out the rows where this column is not 0, as train does.", metavar="COL")
-    ] = None,
-    test_tail: Annotated[
-        float | None, option(ROWS, "Leave out this fraction of the rows at the end, as train does.")
-    ] = None,
-    method: Annotated[
-        str | None,
-        option(
-            METHOD,
-            "ml: maximise the marginal likelihood; cv-admm, cv-implicit: minimise the squared error of held-out rows, "
-            "without a matrix factorisation; default: ml.",
-            metavar="ml|cv-admm|cv-implicit",
-        ),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        option(
-            METHOD, "Option of the kernel or the method, repeatable; see --options.", metavar="KEY=VALUE", names="--set"
-        ),
-    ] = None,
+    given: Given[TuneConfig],
     options: Annotated[
-        bool, option(METHOD, "List every option that --set takes with this method.", names="--options")
-    ] = False,
-    init: Annotated[
-        Path | None, option(METHOD, "Start from the hyper-parameters in an earlier file.", metavar="FILE")
-    ] = None,
-    seed: Annotated[int | None, option(METHOD, "Random seed; default: 0.")] = None,
-    output: Annotated[
-        Path | None, option(OUT, "File of the hyper-parameters; default: tuned.json.", metavar="FILE")
-    ] = None,
-    experiment: Annotated[str | None, option(OUT, "MLflow experiment; default: streamgp.", metavar="NAME")] = None,
-    tracking_uri: Annotated[
-        str | None,
-        option(OUT, "MLflow store, or none; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI|none"),
-    ] = None,
-    max_memory: Annotated[
-        str | None,
-        option(
-            OUT,
-            "Refuse a run that is estimated to need more memory, such as 4GB; default: half of what is available.",
-            metavar="SIZE",
+        bool,
+        typer.Option(
+            "--options", help="List every option that --set takes with this method.", rich_help_panel="Method"
         ),
-    ] = None,
-    dry_run: Annotated[bool, option(OUT, "Print what would be done, and stop.", names="--dry-run")] = False,
-    config: ConfigFile = None,
+    ] = False,
+    dry_run: DryRun = False,
     json: AsJson = False,
-    debug: Debug = False,
 ) -> None:
     """Find hyper-parameters of a kernel on rows of a table.
 
@@ -125,14 +44,13 @@ def tune(
     from streamgp_cli._progress import Reporter
 
     if options:
-        _list(method or "ml", as_json=json)
+        _list(given.flags.get("method", "ml"), as_json=json)
         return
     from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
-    from streamgp_pipelines.config import TuneConfig
     from streamgp_pipelines.tuning.tune import Tuning
     from streamgp_pipelines.tuning.tune import tune as run
 
-    settings = TuneConfig.read(flags(context, "dry_run", "options"), config)
+    settings = given.read()
     if dry_run:
         planned = Tuning(settings).plan()
         print_json(planned) if json else print_pairs(planned, "would tune (nothing was written):")

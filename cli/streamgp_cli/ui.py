@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from streamgp_cli._options import AsJson, ConfigFile, Debug, flags
+from streamgp_cli._options import AsJson, Given
 from streamgp_cli._signals import working
 
+if TYPE_CHECKING:
+    from streamgp_pipelines.config import UiConfig
 
-def ui(
-    context: typer.Context,
-    tracking_uri: Annotated[
-        str | None,
-        typer.Option(help="MLflow store; default: MLFLOW_TRACKING_URI, else ./mlflow.db.", metavar="URI"),
-    ] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; default: 5000.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; default: 127.0.0.1.")] = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+
+def ui(given: Given[UiConfig], json: AsJson = False) -> None:
     """Serve the MLflow UI until Ctrl-C.
 
     The printed address shows the runs of the latest experiment, with their
@@ -35,10 +27,10 @@ def ui(
     """
     from streamgp.errors import ServiceError, UsageError
     from streamgp_cli._output import print_json
-    from streamgp_pipelines.adapters.mlflow.server import UiConfig, answers, front_page, mlflow_ui
+    from streamgp_pipelines.adapters.mlflow.server import answers, front_page, mlflow_ui
     from streamgp_pipelines.adapters.mlflow.store import store_uri, tracked
 
-    settings = UiConfig.read(flags(context), config)
+    settings = given.read()
     if not tracked(settings.tracking_uri):
         raise UsageError(
             "--tracking-uri none: there is no store to show",

@@ -1,159 +1,180 @@
-"""What a run is asked to do: frozen settings, filled from flags, environment, a TOML file and defaults.
+"""The settings of every command. Each flag is declared here, once; the command line is generated from it.
 
-Precedence: flag > environment `STREAMGP_*` > file > default. A misspelt key is an error.
+A description says what a flag does. Its default follows on the help page; where the default is None, the description
+says what happens then.
 """
 
 from __future__ import annotations
 
-import re
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
+from pydantic import Field, model_validator
+
+from streamgp_pipelines.settings import (
+    LARGEST,
+    Assignments,
+    Bytes,
+    Directory,
+    File,
+    Flag,
+    Levels,
+    Names,
+    Panel,
+    Seconds,
+    Seed,
+    Settings,
+    TableUri,
 )
 
-from streamgp.errors import UsageError
-
-
-class Settings(BaseSettings):
-    """Base of every command's settings; `read` is the one way in."""
-
-    model_config = SettingsConfigDict(env_prefix="STREAMGP_", extra="forbid", frozen=True)
-    _file: ClassVar[Path | None] = None
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags, then the environment, then the file."""
-        if cls._file is None:
-            return init_settings, env_settings
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=cls._file)
-
-    @classmethod
-    def read(cls, flags: dict[str, Any], file: Path | None = None) -> Any:
-        """Settings from the flags that were given (None means not given) over environment and file.
-
-        Raises:
-            UsageError: a value is wrong or a key is unknown; the message names each.
-        """
-        if file is not None and not file.is_file():
-            raise UsageError(f"there is no configuration file {file}", hint="--config names a TOML file")
-        given = {key: value for key, value in flags.items() if value is not None and value != []}
-        reader = type(cls.__name__, (cls,), {"_file": file, "__module__": cls.__module__})
-        try:
-            return reader(**given)
-        except ValidationError as error:
-            raise UsageError(_explain(error, cls), hint=f"see: streamgp {_command(cls)} --help") from None
-        except ValueError as error:  # tomllib.TOMLDecodeError
-            raise UsageError(f"{file}: {error}", hint="the file must be TOML") from None
-
-
-def _command(settings: type[Settings]) -> str:
-    return settings.__name__.removesuffix("Config").lower()
-
-
-def _explain(error: ValidationError, settings: type[Settings]) -> str:
-    """One line per wrong value: its name as a flag, and what is wrong with it."""
-    lines = []
-    for item in error.errors():
-        if item["type"] == "extra_forbidden":
-            unknown = str(item["loc"][0])
-            near = get_close_matches(unknown, settings.model_fields, n=1)
-            lines.append(f"there is no option {unknown!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-            continue
-        name = "--" + ".".join(str(part) for part in item["loc"]).replace("_", "-") if item["loc"] else ""
-        lines.append(f"{name}: {item['msg'].removeprefix('Value error, ')}".removeprefix(": "))
-    return "; ".join(lines)
-
-
-TableUri = Annotated[str, BeforeValidator(str)]
-"""A directory, or a URL such as s3://bucket/table: no Path, which would lose a slash of the URL."""
-
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(lambda value: _split(value))]
-"""Column names or patterns: 'a,b*' or a list."""
-
-Levels = Annotated[
-    tuple[float, ...],
-    NoDecode,
-    BeforeValidator(lambda value: _split(value)),
-    AfterValidator(lambda value: _levels(value)),
+# What several commands share.
+TrackingUri = Annotated[
+    str | None,
+    Flag(metavar="URI|none"),
+    Field(description="MLflow store, or none; default: MLFLOW_TRACKING_URI, else ./mlflow.db"),
 ]
-"""Widths of bands in percent."""
+MaxMemory = Annotated[
+    Bytes | None,
+    Field(
+        description="Refuse a run that is estimated to need more memory, such as 4GB; "
+        "default: half of what is available"
+    ),
+]
+Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Device to compute on")]
+Follow = Annotated[bool, Field(description="Wait for new rows until interrupted")]
 
 
-def split_names(text: str) -> tuple[str, ...]:
-    """'a, b' -> ('a', 'b'); what is empty is left out."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+class IngestConfig(Settings):
+    """`streamgp ingest`."""
+
+    source: Annotated[tuple[str, ...], Flag(argument=True)] = Field(
+        description="Files, directories, globs, or - for standard input"
+    )
+    table: Annotated[TableUri, Flag(Panel.TABLE)] = Field(description="Directory of the table; made when missing")
+    time: Annotated[str | None, Flag(Panel.TABLE, "COL|row")] = Field(
+        None, description="Time column, or row for rows without an order; default: ds, or the only time column"
+    )
+    series: Annotated[str | None, Flag(Panel.TABLE, "COL")] = Field(
+        None, description="Column that names the series; default: unique_id, else a single series"
+    )
+    time_format: Annotated[str | None, Flag(Panel.TABLE, "FORMAT")] = Field(
+        None,
+        description="iso, epoch-s, -ms, -us, -ns, elapsed-s ..., step, or such as '%d.%m.%Y %H:%M'; default: detected",
+    )
+    timezone: Annotated[str | None, Flag(Panel.TABLE, "ZONE")] = Field(
+        None,
+        description="Time zone of times without an offset: an IANA name or +10:00; default: none. A repeated hour is "
+        "first the earlier instant, then the later one; a skipped hour goes to the quarantine",
+    )
+    every: Annotated[str | None, Flag(Panel.TABLE, "INTERVAL")] = Field(
+        None, description="Interval between rows, such as 30m; never resamples; default: none"
+    )
+    tolerance: Annotated[str | None, Flag(Panel.TABLE, "INTERVAL")] = Field(
+        None,
+        description="For a clock that jitters: a row this near to a whole number of intervals after the row before it "
+        "is on the grid; default: intervals are counted from the first row",
+    )
+    format: Annotated[str | None, Flag(Panel.TEXT, "FORMAT")] = Field(
+        None, description="csv, jsonl, parquet or arrow; default: by the suffix"
+    )
+    separator: Annotated[str | None, Flag(Panel.TEXT, "SIGN")] = Field(
+        None, description="Field separator; default: detected"
+    )
+    decimal: Annotated[str | None, Flag(Panel.TEXT, ".|,")] = Field(
+        None, pattern=r"^[.,]$", description="Decimal sign; default: detected"
+    )
+    thousands: Annotated[str | None, Flag(Panel.TEXT, "SIGN")] = Field(
+        None, description="Thousands separator; default: detected where a cell is like 1,234.5"
+    )
+    encoding: Annotated[str | None, Flag(Panel.TEXT, "NAME")] = Field(
+        None, description="Text encoding, such as utf-8 or latin-1; default: detected"
+    )
+    null: Annotated[tuple[str, ...], Flag(Panel.TEXT, "TEXT")] = Field(
+        (), description="Text of a missing value, repeatable; default: empty, NA, N/A, NaN, null, None"
+    )
+    max_line: Annotated[Bytes, Flag(Panel.TEXT)] = Field(
+        16_000_000,
+        ge=1024,
+        le=1 << 30,
+        description="Longest line to read, such as 64MB; a longer one goes to the quarantine, truncated",
+    )
+    as_name: Annotated[str | None, Flag(Panel.PROCESSING, "NAME", name="--as")] = Field(
+        None, description="Identify the source by this name instead of its path"
+    )
+    final: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+        False,
+        description="The files are complete: read a last line without a newline, which may be half a line",
+    )
+    repair: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+        False, description="If half a line was ingested: replace its row by the whole line"
+    )
+    sort: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+        False, description="Sort the new rows of a source by time, in memory"
+    )
+    follow: Annotated[Follow, Flag(Panel.PROCESSING)] = False
+    poll: Annotated[float, Flag(Panel.PROCESSING, "SECONDS")] = Field(
+        1.0, gt=0, description="Seconds between two checks with --follow"
+    )
+    dry_run: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+        False, description="Print what would be done, write nothing"
+    )
 
 
-Bytes = Annotated[int, BeforeValidator(lambda value: _bytes(value))]
-"""An amount of memory."""
+class DescribeConfig(Settings):
+    """`streamgp describe`: a table or a checkpoint."""
 
+    table: Directory | None = Field(None, description="Table that ingest made")
+    checkpoint: Directory | None = Field(None, description="Checkpoint of a training run")
+    strict: bool = Field(
+        False, description="Fail if the newest checkpoint is damaged, instead of showing the one before"
+    )
 
-def _bytes(value: Any) -> Any:
-    """'4GB', '500 MiB' or a number in bytes.
-
-    Raises:
-        ValueError: it is none.
-
-    Example:
-        >>> _bytes("4GB"), _bytes("1.5 KiB"), _bytes(10)
-        (4000000000, 1536, 10)
-    """
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]*)\s*", str(value).lower())
-    if found is None or found[2] not in _MEMORY or not float(found[1]):
-        raise ValueError(f"{value!r} is no amount of memory: such as 4GB")
-    return round(float(found[1]) * _MEMORY[found[2]])
-
-
-def _split(value: Any) -> Any:
-    """'a, b' -> ('a', 'b'); lists and single numbers pass."""
-    if isinstance(value, str):
-        return split_names(value)
-    if isinstance(value, list | tuple):
-        return tuple(part for item in value for part in (_split(item) if isinstance(item, str) else (item,)))
-    return (value,)
-
-
-def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
-    if not value or not all(1.0 <= level < 100.0 for level in value):
-        raise ValueError("levels are percentages from 1 to below 100, such as 80 and 95")
-    return tuple(sorted(set(value)))
-
-
-LARGEST = 2**31 - 1
-"""Of every count: more rows or steps than that fit into no memory; what does fit is estimated from the data."""
-
-Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.table is None) == (self.checkpoint is None):
+            raise ValueError("give --table or --checkpoint, one of them")
+        return self
 
 
 class DataConfig(Settings):
-    """What windows of a table are made of, and which of its rows are held out; in `train` and in `tune`."""
+    """What windows of a table are made of, which of its rows are held out, and how a run is recorded.
 
-    table: TableUri
-    target: Names = ()
-    inputs: Names = ()
-    known: Names = ()
-    calendar: bool = False
-    lags: int | None = Field(None, ge=0, le=LARGEST)
-    horizon: int = Field(1, ge=1, le=LARGEST)
-    season: int = Field(1, ge=1, le=LARGEST)
-    gaps: Literal["reset", "mask"] = "reset"
-    test_column: str | None = None
-    test_tail: float | None = Field(None, gt=0, lt=1)
+    Shared by `train` and `tune`. Rows and steps are table rows.
+    """
+
+    table: Annotated[TableUri, Flag(Panel.DATA)] = Field(description="Table that ingest made")
+    target: Annotated[Names, Flag(Panel.DATA)] = Field((), description="Target columns, a,b or repeated; default: y")
+    inputs: Annotated[Names, Flag(Panel.DATA)] = Field(
+        (), description="Columns whose past values are inputs: names or patterns such as 'a,b*'; default: none"
+    )
+    known: Annotated[Names, Flag(Panel.DATA)] = Field(
+        (), description="Inputs whose future values are known; here they are read from the table"
+    )
+    calendar: Annotated[bool, Flag(Panel.DATA)] = Field(
+        False, description="Add hour, weekday and day of the year as inputs"
+    )
+    lags: Annotated[int | None, Flag(Panel.DATA)] = Field(
+        None,
+        ge=0,
+        le=LARGEST,
+        description="Past rows in a window; default: 24, or 0 (regression) for a table without times",
+    )
+    horizon: Annotated[int, Flag(Panel.DATA)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
+    season: Annotated[int, Flag(Panel.DATA)] = Field(
+        1, ge=1, le=LARGEST, description="Rows in one season, such as 336 for a week of half hours; 1 is none"
+    )
+    gaps: Annotated[Literal["reset", "mask"], Flag(Panel.DATA)] = Field(
+        "reset", description="At a gap: reset skips windows until they are complete, mask marks the missing lags"
+    )
+    test_column: Annotated[str | None, Flag(Panel.TEST, "COL")] = Field(
+        None, description="Test rows are those where this column is not 0: they are not learned"
+    )
+    test_tail: Annotated[float | None, Flag(Panel.TEST)] = Field(
+        None, gt=0, lt=1, description="Test rows are this fraction of the rows, at the end, such as 0.2"
+    )
+    experiment: Annotated[str, Flag(Panel.RUN, "NAME")] = Field("streamgp", description="MLflow experiment")
+    tracking_uri: Annotated[TrackingUri, Flag(Panel.RUN)] = None
+    max_memory: Annotated[MaxMemory, Flag(Panel.RUN)] = None
 
     @model_validator(mode="after")
     def _windows_are_possible(self) -> Self:
@@ -165,7 +186,7 @@ class DataConfig(Settings):
 
 
 class TrainConfig(DataConfig):
-    """`streamgp train`, online or in batch. Rows and steps are table rows; levels are percentages.
+    """`streamgp train`, online or in batch.
 
     Example:
         >>> config = TrainConfig.read({"table": "t", "target": "y", "level": ["80", "95"], "set": {"basis": "64"}})
@@ -173,35 +194,57 @@ class TrainConfig(DataConfig):
         (('y',), (80.0, 95.0), 1)
     """
 
-    online: bool = False
-    model: str = "svdgp"
-    set: dict[str, Any] = {}
-    init: Path | None = None
-    warmup: int | None = Field(None, ge=0, le=LARGEST)
-    batch: int = Field(256, ge=1, le=LARGEST)
-    level: Levels = (80.0, 90.0, 95.0)
-    checkpoint: Path = Path("checkpoint")
-    checkpoint_every: int = Field(10_000, ge=1, le=2**63 - 1)
-    fresh: bool = False
-    follow: bool = False
-    score_from: str | None = None
-    max_rows: int | None = Field(None, ge=1, le=2**63 - 1)
-    predictions: Path | None = None
-    experiment: str = "streamgp"
-    tracking_uri: str | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    max_memory: Bytes | None = None
-    seed: Seed = 0
-    epochs: int | None = Field(None, ge=1, le=LARGEST)
-    time_budget: float | None = Field(None, gt=0, allow_inf_nan=False)
-
-    @field_validator("time_budget", mode="before")
-    @classmethod
-    def _seconds(cls, value: Any) -> Any:
-        """'60s', '5m' or '1h' in seconds."""
-        if isinstance(value, str) and value[-1:] in _SECONDS:
-            return float(value[:-1]) * _SECONDS[value[-1]]
-        return value
+    model: Annotated[str, Flag(Panel.MODEL, "NAME")] = Field("svdgp", description="Model to train, see streamgp models")
+    set: Annotated[Assignments, Flag(Panel.MODEL)] = Field(
+        {}, description="Option of the model, repeatable; see streamgp models NAME"
+    )
+    init: Annotated[File | None, Flag(Panel.MODEL)] = Field(
+        None, description="Start from the hyper-parameters in a file of streamgp tune"
+    )
+    level: Annotated[Levels, Flag(Panel.MODEL)] = (80.0, 90.0, 95.0)
+    seed: Annotated[Seed, Flag(Panel.MODEL)] = 0
+    device: Annotated[Device, Flag(Panel.MODEL)] = "auto"
+    online: Annotated[bool, Flag(Panel.ONLINE)] = Field(
+        False, description="One prequential pass: predict each row, then update"
+    )
+    warmup: Annotated[int | None, Flag(Panel.ONLINE, "ROWS")] = Field(
+        None,
+        ge=0,
+        le=LARGEST,
+        description="First rows of the table, fitted in batch and not scored; default: three seasons of a series, or "
+        "500 windows, at most a fifth of the table",
+    )
+    batch: Annotated[int, Flag(Panel.ONLINE, "ROWS")] = Field(
+        256, ge=1, le=LARGEST, description="Rows of a micro-batch"
+    )
+    score_from: Annotated[str | None, Flag(Panel.ONLINE, "ROWS|TIME")] = Field(
+        None, description="First row or time that is scored; default: the end of the warm-up"
+    )
+    max_rows: Annotated[int | None, Flag(Panel.ONLINE, "ROWS")] = Field(
+        None,
+        ge=1,
+        le=2**63 - 1,
+        description="Stop after this many rows of the table, counted over restarts; default: all",
+    )
+    follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
+    epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(
+        None, ge=1, le=LARGEST, description="Passes over the table; default: chosen by the model"
+    )
+    time_budget: Annotated[Seconds | None, Flag(Panel.BATCH)] = Field(
+        None, gt=0, allow_inf_nan=False, description="Stop training after this time, such as 60s, 5m or 1h"
+    )
+    checkpoint: Annotated[Directory, Flag(Panel.OUTPUT)] = Field(
+        Path("checkpoint"), description="Directory of the state"
+    )
+    checkpoint_every: Annotated[int, Flag(Panel.OUTPUT, "ROWS")] = Field(
+        10_000, ge=1, le=2**63 - 1, description="Rows between checkpoints"
+    )
+    fresh: Annotated[bool, Flag(Panel.OUTPUT)] = Field(
+        False, description="Set the old checkpoint aside and start again"
+    )
+    predictions: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.parquet")] = Field(
+        None, description="Write every scored forecast with its truth"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -215,7 +258,7 @@ class TrainConfig(DataConfig):
 
 
 class TuneConfig(DataConfig):
-    """`streamgp tune`. `start` and `end` are rows of the table, counted from 0, or times.
+    """`streamgp tune`.
 
     Example:
         >>> config = TuneConfig.read({"table": "t", "method": "cv-admm", "start": "2014-03-01", "rows": 500})
@@ -223,36 +266,75 @@ class TuneConfig(DataConfig):
         ('cv-admm', 500, 'tuned.json')
     """
 
-    method: Literal["ml", "cv-admm", "cv-implicit"] = "ml"
-    set: dict[str, Any] = {}
-    init: Path | None = None
-    rows: int = Field(1000, ge=10, le=LARGEST)
-    start: str | None = None
-    end: str | None = None
-    output: Path = Path("tuned.json")
-    experiment: str = "streamgp"
-    tracking_uri: str | None = None
-    max_memory: Bytes | None = None
-    seed: Seed = 0
+    rows: Annotated[int, Flag(Panel.ROWS, "COUNT")] = Field(
+        1000, ge=10, le=LARGEST, description="Number of windows, spread evenly over the rows"
+    )
+    start: Annotated[str | None, Flag(Panel.ROWS, "ROW|TIME")] = Field(
+        None, description="First row (from 0) or time to use; default: the first of the table"
+    )
+    end: Annotated[str | None, Flag(Panel.ROWS, "ROW|TIME")] = Field(
+        None, description="Use only rows before this row or time; default: all"
+    )
+    method: Annotated[Literal["ml", "cv-admm", "cv-implicit"], Flag(Panel.METHOD)] = Field(
+        "ml",
+        description="ml: maximise the marginal likelihood; cv-admm, cv-implicit: minimise the squared error of "
+        "held-out rows, without a matrix factorisation",
+    )
+    set: Annotated[Assignments, Flag(Panel.METHOD)] = Field(
+        {}, description="Option of the kernel or the method, repeatable; see --options"
+    )
+    init: Annotated[File | None, Flag(Panel.METHOD)] = Field(
+        None, description="Start from the hyper-parameters in an earlier file"
+    )
+    seed: Annotated[Seed, Flag(Panel.METHOD)] = 0
+    output: Annotated[File, Flag(Panel.OUTPUT)] = Field(Path("tuned.json"), description="File of the hyper-parameters")
 
 
 class ForecastConfig(Settings):
     """`streamgp forecast`; a simulation where `paths` or `plug_in` is given."""
 
-    checkpoint: Path
-    table: TableUri | None = None
-    horizon: int | None = Field(None, ge=1, le=LARGEST)
-    level: Levels = (80.0, 90.0, 95.0)
-    future: Path | None = None
-    paths: int | None = Field(None, ge=2, le=LARGEST)
-    plug_in: bool = False
-    seed: Seed = 0
-    samples: Path | None = None
-    output: Path | None = None
-    plot: Path | None = None
-    strict: bool = False
-    max_memory: Bytes | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    checkpoint: Annotated[Directory, Flag(Panel.FORECAST)] = Field(description="Checkpoint of a training run")
+    table: Annotated[TableUri | None, Flag(Panel.FORECAST)] = Field(
+        None, description="Start at the last row of this table; default: at the last row of the checkpoint"
+    )
+    horizon: Annotated[int | None, Flag(Panel.FORECAST)] = Field(
+        None,
+        ge=1,
+        le=LARGEST,
+        description="Steps ahead; default, and largest without a simulation: the horizon of the training",
+    )
+    level: Annotated[Levels, Flag(Panel.FORECAST)] = (80.0, 90.0, 95.0)
+    future: Annotated[File | None, Flag(Panel.FORECAST)] = Field(
+        None,
+        description="Future values of the known inputs (in a simulation: of all inputs), one row for each step ahead, "
+        "matched by time: .csv, .parquet or .jsonl; times as in the source, or ISO 8601",
+    )
+    device: Annotated[Device, Flag(Panel.FORECAST)] = "auto"
+    strict: Annotated[bool, Flag(Panel.FORECAST)] = Field(
+        False, description="Fail if the newest checkpoint is damaged, instead of using the one before"
+    )
+    max_memory: Annotated[MaxMemory, Flag(Panel.FORECAST)] = None
+    paths: Annotated[int | None, Flag(Panel.SIMULATION, "COUNT")] = Field(
+        None,
+        ge=2,
+        le=LARGEST,
+        description="Monte Carlo rollout of a one-step model along this many sample paths, to any horizon. Bands are "
+        "quantiles of the paths and not calibrated; -std-latent is empty",
+    )
+    plug_in: Annotated[bool, Flag(Panel.SIMULATION)] = Field(
+        False,
+        description="Feed back the means along one path instead; bands are those of one step, and too narrow",
+    )
+    seed: Annotated[Seed, Flag(Panel.SIMULATION)] = 0
+    samples: Annotated[Path | None, Flag(Panel.SIMULATION, "FILE.parquet")] = Field(
+        None, description="Write every sample path: .parquet, .csv or .json"
+    )
+    output: Annotated[File | None, Flag(Panel.OUTPUT)] = Field(
+        None, description="Write the forecast: .parquet, .csv or .json"
+    )
+    plot: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.png")] = Field(
+        None, description="Plot history, forecast and bands"
+    )
 
     @property
     def simulates(self) -> bool:
@@ -268,8 +350,22 @@ class ForecastConfig(Settings):
         return self
 
 
+class UiConfig(Settings):
+    """`streamgp ui`."""
+
+    tracking_uri: Annotated[str | None, Flag(metavar="URI")] = Field(
+        None, description="MLflow store; default: MLFLOW_TRACKING_URI, else ./mlflow.db"
+    )
+    port: int = Field(5000, ge=1, le=65535, description="Port to listen on")
+    host: str = Field("127.0.0.1", description="Address to listen on")
+
+
+class DemoConfig(Settings):
+    """`streamgp demo`."""
+
+    directory: Directory = Field(Path("streamgp-demo"), description="Directory for all output")
+    tracking_uri: TrackingUri = Field(None, description="MLflow store, or none; default: mlflow.db in the directory")
+
+
 _BATCH_ONLY = ("test_column", "test_tail", "time_budget", "epochs")
 _ONLINE_ONLY = ("follow", "score_from", "warmup", "checkpoint_every")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_MEMORY = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_MEMORY |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}

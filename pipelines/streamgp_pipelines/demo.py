@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from streamgp.base import Json, Progress, Tracker
-from streamgp_pipelines.config import ForecastConfig, Settings, TrainConfig
+from streamgp_pipelines.config import ForecastConfig, IngestConfig, TrainConfig
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.forecasting.forecast import Forecast, forecast
-from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.train import Draw, train
 
@@ -27,13 +27,6 @@ MakeTracker: TypeAlias = Callable[[str, str, str], Callable[[Path], Tracker]]
 
 Picture: TypeAlias = Callable[[Forecast, pl.DataFrame, Path], object]
 """Draws a forecast beside what happened (unique_id, ds, y) into a file."""
-
-
-class DemoConfig(Settings):
-    """`streamgp demo`."""
-
-    directory: Path = Path("streamgp-demo")
-    tracking_uri: str | None = None
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
-
-from pydantic import model_validator
 
 from streamgp.base import Json
-from streamgp_pipelines.config import Settings
+from streamgp_pipelines.config import DescribeConfig
 from streamgp_pipelines.describe import describe_table
 
 _SHOWN = (
@@ -25,20 +22,6 @@ _SHOWN = (
     "threads",
     "streamgp",
 )
-
-
-class DescribeConfig(Settings):
-    """`streamgp describe`: a table or a checkpoint."""
-
-    table: Path | None = None
-    checkpoint: Path | None = None
-    strict: bool = False
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.table is None) == (self.checkpoint is None):
-            raise ValueError("give --table or --checkpoint, one of them")
-        return self
 
 
 def describe(config: DescribeConfig) -> dict[str, Json]:

@@ -70,7 +70,7 @@ CASES = [
     Case("unknown model", lambda w, r: w.line(model="svdpg", checkpoint=r / "c"), 2, "'svdpg' is unknown", "svdgp"),
     Case("unknown option", lambda w, r: w.line(set="memry=3", checkpoint=r / "c"), 2, "memry", "did you mean 'memory'"),
     Case("wrong value", lambda w, r: w.line(set="memory=much", checkpoint=r / "c"), 2, "--set memory", "models"),
-    Case("no value", lambda w, r: w.line(set="memory", checkpoint=r / "c"), 2, "is not key=value", "--set"),
+    Case("no value", lambda w, r: w.line(set="memory", checkpoint=r / "c"), 2, "is not key=value", "--help"),
     Case("level", lambda w, r: w.line(level="195", checkpoint=r / "c"), 2, "--level: levels are percent", "--help"),
     Case("level of text", lambda w, r: w.line(level="wide", checkpoint=r / "c"), 2, "--level", "--help"),
     Case("horizon 0", lambda w, r: w.line(horizon=0, checkpoint=r / "c"), 2, "--horizon", "--help"),

@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 
 from streamgp.streaming.table import Table
-from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.ingestion.ingest import ingest
 
 START = datetime(2024, 1, 1)
 FRAME = pl.DataFrame(

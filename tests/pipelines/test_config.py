@@ -77,6 +77,13 @@ def test_levels(given: Any, levels: tuple[float, ...]) -> None:
     assert ForecastConfig.read({"checkpoint": "c", "level": given}).level == levels
 
 
+@pytest.mark.parametrize("word", ["basis", "=3", " =3"])
+def test_an_option_needs_a_key_and_a_value(word: str) -> None:
+    with pytest.raises(UsageError, match="is not key=value"):
+        read(set=[word])
+    assert read(set=["a=b=c", "a=d", "c = e"]).set == {"a": "d", "c": "e"}
+
+
 @pytest.mark.parametrize(("given", "seconds"), [("60s", 60.0), ("5m", 300.0), ("1.5h", 5400.0), ("2", 2.0), (3, 3.0)])
 def test_time_budget(given: Any, seconds: float) -> None:
     assert read(time_budget=given).time_budget == seconds

@@ -21,7 +21,8 @@ from streamgp.errors import DataError, SchemaError, TableError
 from streamgp.streaming import _delta
 from streamgp.streaming.sources import _records
 from streamgp.streaming.table import Table
-from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest
+from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.ingestion.ingest import ingest
 from tests.pipelines.ingesting import FRAME, quarantine, rows, take, text_of, write
 
 WRITERS: dict[str, Callable[[Path], object]] = {

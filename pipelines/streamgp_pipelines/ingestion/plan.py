@@ -18,7 +18,7 @@ from streamgp.streaming.table import SEQ, Table, TableMeta, check_names, check_s
 from streamgp.streaming.times import Clock, decide, is_time
 
 if TYPE_CHECKING:
-    from streamgp_pipelines.ingestion.ingest import IngestConfig
+    from streamgp_pipelines.config import IngestConfig
 
 ROW = "row"
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "m": 60 * 10**9}

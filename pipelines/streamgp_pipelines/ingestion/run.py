@@ -32,7 +32,7 @@ from streamgp_pipelines.ingestion.prefetch import prefetch
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, doubts, summary, understood
 
 if TYPE_CHECKING:
-    from streamgp_pipelines.ingestion.ingest import IngestConfig
+    from streamgp_pipelines.config import IngestConfig
 
 
 class Moved(Exception):

@@ -10,7 +10,8 @@ import pyarrow as pa
 from streamgp.errors import SchemaError, UsageError
 from streamgp.streaming.table import TableMeta
 from streamgp.streaming.windows import WindowSpec
-from streamgp_pipelines.config import DataConfig, split_names
+from streamgp_pipelines.config import DataConfig
+from streamgp_pipelines.settings import split_names
 
 DEFAULT_LAGS = 24
 

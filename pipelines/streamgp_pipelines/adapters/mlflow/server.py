@@ -17,26 +17,15 @@ from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from pydantic import Field
-
 from streamgp.errors import ServiceError, StateError
 from streamgp_pipelines.adapters.mlflow import app as mlflow_app
 from streamgp_pipelines.adapters.mlflow import child
 from streamgp_pipelines.adapters.mlflow import view as ui_view
 from streamgp_pipelines.adapters.mlflow.store import sqlite_file
-from streamgp_pipelines.config import Settings
 
 START_SECONDS = 120.0
 _STOP_SECONDS = 10.0
 _TRAINING = "workflowType=machine_learning"  # MLflow's page opens on language models without it
-
-
-class UiConfig(Settings):
-    """`streamgp ui`."""
-
-    tracking_uri: str | None = None
-    host: str = "127.0.0.1"
-    port: int = Field(5000, ge=1, le=65535)
 
 
 @contextmanager

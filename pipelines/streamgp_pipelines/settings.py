@@ -1,0 +1,237 @@
+"""Settings: frozen values from flags, environment, a TOML file and defaults, and what a field may be.
+
+Precedence: flag > environment `STREAMGP_*` > file > default. A misspelt key is an error. A field is declared once: its
+type, default, limits and description are also those of the flag on the command line; `Flag` adds what only a help page
+needs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from streamgp.errors import UsageError
+
+
+class Settings(BaseSettings):
+    """Base of every command's settings; `read` is the one way in."""
+
+    model_config = SettingsConfigDict(env_prefix="STREAMGP_", extra="forbid", frozen=True)
+    _file: ClassVar[Path | None] = None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then the environment, then the file."""
+        if cls._file is None:
+            return init_settings, env_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=cls._file)
+
+    @classmethod
+    def read(cls, flags: Mapping[str, Any], file: Path | None = None) -> Self:
+        """Settings from the flags that were given (None and empty lists are not given) over environment and file.
+
+        Raises:
+            UsageError: a value is wrong or a key is unknown; the message names each.
+        """
+        if file is not None and not file.is_file():
+            raise UsageError(f"there is no configuration file {file}", hint="--config names a TOML file")
+        given = {key: value for key, value in flags.items() if value is not None and value != []}
+        reader = type(cls.__name__, (cls,), {"_file": file, "__module__": cls.__module__})
+        try:
+            found: Self = reader(**given)
+            return found
+        except ValidationError as error:
+            raise UsageError(_explain(error, cls), hint=f"see: streamgp {_command(cls)} --help") from None
+        except ValueError as error:  # tomllib.TOMLDecodeError
+            raise UsageError(f"{file}: {error}", hint="the file must be TOML") from None
+
+
+def _command(settings: type[Settings]) -> str:
+    return settings.__name__.removesuffix("Config").lower()
+
+
+def _explain(error: ValidationError, settings: type[Settings]) -> str:
+    """One line per wrong value: its name as a flag, and what is wrong with it."""
+    lines = []
+    for item in error.errors():
+        if item["type"] == "extra_forbidden":
+            unknown = str(item["loc"][0])
+            near = get_close_matches(unknown, settings.model_fields, n=1)
+            lines.append(f"there is no option {unknown!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            continue
+        name = "--" + ".".join(str(part) for part in item["loc"]).replace("_", "-") if item["loc"] else ""
+        lines.append(f"{name}: {item['msg'].removeprefix('Value error, ')}".removeprefix(": "))
+    return "; ".join(lines)
+
+
+class Panel(StrEnum):
+    """Headings of the help pages, in the order in which they are listed."""
+
+    TABLE = "Table"
+    TEXT = "Text files"
+    PROCESSING = "Processing"
+    FORECAST = "Forecast"
+    SIMULATION = "Simulation"
+    DATA = "Data"
+    MODEL = "Model"
+    ONLINE = "Online"
+    BATCH = "Batch"
+    ROWS = "Rows"
+    TEST = "Test rows"
+    METHOD = "Method"
+    OUTPUT = "Output"
+    RUN = "Run"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How a field appears on the help page of its command.
+
+    Of several in one `Annotated`, the last that says something counts: a shared type can name its value, and the class
+    that uses it the panel.
+
+    Attributes:
+        panel: heading that it is listed under; default: that of the page.
+        metavar: name of its value; default: its type.
+        name: its flag, where that differs from the field's name.
+        argument: whether it is given by position, without a flag.
+    """
+
+    panel: Panel | None = None
+    metavar: str | None = None
+    name: str | None = None
+    argument: bool = False
+
+    @property
+    def place(self) -> int:
+        """Where its panel is on the page."""
+        return -1 if self.panel is None else list(Panel).index(self.panel)
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """'a, b' -> ('a', 'b'); what is empty is left out."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _split(value: Any) -> Any:
+    """'a, b' -> ('a', 'b'); lists and single numbers pass."""
+    if isinstance(value, str):
+        return split_names(value)
+    if isinstance(value, list | tuple):
+        return tuple(part for item in value for part in (_split(item) if isinstance(item, str) else (item,)))
+    return (value,)
+
+
+def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
+    if not value or not all(1.0 <= level < 100.0 for level in value):
+        raise ValueError("levels are percentages from 1 to below 100, such as 80 and 95")
+    return tuple(sorted(set(value)))
+
+
+def _bytes(value: Any) -> Any:
+    """'4GB', '500 MiB' or a number in bytes.
+
+    Raises:
+        ValueError: it is none.
+
+    Example:
+        >>> _bytes("4GB"), _bytes("1.5 KiB"), _bytes(10)
+        (4000000000, 1536, 10)
+    """
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]*)\s*", str(value).lower())
+    unit = _UNITS.get(found[2].removesuffix("b")) if found is not None else None
+    if found is None or unit is None or not float(found[1]):
+        raise ValueError(f"{value!r} is no amount of memory: such as 4GB")
+    return round(float(found[1]) * unit)
+
+
+def _seconds(value: Any) -> Any:
+    """'60s', '5m' or '1h' in seconds; numbers pass.
+
+    Example:
+        >>> _seconds("1.5h"), _seconds(3)
+        (5400.0, 3)
+    """
+    if isinstance(value, str) and value[-1:] in _TIMES:
+        return float(value[:-1]) * _TIMES[value[-1]]
+    return value
+
+
+def _assignments(value: Any) -> Any:
+    """'key=value' words as a mapping; the last of a key counts. A mapping passes.
+
+    Raises:
+        ValueError: a word has no '='.
+
+    Example:
+        >>> _assignments(["basis=64", "encoder.hidden=32"])
+        {'basis': '64', 'encoder.hidden': '32'}
+    """
+    if not isinstance(value, list | tuple):
+        return value
+    found: dict[str, str] = {}
+    for word in value:
+        key, separator, text = str(word).partition("=")
+        if not separator or not key.strip():
+            raise ValueError(f"{word!r} is not key=value, such as basis=512")
+        found[key.strip()] = text.strip()
+    return found
+
+
+_TIMES = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS = {"": 1} | {f"{name}": 1000**power for power, name in enumerate("kmgt", 1)}
+_UNITS |= {f"{name}i": 1024**power for power, name in enumerate("kmgt", 1)}
+
+LARGEST = 2**31 - 1
+"""Of every count: more rows or steps than that fit into no memory; what does fit is estimated from the data."""
+
+Directory = Annotated[Path, Flag(metavar="DIR")]
+File = Annotated[Path, Flag(metavar="FILE")]
+
+TableUri = Annotated[str, BeforeValidator(str), Flag(metavar="DIR")]
+"""A directory, or a URL such as s3://bucket/table: no Path, which would lose a slash of the URL."""
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), Flag(metavar="COL")]
+"""Column names or patterns: 'a,b*' or a list."""
+
+Levels = Annotated[
+    tuple[float, ...],
+    NoDecode,
+    BeforeValidator(_split),
+    AfterValidator(_levels),
+    Flag(metavar="PERCENT"),
+    Field(description="Levels of the bands in percent, 80,95 or repeated"),
+]
+"""Widths of bands."""
+
+Bytes = Annotated[int, BeforeValidator(_bytes), Flag(metavar="SIZE")]
+"""An amount of memory, such as 4GB."""
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Flag(metavar="TIME")]
+"""A length of time, such as 60s, 5m or 1h."""
+
+Assignments = Annotated[dict[str, Any], BeforeValidator(_assignments), Flag(metavar="KEY=VALUE")]
+"""Options of a part: a mapping, or words key=value."""
+
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1, description="Random seed")]
