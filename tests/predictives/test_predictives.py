@@ -15,6 +15,7 @@ from torch import Tensor
 from streamgp.base import Predictive
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.laplace_noise import LaplaceNoise
+from streamgp.predictives.mixed import Mixed
 from streamgp.predictives.mixture import Mixture
 from streamgp.predictives.student_t import StudentT, t_cdf, t_log_pdf, t_quantile
 from streamgp.predictives.student_t_noise import StudentTNoise, precisions
@@ -117,12 +118,19 @@ def normal_laplace() -> tuple[LaplaceNoise, list[object]]:
     return p, [NoisyValue(mean, latent, scipy.stats.laplace(scale=b)) for mean, latent, b in triples]
 
 
+def mixed() -> tuple[Mixed, list[object]]:
+    experts = torch.stack([column(0.1, -2.5), column(0.5, -1.0), column(9.0, 7.0)])
+    p = Mixed(column(0.3, -2.0), column(0.5, 4.0), column(0.25, 1.0), experts)
+    return p, [scipy.stats.norm(0.3, 0.75**0.5), scipy.stats.norm(-2.0, 5.0**0.5)]
+
+
 CASES: dict[str, Callable[[], tuple[Predictive, list[object]]]] = {
     "gaussian": gaussian,
     "student_t": student,
     "mixture": mixture,
     "student_t_noise": noisy,
     "laplace_noise": normal_laplace,
+    "mixed": mixed,
 }
 PRECISION = {"student_t_noise": 1e-5}  # its mixture is a quadrature
 

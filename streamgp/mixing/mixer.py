@@ -1,0 +1,183 @@
+"""Weights of experts, learned online: one weight an expert and output column, on the simplex.
+
+For column t (a target, h steps ahead) the weights minimise
+
+    wᵀ S̃_t w + λ ‖w‖²,      S̃_t = Σ_h' ρ^|h−h'| S_h' / τ_t
+
+where S_t are forgetting second moments of the experts' errors, pooled over the neighbouring steps of the same target.
+A row has weight 1/max(|error of the mix|, ½ s_t), s_t the running mean of that error, so that the quadratic stands for
+an absolute loss (iteratively reweighted least squares; Huber near 0). τ_t is the second moment of the best expert, so
+that λ is a share of it: of experts that are equally good it takes the mean, and it gives nothing to those that are not.
+
+An error counts as at most `FAR` times the present scale: one glitch does not decide the weights of weeks.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from streamgp.base import FLOAT, Json, Shape
+from streamgp.mixing.simplex import minimise
+
+RIDGE = 0.05
+"""λ: towards equal weights, as a share of the best expert's second moment."""
+POOL = 0.7
+"""ρ: weight of the errors of a neighbouring step."""
+NEAR = 0.5
+"""Running mean errors below which an error has no more weight for being smaller."""
+FAR = 10.0
+"""Running mean errors that an error counts for at most."""
+WORST = 4.0
+"""Times the best expert's root mean square error from which on an expert has no weight."""
+SCALE_ROWS = 2000.0
+"""Rows after which an error counts 1/e in the running mean error and the variance."""
+LATENT = 0.5
+"""Share of the variance, at most and on average, that is the experts' disagreement."""
+
+
+class Mixer(nn.Module):
+    """See the module; Stateful by its buffers.
+
+    Args:
+        experts: K.
+        shape: of the windows: T columns of O targets and H steps.
+        memory: rows after which an error counts 1/e in the weights.
+
+    Attributes:
+        weights: (T, K) on the simplex; equal before any error is known.
+
+    Example:
+        >>> shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
+        >>> mixer = Mixer(2, shape, memory=500.0)
+        >>> y = torch.randn(400, 1, generator=torch.Generator().manual_seed(0)).double()
+        >>> mixer.learn(torch.stack([y + 0.1, y - 0.3]), y)
+        >>> [round(value, 2) for value in mixer.weights[0].tolist()]
+        [0.75, 0.25]
+    """
+
+    def __init__(self, experts: int, shape: Shape, memory: float) -> None:
+        super().__init__()
+        self.experts, self.shape, self.memory = experts, shape, memory
+        columns, steps = shape.columns, torch.arange(shape.horizon, dtype=FLOAT)
+        for name, size in {
+            "moments": (columns, experts, experts),
+            "rows": (columns,),
+            "scale": (columns,),
+            "square": (columns,),
+            "apart": (columns,),
+            "count": (columns,),
+        }.items():
+            self.register_buffer(name, torch.zeros(size, dtype=FLOAT))
+        self.register_buffer("weights", torch.full((columns, experts), 1.0 / experts, dtype=FLOAT))
+        self.register_buffer("near", POOL ** (steps[:, None] - steps).abs(), persistent=False)
+        self.moments: Tensor  # (T, K, K) S
+        self.rows: Tensor  # (T,) rows that S is made of, after forgetting
+        self.scale: Tensor  # (T,) s, the running mean of |error of the mix|
+        self.square: Tensor  # (T,) sum of squared errors of the mix
+        self.apart: Tensor  # (T,) sum of the experts' weighted variance around the mix
+        self.count: Tensor  # (T,) rows behind `scale` and these sums, after forgetting
+        self.weights: Tensor
+        self.near: Tensor  # (H, H) ρ^|h−h'|
+
+    def mean(self, means: Tensor) -> Tensor:
+        """(K, N, T) the experts' forecasts -> (N, T) the mix."""
+        return torch.einsum("knt,tk->nt", means, self.weights)
+
+    def variances(self, means: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
+        """The variance around the mix: the part in which the experts disagree, and the rest.
+
+        Together they are the running mean of the squared errors, where the experts disagree as they use to.
+
+        Args:
+            means: (K, N, T) the experts' forecasts.
+            prior: (N, T) the variance before any error is known; it counts for one row.
+
+        Returns:
+            latent variance and noise, (N, T) each.
+        """
+        share = (LATENT * self.square / self.apart.clamp(min=torch.finfo(FLOAT).tiny)).clamp(max=1.0)
+        noise = (self.square - share * self.apart + prior) / (self.count + 1.0)
+        return share * self._apart(means), noise
+
+    def _apart(self, means: Tensor) -> Tensor:
+        """(K, N, T) -> (N, T) the weighted variance of the experts around the mix."""
+        return torch.einsum("knt,tk->nt", (means - self.mean(means)).square(), self.weights)
+
+    def learn(self, means: Tensor, y: Tensor) -> None:
+        """Learn from what the experts forecast.
+
+        Args:
+            means: (K, N, T) what each had issued, before it knew the truth.
+            y: (N, T) the truths, NaN = not observed.
+        """
+        error = y - means
+        known = error.isfinite().all(0)  # (N, T)
+        seen = known.sum(0).to(FLOAT)  # (T,)
+        if not bool(known.any()):
+            return
+        error = torch.where(known, error, 0.0)
+        mixed = torch.einsum("knt,tk->nt", error, self.weights).abs()
+        self._rescale(mixed, known, seen)
+        scale = self.scale.clamp(min=torch.finfo(FLOAT).tiny)
+        self._spread(means, mixed, known, seen, scale)
+        share = known / (mixed / scale).clamp(min=NEAR, max=FAR)
+        error = (error / scale).clamp(-FAR, FAR)
+        kept = torch.exp(-seen / self.memory)
+        new = torch.einsum("knt,nt,lnt->tkl", error, share, error)
+        self.moments.mul_(kept[:, None, None]).add_(new)
+        self.rows.mul_(kept).add_(seen)
+        self.solve()
+
+    def _rescale(self, mixed: Tensor, known: Tensor, seen: Tensor) -> None:
+        """The running mean of |error of the mix|; it begins at the median, which no glitch moves."""
+        median = torch.where(known, mixed, torch.nan).nanmedian(0).values.nan_to_num(0.0)
+        begun = torch.where(median > 0, median, (mixed * known).sum(0) / seen.clamp(min=1.0))
+        self.scale.copy_(torch.where(self.scale > 0, self.scale, begun))
+        limited = torch.minimum(mixed, FAR * self.scale)
+        kept = torch.exp(-seen / SCALE_ROWS)
+        total = kept * self.count * self.scale + (limited * known).sum(0)
+        self.scale.copy_(torch.where(seen > 0, total / (kept * self.count + seen).clamp(min=1.0), self.scale))
+
+    def _spread(self, means: Tensor, mixed: Tensor, known: Tensor, seen: Tensor, scale: Tensor) -> None:
+        """The sums behind the variance."""
+        kept = torch.exp(-seen / SCALE_ROWS)
+        self.square.mul_(kept).add_((torch.minimum(mixed, FAR * scale).square() * known).sum(0))
+        apart = torch.minimum(self._apart(means), (FAR * scale).square())
+        self.apart.mul_(kept).add_(torch.where(known, apart, 0.0).sum(0))
+        self.count.mul_(kept).add_(seen)
+
+    def solve(self) -> None:
+        """The weights of the present moments; they stay where a column has no error at all."""
+        outputs, horizon, k = self.shape.outputs, self.shape.horizon, self.experts
+        pooled = torch.einsum("hg,ogx->ohx", self.near, self.moments.view(outputs, horizon, k * k)).reshape(-1, k, k)
+        size = pooled.diagonal(dim1=1, dim2=2)  # (T, K)
+        best = size.amin(1)
+        some = size.amax(1) > 0
+        best = torch.maximum(best, 1e-12 * size.amax(1)).clamp(min=torch.finfo(FLOAT).tiny)
+        a = torch.where(some[:, None, None], pooled / best[:, None, None], 0.0)
+        a += RIDGE * torch.eye(k, dtype=FLOAT, device=a.device)
+        found = minimise(a, self.weights, size <= WORST**2 * best[:, None])
+        self.weights.copy_(torch.where(some[:, None], found, self.weights))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return {name: getattr(self, name) for name in _STATE}, {}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        for name in _STATE:
+            getattr(self, name).copy_(tensors[name])
+
+
+_STATE = ("moments", "rows", "scale", "square", "apart", "count", "weights")
+
+
+def forgetting(shape: Shape) -> float:
+    """Rows after which an error counts 1/e by default: six of the longest seasons, and never fewer than 2,000.
+
+    Example:
+        >>> round(forgetting(Shape(targets=("y",), horizon=1, lags=1, past=("y", "season(y)"), future=(), season=336)))
+        2036
+    """
+    return max(6.0 * shape.season * 0.7 / math.log(2.0), 2000.0)

@@ -1,0 +1,208 @@
+"""The mixer against NumPy and SciPy's quadratic programs, and what its weights are worth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from streamgp.base import FLOAT, Shape
+from streamgp.mixing.mixer import FAR, NEAR, POOL, RIDGE, SCALE_ROWS, WORST, Mixer
+from streamgp.mixing.simplex import minimise, project
+from streamgp.testing.stateful import check_stateful, same_bits
+from tests.properties import examples
+
+SHAPE = Shape(targets=("y", "z"), horizon=3, lags=1, past=("y", "z"), future=())
+
+
+def toy(rows: int, seed: int, experts: int = 3, shape: Shape = SHAPE) -> tuple[Tensor, Tensor]:
+    """Experts with errors of different sizes, partly shared; the targets have different units."""
+    generator = torch.Generator().manual_seed(seed)
+    unit = torch.logspace(-2, 3, shape.columns, dtype=FLOAT)
+    y = torch.randn(rows, shape.columns, generator=generator, dtype=FLOAT)
+    common = torch.randn(rows, shape.columns, generator=generator, dtype=FLOAT)
+    own = torch.randn(experts, rows, shape.columns, generator=generator, dtype=FLOAT)
+    size = torch.rand(experts, 1, shape.columns, generator=generator, dtype=FLOAT) + 0.2
+    return (y + common + size * own) * unit, y * unit
+
+
+def quadratic_program(a: np.ndarray) -> np.ndarray:
+    k = len(a)
+    found = scipy.optimize.minimize(
+        lambda w: w @ a @ w,
+        np.full(k, 1 / k),
+        jac=lambda w: 2 * a @ w,
+        bounds=[(0, 1)] * k,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
+        method="SLSQP",
+        options={"ftol": 1e-15, "maxiter": 500},
+    )
+    return np.asarray(found.x)
+
+
+class Oracle:
+    """The mixer in NumPy, a column and a row at a time."""
+
+    def __init__(self, experts: int, shape: Shape, memory: float) -> None:
+        self.shape, self.memory = shape, memory
+        self.s = np.zeros((shape.columns, experts, experts))
+        self.scale, self.count = np.zeros(shape.columns), np.zeros(shape.columns)
+        self.square, self.apart = np.zeros(shape.columns), np.zeros(shape.columns)
+        self.w = np.full((shape.columns, experts), 1 / experts)
+
+    def learn(self, means: np.ndarray, y: np.ndarray) -> None:
+        k = len(means)
+        for t in range(self.shape.columns):
+            rows = [n for n in range(len(y)) if np.isfinite(y[n, t] - means[:, n, t]).all()]
+            if not rows:
+                continue
+            mixed = np.array([abs(self.w[t] @ (y[n, t] - means[:, n, t])) for n in rows])
+            if not self.scale[t]:
+                self.scale[t] = np.sort(mixed)[(len(mixed) - 1) // 2] or mixed.mean()
+            kept = np.exp(-len(rows) / SCALE_ROWS)
+            limited = np.minimum(mixed, FAR * self.scale[t])
+            total = kept * self.count[t] * self.scale[t] + limited.sum()
+            self.scale[t] = total / (kept * self.count[t] + len(rows))
+            squares = np.minimum(mixed, FAR * self.scale[t]) ** 2
+            apart = [self.w[t] @ (means[:, n, t] - self.w[t] @ means[:, n, t]) ** 2 for n in rows]
+            self.square[t] = kept * self.square[t] + squares.sum()
+            self.apart[t] = kept * self.apart[t] + np.minimum(apart, (FAR * self.scale[t]) ** 2).sum()
+            self.count[t] = kept * self.count[t] + len(rows)
+            self.s[t] *= np.exp(-len(rows) / self.memory)
+            for n, u in zip(rows, mixed / self.scale[t], strict=True):
+                e = np.clip((y[n, t] - means[:, n, t]) / self.scale[t], -FAR, FAR)
+                self.s[t] += np.outer(e, e) * (1 / min(max(u, NEAR), FAR))
+        h = self.shape.horizon
+        for t in range(self.shape.columns):
+            first = t // h * h
+            pooled = sum(POOL ** abs(t - other) * self.s[other] for other in range(first, first + h))
+            size = np.diag(pooled)
+            if size.max() <= 0:
+                continue
+            some = np.flatnonzero(size <= WORST**2 * size.min())
+            self.w[t] = 0
+            self.w[t, some] = quadratic_program((pooled / size.min() + RIDGE * np.eye(k))[np.ix_(some, some)])
+
+
+def test_it_is_the_oracle() -> None:
+    means, y = toy(240, 0)
+    y[7, 2], y[30:60] = torch.nan, torch.nan
+    y[100, 4] *= 1e9  # a glitch
+    mixer, oracle = Mixer(3, SHAPE, 150.0), Oracle(3, SHAPE, 150.0)
+    for start in range(0, 240, 40):
+        rows = slice(start, start + 40)
+        mixer.learn(means[:, rows], y[rows])
+        oracle.w = mixer.weights.numpy().copy() if not start else oracle.w
+        if not start:
+            oracle.w[:] = 1 / 3
+        oracle.learn(means[:, rows].numpy(), y[rows].numpy())
+        np.testing.assert_allclose(mixer.weights.numpy(), oracle.w, atol=2e-4)
+        np.testing.assert_allclose(mixer.scale.numpy(), oracle.scale, rtol=2e-3)
+        np.testing.assert_allclose(mixer.moments.numpy(), oracle.s, rtol=2e-2, atol=1e-2)
+        oracle.w = mixer.weights.numpy().copy()  # so that the two do not drift apart by a solver's tolerance
+        oracle.s, oracle.scale = mixer.moments.numpy().copy(), mixer.scale.numpy().copy()
+    np.testing.assert_allclose(mixer.square.numpy(), oracle.square, rtol=1e-2)
+    np.testing.assert_allclose(mixer.apart.numpy(), oracle.apart, rtol=1e-2)
+
+
+@given(st.integers(2, 7), st.integers(0, 10**6))
+@examples(40)
+def test_weights_minimise_the_quadratic(experts: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    roots = rng.normal(size=(4, experts, experts)) * rng.uniform(0.3, 2, (4, 1, experts))
+    a = np.einsum("bij,bik->bjk", roots, roots) + 0.1 * np.eye(experts)
+    w = minimise(torch.from_numpy(a), torch.full((4, experts), 1 / experts, dtype=FLOAT)).numpy()
+    assert (w >= 0).all() and np.allclose(w.sum(1), 1)
+    for one, found in zip(a, w, strict=True):
+        best = quadratic_program(one)
+        assert found @ one @ found <= best @ one @ best * (1 + 1e-4)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=6))
+@examples(60)
+def test_projection_is_the_nearest_point(values: list[float]) -> None:
+    v = np.array(values)
+    w = project(torch.tensor(values, dtype=FLOAT)).numpy()
+    assert (w >= 0).all() and np.isclose(w.sum(), 1)
+    support = w > 0  # optimality: v - w is the same where w > 0, and no larger elsewhere
+    shift = (v - w)[support]
+    assert np.allclose(shift, shift[0]) and ((v - w)[~support] <= shift[0] + 1e-9).all()
+
+
+def test_the_mix_is_as_good_as_the_best_expert_of_each_column() -> None:
+    means, y = toy(3000, 1, experts=4)
+    means[3] = 50 * y.mean(0) + 30 * y.std(0)  # an expert that knows nothing
+    mixer, total = Mixer(4, SHAPE, 1000.0), 0.0
+    loss = torch.zeros(4, SHAPE.columns, dtype=FLOAT)
+    for start in range(0, 3000, 50):
+        rows = slice(start, start + 50)
+        if start >= 500:
+            total = total + (mixer.mean(means[:, rows]) - y[rows]).abs().sum(0)
+            loss += (means[:, rows] - y[rows]).abs().sum(1)
+        mixer.learn(means[:, rows], y[rows])
+    ratio = total / loss.min(0).values
+    assert float(ratio.mean()) < 1.0 and float(ratio.max()) < 1.03  # neighbouring steps, which differ here, are pooled
+    assert float(mixer.weights[:, 3].max()) == 0.0
+
+
+def test_weights_follow_a_change_and_forget_a_glitch() -> None:
+    shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(2000, 1, generator=generator, dtype=FLOAT)
+    size = torch.ones(2, 2000, 1, dtype=FLOAT)
+    size[0, :1000], size[1, 1000:] = 0.2, 0.2
+    means = y + size * torch.randn(2, 2000, 1, generator=generator, dtype=FLOAT)
+    means[0, 500] = 1e12
+    mixer = Mixer(2, shape, 200.0)
+    for start in range(0, 2000, 50):
+        rows = slice(start, start + 50)
+        mixer.learn(means[:, rows], y[rows])
+        if start == 950:
+            assert mixer.weights[0, 0] > 0.85
+    assert mixer.weights[0, 1] > 0.85
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1.0, 1e30])
+def test_the_variance_is_that_of_the_errors_in_any_unit(unit: float) -> None:
+    means, y = (unit * part for part in toy(4000, 2))
+    mixer = Mixer(3, SHAPE, 1000.0)
+    for start in range(0, 4000, 100):
+        mixer.learn(means[:, start : start + 100], y[start : start + 100])
+    latent, noise = mixer.variances(means, y.var(0).expand_as(y))
+    assert bool((latent > 0).all()) and bool((noise > 0).all())
+    square = (mixer.mean(means) - y).square().mean(0)
+    np.testing.assert_allclose((square / (latent + noise).mean(0)).numpy(), 1.0, atol=0.1)
+
+
+def test_nothing_known_changes_nothing() -> None:
+    means, y = toy(50, 3)
+    mixer = Mixer(3, SHAPE, 100.0)
+    mixer.learn(means, y)
+    before = {name: part.clone() for name, part in mixer.state()[0].items()}
+    mixer.learn(means, torch.full_like(y, torch.nan))
+    mixer.learn(means[:, :0], y[:0])
+    assert all(same_bits(part, before[name]) for name, part in mixer.state()[0].items())
+
+
+def test_experts_without_error_keep_their_weights() -> None:
+    mixer = Mixer(2, SHAPE, 100.0)
+    y = torch.ones(20, 6, dtype=FLOAT)
+    mixer.learn(torch.stack([y, y]), y)
+    assert mixer.weights.tolist() == [[0.5, 0.5]] * 6
+    latent, noise = mixer.variances(torch.stack([y, y]), y)
+    assert bool((latent == 0).all()) and bool((noise > 0).all())
+
+
+def test_state_goes_on_bit_for_bit() -> None:
+    means, y = toy(200, 4)
+
+    def advance(mixer: Mixer, step: int) -> Tensor:
+        rows = slice(40 * step, 40 * step + 40)
+        mixer.learn(means[:, rows], y[rows])
+        return torch.cat([mixer.mean(means), *mixer.variances(means, y.square())])
+
+    check_stateful(lambda: Mixer(3, SHAPE, 100.0), advance, 5, same_bits)
