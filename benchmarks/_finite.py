@@ -24,8 +24,7 @@ from _finite_svgp import course
 from _uci import Split
 from torch import Tensor
 
-from streamgp.encoders import mlp
-from streamgp.encoders._base import Layout
+from streamgp.encoders import Layout, mlp
 from streamgp.errors import NumericalError
 from streamgp.kernels import linear, squared_exponential
 from streamgp.models.finite_rkhs.features import FiniteFeatures

@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from streamgp.encoders import lstm, mlp
-from streamgp.encoders._base import Encoder, Layout
-from streamgp.encoders._bounded import Bounded
+from streamgp.encoders import Bounded, Encoder, Layout, lstm, mlp
 from streamgp.kernels import squared_exponential
 from streamgp.models._deep.config import DeepGpConfig
 from streamgp.optim.alternating import Alternating

@@ -20,8 +20,8 @@ from _tuning import NOISE, PROCESSES, implicit, tied, tuned_kernel
 from _tuning import Rows as Data
 
 from streamgp.base import FLOAT
-from streamgp.objectives._fold import Fold
 from streamgp.objectives.cross_validation import Split
+from streamgp.objectives.fold import Fold
 
 LIMIT = 2e9
 

@@ -15,8 +15,7 @@ import time
 import torch
 from _report import Claim, report
 
-from streamgp.encoders import identity
-from streamgp.encoders._base import Layout
+from streamgp.encoders import Layout, identity
 from streamgp.likelihoods import gaussian
 from streamgp.models.svdgp.gradient import GradientConfig, GradientPosterior
 

@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamgp import choice, registry
 from streamgp.choice import OneOf, at, build, options, part_name, read, written
-from streamgp.encoders import gru, identity, lstm, mlp
-from streamgp.encoders._base import Layout
+from streamgp.encoders import Layout, gru, identity, lstm, mlp
 from streamgp.errors import UsageError
 from streamgp.kernels import linear, matern, squared_exponential
 from streamgp.kernels import sum as kernel_sum

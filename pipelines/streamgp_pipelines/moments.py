@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming._instants import ELAPSED, EPOCHS, epoch_years, number_times
+from streamgp.streaming.instants import ELAPSED, EPOCHS, epoch_years, number_times
 from streamgp.streaming.table import TableMeta
 from streamgp.streaming.times import Clock, TimeReader
 from streamgp_pipelines.zones import clock_of, shown_in

@@ -6,7 +6,7 @@ of every target is; a model turns them into its own units once it has a scaling:
 
     ℓ_model = ℓ · scale_g / scale_g,model,   ρ²_model = ρ² · mean_t (s_t/s_t,model)²,   σ_t,model = σ_t / s_t,model
 
-Kernels are those of `streamgp.kernels._tied`: one lengthscale a channel, whose lags share it.
+Kernels are those of `streamgp.kernels.Tied`: one lengthscale a channel, whose lags share it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from streamgp import choice
 from streamgp.base import FLOAT, Json, Model, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.thinned import Hyper
-from streamgp.kernels._base import Kernel
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Kernel, Tied
 
 TAKERS = ("exact", "finite_rkhs", "qsgp", "rvm", "svdgp", "svgp")
 """Models that can start from hyper-parameters; the contract tests hold this list against the models."""

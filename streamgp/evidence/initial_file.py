@@ -15,7 +15,7 @@ from streamgp import choice
 from streamgp.base import FLOAT, Json, Shape
 from streamgp.errors import DataError, StreamgpError
 from streamgp.evidence.initial import Initial, structure
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 
 FORMAT = 1
 """Of the document; another one is refused."""

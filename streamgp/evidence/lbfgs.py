@@ -24,7 +24,7 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
 from streamgp.evidence.thinned import JITTER, LENGTHSCALE, START_NOISE, Estimate, Hyper, Profile, smooth
-from streamgp.kernels._stationary import Stationary
+from streamgp.kernels import Stationary
 from streamgp.linalg.cholesky import cholesky
 
 FLOOR = 1e-3

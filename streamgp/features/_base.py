@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 
 
 class Features(nn.Module, ABC):

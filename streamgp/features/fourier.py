@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from streamgp.features._base import Features
-from streamgp.kernels._base import Frequencies, Kernel
+from streamgp.kernels import Frequencies, Kernel
 
 _WORDS = 4
 """Numbers of 64 bits that Philox makes of one value of its counter."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.features._base import Features
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 
 
 class Config(BaseModel):

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from streamgp.likelihoods._base import Likelihood
-from streamgp.predictives._shared import normal_abs
+from streamgp.predictives import normal_abs
 from streamgp.predictives.laplace_noise import LaplaceNoise
 
 FLOOR = 1e-4

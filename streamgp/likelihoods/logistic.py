@@ -10,7 +10,7 @@ from torch import Tensor
 
 from streamgp.errors import DataError
 from streamgp.likelihoods._base import Likelihood
-from streamgp.predictives._logistic_normal import expected_softplus
+from streamgp.predictives import expected_softplus
 from streamgp.predictives.bernoulli import Bernoulli
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 
 BLOCK = 16 * 2**20
 """Bytes of a block in float64. A graph through a block holds some five times as much."""

@@ -10,7 +10,7 @@ of how large variances are; `rescale` sets them afterwards to where the marginal
 largest, c_t = y_T,tᵀ z_t/n_T, for free.
 
 There are two forms: a dense one that is differentiated through a Cholesky factor, O(n³), which is the oracle, and that
-of `_fold`, which knows its matrices by their products alone, O(n²) and in bounded memory.
+of `fold`, which knows its matrices by their products alone, O(n²) and in bounded memory.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp.errors import UsageError
-from streamgp.kernels._base import Kernel
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Kernel, Tied
 from streamgp.linalg.cholesky import cholesky, solve
 
 Arrangement: TypeAlias = Literal["random", "contiguous"]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from streamgp.objectives import majoriser
-from streamgp.solvers._base import Data, Posterior
+from streamgp.solvers import Data, Posterior
 
 CHUNK = 4096
 """Rows that are worked on at a time, so that memory does not follow N."""

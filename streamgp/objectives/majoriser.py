@@ -21,7 +21,7 @@ import math
 
 from torch import Tensor
 
-from streamgp.solvers._base import Posterior
+from streamgp.solvers import Posterior
 
 
 def rows(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:

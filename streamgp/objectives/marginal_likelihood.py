@@ -15,9 +15,9 @@ import math
 import torch
 from torch import Tensor
 
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 from streamgp.linalg.cholesky import cholesky, log_determinant, solve
-from streamgp.solvers._surrogate import attach
+from streamgp.solvers import attach
 
 
 def shared_noise(kernel: Kernel, noise: Tensor, x: Tensor, y: Tensor) -> Tensor:

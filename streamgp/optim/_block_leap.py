@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
-from streamgp.optim._block_rows import Rows, thin
 from streamgp.optim._conjugate_sweeps import TINY, Move
+from streamgp.optim.block_rows import Rows, thin
 
 if TYPE_CHECKING:
     from streamgp.optim.block_solver import BlockSolver

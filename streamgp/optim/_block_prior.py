@@ -7,7 +7,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from streamgp.features._base import Features
+from streamgp.features import Features
 from streamgp.linalg.cholesky import cholesky, log_determinant
 
 KEPT = 2**29

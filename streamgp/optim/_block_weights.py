@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT
-from streamgp.features._base import Features
+from streamgp.features import Features
 from streamgp.features.fourier import Fourier
 
 SMALL = 2**22

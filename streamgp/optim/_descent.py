@@ -12,10 +12,10 @@ from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
-from streamgp.features._base import Features
+from streamgp.features import Features
 from streamgp.objectives.quadruple import diagonal_optimum
-from streamgp.optim._block_rows import Rows
 from streamgp.optim._block_weights import BlockWeights
+from streamgp.optim.block_rows import Rows
 from streamgp.optim.sparse_chevron import SparseChevron
 
 TINY = 1e-300

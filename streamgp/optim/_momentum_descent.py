@@ -24,10 +24,10 @@ from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
-from streamgp.features._base import Features
-from streamgp.optim._block_rows import Rows, thin
+from streamgp.features import Features
 from streamgp.optim._block_weights import reserved
 from streamgp.optim._descent import TINY, Descent, DescentConfig, drawn, per_row
+from streamgp.optim.block_rows import Rows, thin
 
 FEW = 512
 """Rows, about, that the log-determinant of the loss is estimated from."""

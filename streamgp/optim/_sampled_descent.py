@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
-from streamgp.features._base import Features
+from streamgp.features import Features
 from streamgp.objectives import control_variates
 from streamgp.objectives.draws import Cells, draw_cells
 from streamgp.objectives.quadruple import (
@@ -39,11 +39,11 @@ from streamgp.objectives.quadruple import (
     log_term,
     prior_term,
 )
-from streamgp.optim._block_rows import Rows
 from streamgp.optim._block_weights import reserved
 from streamgp.optim._descent import TINY, Descent, DescentConfig
 from streamgp.optim._slow_adam import SlowAdam
 from streamgp.optim.adagrad import SparseAdaGrad
+from streamgp.optim.block_rows import Rows
 
 SMOOTH = 0.02
 """Weight of a new draw in the running mean of the loss, once 50 were taken."""

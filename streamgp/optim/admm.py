@@ -39,11 +39,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from streamgp.kernels._tied import Tied
-from streamgp.objectives._fold import Fold
+from streamgp.kernels import Tied
 from streamgp.objectives.cross_validation import Split
-from streamgp.optim._augmented import SOLVES, AdmmConfig, Augmented
-from streamgp.optim._cross_validated import (
+from streamgp.objectives.fold import Fold
+from streamgp.optim.augmented import SOLVES, AdmmConfig, Augmented
+from streamgp.optim.cross_validated import (
     GIB,
     CrossValidationConfig,
     Learned,
@@ -53,8 +53,8 @@ from streamgp.optim._cross_validated import (
     scaled,
     starts,
 )
-from streamgp.optim._tuned import Tuned
 from streamgp.optim.implicit import ImplicitConfig, Problem, lbfgs
+from streamgp.optim.tuned import Tuned
 
 __all__ = ["AdmmConfig", "Descended", "Run", "cv_admm"]
 

@@ -6,7 +6,7 @@
         what mini-batches need of the kernel, once          row gradients, pair gradients, or the posterior
         τ mini-batches: Adam on W with that stale kernel    τ = 1 is algorithm 1, τ = all of an epoch algorithm 2
 
-The mini-batches' loss is one of `_alternating_estimates`; our default is the majoriser (`objectives.majoriser`), which
+The mini-batches' loss is one of `alternating_estimates`; our default is the majoriser (`objectives.majoriser`), which
 bounds NLML from above wherever W goes, where the paper's own estimates hold for small steps only.
 
 Departures: θ steps at a refresh, not at every mini-batch with a stale K (for τ = 1 that is the same); an epoch begins
@@ -23,11 +23,11 @@ from pydantic import Field, model_validator
 from torch import Generator, Tensor
 
 from streamgp.base import Json
-from streamgp.encoders._base import Dropout, Encoder
+from streamgp.encoders import Dropout, Encoder
 from streamgp.objectives.evidence import CHUNK
-from streamgp.optim._alternating_estimates import check, estimate, joint
+from streamgp.optim.alternating_estimates import check, estimate, joint
 from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches, recent_batches
-from streamgp.solvers._base import Data, Posterior, Solver
+from streamgp.solvers import Data, Posterior, Solver
 
 
 class AlternatingConfig(DescentConfig):

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
-from streamgp.features._base import Features
+from streamgp.features import Features
 from streamgp.linalg.chevron import Chevron
 from streamgp.linalg.cholesky import log_determinant, whiten
 from streamgp.objectives.quadruple import dense_optimum, diagonal_optimum
-from streamgp.optim._block_rows import Rows
+from streamgp.optim.block_rows import Rows
 from streamgp.optim.block_solver import BlockSolver
 
 

@@ -29,14 +29,14 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT
-from streamgp.features._base import Features
+from streamgp.features import Features
 from streamgp.linalg.cholesky import cholesky
 from streamgp.optim._block_config import GRAM_ROWS, BlockConfig
 from streamgp.optim._block_leap import leap
 from streamgp.optim._block_memory import Plan, plan
 from streamgp.optim._block_prior import Prior, version
-from streamgp.optim._block_rows import Factor, Rows, thin
 from streamgp.optim._conjugate_sweeps import TINY, Move, conjugate
+from streamgp.optim.block_rows import Factor, Rows, thin
 
 __all__ = ["GRAM_ROWS", "BlockConfig", "BlockSolver"]
 

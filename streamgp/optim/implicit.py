@@ -2,7 +2,7 @@
 
 Ours, beside the ADMM of Xu et al. (2019). The constraint C(θ)z = y_T is solved, not approached: z and its adjoint M by
 conjugate gradients that start where the last iteration ended, then the gradient in θ with both held
-(`streamgp.objectives._fold.reduced`). So there are neither ρ nor duals, K folds are a sum, and what is minimised is an
+(`streamgp.objectives.fold.reduced`). So there are neither ρ nor duals, K folds are a sum, and what is minimised is an
 ordinary function, to which an ordinary optimiser is applied. An iteration is O(n²) a step of conjugate gradients.
 
 The kernel's variances are rescaled afterwards (`streamgp.objectives.cross_validation`).
@@ -21,9 +21,10 @@ from pydantic import Field
 from scipy.optimize import minimize
 from torch import Tensor
 
-from streamgp.kernels._tied import Tied
-from streamgp.objectives._fold import Fold, reduced
-from streamgp.optim._cross_validated import (
+from streamgp.kernels import Tied
+from streamgp.objectives.fold import Fold, reduced
+from streamgp.optim._slow_adam import SlowAdam
+from streamgp.optim.cross_validated import (
     BOUND,
     GIB,
     CrossValidationConfig,
@@ -34,8 +35,7 @@ from streamgp.optim._cross_validated import (
     scaled,
     starts,
 )
-from streamgp.optim._slow_adam import SlowAdam
-from streamgp.optim._tuned import Tuned
+from streamgp.optim.tuned import Tuned
 
 HUGE = 1e10
 """Loss where it is not finite."""

@@ -6,11 +6,11 @@ SciPy's) is there in some tens of evaluations; Adam (Kingma & Ba 2015) needs som
 literature's figures are its.
 
 The marginal likelihood has several maxima. The first start is the kernel as given, every further one a draw
-(`_starts`); the best value wins. A start that fails numerically is reported, and the others go on.
+(`starts.draw_start`); the best value wins. A start that fails numerically is reported, and the others go on.
 
 With few rows and many lengthscales the marginal likelihood over-fits as any likelihood does. `prior` adds
 ½ Σ_j ((θ_j − c_j)/prior)² over the logarithms θ of the kernel's hyper-parameters, c the data's own scales
-(`_starts.centres`); without it this is plain ML-II.
+(`starts.centres`); without it this is plain ML-II.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 
 from streamgp.errors import NotPositiveDefinite, NumericalError
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Tied
 from streamgp.objectives.marginal_likelihood import shared_noise
-from streamgp.optim import _starts
-from streamgp.optim._tuned import Tuned
+from streamgp.optim.starts import centres, draw_start
+from streamgp.optim.tuned import Tuned
 from streamgp.solvers import exact
 
 HUGE = 1e10
@@ -100,7 +100,7 @@ def maximise(
     An evaluation is O(n³), or O(T n³) with own noise; memory O(n²).
 
     Args:
-        kernel, log_noise, x, y, config: see `_tuned`.
+        kernel, log_noise, x, y, config: see `tuned`.
         default: kernel and (T,) log σ² of a second start, which the prior is around; without, `kernel` is both. Where a
             search goes on from an earlier one, the prior would otherwise be around what that one found.
 
@@ -122,7 +122,7 @@ def maximise(
     starts = [problem.pack(given, log_noise)]
     if default is not None:
         starts.append(problem.pack({name: value.detach() for name, value in default[0].named_parameters()}, default[1]))
-    starts += [problem.pack(*_starts.draw(kernel, x, y.shape[1], generator)) for _ in range(config.restarts)]
+    starts += [problem.pack(*draw_start(kernel, x, y.shape[1], generator)) for _ in range(config.restarts)]
     descend = _lbfgs if config.method == "lbfgs" else _adam
     found, failures = list[_Found](), list[str]()
     for number, start in enumerate(starts):
@@ -173,7 +173,7 @@ class Problem:
         self.solver = exact.build(exact.Config(floor=config.floor), self.kernel, noises).to(x.device)
         self.prior, self.centres = config.prior, torch.empty(0)
         if config.prior is not None:
-            around = _starts.centres(default or kernel, x)
+            around = centres(default or kernel, x)
             self.centres = torch.cat([around[name].flatten() for name in self.names])
         self.evaluations, self.failure = 0, ""
 

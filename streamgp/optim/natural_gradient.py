@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT
-from streamgp.likelihoods._base import Likelihood
+from streamgp.likelihoods import Likelihood
 from streamgp.linalg.cholesky import cholesky, log_determinant
 from streamgp.objectives.sparse import Belief
 

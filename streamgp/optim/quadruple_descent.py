@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamgp.features._base import Features
+from streamgp.features import Features
 from streamgp.optim._descent import Descent, DescentConfig, decay
 from streamgp.optim._momentum_descent import MomentumDescent, SupportRows
 from streamgp.optim._sampled_descent import SampledDescent, SampledRows

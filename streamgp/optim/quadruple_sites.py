@@ -26,8 +26,8 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
-from streamgp.features._base import Features
-from streamgp.likelihoods._base import Likelihood
+from streamgp.features import Features
+from streamgp.likelihoods import Likelihood
 from streamgp.objectives import site_bounds
 from streamgp.optim._block_weights import BlockWeights, reserved
 from streamgp.optim._slow_adam import SlowAdam

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from streamgp.base import Json
 from streamgp.objectives.finite_evidence import Determinant
-from streamgp.optim._recent_rows import Dense, Recent
 from streamgp.optim.finite_head import Estimator
+from streamgp.optim.recent_rows import Dense, Recent
 
 LOW_RANK_UP_TO = 0.8
 """Rows for every feature up to which M (r, r) is worth its way: it is factorised like F̃, and more is multiplied."""

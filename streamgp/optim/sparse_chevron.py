@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from streamgp.features._base import Features
+from streamgp.features import Features
 
 
 class SparseChevron(NamedTuple):

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Json
-from streamgp.encoders._base import Dropout, Encoder
+from streamgp.encoders import Dropout, Encoder
 from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches, recent_batches
 
 
@@ -52,7 +52,7 @@ class SquaredError:
 
     Example:
         >>> from streamgp.encoders import identity
-        >>> from streamgp.encoders._base import Layout
+        >>> from streamgp.encoders import Layout
         >>> z = torch.linspace(-1, 1, 64, dtype=FLOAT)[:, None]
         >>> encoder = identity.build(identity.Config(), Layout(1, 1))
         >>> net = SquaredError(encoder, 1, SquaredErrorConfig(rate=0.1, batch=16))

@@ -20,7 +20,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Json
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 
 
 class Data(ABC):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from streamgp.kernels._base import Kernel
-from streamgp.kernels._stationary import Stationary
+from streamgp.kernels import Kernel, Stationary
 from streamgp.linalg.interpolate import Grid
 
 CELLS = 5.0

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from streamgp.errors import DataError
 from streamgp.streaming import steps as steps_of
-from streamgp.streaming._rows import Names, numbers, times
 from streamgp.streaming._spec import WindowSpec
 from streamgp.streaming.calendar import Bools, Floats, Ints
+from streamgp.streaming.rows import Names, numbers, times
 
 
 class Newest(NamedTuple):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streamgp.streaming._delta import filesystem
+from streamgp.streaming.delta import filesystem
 from streamgp.streaming.table import SEQ, Table, without
 
 Bools = NDArray[np.bool_]

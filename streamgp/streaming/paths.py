@@ -16,8 +16,8 @@ from streamgp.errors import UsageError
 from streamgp.streaming import calendar
 from streamgp.streaming._future import values_ahead
 from streamgp.streaming._spec import Asks
-from streamgp.streaming._timeline import Ring
 from streamgp.streaming.calendar import Bools, Floats, Ints
+from streamgp.streaming.timeline import Ring
 from streamgp.streaming.windows import Windows, _Current
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamgp.base import Json
 from streamgp.errors import TableError
-from streamgp.streaming._delta import Conflict
+from streamgp.streaming.delta import Conflict
 from streamgp.streaming.table import SEQ, Table, TableMeta
 
 _COLUMNS: dict[str, pa.DataType] = {

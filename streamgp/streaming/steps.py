@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamgp.streaming._timeline import NEVER
 from streamgp.streaming.calendar import Bools, Ints
+from streamgp.streaming.timeline import NEVER
 
 
 def least(every: int, tolerance: int) -> int:

@@ -24,11 +24,11 @@ from deltalake import DeltaTable
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import SchemaError, TableError
-from streamgp.streaming import _delta
-from streamgp.streaming._delta import SEQ as SEQ
-from streamgp.streaming._delta import Conflict
-from streamgp.streaming._parts import Verified
-from streamgp.streaming._scan import scan
+from streamgp.streaming import delta
+from streamgp.streaming.delta import SEQ as SEQ
+from streamgp.streaming.delta import Conflict
+from streamgp.streaming.parts import Verified
+from streamgp.streaming.scan import scan
 
 FORMAT = 1
 _SUPERSEDED = "_superseded"
@@ -79,7 +79,7 @@ class Table:
         self.path = path
         self.verified = Verified(path)
         self._log = log
-        self.schema: pa.Schema = _delta.arrow_schema(log)
+        self.schema: pa.Schema = delta.arrow_schema(log)
         self.meta = _meaning(log, path)
 
     @classmethod
@@ -101,7 +101,7 @@ class Table:
         leading = [pa.field(SEQ, pa.int64(), metadata={"role": "sequence"})]
         columns = pa.schema(leading + fields)
         try:
-            return cls(uri, _delta.create_log(uri, columns, _description(meta, columns)))
+            return cls(uri, delta.create_log(uri, columns, _description(meta, columns)))
         except Conflict:
             raise TableError(f"table {uri} exists already", hint="open it, or name another directory") from None
 
@@ -113,12 +113,12 @@ class Table:
             TableError: it is missing, damaged, or was not made by streamgp.
         """
         uri = _uri(path)
-        return cls(uri, _delta.open_log(uri))
+        return cls(uri, delta.open_log(uri))
 
     @classmethod
     def exists(cls, path: str | Path) -> bool:
         """Whether there is a Delta table at `path`."""
-        return _delta.is_log(_uri(path))
+        return delta.is_log(_uri(path))
 
     @property
     def version(self) -> int:
@@ -151,7 +151,7 @@ class Table:
         Raises:
             TableError: the table is gone or another one stands in its place.
         """
-        newest = _delta.open_log(self.path)
+        newest = delta.open_log(self.path)
         if newest.metadata().id != self._log.metadata().id:
             raise TableError(f"table {self.path} was replaced by another one", hint="start again with the new table")
         self._log, self.meta = newest, _meaning(newest, self.path)
@@ -177,7 +177,7 @@ class Table:
                     hint="leave --every and --tolerance out, or ingest into another table",
                 )
             with suppress(Conflict):  # somebody else has declared or appended: look at what they did
-                _delta.describe(self._log, self.path, _description(wanted, self.schema))
+                delta.describe(self._log, self.path, _description(wanted, self.schema))
             self.refresh()
 
     def commit(self, rows: pa.Table | None, marks: Mapping[str, int]) -> None:
@@ -196,7 +196,7 @@ class Table:
             columns = [pa.chunked_array([numbers]), *(rows.column(name) for name in self.schema.names[1:])]
             numbered = pa.Table.from_arrays(columns, schema=self.schema)
         count = 0 if rows is None else rows.num_rows
-        _delta.commit(self._log, self.path, numbered, {SEQ: first + count, **marks})
+        delta.commit(self._log, self.path, numbered, {SEQ: first + count, **marks})
 
     @property
     def superseded(self) -> pa.Array[Any] | None:
@@ -360,7 +360,7 @@ def _meaning(log: DeltaTable, path: str) -> TableMeta:
     """
     try:
         about = json.loads(log.metadata().description or "")
-        if "digest" in about and about["digest"] != _digest(about["meta"], _delta.arrow_schema(log)):
+        if "digest" in about and about["digest"] != _digest(about["meta"], delta.arrow_schema(log)):
             raise TableError(
                 f"table {path} is damaged: the description of its columns in _delta_log has another digest",
                 hint="restore the first files of _delta_log from a copy, or ingest the sources into a new table",

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming._instants import (
+from streamgp.streaming.instants import (
     ELAPSED,
     EPOCHS,
     FORMATS,
@@ -32,7 +32,7 @@ from streamgp.streaming._instants import (
     text_times,
     timestamps,
 )
-from streamgp.streaming._zones import LocalClock, offset_of
+from streamgp.streaming.zones import LocalClock, offset_of
 
 Bools = NDArray[np.bool_]
 

@@ -22,10 +22,10 @@ from streamgp.base import Inputs, Json
 from streamgp.errors import UsageError
 from streamgp.streaming import calendar, steps
 from streamgp.streaming._future import Newest, known_ahead, regressors
-from streamgp.streaming._rows import Names, Rows, increasing, numbers, times
 from streamgp.streaming._spec import Answers, Asks, History, WindowSpec
-from streamgp.streaming._timeline import NEVER, PACE, Ring, Timeline
 from streamgp.streaming.calendar import Bools, Floats, Ints
+from streamgp.streaming.rows import Names, Rows, increasing, numbers, times
+from streamgp.streaming.timeline import NEVER, PACE, Ring, Timeline
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
 

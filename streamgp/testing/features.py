@@ -9,15 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT
-from streamgp.features._base import Features
-from streamgp.kernels import squared_exponential
-from streamgp.kernels._base import Kernel
+from streamgp.features import Features
+from streamgp.kernels import Kernel, squared_exponential
 
 _WIDTH = 3
 
 
 def check_features(build: Callable[[Kernel], Features]) -> None:
-    """The laws of `features._base.Features`: partition, blocks that stand alone, precision, prior, gradients, state.
+    """The laws of `features.Features`: partition, blocks that stand alone, precision, prior, gradients, state.
 
     Args:
         build: features of a kernel over 3 columns; 5 to 60 of them once 40 rows were added, in at least 2 blocks.

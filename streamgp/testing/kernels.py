@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
-from streamgp.kernels._base import Kernel
-from streamgp.kernels._stationary import Stationary
+from streamgp.kernels import Kernel, Stationary
 
 
 def check_kernel(build: Callable[[int], Kernel], dims: Sequence[int] = (1, 3)) -> None:
-    """The laws of `kernels._base.Kernel`: symmetric, positive semi-definite, its diagonal, its gradients, its grid, its
+    """The laws of `kernels.Kernel`: symmetric, positive semi-definite, its diagonal, its gradients, its grid, its
     spectral density.
 
     Raises:

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
-from streamgp.solvers._base import Data, Posterior, Solver
+from streamgp.solvers import Data, Posterior, Solver
 from streamgp.testing.stateful import reborn, same_bits
 
 _ROWS = 40
@@ -65,7 +65,7 @@ def check_solver(
     gradient: float = 1e-6,
     same: float = 1e-10,
 ) -> None:
-    """The laws of `solvers._base`.
+    """The laws of `solvers`.
 
     Args:
         build: of `dims` and columns; the kernel should be smooth at the scale of [−1, 1].

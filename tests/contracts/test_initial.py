@@ -15,7 +15,7 @@ from streamgp.base import FLOAT, Inputs, Model, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import TAKERS, Initial, TakesInitial, example, initialise, structure
 from streamgp.evidence.initial_file import document, from_document
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Tied
 from streamgp.online.inputs import KernelInputs
 from streamgp.testing import SHAPES, example_windows
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from streamgp import choice, registry
 from streamgp.errors import UsageError
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 from streamgp.kernels.squared_exponential import Config, SquaredExponential
 from streamgp.testing import check_kernel
 from tests.properties import examples

@@ -11,8 +11,7 @@ from torch import Generator, Tensor
 from streamgp import registry
 from streamgp.errors import NotPositiveDefinite
 from streamgp.kernels import squared_exponential
-from streamgp.solvers import exact
-from streamgp.solvers._base import Data
+from streamgp.solvers import Data, exact
 from streamgp.testing import check_solver
 
 TOLERANCES: dict[str, dict[str, float]] = {

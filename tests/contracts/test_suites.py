@@ -11,7 +11,7 @@ from torch import Tensor
 
 from streamgp.base import Chunk, Inputs, Json, Offset, Predictive, Shape, Step
 from streamgp.errors import UsageError
-from streamgp.kernels._base import Frequencies, Kernel
+from streamgp.kernels import Frequencies, Kernel
 from streamgp.models._naive import Naive
 from streamgp.online.reference import Reference
 from streamgp.predictives.gaussian import Gaussian

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from streamgp.encoders._base import Dropout, Encoder, Layout
-from streamgp.encoders._bounded import Bounded
+from streamgp.encoders import Bounded, Dropout, Encoder, Layout
 from streamgp.errors import UsageError
 from streamgp.registry import load, names
 

@@ -10,9 +10,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from streamgp.encoders import gru, lstm, rnn
-from streamgp.encoders._base import Dropout, Layout
-from streamgp.encoders._recurrent import Recurrent
+from streamgp.encoders import Dropout, Layout, Recurrent, gru, lstm, rnn
 
 LAYOUT = Layout(lags=6, past=2, horizon=2, future=1)
 MODULES: dict[str, Any] = {"rnn": rnn, "gru": gru, "lstm": lstm}

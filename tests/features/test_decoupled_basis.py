@@ -8,8 +8,8 @@ import scipy.integrate
 import torch
 from torch import Tensor
 
-from streamgp.features._decoupled_basis import Basis, cross, gram
 from streamgp.kernels.squared_exponential import Config, build
+from streamgp.models.svdgp.decoupled import Basis, cross, gram
 
 SCALE = torch.tensor([0.7, 1.5], dtype=torch.float64)
 

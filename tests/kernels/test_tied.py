@@ -13,9 +13,7 @@ from torch import Tensor
 from streamgp import choice, registry
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
-from streamgp.kernels import matern, squared_exponential
-from streamgp.kernels._base import Kernel
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Kernel, Tied, matern, squared_exponential
 from streamgp.testing import check_kernel
 
 GROUPS = torch.tensor([0, 1, 0, 2, 1, 0])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from streamgp import choice
 from streamgp.base import FLOAT
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 from streamgp.linalg.blockwise import Blockwise, storage
 
 N, M, D = 23, 17, 2

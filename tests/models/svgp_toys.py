@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape, Step
-from streamgp.encoders import identity
-from streamgp.encoders._base import Layout
+from streamgp.encoders import Layout, identity
 from streamgp.kernels import squared_exponential
 from streamgp.models import svgp
 from streamgp.models.svgp.head import Part

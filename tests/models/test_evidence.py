@@ -9,8 +9,7 @@ from torch import Tensor
 
 from streamgp.evidence.lbfgs import Evidence, choose, descend, start
 from streamgp.evidence.thinned import Hyper, distances, estimate, objective
-from streamgp.kernels import matern, squared_exponential
-from streamgp.kernels._stationary import Stationary
+from streamgp.kernels import Stationary, matern, squared_exponential
 
 GROUPS = torch.tensor([0, 1, 1, 2])
 KERNELS: list[Stationary] = [

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from streamgp.base import FLOAT
-from streamgp.kernels import squared_exponential
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel, squared_exponential
 from streamgp.models.exact.growing import PRIOR_ROWS, GrowingPosterior
 from tests.properties import examples
 

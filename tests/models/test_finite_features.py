@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from streamgp import choice
-from streamgp.encoders import identity, mlp
-from streamgp.encoders._base import Layout
+from streamgp.encoders import Layout, identity, mlp
 from streamgp.errors import UsageError
 from streamgp.features.fourier import standard_normals
 from streamgp.models.finite_rkhs.features import FiniteFeatures, orthogonal

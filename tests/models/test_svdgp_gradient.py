@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from streamgp.encoders import identity, mlp
-from streamgp.encoders._base import Encoder, Layout
-from streamgp.likelihoods import gaussian, student_t
-from streamgp.likelihoods._base import Likelihood
+from streamgp.encoders import Encoder, Layout, identity, mlp
+from streamgp.likelihoods import Likelihood, gaussian, student_t
 from streamgp.models.svdgp.gradient import GradientConfig, GradientPosterior
 
 BOTH = pytest.mark.parametrize("parametrisation", ["decoupled", "hybrid"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from streamgp.features._decoupled_basis import Basis, gram
+from streamgp.models.svdgp.decoupled import Basis, gram
 from streamgp.models.svdgp.posteriors import Decoupled, Hybrid, Hyper, Posterior
 from tests.objectives import oracles_elbo as oracle
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 from streamgp.registry import load
 from streamgp.solvers.exact import Config, Exact
 

@@ -15,11 +15,10 @@ from torch import Tensor
 from streamgp import choice
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
-from streamgp.kernels._base import Kernel
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Kernel, Tied
 from streamgp.linalg.blockwise import Blockwise
-from streamgp.objectives._fold import Fold, Reduced, reduced, solve_from
 from streamgp.objectives.cross_validation import Split, dense, rescale, splits
+from streamgp.objectives.fold import Fold, Reduced, reduced, solve_from
 from tests.properties import examples
 
 KERNELS: tuple[Any, ...] = (

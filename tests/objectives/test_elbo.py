@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from streamgp.features._decoupled_basis import Basis, cross, gram
 from streamgp.likelihoods.gaussian import Config, build
 from streamgp.linalg.cholesky import cholesky, whiten
+from streamgp.models.svdgp.decoupled import Basis, cross, gram
 from streamgp.objectives import elbo
 from tests.objectives import oracles_elbo as oracle
 

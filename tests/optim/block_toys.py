@@ -9,10 +9,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from streamgp.features import fourier, inducing
-from streamgp.features._base import Features
+from streamgp.features import Features, fourier, inducing
 from streamgp.kernels import squared_exponential
-from streamgp.optim._block_rows import Rows
+from streamgp.optim.block_rows import Rows
 from streamgp.optim.block_solver import BlockConfig, BlockSolver
 
 Array = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from streamgp import choice
 from streamgp.base import FLOAT
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Tied
 from streamgp.objectives.cross_validation import Split, dense
 
 ONE = torch.zeros(1, dtype=torch.int64)

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from streamgp.features import fourier, inducing
-from streamgp.features._base import Features
+from streamgp.features import Features, fourier, inducing
 from streamgp.kernels import squared_exponential
 
 

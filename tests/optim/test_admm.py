@@ -10,9 +10,9 @@ from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.errors import NumericalError, UsageError
-from streamgp.optim._augmented import Augmented
-from streamgp.optim._cross_validated import Learned, parts
 from streamgp.optim.admm import AdmmConfig, Run, cv_admm
+from streamgp.optim.augmented import Augmented
+from streamgp.optim.cross_validated import Learned, parts
 from tests.optim.cross_validation_toys import LP, SE, drawn, error, optimum, tied
 
 START = torch.tensor([-1.0], dtype=FLOAT)

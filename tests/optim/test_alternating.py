@@ -10,15 +10,13 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from streamgp.encoders import mlp
-from streamgp.encoders._base import Layout
-from streamgp.encoders._bounded import Bounded
+from streamgp.encoders import Bounded, Layout, mlp
 from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
 from streamgp.optim import alternating
-from streamgp.optim._alternating_estimates import Scheme, estimate
 from streamgp.optim.alternating import Alternating, AlternatingConfig
-from streamgp.solvers import _base, exact, kiss
+from streamgp.optim.alternating_estimates import Scheme, estimate
+from streamgp.solvers import Solver, exact, kiss
 from tests.objectives.oracles_deep_kernel import dense_nlml
 from tests.optim.toys import LAGS, Toy, no_encoder, rows, same, toy
 
@@ -40,7 +38,7 @@ def flat(gradients: tuple[Tensor, ...]) -> Tensor:
     return torch.cat([gradient.flatten() for gradient in gradients])
 
 
-class OnlyPosterior(_base.Solver):
+class OnlyPosterior(Solver):
     """A solver with nothing beyond the contract, as `kiss` is: everything must come from its posterior."""
 
     def __init__(self, inner: Any) -> None:
@@ -281,7 +279,7 @@ def test_steps_on_recent_rows_are_drawn_from_these_and_are_no_epoch(monkeypatch:
     at = toy(n=64)
     drawn: list[Tensor] = []
 
-    def watched(scheme: str, solver: _base.Solver, data: Any, h: Tensor, y: Tensor) -> Any:
+    def watched(scheme: str, solver: Solver, data: Any, h: Tensor, y: Tensor) -> Any:
         loss_of = estimate("majoriser", solver, data, h, y)
 
         def loss(latent: Tensor, rows: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from streamgp.online.state import gather, scatter
-from streamgp.optim._block_rows import Rows
+from streamgp.optim.block_rows import Rows
 from streamgp.optim.block_solver import BlockConfig, BlockSolver
 from tests.optim.block_toys import KINDS, Problem, everything, features_of, normal, problem, solution, started
 

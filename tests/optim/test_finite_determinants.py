@@ -8,11 +8,11 @@ from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.objectives import finite_evidence as fe
-from streamgp.optim._recent_rows import Recent
 from streamgp.optim.bsgd import Bsgd
 from streamgp.optim.finite_head import Estimator, FiniteHead, NoDeterminant
 from streamgp.optim.ldb import Ldb, LdbConfig
 from streamgp.optim.minimax import Minimax, MinimaxConfig
+from streamgp.optim.recent_rows import Recent
 from streamgp.optim.scgd import Scgd, ScgdConfig, slots
 from tests.optim.finite_toys import estimated_rows, features, head_of, normal, problem, true_rows
 

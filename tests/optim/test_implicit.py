@@ -10,8 +10,8 @@ import torch
 from streamgp import choice
 from streamgp.base import FLOAT
 from streamgp.errors import NumericalError, UsageError
-from streamgp.kernels._tied import Tied
-from streamgp.optim._cross_validated import Learned, parts
+from streamgp.kernels import Tied
+from streamgp.optim.cross_validated import Learned, parts
 from streamgp.optim.implicit import ImplicitConfig, Problem, cv_implicit
 from tests.optim.cross_validation_toys import LP, ONE, SE, drawn, error, optimum, tied
 

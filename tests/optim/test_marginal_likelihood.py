@@ -14,9 +14,9 @@ from torch import Tensor
 from streamgp import choice
 from streamgp.base import FLOAT
 from streamgp.errors import NumericalError
-from streamgp.kernels._tied import Tied
-from streamgp.optim import _starts
+from streamgp.kernels import Tied
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, Problem, maximise
+from streamgp.optim.starts import centres, draw_start
 
 with warnings.catch_warnings():  # it still uses torch.jit
     warnings.simplefilter("ignore")
@@ -140,7 +140,7 @@ def test_the_noise_stays_above_its_floor_and_the_prior_holds_lengthscales() -> N
     assert 1e-2 <= free.noise.item() < 1.1e-2
     far = maximise(tied("squared_exponential"), START[:1], X[:6], y[:6], config())
     held = maximise(tied("squared_exponential"), START[:1], X[:6], y[:6], config(prior=0.5))
-    around = _starts.centres(tied("squared_exponential"), X[:6])["log_lengthscale"]
+    around = centres(tied("squared_exponential"), X[:6])["log_lengthscale"]
     assert (held.kernel["log_lengthscale"] - around).abs().max() < 1.0
     assert (far.kernel["log_lengthscale"] - around).abs().max() > 1.0
 
@@ -167,8 +167,8 @@ def test_failures_are_told_and_are_not_fatal(monkeypatch: pytest.MonkeyPatch) ->
 def test_draws_are_around_the_data() -> None:
     kernel = tied({"name": "sum", "parts": ["squared_exponential", "locally_periodic", "linear"]})
     generator = torch.Generator().manual_seed(0)
-    drawn = [_starts.draw(kernel, 100 * X, 2, generator) for _ in range(400)]
-    around = _starts.centres(kernel, 100 * X)
+    drawn = [draw_start(kernel, 100 * X, 2, generator) for _ in range(400)]
+    around = centres(kernel, 100 * X)
     for name in ("parts.0.log_lengthscale", "parts.1.log_pattern_lengthscale", "parts.2.log_variance"):
         values = torch.stack([one[0][name] for one in drawn])
         assert ((values.mean(0) - around[name]) * 20).abs().max() < 5  # standard errors

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from streamgp import choice
 from streamgp.base import FLOAT
-from streamgp.likelihoods._base import Likelihood
+from streamgp.likelihoods import Likelihood
 from streamgp.objectives.sparse import Belief
 from streamgp.optim.natural_gradient import Natural, sites, weighted_gram
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from streamgp.errors import UsageError
-from streamgp.features._base import Features
+from streamgp.features import Features
 from streamgp.linalg.chevron import Chevron
 from streamgp.objectives.quadruple import dense_optimum, diagonal_optimum
 from streamgp.optim.quadruple_descent import DescentConfig, descent

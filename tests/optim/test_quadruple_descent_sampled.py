@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from streamgp.features._base import Features
+from streamgp.features import Features
 from streamgp.objectives.draws import Cells
 from streamgp.optim.quadruple_descent import DescentConfig, SampledDescent, SampledRows, descent
 from tests.optim.descent_toys import Largest, data, everything, fourier_of, inducing_of, normal

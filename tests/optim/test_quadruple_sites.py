@@ -12,9 +12,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from streamgp.errors import UsageError
-from streamgp.features._base import Features
-from streamgp.likelihoods import gaussian, laplace, logistic
-from streamgp.likelihoods._base import Likelihood
+from streamgp.features import Features
+from streamgp.likelihoods import Likelihood, gaussian, laplace, logistic
 from streamgp.linalg.chevron import Chevron
 from streamgp.optim.quadruple_sites import SiteConfig, SiteDescent, distinct
 from tests.optim.descent_toys import Largest, everything, fourier_of, inducing_of, normal

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from streamgp.encoders import mlp
-from streamgp.encoders._base import Layout
+from streamgp.encoders import Layout, mlp
 from streamgp.optim.squared_error import Head, SquaredError, SquaredErrorConfig
 from tests.optim.toys import LAGS, no_encoder, parameters, rows, same
 

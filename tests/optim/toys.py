@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from streamgp.encoders import identity, mlp
-from streamgp.encoders._base import Encoder, Layout
+from streamgp.encoders import Encoder, Layout, identity, mlp
 from streamgp.kernels import squared_exponential
 from streamgp.optim.alternating import Alternating, AlternatingConfig
 from streamgp.solvers.exact import Config, Exact

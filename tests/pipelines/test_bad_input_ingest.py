@@ -15,8 +15,8 @@ import pytest
 import zstandard
 
 from streamgp.errors import StreamgpError
-from streamgp.streaming import _delta
-from streamgp.streaming.sources import _records
+from streamgp.streaming import delta
+from streamgp.streaming.reading import records
 from tests.pipelines.ingesting import quarantine, rows, take, write
 
 GOOD = "ds,y\n2024-01-01,1\n2024-01-02,2\n"
@@ -450,8 +450,8 @@ def test_blocks_and_limits_do_not_matter(packed: Any, tmp_path: Path, monkeypatc
     (tmp_path / name).write_bytes(packed(data))
     found = []
     for block, count in ((64, 1 << 18), (1000, 7), (1 << 20, 1 << 18)):
-        monkeypatch.setattr(_records, "BLOCK", block)
-        monkeypatch.setattr(_records, "LINES", count)
+        monkeypatch.setattr(records, "BLOCK", block)
+        monkeypatch.setattr(records, "LINES", count)
         table = tmp_path / f"t{block}"
         take(table, tmp_path / name, max_line=1024)
         assert rows(table)["y"].to_list() == list(range(9))
@@ -497,7 +497,7 @@ def test_a_truncated_file_keeps_what_came_before_and_goes_on_when_whole(tmp_path
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write call says that there is no space, at every commit in turn; then there is space again."""
     path = write(tmp_path / "a.csv", BODY + "soon,1\n")
-    write_to = _delta.write_parts
+    write_to = delta.write_parts
     for full in range(4):
         calls = [0]
 
@@ -507,7 +507,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 raise OSError(28, "No space left on device")
             return write_to(*args, **kwargs)
 
-        monkeypatch.setattr(_delta, "write_parts", no_space)
+        monkeypatch.setattr(delta, "write_parts", no_space)
         try:
             take(tmp_path / "t", path)
         except StreamgpError as error:

@@ -18,8 +18,8 @@ import pytest
 import zstandard
 
 from streamgp.errors import DataError, SchemaError, TableError
-from streamgp.streaming import _delta
-from streamgp.streaming.sources import _records
+from streamgp.streaming import delta
+from streamgp.streaming.reading import records
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
@@ -69,7 +69,7 @@ def test_every_format_gives_the_same_rows_and_again_none(name: str, tmp_path: Pa
 
 @pytest.mark.parametrize("block", [pytest.param(40, marks=pytest.mark.slow), 97, 1000, 1 << 20])
 def test_blocks_do_not_matter(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_records, "BLOCK", block)
+    monkeypatch.setattr(records, "BLOCK", block)
     frame = FRAME[:60].with_columns(note=pl.lit('two\nlines, "quoted"'))
     text = text_of(frame).replace("\n2024-01-01 05:00:00", "\nlost\n2024-01-01 05:00:00")
     take(tmp_path / "t", write(tmp_path / "a.csv", text))
@@ -188,7 +188,7 @@ def test_a_repair_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     path = write(tmp_path / "a.csv", STUCK)
     take(tmp_path / "t", path, final=True)
     write(path, STUCK + "345\n")
-    commit = _delta.commit
+    commit = delta.commit
     for deadly in (1, 2, 3):
         left = [deadly]
 
@@ -198,7 +198,7 @@ def test_a_repair_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
                 raise RuntimeError("power cut")
             commit(*args)
 
-        monkeypatch.setattr(_delta, "commit", failing)
+        monkeypatch.setattr(delta, "commit", failing)
         with contextlib.suppress(RuntimeError):
             take(tmp_path / "t", path, repair=True)
     monkeypatch.undo()
@@ -247,7 +247,7 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_live_pipe_is_taken_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamgp.streaming.sources._bytes.PATIENCE", 0.02)
+    monkeypatch.setattr("streamgp.streaming.reading.bytes.PATIENCE", 0.02)
     reading, writing = os.pipe()
     told: list[dict[str, Any]] = []
 
@@ -368,7 +368,7 @@ def test_an_interrupted_parquet_goes_on_behind_its_last_commit(tmp_path: Path, m
     monkeypatch.setattr("streamgp.streaming.sources.parquet.ROWS", 90)
     frame = pl.concat([FRAME, FRAME[100:150], FRAME.with_columns(pl.col("ds") + timedelta(days=90))])
     frame.write_parquet(tmp_path / "a.parquet", row_group_size=200)
-    commit, left = _delta.commit, [4]
+    commit, left = delta.commit, [4]
 
     def failing(*args: Any) -> None:
         left[0] -= 1
@@ -376,7 +376,7 @@ def test_an_interrupted_parquet_goes_on_behind_its_last_commit(tmp_path: Path, m
             raise RuntimeError("power cut")
         commit(*args)
 
-    monkeypatch.setattr(_delta, "commit", failing)
+    monkeypatch.setattr(delta, "commit", failing)
     with pytest.raises(RuntimeError, match="power cut"):
         take(tmp_path / "t", tmp_path / "a.parquet")
     assert 0 < rows(tmp_path / "t").height < 1000
@@ -404,7 +404,7 @@ def test_follow_takes_what_comes_and_stops(tmp_path: Path) -> None:
 
 
 def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_records, "BLOCK", 2000)
+    monkeypatch.setattr(records, "BLOCK", 2000)
     seen = []
     config = IngestConfig.read(
         {"source": [str(write(tmp_path / "a.csv", text_of(FRAME)))], "table": str(tmp_path / "t")}

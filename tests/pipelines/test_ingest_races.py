@@ -22,9 +22,9 @@ def write_source(path: Path) -> None:
 
 def apart(source: str, table: str, crash: Crash | None = None) -> None:
     """What a process does: many small commits."""
-    from streamgp.streaming.sources import _records
+    from streamgp.streaming.reading import records
 
-    _records.BLOCK = 300
+    records.BLOCK = 300
     if crash is not None:
         crash.arm()
     take(Path(table), source, time="row")

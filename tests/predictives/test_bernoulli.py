@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 import torch
 
-from streamgp.predictives._logistic_normal import expected_slope, expected_softplus, log_probabilities, spread
+from streamgp.predictives import expected_slope, expected_softplus, log_probabilities, spread
 from streamgp.predictives.bernoulli import Bernoulli
 
 MEANS = (-60.0, -10.0, -1.0, 0.0, 0.3, 4.0, 30.0)

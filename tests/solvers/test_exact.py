@@ -17,7 +17,8 @@ from streamgp import registry
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite, UsageError
 from streamgp.kernels import matern, squared_exponential
-from streamgp.solvers import _exact_draw, exact
+from streamgp.solvers import exact
+from streamgp.solvers.exact.draw import ExactDraw
 from streamgp.testing.solvers import dense, example_rows
 from tests.properties import examples
 from tests.solvers.oracles import gaussian_process
@@ -233,10 +234,22 @@ def test_the_generators_later_use_changes_no_function() -> None:
     assert torch.equal(*values)
 
 
-def test_points_beyond_the_jitter_are_told() -> None:
-    indefinite = -torch.eye(2, dtype=torch.float64)[None, None]
-    with pytest.raises(NotPositiveDefinite, match="drawn function"):
-        _exact_draw._root(indefinite, torch.tensor(1.0))
+class Indefinite(squared_exponential.SquaredExponential):
+    """−k, which is no covariance."""
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        return -super().forward(x, z)
+
+
+def test_a_draw_of_points_that_depend_on_each_other_is_refused() -> None:
+    kernel = Indefinite(1, 1.0, 1.0)
+
+    def nothing(h: Tensor) -> Tensor:
+        return h.new_zeros(len(h), 1)
+
+    draw = ExactDraw(kernel, nothing, lambda h: h.new_zeros(1, 1, len(h)), 1, 1, Generator().manual_seed(0))
+    with pytest.raises(NotPositiveDefinite):
+        draw(torch.arange(2.0, dtype=FLOAT)[None, :, None])
 
 
 def test_more_rows_than_the_limit_are_refused() -> None:

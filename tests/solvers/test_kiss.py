@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from streamgp.errors import NotPositiveDefinite, UsageError
-from streamgp.kernels import linear, matern, spectral_mixture, squared_exponential
+from streamgp.kernels import Kernel, Stationary, linear, matern, spectral_mixture, squared_exponential
 from streamgp.kernels import sum as composed
-from streamgp.kernels._base import Kernel
-from streamgp.kernels._stationary import Stationary
 from streamgp.linalg import toeplitz
 from streamgp.linalg.interpolate import Grid, kronecker
-from streamgp.solvers import _eigenbasis, exact, kiss, kiss_cg
+from streamgp.solvers import exact, kiss, kiss_cg
+from streamgp.solvers.kiss.basis import contract, eigenbasis, fold
 from streamgp.testing.solvers import example_rows
 from tests.solvers.oracles import gaussian_process, keys_matrix
 
@@ -149,12 +148,12 @@ def test_rank_grows_until_little_is_lost() -> None:
         terms = rough.grid_terms(axes)
     full = kronecker([toeplitz.matrix(column) for column in terms[0]])
     for lost in (1.0, 1e-1, 1e-2):
-        basis = _eigenbasis.eigenbasis(terms, 10, lost)
+        basis = eigenbasis(terms, 10, lost)
         left = torch.linalg.eigvalsh(full - basis @ basis.T)
         assert left[0] > -1e-10 and left[-1] <= lost and basis.shape[1] >= 10
-    widths = [_eigenbasis.eigenbasis(terms, 10, lost).shape[1] for lost in (10.0, 1e-1, 0.0)]
+    widths = [eigenbasis(terms, 10, lost).shape[1] for lost in (10.0, 1e-1, 0.0)]
     assert widths[0] == 10 < widths[1] < widths[2] == 144
-    assert _eigenbasis.eigenbasis(terms, 500, 10.0).shape[1] == 144
+    assert eigenbasis(terms, 500, 10.0).shape[1] == 144
 
 
 def test_terms_stand_side_by_side_until_one_dense_problem_is_smaller() -> None:
@@ -163,7 +162,7 @@ def test_terms_stand_side_by_side_until_one_dense_problem_is_smaller() -> None:
         terms = se(2).grid_terms(axes) + KERNELS["matern"].grid_terms(axes)
     full = torch.stack([kronecker([toeplitz.matrix(column) for column in term]) for term in terms]).sum(0)
     for rank in (20, 63, 64, 200):
-        basis = _eigenbasis.eigenbasis(terms, rank, 3.0)
+        basis = eigenbasis(terms, rank, 3.0)
         assert min(rank, 64) <= basis.shape[1] <= 64
         assert torch.linalg.matrix_norm(full - basis @ basis.T, 2) < (3.0 if rank < 64 else 1e-12)
 
@@ -176,9 +175,9 @@ def test_folding_keeps_every_toeplitz_product(shape: tuple[int, ...], monkeypatc
     terms = [[torch.randn(m, dtype=torch.float64, generator=generator) for m in shape] for _ in range(2)]
     wanted = sum((matrix * kronecker([toeplitz.matrix(column) for column in term])).sum() for term in terms)
     for numbers in (1, 1 << 20):
-        monkeypatch.setattr(_eigenbasis, "_NUMBERS", numbers)
-        folded = _eigenbasis.fold(factors, weights.double(), shape)
-        torch.testing.assert_close(_eigenbasis.contract(folded, terms), wanted)
+        monkeypatch.setattr("streamgp.solvers.kiss.basis.NUMBERS", numbers)
+        folded = fold(factors, weights.double(), shape)
+        torch.testing.assert_close(contract(folded, terms), wanted)
 
 
 def test_memory_and_state_do_not_grow_with_the_rows() -> None:

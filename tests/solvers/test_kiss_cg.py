@@ -16,7 +16,7 @@ from streamgp.kernels import sum as sum_kernel
 from streamgp.linalg.interpolate import Grid, interpolate, stencil
 from streamgp.linalg.toeplitz import KroneckerSum
 from streamgp.solvers import exact, kiss, kiss_cg
-from streamgp.solvers._kiss_cg_system import Settings, Sparse, System, grid_variance
+from streamgp.solvers.kiss_cg.system import Settings, Sparse, System, grid_variance
 from tests.properties import examples
 
 

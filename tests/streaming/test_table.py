@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from streamgp.errors import SchemaError, TableError
-from streamgp.streaming import _scan
-from streamgp.streaming._delta import Conflict
+from streamgp.streaming import scan
+from streamgp.streaming.delta import Conflict
 from streamgp.streaming.quarantine import QUARANTINE, Quarantine
 from streamgp.streaming.table import Table, TableMeta
 
@@ -109,7 +109,7 @@ def test_four_writers_at_once(tmp_path: Path) -> None:
 
 
 def test_compaction_changes_nothing_for_readers(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_scan, "WINDOW", 900)
+    monkeypatch.setattr(scan, "WINDOW", 900)
     table.log.optimize.compact()
     table.refresh()
     table.append(batch(5000, 1000), "writer", 5)
@@ -119,7 +119,7 @@ def test_compaction_changes_nothing_for_readers(table: Table, monkeypatch: pytes
 
 def test_files_whose_rows_interleave_are_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a compaction by another engine may leave: any row in any file."""
-    monkeypatch.setattr(_scan, "WINDOW", 64)
+    monkeypatch.setattr(scan, "WINDOW", 64)
     table = Table.create(tmp_path / "t", SCHEMA, META)
     rng = np.random.default_rng(0)
     for part in np.array_split(rng.permutation(500), 4):

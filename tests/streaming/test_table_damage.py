@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamgp.errors import TableError
-from streamgp.streaming import _parts
+from streamgp.streaming import parts
 from streamgp.streaming.admission import Admission
 from streamgp.streaming.quarantine import QUARANTINE, Quarantine
 from streamgp.streaming.table import Table, TableMeta
@@ -87,7 +87,7 @@ def test_files_without_a_digest_are_read_as_before_and_named_when_they_cannot_be
     table: Table, harm: Callable[[Path], None]
 ) -> None:
     table.log.optimize.compact()
-    assert _parts.digest_in(table.log.file_uris()[0]) is None
+    assert parts.digest_in(table.log.file_uris()[0]) is None
     assert count(table) == 120
     compacted = Path(table.log.file_uris()[0].removeprefix("file://"))
     harm(compacted)
@@ -97,13 +97,13 @@ def test_files_without_a_digest_are_read_as_before_and_named_when_they_cannot_be
 
 def test_a_file_is_hashed_once_by_a_reader_that_follows(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[int] = []
-    hashing = _parts.file_digest
+    hashing = parts.file_digest
 
     def spy(file: Any, name: str) -> Any:
         hashed.append(1)
         return hashing(file, name)
 
-    monkeypatch.setattr(_parts, "file_digest", spy)
+    monkeypatch.setattr(parts, "file_digest", spy)
     reader = Table.open(table.path)
     for polls in range(1, 4):
         assert sum(chunk.rows.num_rows for chunk in reader.read({"_seq": 100})) == 20 * polls
@@ -153,7 +153,7 @@ def test_statistics_hold_the_rows(table: Table) -> None:
 
 
 def test_a_large_commit_is_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_parts, "MOST_BYTES", 1000)
+    monkeypatch.setattr(parts, "MOST_BYTES", 1000)
     made = Table.create(tmp_path / "t", SCHEMA, TableMeta(time="t", zone="UTC"))
     made.append(batch(0, 300), "writer", 0)
     assert len(files(made)) == 8
@@ -179,7 +179,7 @@ def test_the_same_through_an_object_store(tmp_path: Path) -> None:
     made = Table.create(f"file://{tmp_path}/t", SCHEMA, TableMeta(time="t", zone="UTC"))
     made.append(batch(0, 40), "writer", 0)
     part = next((tmp_path / "t").glob("part-*.parquet"))
-    assert _parts.digest_in(part.name) and count(made) == 40
+    assert parts.digest_in(part.name) and count(made) == 40
     whole = part.read_bytes()
     part.write_bytes(whole[:99] + bytes([whole[99] ^ 1]) + whole[100:])
     with pytest.raises(TableError, match=part.name):

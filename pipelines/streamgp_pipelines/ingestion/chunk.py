@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from streamgp.streaming.admission import Admission
 from streamgp.streaming.quarantine import QUARANTINE
-from streamgp.streaming.sources._bytes import Position
-from streamgp.streaming.sources._cells import FAULT, LINE, TEXT
+from streamgp.streaming.reading.bytes import Position
+from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
 from streamgp.streaming.times import Times
 
 Faults = dict[int, tuple[str, str, str]]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamgp.errors import SchemaError, TableError, UsageError
-from streamgp.streaming._instants import ELAPSED, whole_numbers
-from streamgp.streaming._zones import canonical
-from streamgp.streaming.sources._cells import FAULT, LINE, TEXT
-from streamgp.streaming.sources._columnar import storable
-from streamgp.streaming.sources._files import FileSource
+from streamgp.streaming.instants import ELAPSED, whole_numbers
+from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
+from streamgp.streaming.reading.columnar import storable
+from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.table import SEQ, Table, TableMeta, check_names, check_schema
 from streamgp.streaming.times import Clock, decide, is_time
+from streamgp.streaming.zones import canonical
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig

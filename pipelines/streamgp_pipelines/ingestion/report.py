@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgp.base import Json
-from streamgp.streaming.sources._files import FileSource
+from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.ingestion.chunk import Sorted
 from streamgp_pipelines.ingestion.plan import Plan

@@ -17,13 +17,13 @@ from uuid import uuid4
 
 from streamgp.base import Json
 from streamgp.errors import DataError, TableError
-from streamgp.streaming._delta import Conflict
 from streamgp.streaming.admission import Admission
+from streamgp.streaming.delta import Conflict
 from streamgp.streaming.quarantine import SUPERSEDED, Quarantine
-from streamgp.streaming.sources._bytes import Position, name_of
-from streamgp.streaming.sources._cells import LINE
-from streamgp.streaming.sources._files import FileSource, open_source
-from streamgp.streaming.sources._records import Stopped
+from streamgp.streaming.reading.bytes import Position, name_of
+from streamgp.streaming.reading.cells import LINE
+from streamgp.streaming.reading.files import FileSource, open_source
+from streamgp.streaming.reading.records import Stopped
 from streamgp.streaming.table import Table
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, in_time_order

@@ -15,7 +15,7 @@ from streamgp.base import Chunk, Json, Offset
 from streamgp.errors import ServiceError, TableError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.streaming import checkpoint
-from streamgp.streaming._rows import times
+from streamgp.streaming.rows import times
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.windows import Windows, WindowSpec
 from streamgp_pipelines.assembly import build_model, check_one_start, model_settings, with_kernel

@@ -22,8 +22,8 @@ from pydantic import BaseModel
 from streamgp.base import Shape
 from streamgp.errors import UsageError
 from streamgp.streaming._spec import WindowSpec
-from streamgp.streaming._timeline import PACE
 from streamgp.streaming.table import Table
+from streamgp.streaming.timeline import PACE
 
 NUMBER = 8
 """Bytes of a float64, an int64."""

@@ -11,13 +11,12 @@ from torch import Tensor
 
 from streamgp.choice import OneOf
 from streamgp.errors import UsageError
-from streamgp.kernels import squared_exponential
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Tied, squared_exponential
 from streamgp.optim import admm, implicit, marginal_likelihood
-from streamgp.optim._tuned import Tuned
 from streamgp.optim.admm import AdmmConfig, cv_admm
 from streamgp.optim.implicit import ImplicitConfig, cv_implicit
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
+from streamgp.optim.tuned import Tuned
 from streamgp_pipelines.assembly import flatten, read_settings, seeded
 
 
@@ -74,7 +73,7 @@ class Method(NamedTuple):
         options: what can be set.
         own: the name under which its own options are.
         loss: what it minimises, in words.
-        tune: see `streamgp.optim._tuned`.
+        tune: see `streamgp.optim.tuned`.
         before: the loss of a kernel (with its log noise) on x, y, under the way's own options.
     """
 

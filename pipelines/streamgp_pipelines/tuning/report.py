@@ -13,7 +13,7 @@ from torch import Tensor
 from streamgp import choice
 from streamgp.base import Json
 from streamgp.evidence.initial import Initial
-from streamgp.kernels._base import Kernel, Unit
+from streamgp.kernels import Kernel, Unit
 from streamgp_pipelines.config import TuneConfig
 
 _RADIAL = {"squared_exponential": "svdgp", "matern": "qsgp", "rational_quadratic": "qsgp"}

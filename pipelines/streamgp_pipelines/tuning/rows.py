@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from streamgp.errors import UsageError
-from streamgp.streaming._rows import times
+from streamgp.streaming.rows import times
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.config import TuneConfig

@@ -25,12 +25,12 @@ from streamgp import choice
 from streamgp.base import FLOAT, Inputs, Json, Progress, Tracker
 from streamgp.errors import DataError, UsageError
 from streamgp.evidence.initial import Initial, one_start, plain, structure
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Tied
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.scaling import Standardiser
-from streamgp.optim import _starts
-from streamgp.optim._tuned import Tuned
+from streamgp.optim.starts import centres
+from streamgp.optim.tuned import Tuned
 from streamgp.streaming.table import Table
 from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.config import TuneConfig
@@ -178,7 +178,7 @@ class Tuning:
             log_noise = self.before.onto(kernel, lesson.scale, lesson.target_scale)
         elif plain(options.kernel):
             with torch.no_grad():
-                for name, value in _starts.centres(kernel, lesson.x).items():
+                for name, value in centres(kernel, lesson.x).items():
                     kernel.get_parameter(name).copy_(value)
         if options.period is not None:
             periods = (options.period * kernel.unit / lesson.scale).log()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Shape
-from streamgp.encoders._base import Layout
+from streamgp.encoders import Layout
 from streamgp.errors import UsageError
 from streamgp.online.reference import Kind, Reference
 from streamgp.online.scaling import InputScaling, Standardiser

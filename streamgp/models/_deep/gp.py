@@ -17,8 +17,7 @@ from torch import Generator, Tensor, nn
 
 from streamgp import choice
 from streamgp.base import FLOAT, Inputs, Json, Shape
-from streamgp.encoders._base import Dropout, Encoder
-from streamgp.encoders._bounded import Bounded
+from streamgp.encoders import Bounded, Dropout, Encoder
 from streamgp.errors import UsageError
 from streamgp.models._deep.config import DeepGpConfig
 from streamgp.models._deep.model import CHUNK, DeepModel
@@ -27,7 +26,7 @@ from streamgp.online.state import Parts, holding
 from streamgp.online.training import OUTLIER, Moments, attempt, sized, training
 from streamgp.optim.alternating import Alternating
 from streamgp.optim.squared_error import SquaredError
-from streamgp.solvers._base import Data, Posterior, Solver
+from streamgp.solvers import Data, Posterior, Solver
 
 GRID_WIDTH = 2
 """Columns of the latent space unless the encoder's options say otherwise: a grid in more than three is too large."""

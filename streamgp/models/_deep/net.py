@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from streamgp import choice
 from streamgp.base import FLOAT, Shape
-from streamgp.encoders._base import Encoder
+from streamgp.encoders import Encoder
 from streamgp.models._deep.config import DeepNetConfig
 from streamgp.models._deep.model import CHUNK, DeepModel
 from streamgp.online.state import Parts

@@ -25,9 +25,9 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 from streamgp.linalg.cholesky import cholesky, log_determinant, whiten
-from streamgp.solvers._exact_draw import ExactDraw
+from streamgp.solvers.exact.draw import ExactDraw
 
 ENTRIES = 1 << 24
 """Entries of V that are made at a time: 128 MB."""
@@ -149,7 +149,7 @@ class GrowingPosterior:
         return self.mean(h), self._variance(h, half) * self.scale, half
 
     def draw(self, paths: int, generator: Generator) -> ExactDraw:
-        """Functions, whose spread is that of C; see `streamgp.solvers._exact_draw`."""
+        """Functions, whose spread is that of C; see `streamgp.solvers.exact.draw`."""
         return ExactDraw(self.kernel, self.mean, self.half, self.columns, paths, generator)
 
     def loss(self) -> float:

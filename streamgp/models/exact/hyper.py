@@ -11,10 +11,11 @@ from streamgp.base import FLOAT, Shape
 from streamgp.evidence.initial import Initial, structure
 from streamgp.evidence.search import thinned
 from streamgp.evidence.thinned import START_NOISE
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Tied
 from streamgp.models.exact.config import Config
 from streamgp.models.exact.growing import GrowingPosterior
-from streamgp.optim import _starts, marginal_likelihood
+from streamgp.optim import marginal_likelihood
+from streamgp.optim.starts import centres
 
 FURTHER = 3
 """Searches after the first have so many times fewer evaluations, each of them."""
@@ -125,7 +126,7 @@ class Hyperparameters(nn.Module):
         """Where a search starts: lengthscales that nobody set are read off the rows (n, W)."""
         kernel = self._fresh()
         kernel.unit.copy_(self.kernel.unit)
-        around = _starts.centres(kernel, z)
+        around = centres(kernel, z)
         for name, value in kernel.named_parameters():
             if name.rpartition(".")[2] == "log_lengthscale" and not self._is_set(name):
                 value.copy_(around[name])

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from streamgp import choice
 from streamgp.base import FLOAT
-from streamgp.encoders._base import Encoder
+from streamgp.encoders import Encoder
 from streamgp.errors import UsageError
 from streamgp.features.fourier import standard_normals
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 from streamgp.kernels.linear import Linear
 
 
@@ -43,7 +43,7 @@ class FiniteFeatures(nn.Module):
 
     Example:
         >>> from streamgp.encoders import identity
-        >>> from streamgp.encoders._base import Layout
+        >>> from streamgp.encoders import Layout
         >>> from streamgp.kernels import squared_exponential
         >>> encoder = identity.build(identity.Config(), Layout(lags=0, past=0, future=2))
         >>> features = FiniteFeatures(encoder, squared_exponential.Config(), 400, seed=0, linear=False)

@@ -14,11 +14,11 @@ from torch import Generator, Tensor, nn
 
 from streamgp import choice
 from streamgp.base import FLOAT, Shape
-from streamgp.encoders._base import Layout
+from streamgp.encoders import Layout
 from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.thinned import Hyper, Profile
-from streamgp.kernels._stationary import Stationary
+from streamgp.kernels import Stationary
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.features import FiniteFeatures
 from streamgp.objectives.finite_evidence import ridge

@@ -25,7 +25,7 @@ from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.head import Head
 from streamgp.models.qsgp.sites import WorkingSites
 from streamgp.models.qsgp.solution import Solution
-from streamgp.optim._block_rows import CHUNK, gram, thin
+from streamgp.optim.block_rows import CHUNK, gram, thin
 from streamgp.optim.block_solver import GRAM_ROWS, BlockSolver
 
 SWEEPS, BOUNDED = 30, 12

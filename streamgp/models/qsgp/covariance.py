@@ -26,8 +26,8 @@ from streamgp.features.inducing import augmentation
 from streamgp.linalg.chevron import Chevron
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.head import Head
-from streamgp.optim._block_rows import Rows
 from streamgp.optim.block_covariance import BlockCovariance, chevron_covariance, chevron_variance
+from streamgp.optim.block_rows import Rows
 from streamgp.optim.block_solver import BlockSolver
 
 

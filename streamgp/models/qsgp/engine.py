@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.kernel import Candidates
 from streamgp.models.qsgp.sites import Sites
-from streamgp.optim._block_rows import Rows
+from streamgp.optim.block_rows import Rows
 
 
 class TrainingRows:

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from streamgp import choice
 from streamgp.base import FLOAT
-from streamgp.features import fourier
-from streamgp.features._base import Features
+from streamgp.features import Features, fourier
 from streamgp.features.fourier import Fourier, standard_normals
 from streamgp.features.inducing import Inducing
-from streamgp.kernels._base import Frequencies, Kernel
+from streamgp.kernels import Frequencies, Kernel
 
 HELD = 1 << 25
 """Normals that are held: 256 MB. Drawing a block costs as much as its features of 4,000 rows."""

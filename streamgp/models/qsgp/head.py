@@ -24,7 +24,7 @@ from streamgp.base import FLOAT
 from streamgp.features.inducing import augmentation
 from streamgp.linalg.cholesky import cholesky, whiten
 from streamgp.models.qsgp.features import Basis
-from streamgp.optim._block_rows import gram
+from streamgp.optim.block_rows import gram
 
 
 class Triangle(nn.Module):

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from streamgp import choice
 from streamgp.errors import UsageError
-from streamgp.kernels import matern, squared_exponential
-from streamgp.kernels._base import Frequencies
-from streamgp.kernels._stationary import Stationary
+from streamgp.kernels import Frequencies, Stationary, matern, squared_exponential
 
 AUTO: tuple[BaseModel, ...] = (squared_exponential.Config(), *(matern.Config(nu=nu) for nu in (2.5, 1.5, 0.5)))
 """What is chosen from where nothing is named: ever rougher functions."""

@@ -7,8 +7,7 @@ from typing import TypeAlias
 
 from streamgp.base import Shape
 from streamgp.errors import UsageError
-from streamgp.likelihoods import gaussian
-from streamgp.likelihoods._base import Likelihood
+from streamgp.likelihoods import Likelihood, gaussian
 from streamgp.likelihoods.laplace import Laplace
 from streamgp.likelihoods.logistic import Logistic
 from streamgp.models.qsgp.blocks import BlockEngine

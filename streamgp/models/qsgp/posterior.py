@@ -21,8 +21,7 @@ from streamgp.base import FLOAT, Json, Predictive, Shape
 from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
-from streamgp.likelihoods import gaussian
-from streamgp.likelihoods._base import Likelihood
+from streamgp.likelihoods import Likelihood, gaussian
 from streamgp.models.qsgp.config import MANY, Config
 from streamgp.models.qsgp.engine import Engine, TrainingRows
 from streamgp.models.qsgp.held import enough, noise_by_held_out, shares

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Predictive
-from streamgp.likelihoods._base import Likelihood
+from streamgp.likelihoods import Likelihood
 from streamgp.models.qsgp.engine import Engine, TrainingRows
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.sites import GaussianSites, Sites
-from streamgp.optim._block_rows import Rows
+from streamgp.optim.block_rows import Rows
 from streamgp.optim.quadruple_descent import Descent, DescentConfig, MomentumDescent, decay, descent
 from streamgp.optim.quadruple_sites import SiteConfig, SiteDescent
 from streamgp.optim.sparse_chevron import SparseChevron

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from streamgp.features._decoupled_basis import Basis
+from streamgp.models.svdgp.decoupled import Basis
 
 
 class GrowingBasis(nn.Module):
@@ -62,5 +62,5 @@ class GrowingBasis(nn.Module):
 
     @torch.no_grad()
     def observe(self, correlations: Tensor, decay: float) -> None:
-        """Follow which points the rows make use of. correlations: (N, count) of `features._decoupled_basis.cross`."""
+        """Follow which points the rows make use of. correlations: (N, count) of `models.svdgp.decoupled.cross`."""
         self.use[: self.size].lerp_(correlations.square().mean(0), 1.0 - decay)

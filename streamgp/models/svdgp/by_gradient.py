@@ -13,9 +13,9 @@ from torch import Tensor
 
 from streamgp import choice
 from streamgp.base import Inputs, Json, Model, Predictive, Shape, Step
-from streamgp.encoders._base import Encoder, Layout
+from streamgp.encoders import Encoder, Layout
 from streamgp.errors import UsageError
-from streamgp.likelihoods._base import Likelihood
+from streamgp.likelihoods import Likelihood
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.gradient import GradientPosterior
 from streamgp.online.inputs import KernelInputs, reporting, usable

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import Json, Predictive, Step
-from streamgp.encoders._base import Dropout, Encoder
+from streamgp.encoders import Dropout, Encoder
 from streamgp.errors import NumericalError
-from streamgp.features._decoupled_basis import cross
-from streamgp.likelihoods._base import Likelihood
+from streamgp.likelihoods import Likelihood
+from streamgp.models.svdgp.decoupled import cross
 from streamgp.models.svdgp.gradient_config import GradientConfig
 from streamgp.models.svdgp.posteriors import Decoupled, Hybrid, Hyper, Posterior, Prepared
 from streamgp.models.svdgp.replay import Replay
@@ -51,7 +51,7 @@ class GradientPosterior(nn.Module):
 
     Example:
         >>> from streamgp.encoders import identity
-        >>> from streamgp.encoders._base import Layout
+        >>> from streamgp.encoders import Layout
         >>> from streamgp.likelihoods import gaussian
         >>> noise, front = gaussian.build(gaussian.Config(), 1), identity.build(identity.Config(), Layout(1, 1))
         >>> model = GradientPosterior(GradientConfig(mean_basis=8, covariance_basis=8, grow=8), 1, 1, noise, front)

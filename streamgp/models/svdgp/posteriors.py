@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from streamgp.features._decoupled_basis import Basis, cross, gram
 from streamgp.linalg.cholesky import cholesky, solve, whiten
 from streamgp.models.svdgp.basis import GrowingBasis
+from streamgp.models.svdgp.decoupled import Basis, cross, gram
 from streamgp.objectives import elbo
 
 

@@ -22,12 +22,9 @@ from streamgp.evidence.initial import Initial, structure
 from streamgp.evidence.lbfgs import choose
 from streamgp.evidence.thinned import START_NOISE, Hyper
 from streamgp.evidence.thinned import best as adam
-from streamgp.kernels import matern, squared_exponential
-from streamgp.kernels._base import Kernel
-from streamgp.kernels._stationary import Stationary
-from streamgp.kernels._tied import Tied
-from streamgp.optim import _starts
+from streamgp.kernels import Kernel, Stationary, Tied, matern, squared_exponential
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
+from streamgp.optim.starts import centres
 
 AUTO: tuple[BaseModel, ...] = (squared_exponential.Config(), *(matern.Config(nu=nu) for nu in (2.5, 1.5, 0.5)))
 """What is chosen from where nothing is named: ever rougher functions."""
@@ -225,7 +222,7 @@ def _logs(kernel: Tied) -> tuple[Tensor, Tensor]:
 def _default(kernel: Tied, x: Tensor) -> Tied:
     """The kernel as it was built, with lengthscales that are read off the rows (n, W)."""
     found = Tied(kernel.config, kernel.groups.cpu(), kernel.unit.cpu()).to(x.device)
-    around = _starts.centres(found, x)
+    around = centres(found, x)
     for name, value in found.named_parameters():
         if name.rpartition(".")[2] == "log_lengthscale":
             value.copy_(around[name])

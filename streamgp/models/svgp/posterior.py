@@ -18,11 +18,11 @@ from torch import Generator, Tensor
 
 from streamgp import choice
 from streamgp.base import FLOAT, Json, Predictive, Shape
-from streamgp.encoders._base import Encoder, Layout
+from streamgp.encoders import Encoder, Layout
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import thinned
-from streamgp.likelihoods._base import Likelihood
+from streamgp.likelihoods import Likelihood
 from streamgp.models.svgp.config import Config
 from streamgp.models.svgp.gaussian import GaussianHead
 from streamgp.models.svgp.head import Head, Part

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT
-from streamgp.encoders._base import Dropout, Encoder
-from streamgp.kernels._base import Kernel
+from streamgp.encoders import Dropout, Encoder
+from streamgp.kernels import Kernel
 from streamgp.linalg.cholesky import cholesky, whiten
 
 JITTER = 1e-6
@@ -48,7 +48,7 @@ class SparsePrior(nn.Module):
 
     Example:
         >>> from streamgp.encoders import identity
-        >>> from streamgp.encoders._base import Layout
+        >>> from streamgp.encoders import Layout
         >>> from streamgp.kernels import squared_exponential
         >>> kernel = squared_exponential.build(squared_exponential.Config(), 1)
         >>> prior = SparsePrior(kernel, identity.build(identity.Config(), Layout(0, 0, 1, 1)), points=3)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Predictive
-from streamgp.likelihoods._base import Likelihood
+from streamgp.likelihoods import Likelihood
 from streamgp.models.svgp.head import BatchTerms, Head, Part, Parts
 from streamgp.objectives.sparse import Belief
 from streamgp.optim.natural_gradient import Natural, Site, sites, weighted_gram

@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from streamgp.base import Json
-from streamgp.encoders._base import Dropout
+from streamgp.encoders import Dropout
 from streamgp.errors import NumericalError
 from streamgp.models.svgp.config import TrainingConfig
 from streamgp.models.svgp.head import BatchTerms, Head, Part

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from streamgp.streaming.sources._columnar import Columnar
+from streamgp.streaming.reading.columnar import Columnar
 
 SUFFIXES = (".arrow", ".feather", ".ipc", ".arrows")
 _FILE = b"ARROW1"

@@ -18,11 +18,24 @@ from pydantic import BaseModel, ConfigDict
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.sources import _cells
-from streamgp.streaming.sources._bytes import Position, open_bytes
-from streamgp.streaming.sources._careful import readable, split_cells, split_line, split_records
-from streamgp.streaming.sources._cells import NULLS, fault
-from streamgp.streaming.sources._dialect import (
+from streamgp.streaming.reading.bytes import Position, open_bytes
+from streamgp.streaming.reading.careful import readable, split_cells, split_line, split_records
+from streamgp.streaming.reading.cells import (
+    NULLS,
+    cell_faults,
+    check_names,
+    convert,
+    fault,
+    finite,
+    infinite,
+    nothing,
+    polars_type,
+    to_arrow,
+    units_in,
+    unreadable,
+    with_bookkeeping,
+)
+from streamgp.streaming.reading.dialect import (
     GROUPINGS,
     SAMPLE,
     Dialect,
@@ -34,9 +47,9 @@ from streamgp.streaming.sources._dialect import (
     thousands_of,
     usable_separator,
 )
-from streamgp.streaming.sources._quotes import Ints, header_end
-from streamgp.streaming.sources._records import LONGEST, Block, Records, Stopped, blank, count, too_long
-from streamgp.streaming.sources._signs import reject_other_formats
+from streamgp.streaming.reading.quotes import Ints, header_end
+from streamgp.streaming.reading.records import LONGEST, Block, Records, Stopped, blank, count, too_long
+from streamgp.streaming.reading.signs import reject_other_formats
 
 _BEHIND = "_behind"
 _NOWHERE: Ints = np.zeros(0, np.int64)
@@ -108,7 +121,7 @@ class Csv:
         found = _look(raw, config, separator, uri, whole)
         self.dialect, self.names = found.dialect, found.names
         self.waiting = found.waiting
-        self.units = _cells.units_in(self.names)
+        self.units = units_in(self.names)
         self.sample = pa.table({name: pa.array(found.cells[name].to_list(), pa.string()) for name in self.names})
         kinds = [self._kind(found.cells[name]) for name in self.names]
         self.expect(pa.schema([pa.field(name, kind) for name, kind in zip(self.names, kinds, strict=True)]))
@@ -120,7 +133,7 @@ class Csv:
     def expect(self, schema: pa.Schema) -> None:
         """Read the columns as these types from now on; names must be the file's own."""
         self._kinds = {name: schema.field(name).type for name in self.names}
-        self.schema = _cells.with_bookkeeping(self._kinds)
+        self.schema = with_bookkeeping(self._kinds)
 
     def read(self, after: Offset) -> Iterator[Chunk]:
         """Typed rows behind `after`, faulty ones among them with their fault.
@@ -168,14 +181,14 @@ class Csv:
         encoding = "utf-8" if self.dialect.encoding.startswith("utf-16") else self.dialect.encoding
         if block.long:
             text = block.data.decode(encoding, "backslashreplace")
-            return _cells.unreadable(self.schema, block.line, too_long(block, self._config.max_line), text)
+            return unreadable(self.schema, block.line, too_long(block, self._config.max_line), text)
         data, line = block.data, block.line
         if line == 1:
             cut = header_end(data, self.dialect.separator.encode()) or len(data)
             line += data[:cut].count(b"\n")
             data = data[cut:]
         if not data or blank(data):
-            return _cells.nothing(self.schema)
+            return nothing(self.schema)
         lines = block.after.lines + 1 - line + (not data.endswith(b"\n"))
         bad = _NOWHERE
         if encoding != "utf-8":
@@ -196,7 +209,7 @@ class Csv:
             return None
         if b"\r" in data and count(data, 13) != data.count(b"\r\n"):
             return None
-        types = {name: _cells.polars_type(kind) for name, kind in self._kinds.items()}
+        types = {name: polars_type(kind) for name, kind in self._kinds.items()}
         if dialect.trailing:
             types[_BEHIND] = pl.String()
         try:
@@ -218,15 +231,15 @@ class Csv:
         for series, kind in zip(frame, self._kinds.values(), strict=True):
             found = series
             if series.dtype.is_float():
-                missing = _cells.infinite(series)
+                missing = infinite(series)
                 if missing.any() and series.is_infinite().any():
                     return None  # written so, or too large?
-                found = _cells.finite(series, missing)
+                found = finite(series, missing)
             elif series.dtype == pl.String and not pa.types.is_string(kind):
-                found, bad = _cells.convert(series, kind, dialect.decimal, self._nulls, dialect.thousands)
+                found, bad = convert(series, kind, dialect.decimal, self._nulls, dialect.thousands)
                 if bad.any():
                     return None
-            columns.append(_cells.to_arrow(found, kind))
+            columns.append(to_arrow(found, kind))
         nothing = pa.nulls(rows, pa.string())
         return pa.record_batch([*columns, pa.array(np.arange(line, line + rows)), nothing, nothing], schema=self.schema)
 
@@ -246,9 +259,9 @@ class Csv:
         cells, faults = split_cells(data, split, self.names, dialect.separator)
         columns: list[pa.Array[Any]] = []
         for name, kind in self._kinds.items():
-            found, bad = _cells.convert(cells[name], kind, dialect.decimal, self._nulls, dialect.thousands)
-            _cells.cell_faults(faults, name, cells[name], bad, kind)
-            columns.append(_cells.to_arrow(found, kind))
+            found, bad = convert(cells[name], kind, dialect.decimal, self._nulls, dialect.thousands)
+            cell_faults(faults, name, cells[name], bad, kind)
+            columns.append(to_arrow(found, kind))
         texts = [
             None if wrong is None else data[start:end].decode().rstrip("\r\n")
             for wrong, start, end in zip(faults, split.starts.tolist(), split.ends.tolist(), strict=True)
@@ -274,7 +287,7 @@ class Csv:
     def _kind(self, cells: pl.Series) -> pa.DataType:
         """Numbers if at least half of the cells that say something are; true/false; else text. No cells: numbers."""
         said = cells.drop_nulls().filter(~cells.drop_nulls().str.strip_chars().is_in(list(self._nulls)))
-        _, wrong = _cells.convert(said, pa.float64(), self.dialect.decimal, self._nulls, self.dialect.thousands)
+        _, wrong = convert(said, pa.float64(), self.dialect.decimal, self._nulls, self.dialect.thousands)
         if 2 * int(wrong.sum()) <= len(said):
             return pa.float64()
         truths = len(said) and said.str.strip_chars().str.to_lowercase().is_in(["true", "false"]).all()
@@ -372,7 +385,7 @@ def _header(cells: list[str] | None, uri: str) -> list[str]:
     if cells is None:
         raise DataError(f"{uri}, line 1: this is no line of column names", hint="give the file a header line")
     names = [cell.strip() or f"column_{i}" for i, cell in enumerate(cells, 1)]
-    _cells.check_names(names, f"{uri}, line 1")
+    check_names(names, f"{uri}, line 1")
     if all(_NUMBER.fullmatch(name) for name in names):
         raise DataError(f"{uri}, line 1: these are numbers, not column names", hint="give the file a header line")
     return names

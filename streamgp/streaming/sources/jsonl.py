@@ -21,13 +21,24 @@ from pydantic import BaseModel, ConfigDict
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError
-from streamgp.streaming.sources import _cells
-from streamgp.streaming.sources._bytes import Position, open_bytes
-from streamgp.streaming.sources._cells import NULLS, fault
-from streamgp.streaming.sources._columnar import retype
-from streamgp.streaming.sources._dialect import SAMPLE, looks_like_numbers
-from streamgp.streaming.sources._records import LONGEST, Block, Records, Stopped, blank, count, too_long
-from streamgp.streaming.sources._signs import reject_other_formats
+from streamgp.streaming.reading.bytes import Position, open_bytes
+from streamgp.streaming.reading.cells import (
+    NULLS,
+    cell_faults,
+    check_names,
+    convert,
+    fault,
+    nothing,
+    storable_text,
+    to_arrow,
+    units_in,
+    unreadable,
+    with_bookkeeping,
+)
+from streamgp.streaming.reading.columnar import retype
+from streamgp.streaming.reading.dialect import SAMPLE, looks_like_numbers
+from streamgp.streaming.reading.records import LONGEST, Block, Records, Stopped, blank, count, too_long
+from streamgp.streaming.reading.signs import reject_other_formats
 
 SUFFIXES = (".jsonl", ".ndjson")
 _SAMPLED = 1000
@@ -84,19 +95,19 @@ class Jsonl:
         objects = _first_objects(raw, uri, whole, config.max_line)
         self.waiting = not objects
         self.names = list(dict.fromkeys(key for one in objects for key in one))
-        self.units = _cells.units_in(self.names)
-        _cells.check_names(self.names, f"{uri}, line 1")
+        self.units = units_in(self.names)
+        check_names(self.names, f"{uri}, line 1")
         columns = {name: [one.get(name) for one in objects] for name in self.names}
         kinds = {name: _kind(values, name, uri, self._nulls) for name, values in columns.items()}
         self.sample = pa.table({name: _natural(values, kinds[name]) for name, values in columns.items()})
         self._kinds = kinds
-        self.schema = _cells.with_bookkeeping(kinds)
+        self.schema = with_bookkeeping(kinds)
         self.doubts = self._doubts(columns)
 
     def expect(self, schema: pa.Schema) -> None:
         """Read the columns as these types from now on; the names must include every one found."""
         self._kinds = {name: schema.field(name).type for name in self.names}
-        self.schema = _cells.with_bookkeeping(self._kinds)
+        self.schema = with_bookkeeping(self._kinds)
 
     def read(self, after: Offset) -> Iterator[Chunk]:
         """Typed rows behind `after`, faulty ones among them with their fault.
@@ -135,9 +146,9 @@ class Jsonl:
     def _parse(self, block: Block) -> pa.RecordBatch:
         if block.long:
             text = block.data.decode("utf-8", "backslashreplace")
-            return _cells.unreadable(self.schema, block.line, too_long(block, self._config.max_line), text)
+            return unreadable(self.schema, block.line, too_long(block, self._config.max_line), text)
         if blank(block.data):
-            return _cells.nothing(self.schema)
+            return nothing(self.schema)
         plain = self._plain(block)
         return self._careful(block) if plain is None else plain
 
@@ -175,9 +186,9 @@ class Jsonl:
         columns: list[pa.Array[Any]] = []
         for name, kind in self._kinds.items():
             cells = pl.Series([_text(one.get(name)) for one in objects], dtype=pl.String)
-            found, bad = _cells.convert(cells, kind, ".", self._nulls)
-            _cells.cell_faults(faults, name, cells, bad, kind)
-            columns.append(_cells.to_arrow(found, kind))
+            found, bad = convert(cells, kind, ".", self._nulls)
+            cell_faults(faults, name, cells, bad, kind)
+            columns.append(to_arrow(found, kind))
         kept = [text if wrong else None for text, wrong in zip(texts, faults, strict=True)]
         told = [pa.array(lines, pa.int64()), pa.array(faults, pa.string()), pa.array(kept, pa.string())]
         return pa.record_batch([*columns, *told], schema=self.schema)
@@ -227,7 +238,7 @@ def _loaded(raw: bytes) -> dict[str, Any]:
         raise _Wrong(f"not JSON: {error}") from None
     if not isinstance(one, dict):
         raise _Wrong("not a JSON object")
-    if b"\\u" in raw and not all(_cells.storable_text(part) for part in (*one, *one.values()) if isinstance(part, str)):
+    if b"\\u" in raw and not all(storable_text(part) for part in (*one, *one.values()) if isinstance(part, str)):
         raise _Wrong("half a surrogate pair is no character")
     return one
 
@@ -293,7 +304,7 @@ def _kind(values: Sequence[Any], name: str, uri: str, nulls: Sequence[str]) -> p
     said = [value for value in said if not isinstance(value, dict | list)]
     if said and all(isinstance(value, bool) for value in said):
         return pa.bool_()
-    _, bad = _cells.convert(pl.Series([_text(value) for value in said], dtype=pl.String), pa.float64(), ".", nulls)
+    _, bad = convert(pl.Series([_text(value) for value in said], dtype=pl.String), pa.float64(), ".", nulls)
     return pa.float64() if 2 * int(bad.sum()) <= len(said) else pa.string()
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from streamgp.streaming.sources._columnar import ROWS, Columnar
+from streamgp.streaming.reading.columnar import ROWS, Columnar
 
 SUFFIXES = (".parquet", ".pq")
 

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.errors import DataError
-from streamgp.streaming.sources import _quotes, _records, csv
-from streamgp.streaming.sources._cells import FAULT, LINE, TEXT
+from streamgp.streaming.reading import quotes, records
+from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
+from streamgp.streaming.sources import csv
 from tests.properties import examples
 
 TEXTS = st.text(alphabet='ab ,;"\n\t.é|0', max_size=6)
@@ -57,7 +58,7 @@ def test_against_python(
         lines.append(1 + out.getvalue().count("\n"))
         writer.writerow(row)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_records, "BLOCK", block)
+        patch.setattr(records, "BLOCK", block)
         source = build(tmp_path_factory.mktemp("c") / "a.csv", out.getvalue(), separator=separator, decimal=".")
         source.expect(pa.schema([("a", pa.float64()), ("text", pa.string()), ("b", pa.float64())]))
         found = rows_of(source)
@@ -78,7 +79,7 @@ def test_whatever_the_lines_are_none_is_lost(
 ) -> None:
     """Every line that is not blank is in some row: as cells, or in the text of a fault."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_records, "BLOCK", block)
+        patch.setattr(records, "BLOCK", block)
         data = "x,y\n1,1\n" + "\n".join(lines) + "\n"
         source = build(tmp_path_factory.mktemp("c") / "a.csv", data, final=True, separator=",")
         source.expect(pa.schema([("x", pa.string()), ("y", pa.float64())]))
@@ -103,7 +104,7 @@ def _two_cells(raw: str) -> list[Any]:
 
 
 def test_resuming_behind_any_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_records, "BLOCK", 64)
+    monkeypatch.setattr(records, "BLOCK", 64)
     source = build(tmp_path / "a.csv", "a,b\n" + "".join(f'{i},"two\nlines {i}"\n' for i in range(40)))
     chunks = list(source.read({}))
     assert len(chunks) > 5
@@ -177,8 +178,8 @@ def test_cells_to_types(tmp_path: Path) -> None:
 
 
 def test_a_stray_quote_costs_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_quotes, "RECORD_LIMIT", 200)
-    monkeypatch.setattr(_records, "BLOCK", 300)
+    monkeypatch.setattr(quotes, "RECORD_LIMIT", 200)
+    monkeypatch.setattr(records, "BLOCK", 300)
     lines = [f"{i},{i}" for i in range(100)]
     lines[10] = '"10,10'
     source = build(tmp_path / "a.csv", "a,b\n" + "\n".join(lines) + "\n")

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamgp.errors import DataError, SchemaError, UsageError
+from streamgp.streaming.reading.cells import FAULT, LINE
+from streamgp.streaming.reading.columnar import retype, storable
+from streamgp.streaming.reading.files import expand, format_of, open_source
 from streamgp.streaming.sources import arrow, jsonl, parquet
-from streamgp.streaming.sources._cells import FAULT, LINE
-from streamgp.streaming.sources._columnar import retype, storable
-from streamgp.streaming.sources._files import expand, format_of, open_source
 
 
 def rows_of(source: Any) -> list[dict[str, Any]]:

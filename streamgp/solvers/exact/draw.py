@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp.errors import NotPositiveDefinite
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 from streamgp.linalg.cholesky import FIRST, LAST, whiten
 
 

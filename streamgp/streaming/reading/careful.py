@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from streamgp.streaming.sources._cells import fault
-from streamgp.streaming.sources._quotes import Ints, Rest, form, quoted, record_ends, regular
+from streamgp.streaming.reading.cells import fault
+from streamgp.streaming.reading.quotes import Ints, Rest, form, quoted, record_ends, regular
 
 csv.field_size_limit(1 << 30)  # of the process, and 128 KB otherwise; the length of a line is limited before
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT
-from streamgp.features._base import Features
+from streamgp.features import Features
 from streamgp.optim._conjugate_sweeps import TINY, Move
 
 STRIP = 256

@@ -12,10 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from streamgp.objectives._fold import Fold, solve_from
 from streamgp.objectives.cross_validation import Split
-from streamgp.optim._cross_validated import CrossValidationConfig, Learned
+from streamgp.objectives.fold import Fold, solve_from
 from streamgp.optim._slow_adam import EPSILON
+from streamgp.optim.cross_validated import CrossValidationConfig, Learned
 
 DECAYS = (0.9, 0.99)
 """Of Adam's moments: the first gradients are far larger than those near the end, and 0.999 would not forget them."""

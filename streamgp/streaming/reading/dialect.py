@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.sources._careful import readable, split_line, split_records
-from streamgp.streaming.sources._quotes import header_end
+from streamgp.streaming.reading.careful import readable, split_line, split_records
+from streamgp.streaming.reading.quotes import header_end
 
 SAMPLE = 1 << 20
 SEPARATORS = (",", ";", "\t", "|")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 from streamgp.linalg.blockwise import Blockwise, storage
 from streamgp.linalg.krylov import Product, conjugate_gradients
 from streamgp.linalg.preconditioner import LowRank, pivoted_cholesky

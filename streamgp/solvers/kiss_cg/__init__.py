@@ -25,13 +25,13 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Json
 from streamgp.errors import UsageError
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 from streamgp.linalg.interpolate import LEAST, MOST, SIZES, Grid, stencil
 from streamgp.linalg.toeplitz import KroneckerSum
-from streamgp.solvers._base import Data, Solver
-from streamgp.solvers._kiss_cg_posterior import GridPosterior
-from streamgp.solvers._kiss_cg_system import Settings, Sparse, System, grid_variance
+from streamgp.solvers import Data, Solver
 from streamgp.solvers._lengthscales import widen
+from streamgp.solvers.kiss_cg.posterior import GridPosterior
+from streamgp.solvers.kiss_cg.system import Settings, Sparse, System, grid_variance
 
 
 class Config(BaseModel):

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from streamgp.errors import NumericalError
-from streamgp.kernels._tied import Tied
-from streamgp.objectives._fold import Fold
+from streamgp.kernels import Tied
 from streamgp.objectives.cross_validation import Split, rescale, splits
-from streamgp.optim import _starts
+from streamgp.objectives.fold import Fold
+from streamgp.optim.starts import draw_start
 
 BOUND = 20.0
 """Logarithms stay within this of 0, so that their exponentials are numbers that can be multiplied."""
@@ -144,7 +144,7 @@ def starts(kernel: Tied, log_noise: Tensor, x: Tensor, config: CrossValidationCo
     generator = torch.Generator().manual_seed(config.seed)
     found = [Learned(kernel, log_noise.to(x), config.floor).read()]
     for _ in range(config.restarts):
-        values, noise = _starts.draw(kernel, x, len(log_noise), generator)
+        values, noise = draw_start(kernel, x, len(log_noise), generator)
         found.append(torch.cat([*(values[name].flatten() for name in names), noise]))
     return found
 

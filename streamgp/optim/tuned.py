@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Tied
 
 C = TypeVar("C", contravariant=True)
 

@@ -18,7 +18,7 @@ from streamgp.objectives.evidence import (
     row_gradients,
     row_surrogate,
 )
-from streamgp.solvers._base import Data, Solver
+from streamgp.solvers import Data, Solver
 
 Scheme: TypeAlias = Literal["majoriser", "rows", "submatrix"]
 

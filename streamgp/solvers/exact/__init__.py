@@ -22,13 +22,13 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Generator, Tensor
 
+from streamgp import solvers
 from streamgp.base import FLOAT, Json
 from streamgp.errors import UsageError
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 from streamgp.linalg.cholesky import cholesky, log_determinant, solve, whiten
-from streamgp.solvers import _base
-from streamgp.solvers._exact_draw import ExactDraw
-from streamgp.solvers._surrogate import attach
+from streamgp.solvers import attach
+from streamgp.solvers.exact.draw import ExactDraw
 
 _BYTES = 1 << 29
 """Factors that are made at a time: 512 MB, or one column where one is larger."""
@@ -50,7 +50,7 @@ class Config(BaseModel):
     )
 
 
-class Data(_base.Data):
+class Data(solvers.Data):
     """All rows, with their weights.
 
     Attributes:
@@ -100,8 +100,8 @@ class Data(_base.Data):
         self.h, self.y, self.weight = (tensors[name].clone() for name in ("h", "y", "weight"))
 
 
-class Posterior(_base.Posterior):
-    """f given weighted rows; keeps T factors of N × N. See `_base.Posterior`.
+class Posterior(solvers.Posterior):
+    """f given weighted rows; keeps T factors of N × N. See `solvers.Posterior`.
 
     The mean costs O(N (d + T)) a row, the variance O(T N²).
     """
@@ -157,7 +157,7 @@ class Posterior(_base.Posterior):
         return (self._kernel.diagonal(h)[:, None] - self.half(h).square().sum(1).T).clamp(min=0.0)
 
 
-class Exact(_base.Solver):
+class Exact(solvers.Solver):
     """See the module; `build` makes one.
 
     Example:
@@ -178,7 +178,7 @@ class Exact(_base.Solver):
     def data(self) -> Data:
         return Data(self.kernel.dims, self.log_noise.shape[0], self.limit, self.log_noise.device)
 
-    def nlml(self, data: _base.Data) -> Tensor:
+    def nlml(self, data: solvers.Data) -> Tensor:
         """() by one factorisation a column; the gradient adds one inverse a column and no backward through it."""
         rows = _rows(data)
         return self.nlml_at(rows.h, rows.y, rows.weight)
@@ -211,7 +211,7 @@ class Exact(_base.Solver):
             (out,) = torch.autograd.grad(gram, at, held)
         return out
 
-    def condition(self, data: _base.Data) -> Posterior:
+    def condition(self, data: solvers.Data) -> Posterior:
         with torch.no_grad():
             return Posterior(self.kernel, self.noise, _rows(data))
 
@@ -281,7 +281,7 @@ def _weights(h: Tensor, weight: Tensor | None) -> Tensor:
     return torch.ones(len(h), dtype=h.dtype, device=h.device) if weight is None else weight
 
 
-def _rows(data: _base.Data) -> Data:
+def _rows(data: solvers.Data) -> Data:
     """What this solver's `data` made."""
     assert isinstance(data, Data), "data of another solver"
     return data

@@ -19,8 +19,7 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp.base import FLOAT
-from streamgp.kernels._stationary import Stationary
-from streamgp.kernels._tied import Tied
+from streamgp.kernels import Stationary, Tied
 
 NOISE = (math.log(1e-3), 0.0)
 """Between which log σ² of a draw lies."""
@@ -54,7 +53,7 @@ def centres(kernel: Tied, x: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def draw(kernel: Tied, x: Tensor, columns: int, generator: Generator) -> tuple[dict[str, Tensor], Tensor]:
+def draw_start(kernel: Tied, x: Tensor, columns: int, generator: Generator) -> tuple[dict[str, Tensor], Tensor]:
     """One more start: the logarithms of the hyper-parameters, and (columns,) of the noise; see the module.
 
     Args:

@@ -14,7 +14,7 @@ from streamgp.linalg.interpolate import kronecker
 
 _NOTHING = 1e-6
 """Part of what may be lost by which no pair is kept: with `lost` = 0.001 σ², the NLML changes by 5e-10 a row."""
-_NUMBERS = 1 << 21
+NUMBERS = 1 << 21
 """Complex numbers that `fold` makes at a time, about: 32 MB."""
 
 
@@ -83,7 +83,7 @@ def fold(factors: Tensor, weights: Tensor, shape: Sequence[int]) -> Tensor:
         [20.0, 12.0]
     """
     twice, dims = [2 * size for size in shape], tuple(range(1, len(shape) + 1))
-    chunk = max(1, _NUMBERS // math.prod(twice))
+    chunk = max(1, NUMBERS // math.prod(twice))
     power = torch.zeros((), dtype=factors.dtype, device=factors.device)
     for own, weight in zip(factors.T.split(chunk), weights.split(chunk), strict=True):
         spectrum = torch.fft.rfftn(own.reshape(-1, *shape), s=twice, dim=dims)

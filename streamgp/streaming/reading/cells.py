@@ -46,6 +46,7 @@ def unit_in(name: str) -> str | None:
 
 
 def units_in(names: Sequence[str]) -> dict[str, str]:
+    """Column -> the unit that its name ends with, of the columns that have one."""
     return {name: unit for name in names if (unit := unit_in(name)) is not None}
 
 
@@ -111,6 +112,7 @@ def _integers(bare: pl.Series, number: pl.Series, kind: pl.DataType) -> pl.Serie
 
 
 def fault(reason: str, column: str, detail: str) -> str:
+    """What the column FAULT says of a row: reason|column|detail."""
     return f"{reason}|{column.replace('|', '/')}|{detail}"
 
 

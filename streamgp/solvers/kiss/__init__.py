@@ -28,15 +28,15 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Generator, Tensor
 
+from streamgp import solvers
 from streamgp.base import FLOAT, Json
 from streamgp.errors import UsageError
-from streamgp.kernels._base import Kernel
+from streamgp.kernels import Kernel
 from streamgp.linalg import banded
 from streamgp.linalg.interpolate import LEAST, MOST, SIZES, Grid, Stencil, interpolate, spread, stencil
-from streamgp.solvers import _base
-from streamgp.solvers._eigenbasis import contract, eigenbasis, fold
+from streamgp.solvers import attach
 from streamgp.solvers._lengthscales import widen
-from streamgp.solvers._surrogate import attach
+from streamgp.solvers.kiss.basis import contract, eigenbasis, fold
 
 _LOST = 0.001
 """Part of the least noise variance that the truncation may take from the prior variance."""
@@ -64,7 +64,7 @@ class Config(BaseModel):
     )
 
 
-class Data(_base.Data):
+class Data(solvers.Data):
     """Sums over rows: m (7^d + T) + T + 1 numbers, however many rows.
 
     Attributes:
@@ -106,8 +106,8 @@ class Data(_base.Data):
         self.count = float(count)
 
 
-class Posterior(_base.Posterior):
-    """q(u) in the eigenbasis of BᵀSB; see `_base.Posterior`.
+class Posterior(solvers.Posterior):
+    """q(u) in the eigenbasis of BᵀSB; see `solvers.Posterior`.
 
     The mean costs O(4^d T) a row, the variance O((4^d + T) r), whatever the data.
     """
@@ -144,7 +144,7 @@ class Posterior(_base.Posterior):
         terms: Tensor = self._centre.square() + self._spread - 1 - self._spread.log()
         return 0.5 * terms.sum(0)
 
-    def draw(self, paths: int, generator: Generator) -> _base.Draw:
+    def draw(self, paths: int, generator: Generator) -> solvers.Draw:
         """One u ~ q(u) a path and column, as values on the grid: P m T numbers. A value costs O(4^d T)."""
         rank, columns = self._spread.shape
         fresh = torch.randn(paths, rank, columns, generator=generator, dtype=FLOAT).to(self._spread.device)
@@ -174,7 +174,7 @@ class _Functions:
         return out
 
 
-class Kiss(_base.Solver):
+class Kiss(solvers.Solver):
     """See the module; `build` makes one.
 
     `nlml` with its gradient costs O(m (7^d + r + T) r + r³), `condition` as much; neither depends on the rows.
@@ -213,7 +213,7 @@ class Kiss(_base.Solver):
     def data(self) -> Data:
         return Data(self.grid, self.log_noise.shape[0])
 
-    def nlml(self, data: _base.Data) -> Tensor:
+    def nlml(self, data: solvers.Data) -> Tensor:
         """() The closed form of the module; its gradient is once differentiable only."""
         rows = _sums(data)
         terms = self.kernel.grid_terms(self._axes(rows))
@@ -227,7 +227,7 @@ class Kiss(_base.Solver):
         sensitivity = contract(folded, terms)
         return attach(value, sensitivity, torch.ones_like(sensitivity))
 
-    def condition(self, data: _base.Data) -> Posterior:
+    def condition(self, data: solvers.Data) -> Posterior:
         rows = _sums(data)
         with torch.no_grad():
             system = self._system(rows, self.kernel.grid_terms(self._axes(rows)))
@@ -286,7 +286,7 @@ def _folded_gradient(system: _System, data: Data, noise: Tensor) -> Tensor:
     return 0.5 * (banded.folded(data.gram, data.grid) * (1 / noise).sum() - low)
 
 
-def _sums(data: _base.Data) -> Data:
+def _sums(data: solvers.Data) -> Data:
     """What this solver's `data` made."""
     assert isinstance(data, Data), "data of another solver"
     return data

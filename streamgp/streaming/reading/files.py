@@ -13,8 +13,8 @@ import pyarrow as pa
 from streamgp import registry
 from streamgp.base import Chunk, Offset, Source
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.sources._bytes import COMPRESSED, GZIP, ZSTD, open_bytes
-from streamgp.streaming.sources._records import Stopped
+from streamgp.streaming.reading.bytes import COMPRESSED, GZIP, ZSTD, open_bytes
+from streamgp.streaming.reading.records import Stopped
 
 KIND = "streaming.sources"
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError
-from streamgp.streaming.sources._bytes import Digest, Position, open_bytes, read_some
-from streamgp.streaming.sources._cells import check_names, fault, units_in, with_bookkeeping
-from streamgp.streaming.sources._records import Stopped
+from streamgp.streaming.reading.bytes import Digest, Position, open_bytes, read_some
+from streamgp.streaming.reading.cells import check_names, fault, units_in, with_bookkeeping
+from streamgp.streaming.reading.records import Stopped
 
 _PIECE = 1 << 24
 ROWS = 1 << 17

@@ -1,6 +1,6 @@
 """Cutting a text stream into blocks of whole records, each with the position behind it.
 
-A record is a line, or several lines where a quoted cell holds newlines (see `_quotes`). Memory is bounded: a line
+A record is a line, or several lines where a quoted cell holds newlines (see `quotes`). Memory is bounded: a line
 longer than a limit is read in pieces, and only its beginning is kept.
 """
 
@@ -15,9 +15,9 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from streamgp.errors import DataError
-from streamgp.streaming.sources._bytes import Digest, Position, read_some
-from streamgp.streaming.sources._cells import fault
-from streamgp.streaming.sources._quotes import Ints, Rest, header_end, record_ends
+from streamgp.streaming.reading.bytes import Digest, Position, read_some
+from streamgp.streaming.reading.cells import fault
+from streamgp.streaming.reading.quotes import Ints, Rest, header_end, record_ends
 
 LONGEST = 16_000_000
 """Bytes of a line that is still taken, unless another limit is asked for."""

@@ -17,8 +17,8 @@ from torch import Generator, Tensor
 from streamgp.linalg.interpolate import Grid, Stencil, interpolate, stencil
 from streamgp.linalg.krylov import lanczos, rademacher
 from streamgp.linalg.toeplitz import KroneckerSum
-from streamgp.solvers._base import Draw, Posterior
-from streamgp.solvers._kiss_cg_system import BLOCK, System, grid_variance
+from streamgp.solvers import Draw, Posterior
+from streamgp.solvers.kiss_cg.system import BLOCK, System, grid_variance
 
 _LOST = 1e-6
 """Variance of a row that the cache may miss, on average over the rows, in units of the least σ²."""

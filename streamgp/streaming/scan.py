@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from streamgp.errors import TableError
-from streamgp.streaming._delta import SEQ, Span, filesystem, spans
-from streamgp.streaming._parts import Verified, damaged
+from streamgp.streaming.delta import SEQ, Span, filesystem, spans
+from streamgp.streaming.parts import Verified, damaged
 
 WINDOW = 1 << 19
 

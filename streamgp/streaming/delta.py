@@ -13,8 +13,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from streamgp.errors import ServiceError, TableError
-from streamgp.streaming._parts import SEQ as SEQ
-from streamgp.streaming._parts import write_parts
+from streamgp.streaming.parts import SEQ as SEQ
+from streamgp.streaming.parts import write_parts
 
 
 class Conflict(Exception):
