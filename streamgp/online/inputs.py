@@ -26,14 +26,24 @@ def usable(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
         >>> len(y), left_out
         (2, 'undone: 1 windows hold values beyond 1e+150')
     """
+    y, taken, left_out = usable_rows(x, y)
+    return x.rows(taken), y[taken], left_out
+
+
+def usable_rows(x: Inputs, y: Tensor) -> tuple[Tensor, Tensor, str]:
+    """Which windows `usable` takes.
+
+    Returns:
+        the truths of all (N, T), NaN = not observed, which of them are taken (N,), and what is left out.
+    """
     y = torch.where(y.abs() <= LARGEST, y, torch.nan)  # NaN stays
     observed = torch.isfinite(y).any(1)
     within = torch.ones_like(observed)
     for part in x:
         within &= (torch.nan_to_num(part, posinf=torch.inf, neginf=-torch.inf).abs() <= LARGEST).flatten(1).all(1)
     count = int((observed & ~within).sum())
-    taken = observed & within
-    return x.rows(taken), y[taken], f"undone: {count} windows hold values beyond {LARGEST:.0e}" if count else ""
+    left_out = f"undone: {count} windows hold values beyond {LARGEST:.0e}" if count else ""
+    return y, observed & within, left_out
 
 
 WILD = 1000.0

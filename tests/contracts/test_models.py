@@ -31,6 +31,11 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {**EXACT, "kernel": "sum", "linear": False, "ard": "column", "rebuild": 0, "rescale": False},
         {**EXACT, "training": {"method": "adam", "evaluations": 5, "restarts": 1, "noise": "own"}, "target": "level"},
     ],
+    "ensemble": [
+        {"svdgp": {"basis": 32, "reservoir": 256, "rebuild": 400, "evidence_rows": 64}},
+        {"experts": "persistence,linear", "memory": 500.0},
+        {"experts": ["svdgp", "linear"], "on_top": False, "svdgp": {"basis": 16, "reservoir": 64, "evidence_rows": 32}},
+    ],
     "finite_rkhs": [
         FINITE,
         {**FINITE, "encoder": {"hidden": 12}, "epochs": 3},

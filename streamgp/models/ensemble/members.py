@@ -1,0 +1,81 @@
+"""Experts of an ensemble: a model as it is, or one that learns what another one's forecast leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from streamgp.base import Inputs, Json, Model, Shape, Step
+
+LAGS = 8
+"""Lags of the targets that a model on top of another sees."""
+
+
+class Member(nn.Module):
+    """A model as it is; Stateful.
+
+    Args:
+        name: of the model.
+        model: before any data.
+    """
+
+    def __init__(self, name: str, model: Model) -> None:
+        super().__init__()
+        self.name, self.model = name, model
+
+    def means(self, x: Inputs, base: Tensor | None) -> Tensor:
+        """(N, T) forecasts. base: (N, T) what the linear expert forecasts; None where there is none."""
+        return self.model.predict(x).mean
+
+    def update(self, x: Inputs, y: Tensor, base: Tensor | None) -> Step:
+        """Learn N windows. base: (N, T) what the linear expert had forecast for them."""
+        return self.model.update(x, y)
+
+    def fit(self, x: Inputs, y: Tensor, base: Tensor | None, epochs: int) -> Iterator[Step]:
+        """Learn N windows in batch. base: (N, T) what the linear expert forecasts without having seen them."""
+        return self.model.fit(x, y, epochs)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return self.model.state()
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.model.restore(tensors, rest)
+
+
+class OnTop(Member):
+    """A model of y − b(x), b the linear expert's forecast, which it sees as a known input; b is added to its forecast.
+
+    It sees few inputs: b, the known inputs and the calendar of the steps ahead, and the newest lags of the targets.
+    """
+
+    def means(self, x: Inputs, base: Tensor | None) -> Tensor:
+        assert base is not None
+        return base + self.model.predict(self._inputs(x, base)).mean
+
+    def update(self, x: Inputs, y: Tensor, base: Tensor | None) -> Step:
+        assert base is not None
+        return self.model.update(self._inputs(x, base), y - base)
+
+    def fit(self, x: Inputs, y: Tensor, base: Tensor | None, epochs: int) -> Iterator[Step]:
+        assert base is not None
+        return self.model.fit(self._inputs(x, base), y - base, epochs)
+
+    def __init__(self, name: str, model: Model, shape: Shape) -> None:
+        super().__init__(name, model)
+        self.shape = shape
+
+    def _inputs(self, x: Inputs, base: Tensor) -> Inputs:
+        outputs, known = self.shape.outputs, self.shape.outputs if self.shape.seasonal else 0
+        ahead = base.unflatten(1, (outputs, self.shape.horizon)).transpose(1, 2)  # (N, H, O)
+        past = x.past[:, -LAGS:, :outputs]
+        return Inputs(past, torch.cat([ahead, x.future[..., known:]], 2))
+
+    @staticmethod
+    def inner(shape: Shape) -> Shape:
+        """The shape that a model on top is built for."""
+        ahead = tuple(f"linear({name})" for name in shape.targets)
+        known = shape.future[shape.outputs if shape.seasonal else 0 :]
+        return replace(shape, lags=min(shape.lags, LAGS), past=shape.targets, future=(*ahead, *known), season=1)

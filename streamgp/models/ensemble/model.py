@@ -1,0 +1,193 @@
+"""Experts side by side: each learns every window, and a mixer learns how much each of their forecasts is worth.
+
+With windows that are complete the experts' errors are those of the forecasts that were issued for them; then every
+expert learns the windows. What fails in one expert is undone and reported there; the others go on.
+
+A batch of windows is fitted in three steps. The linear expert forecasts each third of the windows after a fit on the
+others, so that those that learn what it leaves see errors as they will be. Copies of all experts, fitted on the first
+two thirds, forecast the last one: that is where the mixer starts. Then every expert is fitted on all windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+import torch
+from torch import Tensor, nn
+
+from streamgp import registry
+from streamgp.base import Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.errors import UsageError
+from streamgp.mixing.mixer import Mixer, forgetting
+from streamgp.models.ensemble.config import Config
+from streamgp.models.ensemble.members import Member, OnTop
+from streamgp.online.inputs import reporting, usable_rows
+from streamgp.online.state import Parts, fingerprint, gather, scatter
+from streamgp.online.variance import random_walk_variance
+from streamgp.predictives.mixed import Mixed
+
+NAIVE = ("persistence", "seasonal_naive")
+"""Experts that need not learn."""
+PROCESSES = ("svdgp", "qsgp", "finite_rkhs", "rvm", "gp_lstm")
+"""Experts that can learn what the linear one leaves."""
+PARTS = 3
+"""Parts of a batch that are forecast from the others."""
+FEWEST = 60
+"""Windows in a batch from which on parts of it are forecast from the others."""
+
+
+class Ensemble(Model):
+    """See the module.
+
+    Args:
+        config: which experts.
+        shape: of the windows.
+
+    Raises:
+        UsageError: an expert cannot be built for this shape, or forecasts outcomes of 0 and 1.
+    """
+
+    family = Mixed
+
+    def __init__(self, config: Config, shape: Shape) -> None:
+        super().__init__()
+        self.config, self.shape = config, shape
+        both = shape.seasonal or "persistence" not in config.experts  # without a season the two naive ones are one
+        self.names = tuple(name for name in config.experts if both or name != "seasonal_naive")
+        self.members = nn.ModuleList(self._build())
+        self.mixer = Mixer(len(self.names), shape, config.memory or forgetting(shape))
+        naive = torch.tensor([float(name in NAIVE) for name in self.names], dtype=torch.float64)
+        if bool(naive.any()):
+            self.mixer.weights.copy_((naive / naive.sum()).expand_as(self.mixer.weights))
+        self.fitted = ""  # fingerprint of the batch that was fitted last
+
+    @property
+    def experts(self) -> list[Member]:
+        """In the order of the weights."""
+        return list(self.members)  # type: ignore[arg-type]
+
+    def predict(self, x: Inputs) -> Mixed:
+        """The mix, with the variance of its own past errors."""
+        means = self._means(self.experts, x)
+        latent, noise = self.mixer.variances(means, random_walk_variance(x, self.shape))
+        return Mixed(self.mixer.mean(means), latent, noise, means)
+
+    def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
+        """Learn N windows: the mixer from what was issued, then every expert."""
+        y, taken, left_out = usable_rows(x, y)
+        x, y = x.rows(taken), y[taken]
+        if not len(y):
+            return reporting(Step(float("nan"), 0, True, "nothing observed"), left_out)
+        self.fitted = ""
+        given = self.predict(x) if issued is None else Mixed.from_parameters(issued.parameters()[:, taken])
+        self.mixer.learn(given.experts, y)
+        base = self._base(given.experts)
+        steps = {member.name: member.update(x, y, base) for member in self.experts}
+        loss = -torch.nanmean(given.log_prob(y)).item()
+        return reporting(self._step(steps, "update", loss), left_out)
+
+    def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        """Learn all windows, an epoch at a time; see the module."""
+        y, taken, left_out = usable_rows(x, y)
+        x, y = x.rows(taken), y[taken]
+        if epochs < 1 or not len(y):
+            return
+        batch = fingerprint(x, y)
+        base = self._across(x, y) if "linear" in self.names else None
+        if batch != self.fitted:
+            self._start(x, y, base)
+        fits = [member.fit(x, y, base, epochs) for member in self.experts]
+        for done in zip_longest(*fits):
+            self.fitted = batch
+            steps = {name: step for name, step in zip(self.names, done, strict=True) if step is not None}
+            loss = -torch.nanmean(self.predict(x).log_prob(y)).item()
+            yield reporting(self._step(steps, "epoch", loss), left_out)
+
+    def epochs_for(self, rows: int) -> int:
+        return max(member.model.epochs_for(rows) for member in self.experts)
+
+    def warnings(self) -> list[str]:
+        return [f"{member.name}: {one}" for member in self.experts for one in member.model.warnings()]
+
+    def _build(self) -> list[Member]:
+        """The experts, before any data."""
+        return [self._member(name) for name in self.names]
+
+    def _member(self, name: str) -> Member:
+        top = self.config.on_top and name in PROCESSES and "linear" in self.names
+        shape = OnTop.inner(self.shape) if top else self.shape
+        model: Model = registry.load("models", name).build(getattr(self.config, name), shape)
+        if model.family.binary:
+            raise UsageError(f"{name} forecasts outcomes here, and an ensemble does not", hint=f"use --model {name}")
+        return OnTop(name, model, self.shape) if top else Member(name, model)
+
+    def _means(self, experts: list[Member], x: Inputs, base: Tensor | None = None) -> Tensor:
+        """(K, N, T) what each forecasts."""
+        if base is None and "linear" in self.names:
+            base = experts[self.names.index("linear")].means(x, None)
+        return torch.stack([base if one.name == "linear" else one.means(x, base) for one in experts])  # type: ignore[misc]
+
+    def _base(self, means: Tensor) -> Tensor | None:
+        """(K, N, T) -> (N, T) the linear expert's forecast."""
+        return means[self.names.index("linear")] if "linear" in self.names else None
+
+    def _across(self, x: Inputs, y: Tensor) -> Tensor:
+        """(N, T) what the linear expert forecasts of each part of the windows after a fit on the others.
+
+        Windows near the part are left out of that fit, as they share truths with it.
+        """
+        rows = len(y)
+        if rows < FEWEST:
+            return self._fitted("linear", x, y, None).means(x, None)
+        place, found = torch.arange(rows, device=y.device), torch.empty_like(y)
+        for part in place.chunk(PARTS):
+            near = (place >= part[0] - self._gap(rows)) & (place <= part[-1] + self._gap(rows))
+            found[part] = self._fitted("linear", x.rows(~near), y[~near], None).means(x.rows(part), None)
+        return found
+
+    def _gap(self, rows: int) -> int:
+        """Windows between two parts of a batch."""
+        return min(self.shape.horizon, rows // (4 * PARTS))
+
+    def _start(self, x: Inputs, y: Tensor, base: Tensor | None) -> None:
+        """The mixer learns from forecasts of the last part of a batch by experts that were fitted on those before."""
+        rows = len(y)
+        if rows < FEWEST:
+            return
+        last = torch.arange(rows, device=y.device).chunk(PARTS)[-1]
+        before = slice(0, int(last[0]) - self._gap(rows))
+        held = None if base is None else base[last]
+        copies = [
+            one if one.name in ("linear", *NAIVE) else self._fitted(one.name, x.rows(before), y[before], base)
+            for one in self.experts
+        ]
+        self.mixer.learn(self._means(copies, x.rows(last), held), y[last])
+
+    def _fitted(self, name: str, x: Inputs, y: Tensor, base: Tensor | None) -> Member:
+        """A new expert, fitted on these windows. base: of them, and of windows that follow."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            member = self._member(name).to(y.device)
+        for _ in member.fit(x, y, None if base is None else base[: len(y)], member.model.epochs_for(len(y))):
+            pass
+        return member
+
+    def _step(self, steps: dict[str, Step], usual: str, loss: float) -> Step:
+        """One step of all; what is not usual is told with the expert's name."""
+        told = [f"{name}: {step.done}" for name, step in steps.items() if step.done not in (usual, "update", "epoch")]
+        basis = sum(step.basis for step in steps.values())
+        return Step(loss, basis, all(step.healthy for step in steps.values()), "; ".join([usual, *told]))
+
+    def _parts(self) -> Parts:
+        return {"mixer": self.mixer, **{f"expert {member.name}": member for member in self.experts}}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors, parts = gather(self._parts())
+        return tensors, {"parts": parts, "fitted": self.fitted}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        parts = rest["parts"]
+        assert isinstance(parts, dict)
+        scatter(self._parts(), tensors, parts)
+        self.fitted = str(rest["fitted"])
