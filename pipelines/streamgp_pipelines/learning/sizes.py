@@ -71,6 +71,9 @@ def model(settings: BaseModel, shape: Shape) -> int:
     """
     width = shape.width + 1
     name = type(settings).__module__.rpartition(".")[2]
+    experts = getattr(settings, "experts", None)
+    if experts is not None:
+        return sum(model(getattr(settings, expert), shape) for expert in experts)
     if name in ("persistence", "seasonal_naive"):
         return 2 * shape.columns * NUMBER
     functions = _functions(settings, name, width)
