@@ -40,7 +40,7 @@ def run(data: Path, size: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # its imports are not counted
     rows = load(data)
-    options = {"solver": "stochastic", "features": {"name": "fourier", "size": size, "width": WIDTH}}
+    options = {"solver": "stochastic", "features": {"size": size, "width": WIDTH}}
     model = qsgp.build(qsgp.Config.model_validate(options), rows.shape)
     began = time.process_time()
     *_, last = model.fit(windows(rows.x), rows.y, model.epochs_for(len(rows.y)))

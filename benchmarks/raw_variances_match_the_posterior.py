@@ -38,8 +38,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "auto": {},
     "head": {"covariance": "head"},
     "block": {"covariance": "block"},
-    "diagonal": {"covariance": "diagonal"},
-    "chevron, 100 columns": {"covariance": "chevron", "columns": 100},
     "none": {"covariance": "none"},
 }
 

@@ -30,7 +30,7 @@ from streamgp.kernels.squared_exponential import correlation
 from streamgp.models import rvm
 
 ROWS, NOISE, MOST, RATIO = 500, 0.1, 30, 1.1
-SOLVERS = ("sequential", "batched", "stochastic")
+SOLVERS = ("sequential", "batched")
 SHAPE = Shape(targets=("y",), horizon=1, lags=0, past=("y", "x0"), future=("x0",))
 KIN40K = ({"dictionary": 1500, "basis": 1000, "evidence_rows": 1000}, {"dictionary": 3000, "basis": 500})
 

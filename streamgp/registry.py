@@ -19,7 +19,7 @@ from types import ModuleType
 
 from streamgp.errors import UsageError
 
-KINDS = ("models", "kernels", "features", "encoders", "likelihoods", "predictives", "solvers", "streaming.sources")
+KINDS = ("models", "kernels", "encoders", "likelihoods", "predictives", "solvers", "streaming.sources")
 
 
 @cache

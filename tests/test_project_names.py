@@ -15,7 +15,7 @@ PUBLIC = {
     "streamgp.errors": "CheckpointError DataError NotPositiveDefinite NumericalError SchemaError ServiceError "
     "StateError StreamgpError TableError UsageError disk_fault",
     "streamgp.registry": "load names",
-    "streamgp.testing": "CRASH_SCRIPTS SHAPES Crash CrashingSource Lines check_features check_kernel check_model "
+    "streamgp.testing": "CRASH_SCRIPTS SHAPES Crash CrashingSource Lines check_kernel check_model "
     "check_recovers "
     "check_solver check_source check_stateful example_windows reborn same_bits",
     "streamgp_pipelines": "Forecaster fit_stream load",

@@ -2,7 +2,7 @@
 
 k(x, z) = E v cos(ωᵀ(x − z)) over the spectral density (Rahimi & Recht 2007), so that with P = m/2 frequencies
 
-    φ(x) = √(2v/m) [cos ωᵀx, sin ωᵀx],   φ(x)ᵀφ(z) ≈ k(x, z),   φ(x)ᵀφ(x) = k(x, x),   S = I
+    φ(x) = √(2v/m) [cos ωᵀx, sin ωᵀx],   φ(x)ᵀφ(z) ≈ k(x, z),   φ(x)ᵀφ(x) = k(x, x)
 
 Frequency p is made of standard normals by `Kernel.frequencies`; the normals of frequency p are the output of Philox, a
 generator based on a counter, at key `seed` and counter proportional to p. A block is therefore read without its
@@ -34,7 +34,6 @@ class Config(BaseModel):
         10_000, ge=2, le=100_000_000, multiple_of=2, description="basis functions, cosines and sines counted singly"
     )
     width: int = Field(1000, ge=2, multiple_of=2, description="basis functions in a block")
-    seed: int = Field(0, ge=0, lt=2**63, description="seed of the frequencies")
 
 
 def standard_normals(seed: int, start: int, rows: int, columns: int) -> Tensor:
@@ -83,11 +82,9 @@ class Fourier(Features):
         (10000, torch.Size([3, 1000]), slice(9999000, 10000000, None))
     """
 
-    diagonal_precision = True
-
-    def __init__(self, config: Config, kernel: Kernel) -> None:
+    def __init__(self, config: Config, kernel: Kernel, seed: int = 0) -> None:
         super().__init__(kernel, config.size, config.width)
-        self.seed = config.seed
+        self.seed = seed
         self.frequencies(0)  # a kernel without any is refused now
 
     @property
@@ -121,10 +118,10 @@ class Fourier(Features):
         return out.mul_(height.repeat(2))
 
 
-def build(config: Config, kernel: Kernel) -> Fourier:
+def build(config: Config, kernel: Kernel, seed: int = 0) -> Fourier:
     """The features of a kernel.
 
     Raises:
         UsageError: the kernel has no spectral density to draw from.
     """
-    return Fourier(config, kernel)
+    return Fourier(config, kernel, seed)

@@ -1,21 +1,38 @@
-"""The rows that a linear system is made of: their features in blocks, what they stand for, and their residual."""
+"""The rows that a linear system is made of: their features in blocks, what they stand for, and their residual.
+
+Sweeps are made conjugate: the way of a sweep becomes a direction, and the error is minimised over the last of them.
+
+A sweep of block Gauss–Seidel is one step of a linear iteration. Its increments D, made A-orthogonal to those before
+with A = ΦᵀWΦ + σ²I, are the directions of a flexible conjugate gradient method (Notay 2000) whose preconditioner is the
+sweep. All that is needed of A is free: ΦD is what the sweep changed in the residual.
+
+ΦD has to be the image of D to many digits: along a direction where it is not, the minimum is anywhere, and μ and the
+residual part for good. Hence both are summed up over the visits (differences of μ and of r before and after are
+rounding, once sweeps have nearly converged), and what is lost in orthogonalising, which adds up from one direction to
+the next, is accounted for. A column that has lost too much starts again from its latest sweep.
+
+Columns have their own W_t, σ_t² and directions. Shapes: m features, R rows, T columns.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.features import Features
-from streamgp.optim._conjugate_sweeps import TINY, Move
 
 STRIP = 256
 """Columns of a Gram matrix that are computed at a time, from the diagonal down: 10/16 of the work at 1000 columns."""
 
 CHUNK = 4096
 """Rows whose features are made at a time: what they are made from then stays small."""
+
+TINY = 1e-300
+ROUNDINGS = 64.0
+"""Error of a sweep's ΦD relative to its size, in roundings of the dtype of the features."""
 
 
 def gram(phi: Tensor, weight: Tensor) -> Tensor:
@@ -53,17 +70,6 @@ def thin(phi: Tensor, right: Tensor) -> Tensor:
     return (right.mT.contiguous() @ phi.mT).mT
 
 
-class Factor(NamedTuple):
-    """chol(Φ_bᵀWΦ_b + σ²S_bb) as W and σ² were after so many `Rows.changes`.
-
-    Attributes:
-        lower: (|b|, |b|)
-    """
-
-    lower: Tensor
-    changes: int
-
-
 class Rows(nn.Module):
     """R rows with a residual r = y − Φμ that whoever moves μ keeps true.
 
@@ -81,7 +87,6 @@ class Rows(nn.Module):
         weight: (R,) or (R, T) float64, as given.
         observed: (R, T) bool.
         factors: block -> what is kept from one visit to the next.
-        changes: of weights, targets or noise so far.
         moves: directions that sweeps left behind, void when the rows change.
         sweeps: since the residual was computed from scratch; parts of a sweep count too.
     """
@@ -117,14 +122,12 @@ class Rows(nn.Module):
         self._phi: dict[int, Tensor] = {}
         self._asked: set[int] = set()
         self._in_scratch = -1
-        self.factors: dict[int, Factor] = {}
+        self.factors: dict[int, Tensor] = {}
         self._scratch: Tensor | None = None
-        self.changes = 0
         self.changed()
 
     def changed(self) -> None:
         """Forget what depends on weights and targets, but not factors: those only have to be near."""
-        self.changes += 1
         self._effective: Tensor | None = None
         self.moves: list[Move] = []
         self.sweeps = 0
@@ -242,3 +245,78 @@ class Rows(nn.Module):
         self.target.copy_(torch.where(self.observed, y, 0.0))
         self.residual.copy_(self.target - fitted)
         self.reweigh(weight)
+
+
+@dataclass
+class Move:
+    """A change of μ and what goes with it.
+
+    Attributes:
+        mu: (m, T) D.
+        image: (R, T) ΦD.
+        weighted: (R, T) WΦD.
+        square: (T,) DᵀAD.
+        error: (T,) of ΦD, at most, in the units of the square's root.
+    """
+
+    mu: Tensor
+    image: Tensor
+    weighted: Tensor
+    square: Tensor = field(init=False)
+    error: Tensor = field(init=False)
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.mu, self.image, self.weighted
+
+    def inner(self, other: Move, noise: Tensor) -> Tensor:
+        """(T,) DᵀAD'. noise: (T,) σ_t²."""
+        return (self.weighted * other.image).sum(0) + noise * (self.mu * other.mu).sum(0)
+
+    def slope(self, residual: Tensor, mu: Tensor, noise: Tensor) -> Tensor:
+        """(T,) Dᵀ(ΦᵀWr − σ²μ)."""
+        return (self.weighted * residual).sum(0) - noise * (self.mu * mu).sum(0)
+
+    def plus(self, other: Move, length: Tensor) -> Move:
+        """D + length D'. length: (T,)."""
+        return Move(*(here + length * there for here, there in zip(self.parts, other.parts, strict=True)))
+
+    def keep(self, columns: Tensor) -> None:
+        """Make the other columns 0, in place. columns: (T,) bool."""
+        for part in self.parts:
+            part.mul_(columns)
+        self.square, self.error = self.square * columns, self.error * columns
+
+
+def conjugate(sweep: Move, before: list[Move], noise: Tensor, dtype: torch.dtype) -> Move:
+    """The part of a sweep that is A-orthogonal to the moves before, which are to one another.
+
+    In columns where that part is not known well enough, it is the whole sweep, and the moves before become 0.
+
+    Args:
+        dtype: of the features.
+
+    Example:
+        >>> one = torch.ones(1)
+        >>> first = Move(*torch.tensor([[[1.0], [0.0]]] * 3).double())  # Φ is the identity, σ² = 1
+        >>> second = Move(*torch.tensor([[[1.0], [1.0]]] * 3).double())
+        >>> first = conjugate(first, [], one, torch.float64)
+        >>> conjugate(second, [first], one, torch.float64).mu.T.tolist(), first.mu.T.tolist()
+        ([[0.0, 1.0]], [[1.0, 0.0]])
+        >>> conjugate(second, [first, conjugate(second, [first], one, torch.float64)], one, torch.float64).mu.T.tolist()
+        [[1.0, 1.0]]
+    """
+    rounding = torch.finfo(dtype).eps
+    sweep.square = sweep.inner(sweep, noise)
+    sweep.error = ROUNDINGS * rounding * sweep.square.sqrt()
+    move, error = sweep, sweep.error
+    for other in before:
+        length = other.inner(move, noise) / other.square.clamp(min=TINY)
+        move, error = move.plus(other, -length), error + length.abs() * other.error
+    square = move.inner(move, noise)
+    good = error <= rounding**0.5 * square.sqrt()
+    for other in before:
+        other.keep(good)
+    move = Move(*(torch.where(good, new, raw) for new, raw in zip(move.parts, sweep.parts, strict=True)))
+    move.square, move.error = torch.where(good, square, sweep.square), torch.where(good, error, sweep.error)
+    return move

@@ -1,29 +1,32 @@
 """Block Gauss–Seidel with a cached residual: the mean of a weight-space posterior, one block of features at a time.
 
-    (ΦᵀW_tΦ + σ_t²S) μ_t = ΦᵀW_t y_t,    t = 1 … T,
+    (ΦᵀW_tΦ + σ_t²I) μ_t = ΦᵀW_t y_t,    t = 1 … T,
 
 W_t = diag(w) what each row stands for: 1; a share under forgetting; the curvature of a likelihood at a Newton or
 majorisation step. It is the limit n̄ = n of the control variate of Evans & Nair (2020, eq. 3): with the residual
 r = y − Φμ of all rows at hand, a block's part of the gradient is exact without its neighbours. A visit to block b is
 
-    g = Φ_bᵀWr − σ²(Sμ)_b,   δ = P_b⁻¹g,   μ_b ← μ_b + αδ,   r ← r − αΦ_bδ,   P_b ≈ Φ_bᵀWΦ_b + σ²S_bb
+    g = Φ_bᵀWr − σ²μ_b,   δ = P_b⁻¹g,   μ_b ← μ_b + αδ,   r ← r − αΦ_bδ,   P_b ≈ Φ_bᵀWΦ_b + σ²I
 
-with the best length of every column, α_t = gᵀδ/(‖Φ_bδ‖²_W + σ²δᵀS_bbδ), which is 1 where P_b is exact. Φ_bδ is needed
+with the best length of every column, α_t = gᵀδ/(‖Φ_bδ‖²_W + σ²δᵀδ), which is 1 where P_b is exact. Φ_bδ is needed
 for the residual anyway, so that this costs nothing, and with it every visit goes down whatever P_b is: a factor from a
 part of the rows, from older weights, of another column's weights, or in float32. All columns share one factor a block.
 
 Costs of a visit, R rows, |b| ≈ m̃: features O(R m̃ W) unless cached; a new factor O(p m̃² + m̃³) with p rows in its
-Gram matrix; the step O(R m̃ T + m̃²T); where S is dense O(m m̃ (W + T)) more. Nothing depends on m if S is diagonal.
+Gram matrix; the step O(R m̃ T + m̃²T). Nothing depends on m.
 Memory: (m + 2R) T numbers, 2 (m + R) T for every direction, one block of features (R m̃), and up to
-`BlockConfig.memory` bytes of factors (m m̃) and of features of later sweeps (R m).
+`MEMORY` bytes of factors (m m̃) and of features of later sweeps (R m).
 
 Where a factor of all features at once is at hand, a sweep is one step on them all, O(R m (W + T) + m² T): with the
 rows' own factor it ends at the solution, with one of about the same rows a few sweeps do. `gain` says how near it is.
+
+What is kept from one visit to the next goes in the order of what a byte of it saves (`Plan`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,14 +34,57 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.features import Features
 from streamgp.linalg.cholesky import cholesky
-from streamgp.optim._block_config import GRAM_ROWS, BlockConfig
-from streamgp.optim._block_leap import leap
-from streamgp.optim._block_memory import Plan, plan
-from streamgp.optim._block_prior import Prior, version
-from streamgp.optim._conjugate_sweeps import TINY, Move, conjugate
-from streamgp.optim.block_rows import Factor, Rows, thin
+from streamgp.optim.block_rows import TINY, Move, Rows, conjugate, thin
 
-__all__ = ["GRAM_ROWS", "BlockConfig", "BlockSolver"]
+GRAM_ROWS = 4.5
+"""Rows of a Gram matrix for each feature of the block: its smallest eigenvalues need some more rows than features."""
+HISTORY = 2
+"""Sweeps that the next is made conjugate to: one suffices in exact arithmetic, two bear factors of part of the rows."""
+REFRESH = 20
+"""Sweeps after which the residual is computed from scratch: rounding adds up in float32."""
+MEMORY = 4 * 2**30
+"""Bytes of factors and features kept from one visit to the next."""
+
+
+def version(features: Features) -> tuple[int, ...]:
+    """Another one after every change of the features' parameters or buffers in place."""
+    held = (*features.parameters(), *features.buffers())
+    return (features.size, *(tensor._version for tensor in held), *(tensor.data_ptr() for tensor in held))
+
+
+class Plan(NamedTuple):
+    """Within a number of bytes.
+
+    Attributes:
+        factors: whether all blocks' factors are kept, m m̃ numbers that took O(p m̃²) a block.
+        blocks: how many blocks' features are kept, R m̃ numbers each that took O(R m̃ W).
+        directions: of earlier sweeps that are kept, (m + 2R) T float64 numbers each, at most.
+    """
+
+    factors: bool
+    blocks: int
+    directions: int
+
+
+def plan(budget: int, rows: int, size: int, width: int, columns: int, itemsize: int) -> Plan:
+    """A quarter of the budget is for directions at most; factors come before features.
+
+    Args:
+        budget: bytes.
+        rows, size, width, columns: R, m, m̃, T.
+        itemsize: bytes of a number of features and factors.
+
+    Example:
+        >>> plan(4 * 2**30, rows=36_000, size=10_000, width=1000, columns=1, itemsize=4)
+        Plan(factors=True, blocks=29, directions=1458)
+        >>> plan(10**8, rows=36_000, size=10_000, width=1000, columns=1, itemsize=4)
+        Plan(factors=True, blocks=0, directions=33)
+    """
+    factors = size * width * itemsize
+    kept = factors <= budget
+    left = budget - factors if kept else budget
+    directions = budget // max(64 * (rows + size) * columns, 1)
+    return Plan(kept, left // max(rows * width * itemsize, 1), directions)
 
 
 class BlockSolver(nn.Module):
@@ -49,13 +95,15 @@ class BlockSolver(nn.Module):
     factor of the rows as they are (`refresh`), or brings one: kept factors are not part of the state.
 
     Args:
-        features: Φ and S.
+        features: Φ.
         columns: T.
+        dtype: of features, factors and their products; means, residuals and factorisations are float64.
+        gram_rows: rows that a block's Gram matrix is made of: `GRAM_ROWS` for each feature; 0: all.
+        history: sweeps that the next is made conjugate to.
 
     Attributes:
         mu: (capacity, T) float64, those of features in use first.
-        bent: (capacity, T) Sμ; (0, T) where S is diagonal.
-        noise: (T,) σ_t², what multiplies S. Columns may differ; factors then take 1/σ² = mean_t 1/σ_t².
+        noise: (T,) σ_t², what multiplies I. Columns may differ; factors then take 1/σ² = mean_t 1/σ_t².
         gain: (T,) Σ gᵀδ α/σ_t² of the last sweep. Where P is exact it is ‖μ − μ*‖² before the sweep in the precision of
             the posterior, so that no mean was farther than √gain of its posterior's standard deviations from its own.
 
@@ -71,27 +119,21 @@ class BlockSolver(nn.Module):
         (True, True)
     """
 
-    def __init__(self, features: Features, columns: int, config: BlockConfig | None = None) -> None:
+    def __init__(
+        self,
+        features: Features,
+        columns: int,
+        dtype: torch.dtype = torch.float32,
+        gram_rows: int | None = None,
+        history: int = HISTORY,
+    ) -> None:
         super().__init__()
-        self.config = config or BlockConfig()
-        self.features = features
-        self.dtype = torch.float32 if self.config.dtype == "float32" else torch.float64
+        self.features, self.dtype, self.gram_rows, self.history = features, dtype, gram_rows, history
         self.mu: Tensor
-        self.bent: Tensor
         self.noise: Tensor
         self.register_buffer("mu", torch.zeros(features.capacity, columns, dtype=FLOAT))
-        depth = 0 if features.diagonal_precision else features.capacity
-        self.register_buffer("bent", torch.zeros(depth, columns, dtype=FLOAT))
         self.register_buffer("noise", torch.ones(columns, dtype=FLOAT))
-        self._prior: Prior | None = None
         self.gain = torch.zeros(columns, dtype=FLOAT)
-
-    @property
-    def prior(self) -> Prior:
-        """S as the features now have it."""
-        if self._prior is None or self._prior.version != version(self.features):
-            self._prior = Prior(self.features)
-        return self._prior
 
     @property
     def variance(self) -> Tensor:
@@ -103,7 +145,6 @@ class BlockSolver(nn.Module):
         """μ = 0 under a new σ², (T,) or one number, and whatever the features' hyper-parameters now are."""
         self.noise.copy_(torch.as_tensor(noise, dtype=FLOAT))
         self.mu.zero_()
-        self.bent.zero_()
         return self
 
     @torch.no_grad()
@@ -159,7 +200,7 @@ class BlockSolver(nn.Module):
         Returns:
             the `loss` afterwards, which is at most the one before but for rounding.
         """
-        history = min(self.config.history, self._plan(rows).directions)
+        history = min(self.history, self._plan(rows).directions)
         done = self._nothing(rows) if history else None
         self.gain = torch.zeros_like(self.noise)
         if whole is not None:
@@ -170,16 +211,13 @@ class BlockSolver(nn.Module):
         if done is not None:
             self._descend(rows, done, history)
         rows.sweeps += 1
-        if self.config.refresh and rows.sweeps >= self.config.refresh:
+        if rows.sweeps >= REFRESH:
             self.renew(rows)
         return self.loss(rows)
 
     @torch.no_grad()
     def loss(self, rows: Rows) -> float:
-        """½ mean_t [(rᵀWr/σ_t² + μᵀSμ)/n_t + log 2πσ_t²], n_t = Σw: −ELBO a row without what Σ adds, O((R + m) T).
-
-        `block_covariance.negative_elbo` is the whole bound.
-        """
+        """½ mean_t [(rᵀWr/σ_t² + μᵀμ)/n_t + log 2πσ_t²], n_t = Σw: −ELBO a row without what Σ adds, O((R + m) T)."""
         each = self.energy(rows) / (self.noise * rows.total()).clamp(min=TINY) + (2.0 * torch.pi * self.noise).log()
         return float(0.5 * each.mean())
 
@@ -196,14 +234,8 @@ class BlockSolver(nn.Module):
         rows.replace(places, x, y, weight, self.mean(x.to(self.dtype)))
 
     @torch.no_grad()
-    def renew(self, rows: Rows | None = None) -> None:
-        """Sμ and the residual from scratch, against drift, or after μ, the features or inputs were changed."""
-        used = slice(0, self.features.size)
-        if self.prior.dense:
-            self.bent.zero_()
-            self.bent[used] = self.prior.times(self.mu[used])
-        if rows is None:
-            return
+    def renew(self, rows: Rows) -> None:
+        """The residual from scratch, against drift, or after μ, the features or inputs were changed."""
         fitted = torch.zeros_like(rows.target, dtype=self.dtype)
         for b, span in enumerate(self.features.spans()):
             fitted.addmm_(self.features_of(rows, b), self.mu[span].to(self.dtype))
@@ -213,76 +245,90 @@ class BlockSolver(nn.Module):
     @torch.no_grad()
     def features_of(self, rows: Rows, block: int, *, keep: bool = False) -> Tensor:
         """(R, |b|) Φ_b, from memory where it is there; keep: for certain, or as the plan has it."""
-        rows.follow(self.prior.version)
+        rows.follow(version(self.features))
         return rows.features(self.features, block, self._plan(rows).blocks, keep=keep)
 
     @torch.no_grad()
-    def factor(self, block: int, rows: Rows, *, refresh: bool = False, current: bool = False) -> Tensor:
-        """(|b|, |b|) chol(Φ_bᵀWΦ_b + σ²S_bb) in the dtype of the features.
+    def factor(self, block: int, rows: Rows, *, refresh: bool = False) -> Tensor:
+        """(|b|, |b|) chol(Φ_bᵀWΦ_b + σ²I) in the dtype of the features.
 
-        A kept one is taken, unless `refresh`, or `current` and W, σ² or the rows have changed since it was made.
+        A kept one is taken, unless `refresh`.
         """
-        rows.follow(self.prior.version)
+        rows.follow(version(self.features))
         kept = rows.factors.get(block)
-        if kept is not None and not refresh and (not current or kept.changes == rows.changes):
-            return kept.lower
+        if kept is not None and not refresh:
+            return kept
         phi = self.features_of(rows, block)
-        limit = round(GRAM_ROWS * phi.shape[1]) if self.config.gram_rows is None else self.config.gram_rows
+        limit = round(GRAM_ROWS * phi.shape[1]) if self.gram_rows is None else self.gram_rows
         matrix = rows.gram(phi, rows.shared(self.noise), limit or len(phi))
-        matrix += self.variance * self.prior.block(block, block)
+        matrix.diagonal().add_(self.variance)
         made = cholesky(matrix, first=0.0).lower.to(phi.dtype)
         if self._plan(rows).factors:
-            rows.factors[block] = Factor(made, rows.changes)
+            rows.factors[block] = made
         return made
 
     @torch.no_grad()
     def energy(self, rows: Rows) -> Tensor:
-        """(T,) rᵀWr + σ²μᵀSμ, which is minimised."""
+        """(T,) rᵀWr + σ²μᵀμ, which is minimised."""
         used = self.mu[: self.features.size]
-        bent = self.bent[: self.features.size] if self.prior.dense else self.prior.times(used)
-        return (rows.weigh(rows.residual) * rows.residual).sum(0) + self.noise * (used * bent).sum(0)
+        return (rows.weigh(rows.residual) * rows.residual).sum(0) + self.noise * used.square().sum(0)
 
     def _step(self, block: int, rows: Rows, factor: Tensor, done: Move | None = None) -> None:
         """A visit, which is added to what was `done`."""
-        span, prior, noise, phi = self.features.span(block), self.prior, self.noise, self.features_of(rows, block)
-        bent = self.bent[span] if prior.dense else prior.within(block, self.mu[span])
-        slope = thin(phi.mT, rows.weigh(rows.residual).to(phi.dtype)).to(FLOAT) - noise * bent
+        span, noise, phi = self.features.span(block), self.noise, self.features_of(rows, block)
+        slope = thin(phi.mT, rows.weigh(rows.residual).to(phi.dtype)).to(FLOAT) - noise * self.mu[span]
         step = torch.cholesky_solve(slope.to(factor.dtype), factor).to(phi.dtype)
         image = thin(phi, step).to(FLOAT)
         step = step.to(FLOAT)  # after it was rounded: the image is that of what μ takes
-        curvature = (rows.weigh(image) * image).sum(0) + noise * (prior.within(block, step) * step).sum(0)
+        curvature = (rows.weigh(image) * image).sum(0) + noise * step.square().sum(0)
         length = (step * slope).sum(0) / curvature.clamp(min=TINY)
         step, image = step * length, image * length
         self.gain += (step * slope).sum(0) / noise
         self.mu[span] += step
         rows.residual -= image
-        bow = prior.spread(block, step) if prior.dense else None
-        if bow is not None:
-            self.bent[: self.features.size] += bow
         if done is not None:
             done.mu[span] += step
             done.image.add_(image)
-            if bow is not None:
-                done.bent.add_(bow)
 
     def _nothing(self, rows: Rows) -> Move:
         """A move of length 0, to be added to."""
         zero, image = torch.zeros_like(self.mu[: self.features.size]), torch.zeros_like(rows.residual)
-        return Move(zero, zero.clone(), image, image)
+        return Move(zero, image, image)
 
     def _descend(self, rows: Rows, done: Move, history: int) -> None:
         """Minimise over the move and those kept, which A-orthogonality makes one line after another."""
-        bent = done.bent if self.prior.dense else self.prior.times(done.mu)
-        move = Move(done.mu, bent, done.image, rows.weigh(done.image))
+        move = Move(done.mu, done.image, rows.weigh(done.image))
         rows.moves = [*rows.moves, conjugate(move, rows.moves, self.noise, self.dtype)][-history:]
         used = slice(0, self.features.size)
         for way in rows.moves:
             length = way.slope(rows.residual, self.mu[used], self.noise) / way.square.clamp(min=TINY)
             self.mu[used] += length * way.mu
             rows.residual -= length * way.image
-            if self.prior.dense:
-                self.bent[used] += length * way.bent
 
     def _plan(self, rows: Rows) -> Plan:
         size, width, columns = self.features.size, self.features.width, self.mu.shape[1]
-        return plan(self.config.memory, len(rows.target), size, width, columns, self.dtype.itemsize)
+        return plan(MEMORY, len(rows.target), size, width, columns, self.dtype.itemsize)
+
+
+@torch.no_grad()
+def leap(solver: BlockSolver, rows: Rows, factor: Tensor, done: Move | None) -> None:
+    """Take it with the best length, and add it to what was `done`. factor: (m, m) lower triangular, of any P."""
+    used, spans = slice(0, solver.features.size), list(solver.features.spans())
+    keep = len(rows.target) * solver.features.size * solver.dtype.itemsize <= MEMORY
+    pull = rows.weigh(rows.residual).to(solver.dtype)
+    pulls = [thin(solver.features_of(rows, b, keep=keep).mT, pull) for b in range(len(spans))]
+    slope = torch.cat(pulls).to(FLOAT) - solver.noise * solver.mu[used]
+    step = torch.cholesky_solve(slope.to(factor.dtype), factor).to(solver.dtype)
+    image = torch.zeros_like(rows.residual)
+    for b, span in enumerate(spans):
+        image += thin(solver.features_of(rows, b, keep=keep), step[span])
+    step = step.to(FLOAT)
+    curvature = (rows.weigh(image) * image).sum(0) + solver.noise * step.square().sum(0)
+    length = (step * slope).sum(0) / curvature.clamp(min=TINY)
+    step, image = step * length, image * length
+    solver.gain += (step * slope).sum(0) / solver.noise
+    solver.mu[used] += step
+    rows.residual -= image
+    if done is not None:
+        done.mu.add_(step)
+        done.image.add_(image)

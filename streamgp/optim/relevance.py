@@ -7,6 +7,16 @@ T target columns share the precisions and the noise, as in Thayananthan et al. (
 its Cholesky factor: the evidence is that of one average column. With S_j, Q_jt the sparsity and quality of function j
 (Tipping & Faul 2003, equations (23) to (25)), that changes their q_j² into its mean over t, and nothing else.
 
+`sequential` makes at every step the one change that raises the evidence most: a function comes in, gets another
+precision, or goes out (Tipping & Faul 2003, section 4). Every change has its best precision and its rise of the
+evidence in closed form. Steps cost O(m k); every fifth step begins again from the Gram columns, with another noise, for
+O(m k²).
+
+`batched` is for thousands of functions. A round estimates precisions and noise of the kept functions by a few of
+MacKay's fixed-point steps, s_j = γ_j / mean μ_jt² (Tipping 2001, equation (16)), leaves out those that are not finite,
+and lets in the functions outside that would raise the evidence most, each as if it came alone. That is no ascent:
+functions that come in together may share what they explain, and the next rounds leave the superfluous out.
+
 Everything is a function of sums over rows, so that rows may carry weights, and of Gram columns of the functions that
 are, or come, into the model.
 
@@ -28,6 +38,22 @@ FINITE = 1e4
 """Precision from which a weight counts as zero; for functions of height about 1 and targets of variance 1."""
 LEAST = 1e-8
 """Of σ², against rows that the functions explain to the last digit."""
+EVERY = 5
+"""Steps from one estimate of the noise to the next."""
+SETTLED = 1e-3
+"""Rise of twice the log evidence, and change of log σ², below which the selection is done."""
+WORTH = 0.5
+"""Rise of twice the log evidence from which a function may come in."""
+SWEEPS = 3
+"""Fixed-point steps in a round."""
+LAST = 20
+"""Fixed-point steps at the end, where many are kept."""
+FEW = 300
+"""Functions up to which the end is another selection among them."""
+FINE = 1e-2
+"""Rise of twice the log evidence that a last change must be worth."""
+STEPS = 500
+"""Changes at most in that selection."""
 
 
 class Sums(NamedTuple):
@@ -164,3 +190,198 @@ def gain_of_adding(sparsity: Tensor, quality: Tensor) -> Tensor:
     good = (quality > sparsity) & (sparsity > 0.0)
     ratio = torch.where(good, quality / sparsity.clamp(min=1e-300), 1.0)
     return ratio - 1.0 - ratio.log()
+
+
+def sequential(
+    sums: Sums,
+    noise: float,
+    most: int,
+    steps: int,
+    finite: float = FINITE,
+    start: Kept | None = None,
+    worth: float = SETTLED,
+) -> Kept:
+    """Select until no change is worth it.
+
+    Args:
+        sums: of all m functions.
+        noise: σ² at the start; it is learned.
+        most: functions to keep at most.
+        steps: at most.
+        finite: precision from which a function is left out.
+        start: a selection to begin with.
+        worth: least rise of twice the log evidence.
+
+    Returns:
+        none at all where no function is worth anything.
+
+    Raises:
+        NotPositiveDefinite: the sums are not finite.
+
+    Example:
+        >>> phi = torch.eye(3, dtype=torch.float64).repeat(40, 1)  # three functions that do not overlap
+        >>> y = phi[:, :1] + 0.1 * torch.linspace(-1, 1, 120, dtype=torch.float64)[:, None]
+        >>> gram = phi.T @ phi
+        >>> sums = Sums(gram.diagonal(), phi.T @ y, (y * y).sum(0), 120.0, lambda places: gram[:, places])
+        >>> sequential(sums, 0.1, most=3, steps=100).places.tolist()
+        [0]
+    """
+    size = len(sums.squares)
+    places = [] if start is None else start.places.tolist()
+    precision = [] if start is None else start.precision.tolist()
+    noise = noise if start is None else start.noise
+    cross = sums.squares.new_zeros(size, 0) if start is None else sums.columns(start.places)
+    idle, step = False, 0
+    for step in range(1, steps + 1):
+        index = torch.tensor(places, dtype=torch.int64, device=cross.device)
+        inside = sums.squares.new_tensor(precision)
+        found = posterior(cross[index], sums.moment[index], sums.total, inside, noise)
+        if idle or step % EVERY == 0:
+            before, noise = noise, new_noise(found, sums.rows)
+            if idle and abs(math.log(noise / before)) < SETTLED:
+                break
+            found = posterior(cross[index], sums.moment[index], sums.total, inside, noise)
+        sparsity, quality = qualities(sums, cross, found, noise)
+        gain, wanted = _changes(sparsity, quality, index, inside, finite)
+        if len(places) >= most:
+            outside = torch.ones_like(gain, dtype=torch.bool)
+            outside[index] = False
+            gain[outside] = 0.0
+        best = int(gain.argmax())
+        idle = float(gain[best]) < worth
+        if idle:
+            continue
+        if best not in places:
+            places.append(best)
+            precision.append(float(wanted[best]))
+            cross = torch.cat((cross, sums.columns(torch.tensor([best], device=cross.device))), 1)
+        elif math.isinf(float(wanted[best])):
+            at = places.index(best)
+            del places[at], precision[at]
+            cross = torch.cat((cross[:, :at], cross[:, at + 1 :]), 1)
+        else:
+            precision[places.index(best)] = float(wanted[best])
+    order = sorted(range(len(places)), key=places.__getitem__)
+    chosen = torch.tensor([places[at] for at in order], dtype=torch.int64, device=cross.device)
+    return Kept(chosen, sums.squares.new_tensor([precision[at] for at in order]), noise, step)
+
+
+def _changes(sparsity: Tensor, quality: Tensor, index: Tensor, inside: Tensor, finite: float) -> tuple[Tensor, Tensor]:
+    """What the best change of every function is worth, and the precision that it then has; infinite: it goes out.
+
+    Args:
+        sparsity: (m,) S.
+        quality: (m, T) Q.
+        index: (k,) the kept.
+        inside: (k,) their precisions.
+        finite: precision from which a function is left out.
+
+    Returns:
+        (m,), (m,): twice the rise of the log evidence of the average column.
+    """
+    squared = quality.square().mean(1)
+    gain = gain_of_adding(sparsity, squared)
+    wanted = best_precision(sparsity, squared)
+    gain[wanted >= finite] = 0.0
+    if not len(index):
+        return gain, wanted
+    own, mine = sparsity[index], squared[index]
+    left = (inside - own).clamp(min=1e-300)
+    alone, its = inside * own / left, (inside / left).square() * mine  # s and q² of the model without it
+    target = best_precision(alone, its)
+    target = torch.where(target < finite, target, torch.inf)
+    shift = 1.0 / target - 1.0 / inside  # −1/s where it goes out
+    again = mine / (own + 1.0 / shift) - torch.log1p(own * shift)
+    gain[index] = torch.nan_to_num(torch.where(shift == 0.0, 0.0, again), nan=0.0, posinf=0.0, neginf=0.0)
+    wanted[index] = target
+    return gain, wanted
+
+
+def batched(
+    sums: Sums, noise: float, most: int, add: int, rounds: int, start: Kept | None = None, finite: float = FINITE
+) -> Kept:
+    """Select in rounds until nothing is worth letting in.
+
+    Args:
+        sums: of all m functions.
+        noise: σ² at the start; it is learned.
+        most: functions to keep at most.
+        add: functions let in at most in a round.
+        rounds: at most.
+        start: a selection to begin with.
+        finite: precision from which a function is left out.
+
+    Raises:
+        NotPositiveDefinite: the sums are not finite.
+
+    Example:
+        >>> phi = torch.eye(3, dtype=torch.float64).repeat(40, 1)  # three functions that do not overlap
+        >>> y = phi[:, :1] + 0.1 * torch.linspace(-1, 1, 120, dtype=torch.float64)[:, None]
+        >>> gram = phi.T @ phi
+        >>> sums = Sums(gram.diagonal(), phi.T @ y, (y * y).sum(0), 120.0, lambda places: gram[:, places])
+        >>> batched(sums, 0.1, most=3, add=2, rounds=10).places.tolist()
+        [0]
+    """
+    places = sums.squares.new_zeros(0, dtype=torch.int64) if start is None else start.places
+    precision = sums.squares.new_zeros(0) if start is None else start.precision
+    noise = noise if start is None else start.noise
+    cross = sums.columns(places) if len(places) else sums.squares.new_zeros(len(sums.squares), 0)
+    done = 0
+    while done < rounds:
+        done += 1
+        for _ in range(SWEEPS):
+            places, precision, noise, cross = _estimate(sums, places, precision, noise, cross, finite)
+        found = posterior(cross[places], sums.moment[places], sums.total, precision, noise)
+        sparsity, quality = qualities(sums, cross, found, noise)
+        squared = quality.square().mean(1)
+        gain, wanted = gain_of_adding(sparsity, squared), best_precision(sparsity, squared)
+        gain[wanted >= finite] = 0.0
+        gain[places] = 0.0
+        best = gain.topk(min(add, max(most - len(places), 0), len(gain)))
+        fresh = best.indices[best.values > WORTH]
+        if not len(fresh):
+            break
+        places, precision = torch.cat((places, fresh)), torch.cat((precision, wanted[fresh]))
+        cross = torch.cat((cross, sums.columns(fresh)), 1)
+    kept = settle(sums, Kept(places, precision, noise, done), finite)
+    if len(kept.places) > FEW // 2:
+        return kept
+    return sequential(sums, noise, most, STEPS, finite, start=kept, worth=FINE)._replace(rounds=done)
+
+
+def settle(sums: Sums, kept: Kept, finite: float = FINITE) -> Kept:
+    """The precisions and the noise of a selection where its evidence has a maximum, without functions it does not need.
+
+    Up to `FEW` functions that is one more selection, among these alone (Tipping & Faul 2003); more take a few
+    fixed-point steps, which are slow to leave out functions that share what they explain.
+    """
+    order = torch.argsort(kept.places)
+    places, precision, noise = kept.places[order], kept.precision[order], kept.noise
+    cross = sums.columns(places)
+    for _ in range(LAST):
+        if not len(places):
+            break
+        if len(places) <= FEW:
+            among = _among(sums, places, cross[places])
+            found = sequential(among, noise, len(places), STEPS, finite)
+            return Kept(places[found.places], found.precision, found.noise, kept.rounds)
+        places, precision, noise, cross = _estimate(sums, places, precision, noise, cross, finite)
+    return Kept(places, precision, noise, kept.rounds)
+
+
+def _estimate(
+    sums: Sums, places: Tensor, precision: Tensor, noise: float, cross: Tensor, finite: float
+) -> tuple[Tensor, Tensor, float, Tensor]:
+    """One fixed-point step of precisions and noise, without the functions that are not finite after it."""
+    found = posterior(cross[places], sums.moment[places], sums.total, precision, noise)
+    noise = new_noise(found, sums.rows)
+    precision = found.determined / found.mean.square().mean(1).clamp(min=1e-300)
+    stays = precision < finite
+    if bool(stays.all()):
+        return places, precision, noise, cross
+    return places[stays], precision[stays], noise, cross[:, stays]
+
+
+def _among(sums: Sums, places: Tensor, gram: Tensor) -> Sums:
+    """The sums of some functions alone."""
+    return Sums(gram.diagonal(), sums.moment[places], sums.total, sums.rows, lambda some: gram[:, some])

@@ -5,7 +5,6 @@ A new part is right when its suite passes; `tests/contracts` runs the suites ove
 neither pytest nor data: they make their own.
 """
 
-from streamgp.testing.features import check_features
 from streamgp.testing.kernels import check_kernel
 from streamgp.testing.models import SHAPES, check_model, check_recovers, example_windows
 from streamgp.testing.solvers import check_solver
@@ -18,7 +17,6 @@ __all__ = [
     "Crash",
     "CrashingSource",
     "Lines",
-    "check_features",
     "check_kernel",
     "check_model",
     "check_recovers",

@@ -13,7 +13,7 @@ from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
 from streamgp.solvers import kiss, kiss_cg
 
-KINDS = ("models", "kernels", "features", "encoders", "solvers", "likelihoods")
+KINDS = ("models", "kernels", "encoders", "solvers", "likelihoods")
 PARTS = [(kind, name) for kind in KINDS for name in registry.names(kind)]
 
 

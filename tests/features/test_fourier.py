@@ -31,7 +31,7 @@ KERNELS: list[dict[str, Any]] = [
 
 
 def features(options: dict[str, Any], size: int, width: int, seed: int = 0) -> Fourier:
-    return build(Config(size=size, width=width, seed=seed), made(**options))
+    return build(Config(size=size, width=width), made(**options), seed)
 
 
 def basis(made_of: Fourier, x: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ def test_a_kernel_without_frequencies_is_refused_at_once(name: str) -> None:
     assert "matern" in caught.value.hint
 
 
-@pytest.mark.parametrize("options", [{"size": 3}, {"width": 7}, {"size": 0}, {"seed": -1}, {"seed": 2**63}])
+@pytest.mark.parametrize("options", [{"size": 3}, {"width": 7}, {"size": 0}])
 def test_odd_and_empty_sizes_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         Config(**options)

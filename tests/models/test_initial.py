@@ -115,15 +115,13 @@ def json_like(model: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
 def test_qsgp_takes_the_kernel_of_the_file_and_its_shape() -> None:
     module = registry.load("models", "qsgp")
-    values = {**found().values, "log_alpha": torch.tensor(2.5).double().log()}
-    rough = replace(found(), kernel={"name": "rational_quadratic", "separable": False}, values=values)
-    points = {"features": {"name": "inducing", "size": 192, "width": 64}}
-    model = module.build(module.Config(**points, kernel="rational_quadratic", learn="once"), SHAPE)
+    rough = replace(found(), kernel={"name": "matern", "nu": 1.5})
+    model = module.build(module.Config(**OPTIONS["qsgp"], kernel={"name": "matern", "nu": 1.5}, learn="once"), SHAPE)
     model.initialise(rough)
     model.update(*windows())
-    assert torch.allclose(model.posterior.engine.kernel.own.alpha, torch.tensor(2.5).double())
+    assert model.posterior.engine.kernel.own.nu == 1.5
     other = module.build(module.Config(**OPTIONS["qsgp"]), SHAPE)
-    with pytest.raises(UsageError, match="kernel=rational_quadratic, and this qsgp chooses from squared_exponential"):
+    with pytest.raises(UsageError, match="kernel=matern, and this qsgp chooses from squared_exponential"):
         other.initialise(rough)
     outcomes = module.build(module.Config(**OPTIONS["qsgp"], likelihood="logistic"), SHAPE)
     with pytest.raises(UsageError, match="logit"):

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import NumericalError, UsageError
 from streamgp.models import qsgp
-from streamgp.models.qsgp.held import shares
-from streamgp.models.qsgp.posterior import QsgpPosterior
+from streamgp.models.qsgp.posterior import QsgpPosterior, shares
 from streamgp.online.model import StreamModel
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import reborn
@@ -45,7 +44,7 @@ def posterior(model: StreamModel) -> QsgpPosterior:
     return model.posterior
 
 
-def wave(rows: int, seed: int = 0, noise: float = 0.1) -> tuple[Inputs, torch.Tensor]:
+def wave(rows: int, seed: int = 11, noise: float = 0.1) -> tuple[Inputs, torch.Tensor]:
     """u uniform on (−3, 3), y = 5 + sin 2u + noise."""
     draws = torch.Generator().manual_seed(seed)
     u = 6.0 * torch.rand(rows, generator=draws, dtype=FLOAT) - 3.0
@@ -64,27 +63,12 @@ def stream(model: StreamModel, x: Inputs, y: torch.Tensor, batch: int = 50) -> N
     [
         ({"likelihood": "student_t"}, "use likelihood=laplace"),
         ({"likelihood": {"name": "gaussian", "noise": 0.3}}, "leave out likelihood.noise"),
-        ({"features": {"name": "inducing", "independent": True}}, "use model rvm"),
-        ({"columns": 3}, "need each other"),
-        ({"covariance": "chevron"}, "need each other"),
-        ({"covariance": "chevron", "columns": 2, "features": {"size": 10000}}, "at most 8192"),
+        ({"covariance": "exact", "features": {"size": 10000}}, "at most 8192"),
         ({"learn": "once", "rebuild": 0}, "leave out learn"),
         ({"steps": 7}, "solver=stochastic"),
-        ({"stochastic": {"rate": 0.1}}, "solver=stochastic"),
-        ({"solver": "stochastic", "visits": 3}, "solver=block"),
         ({"solver": "stochastic", "covariance": "head"}, "solver=block"),
         ({"solver": "stochastic", "linear": True}, "solver=block"),
-        ({"solver": "stochastic", "sites": {"cells": 2}}, "not sites"),
-        ({"solver": "stochastic", "likelihood": "laplace", "stochastic": {"rate": 0.1}}, "not stochastic"),
-        ({"solver": "stochastic", "stochastic": {"batch": 7}}, "optimiser=adagrad"),
-        ({"solver": "stochastic", "stochastic": {"support": 7}}, "optimiser=adagrad"),
-        ({"solver": "stochastic", "stochastic": {"adagrad_rate": 0.1}}, "optimiser=adagrad"),
-        ({"solver": "stochastic", "stochastic": {"hyper_rate": 0.1}}, "optimiser=adagrad"),
-        ({"solver": "stochastic", "stochastic": {"restart": 7}}, "optimiser=adagrad"),
-        ({"solver": "stochastic", "stochastic": {"optimiser": "adagrad", "momentum": 0.5}}, "optimiser=momentum"),
-        ({"solver": "stochastic", "stochastic": {"optimiser": "adagrad", "rate": 0.1}}, "optimiser=momentum"),
-        ({"solver": "stochastic", "stochastic": {"optimiser": "adagrad", "restart": 7}}, "needs stochastic.hyper_rate"),
-        ({"solver": "stochastic", "likelihood": "logistic", "sites": {"likelihood_rate": 0.1}}, "no parameters"),
+        ({"solver": "stochastic", "likelihood": "laplace"}, "likelihood=gaussian"),
         ({"likelihood": "laplace", "limit": 3.0}, "likelihood=gaussian"),
         ({"bases": 3}, "extra"),
     ],
@@ -100,7 +84,6 @@ def test_what_cannot_be_built_is_refused_with_a_hint() -> None:
         ({"kernel": "linear"}, "no function of one distance"),
         ({"kernel": {"name": "matern", "lengthscale": 2.0}}, "estimated by evidence"),
         ({"kernel": {"name": "matern", "separable": True}}, "no function of one distance"),
-        ({"solver": "stochastic", "features": {"name": "inducing"}}, "independent weights"),
         ({"linear": True, "features": {"size": 8, "width": 2}}, "more than a block of 2"),
     ):
         with pytest.raises(UsageError, match=said) as refusal:
@@ -116,14 +99,11 @@ def test_what_cannot_be_built_is_refused_with_a_hint() -> None:
     [
         {},
         {"covariance": "block"},
-        {"covariance": "diagonal"},
         {"covariance": "head"},
-        {"covariance": "chevron", "columns": 194},
-        {"features": {"name": "inducing", **BLOCKS}},
         {"likelihood": "laplace"},
         {"solver": "stochastic", "steps": 200},
     ],
-    ids=["default", "block", "diagonal", "head", "chevron", "inducing", "laplace", "steps"],
+    ids=["default", "block", "head", "laplace", "steps"],
 )
 def test_a_stream_is_learned_with_honest_bands(options: dict[str, Any]) -> None:
     """Noise of 0.1 around a wave of height 1, one pass over 1500 rows."""
@@ -136,7 +116,7 @@ def test_a_stream_is_learned_with_honest_bands(options: dict[str, Any]) -> None:
     inside = float(((low <= truth) & (truth <= high)).to(FLOAT).mean())
     assert 0.92 < inside < 0.985  # 1000 rows: a standard error of 0.007
     far = Inputs(x.past[:1], torch.full((1, 1, 1), 40.0, dtype=FLOAT))
-    if options.get("features") or options.get("covariance", "exact") in ("exact", "head"):
+    if options.get("covariance", "exact") in ("exact", "head"):
         assert model.predict(far).latent_variance > 10 * issued.latent_variance.mean(), "far away nothing is known"
 
 
@@ -234,25 +214,20 @@ def test_cost_of_an_update_does_not_grow_with_the_rows() -> None:
     assert posterior(model).engine.variance(model.inputs(x)).shape == (300,)
 
 
-@pytest.mark.parametrize("solver", ["block", "stochastic"])
-def test_outcomes_of_many_rows_are_learned_in_batch(solver: str) -> None:
-    """More rows than the solver of steps looks at; the height of the logit is chosen on others than those learned."""
+def test_outcomes_of_many_rows_are_learned_in_batch() -> None:
+    """The height of the logit is chosen on others than those learned."""
     x, _ = wave(700)
     probability = torch.sigmoid(3.0 * torch.sin(x.future[:, :, 0]))
     y = (torch.rand(700, 1, generator=torch.Generator().manual_seed(1), dtype=FLOAT) < probability).to(FLOAT)
-    steps: dict[str, Any] = {"steps": 40} if solver == "stochastic" else {}
-    model = made(likelihood="logistic", solver=solver, **steps)
+    model = made(likelihood="logistic")
     assert all(step.healthy for step in model.fit(x, y, 2))
     error = (model.predict(x).mean - probability).square().mean().sqrt()
     assert error < 0.12  # always to say a half: 0.33
 
 
-@pytest.mark.parametrize(
-    "options", [{"likelihood": "laplace"}, {"stochastic": {"optimiser": "adagrad"}}], ids=["laplace", "adagrad"]
-)
-def test_steps_that_look_at_few_rows_keep_all_of_a_rebuild(options: dict[str, Any]) -> None:
+def test_steps_that_look_at_few_rows_keep_all_of_a_rebuild() -> None:
     x, y = wave(1000)
-    model = made(solver="stochastic", steps=20, reservoir=800, rebuild=600, **options)
+    model = made(solver="stochastic", steps=20, reservoir=800, rebuild=600)
     stream(model, x, y, 200)
     assert model.rebuilt >= 600
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Model, Shape
 from streamgp.models import qsgp
 from streamgp.models.qsgp.blocks import BlockEngine
+from streamgp.models.qsgp.hyper import forecast, mode
 from streamgp.models.qsgp.posterior import QsgpPosterior
-from streamgp.models.qsgp.trial import forecast, mode
 from streamgp.online.model import StreamModel
 
 BATCH = Shape(targets=("y",), horizon=1, lags=0, past=("y", "a", "b"), future=("a", "b"))

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from streamgp.features import Features, fourier, inducing
+from streamgp.features import Features, fourier
 from streamgp.kernels import squared_exponential
 from streamgp.optim.block_rows import Rows
-from streamgp.optim.block_solver import BlockConfig, BlockSolver
+from streamgp.optim.block_solver import BlockSolver
 
 Array = npt.NDArray[np.float64]
-EXACT = BlockConfig(dtype="float64", gram_rows=0, history=30)
-KINDS = ("fourier", "inducing")
+EXACT: dict[str, Any] = {"dtype": torch.float64, "gram_rows": 0, "history": 30}
 
 
 def normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def features_of(kind: str) -> Features:
-    """26 Fourier features in blocks of 10, 10 and 6, or 11 inducing functions in blocks of 4, 4 and 3."""
+def features_of() -> Features:
+    """26 Fourier features in blocks of 10, 10 and 6."""
     kernel = squared_exponential.build(squared_exponential.Config(lengthscale=0.8, outputscale=1.5), 2)
-    if kind == "fourier":
-        return fourier.build(fourier.Config(size=26, width=10, seed=1), kernel)
-    built = inducing.build(inducing.Config(size=14, width=4), kernel)
-    built.add(2.0 * normal(11, 2, seed=20))
-    return built
+    return fourier.build(fourier.Config(size=26, width=10), kernel, seed=1)
 
 
 class Problem(NamedTuple):
@@ -57,13 +52,6 @@ def everything(features: Features, x: Tensor) -> Array:
         return torch.cat([features.block(x, b) for b in range(features.blocks)], 1).numpy()
 
 
-def precision(features: Features) -> Array:
-    """(m, m) S."""
-    count = range(features.blocks)
-    with torch.no_grad():
-        return torch.cat([torch.cat([features.precision(i, j) for j in count], 1) for i in count]).numpy()
-
-
 def weights_of(p: Problem) -> Array:
     """(R, T), 0 where y is missing."""
     own = np.ones(p.y.shape) if p.weight is None else p.weight.numpy()
@@ -71,10 +59,10 @@ def weights_of(p: Problem) -> Array:
 
 
 def systems(features: Features, p: Problem) -> list[tuple[Array, Array]]:
-    """(A, b) of every column: (ΦᵀWΦ + σ²S) μ = ΦᵀWy."""
-    phi, prior, weights, y = everything(features, p.x), precision(features), weights_of(p), np.nan_to_num(p.y.numpy())
+    """(A, b) of every column: (ΦᵀWΦ + σ²I) μ = ΦᵀWy."""
+    phi, weights, y = everything(features, p.x), weights_of(p), np.nan_to_num(p.y.numpy())
     return [
-        ((phi * weights[:, [t]]).T @ phi + s * prior, phi.T @ (weights[:, t] * y[:, t]))
+        ((phi * weights[:, [t]]).T @ phi + s * np.eye(phi.shape[1]), phi.T @ (weights[:, t] * y[:, t]))
         for t, s in enumerate(p.noise.tolist())
     ]
 
@@ -84,6 +72,6 @@ def solution(features: Features, p: Problem) -> Array:
     return np.stack([np.linalg.solve(*system) for system in systems(features, p)], 1)
 
 
-def started(features: Features, p: Problem, config: BlockConfig = EXACT) -> tuple[BlockSolver, Rows]:
-    solver = BlockSolver(features, p.y.shape[1], config).begin(p.noise)
+def started(features: Features, p: Problem, config: dict[str, Any] = EXACT) -> tuple[BlockSolver, Rows]:
+    solver = BlockSolver(features, p.y.shape[1], **config).begin(p.noise)
     return solver, solver.rows(p.x, p.y, p.weight)

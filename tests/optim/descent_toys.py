@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from streamgp.features import Features, fourier, inducing
+from streamgp.features import Features, fourier
 from streamgp.kernels import squared_exponential
 
 
@@ -19,14 +19,7 @@ def normal(*shape: int, seed: int) -> Tensor:
 
 def fourier_of(size: int, width: int, dims: int = 2) -> Features:
     kernel = squared_exponential.build(squared_exponential.Config(lengthscale=0.8, outputscale=1.5), dims)
-    return fourier.build(fourier.Config(size=size, width=width, seed=1), kernel)
-
-
-def inducing_of(points: int, width: int, *, independent: bool) -> Features:
-    kernel = squared_exponential.build(squared_exponential.Config(lengthscale=0.8, outputscale=1.5), 2)
-    built = inducing.build(inducing.Config(size=points, width=width, independent=independent), kernel)
-    built.add(2.0 * normal(points, 2, seed=20))
-    return built
+    return fourier.build(fourier.Config(size=size, width=width), kernel, seed=1)
 
 
 def data(rows: int, *, missing: bool = False) -> tuple[Tensor, Tensor]:

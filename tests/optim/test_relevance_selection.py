@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from streamgp.optim import relevance as r
-from streamgp.optim import relevance_sequential
-from streamgp.optim.relevance_batched import batched, settle
-from streamgp.optim.relevance_sequential import sequential
+from streamgp.optim.relevance import batched, sequential, settle
 from tests.optim.relevance_toys import normal, sinc, sums_of
 
 
@@ -63,7 +61,7 @@ def test_every_step_raises_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None
     """With the noise given: every prefix of the steps ends higher, by what the steps were said to be worth."""
     phi, y, _ = sinc(120, seed=1)
     sums = sums_of(phi, y)
-    monkeypatch.setattr(relevance_sequential, "new_noise", lambda found, rows: 0.1)
+    monkeypatch.setattr(r, "new_noise", lambda found, rows: 0.1)
     before = -torch.inf
     for steps in range(2, 40):
         kept = sequential(sums, 0.1, 500, steps=steps)

@@ -4,8 +4,15 @@ A solver keeps the residual r = y − Φμ of its rows true, so that one block i
 block Gauss–Seidel with a best step length (`streamgp.optim.block_solver`). Between rebuilds a stream visits the head,
 with the Gram matrix of all rows so far, and the blocks whose turn it is, with Gram matrices of the kept rows as they
 are now weighted. Where the head is the whole basis its factor takes the place of all visits, and sweeps end when the
-means are settled (`solution`). Likelihoods other than the Gaussian set new working targets and weights before
+means are settled. Likelihoods other than the Gaussian set new working targets and weights before
 every visit, or every step of Newton's method.
+
+With a factor of all features a sweep is a step of conjugate gradients preconditioned by very nearly the system itself:
+its gain is the squared distance from the solution, in the precision of the posterior, and √gain bounds what any
+prediction is off by, in its own standard deviations. Sweeps end when that would be `CLOSE`.
+
+Outcomes are learned by Newton's method: a few sweeps on the curvature at the present f, of which so much is taken that
+the objective falls.
 
 Shapes: R rows, W columns of an input, T target columns, B new rows.
 """
@@ -13,21 +20,22 @@ Shapes: R rows, W columns of an input, T target columns, B new rows.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import cholesky
-from streamgp.models.qsgp.covariance import Covariance, HeadCovariance
-from streamgp.models.qsgp.engine import Seen, TrainingRows
+from streamgp.models.qsgp.covariance import Covariance, Head, HeadCovariance
+from streamgp.models.qsgp.engine import Engine, Seen, TrainingRows
 from streamgp.models.qsgp.features import Basis
-from streamgp.models.qsgp.head import Head
 from streamgp.models.qsgp.sites import WorkingSites
-from streamgp.models.qsgp.solution import Solution
-from streamgp.optim.block_rows import CHUNK, gram, thin
+from streamgp.optim.block_rows import CHUNK, TINY, gram, thin
 from streamgp.optim.block_solver import GRAM_ROWS, BlockSolver
 
+VISITS = 2
+"""Blocks visited at an update, beside the first: each takes O(R m̃² + m̃³), whatever the number of new rows is."""
 SWEEPS, BOUNDED = 30, 12
 """Over a batch, at most; of a bound on the likelihood, whose sweeps approach the mode ever more slowly."""
 TRIAL = 6
@@ -36,9 +44,19 @@ STEPS = 4
 """Further ones of Newton's method at an update."""
 QUARTERS = 4
 """Epochs that the first sweep of a long fit is cut into."""
+CLOSE = 0.01
+"""Distance from the solution that ends sweeps: over all directions, in standard deviations of the posterior."""
+NATS = 1e-4
+"""Gain a row of the sweep that is the last where blocks are visited one by one: they approach it ever more slowly."""
+MOST = 20
+"""Sweeps over all features at once that may be taken for that."""
+INNER, PART = 8, 0.01
+"""Sweeps of a Newton step, and the part of its first gain at which they end."""
+HALVINGS = 30
+"""Of a Newton step that does not go down."""
 
 
-class BlockEngine(Solution):
+class BlockEngine(Engine):
     """All blocks in turn.
 
     Args:
@@ -49,7 +67,6 @@ class BlockEngine(Solution):
         sites: of the likelihood.
         capacity: C, rows kept of a stream.
         temper: likelihood tempering: rows of a stream enter with weight 1/temper.
-        visits: blocks visited at an update, beside the head.
 
     Attributes:
         count: () rows learned, Σν times the information of each on f.
@@ -66,10 +83,12 @@ class BlockEngine(Solution):
         sites: WorkingSites,
         capacity: int,
         temper: float,
-        visits: int,
     ) -> None:
-        super().__init__(solver, basis, head, sites, temper)
-        self.covariance, self.visits = covariance, visits
+        super().__init__(basis, sites)
+        self.solver, self.head, self.working = solver, head, sites.working
+        self.information, self.covariance = sites.information, covariance
+        self.amount = 0.0  # rows of the last epoch
+        self.temper = temper if sites.moving else 1.0  # else it is in σ²
         columns = solver.mu.shape[1]
         weight = torch.zeros(capacity, columns, dtype=FLOAT) if sites.moving else torch.zeros(capacity, dtype=FLOAT)
         blank = torch.zeros(capacity, columns, dtype=FLOAT)
@@ -168,7 +187,7 @@ class BlockEngine(Solution):
                 self._follow_curvature(training)
             return
         turns = [0] if self.basis.blocks else []
-        for _ in range(min(self.visits, others)):
+        for _ in range(min(VISITS, others)):
             self.turn = self.turn if self.turn <= others else 1
             turns.append(self.turn)
             self.turn = self.turn % others + 1
@@ -219,14 +238,12 @@ class BlockEngine(Solution):
         self.sites.refresh_noise(torch.nan_to_num(training.y - training.fitted - self.sites.offset), weight, least)
         informing = self._informing(training.y, training.fitted, training.share)
         self.count.copy_(informing.mean(1).sum())
-        if training.rows is not self.kept:
-            if self.sites.moving:
-                training.rows.reweigh(informing)
-            self.covariance.refresh(training.rows)
+        if training.rows is not self.kept and self.sites.moving:
+            training.rows.reweigh(informing)
 
     def loss(self, training: TrainingRows) -> float:
         """−ELBO a row and column with the block-diagonal covariance, up to what the sample of its Gram matrices leaves
-        out: [Σ −w log p(y | f) + ½ μᵀSμ + ½ Σ_b log|A_b|]/n."""
+        out: [Σ −w log p(y | f) + ½ μᵀμ + ½ Σ_b log|A_b|]/n."""
         weight = training.weight / self.temper
         misfit = self.sites.misfit(training.y, training.fitted, weight)
         own = self.head.log_determinant() if self.summed and self.head.whole else self.determinants.sum()
@@ -251,15 +268,16 @@ class BlockEngine(Solution):
         phi = self.solver.features_of(training.rows, block)
         weight = self._informing(training.y, training.fitted, training.share).mean(1)
         matrix = training.rows.gram(phi, weight, round(GRAM_ROWS * phi.shape[1]))
-        matrix += self.solver.variance * self.solver.prior.block(block, block)
+        matrix.diagonal().add_(self.solver.variance)
         return cholesky(matrix, first=0.0).lower.to(phi.dtype)
 
     def _exact(self, block: int) -> Tensor:
-        """chol(Φ_bᵀWΦ_b + σ²S_bb) of all rows that are there."""
+        """chol(Φ_bᵀWΦ_b + σ²I) of all rows that are there."""
         phi = self.solver.features_of(self.kept, block)
         there = self.share > 0
         weight = self.kept.shared(self.solver.noise)[there]
-        matrix = gram(phi[there], weight) + self.solver.variance * self.solver.prior.block(block, block)
+        matrix = gram(phi[there], weight)
+        matrix.diagonal().add_(self.solver.variance)
         return cholesky(matrix, first=0.0).lower.to(phi.dtype)
 
     @property
@@ -279,3 +297,79 @@ class BlockEngine(Solution):
     @property
     def healthy(self) -> bool:
         return math.isfinite(float(self.solver.mu.sum()))
+
+    @property
+    def whole(self) -> bool:
+        return self.head.whole
+
+    @property
+    def solved(self) -> bool:
+        """Whether there is a factor of all features, and of the curvature that means are learned with."""
+        usable = self.sites.newton or not self.sites.moving
+        return self.head.whole and usable and bool(self.head.rows > 0)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the last sweep found nothing to do; the gain of a majoriser is no measure of it."""
+        if self.sites.moving and not self.sites.newton:
+            return True
+        far = CLOSE**2 if self.solved else NATS * self.amount
+        return bool((self.solver.gain <= far).all())
+
+    def _solve(self, training: TrainingRows) -> None:
+        """Sweeps over all features at once until nothing is left to do, or, of a Newton step, little."""
+        if self.sites.newton:
+            self._newton(training, lambda: self._few(training, self.head.root.to(self.solver.dtype)))
+            return
+        root, before = self.head.root.to(self.solver.dtype), torch.zeros_like(self.solver.gain)
+        for _ in range(MOST):
+            self.solver.sweep(training.rows, whole=root)
+            gain = self.solver.gain
+            if bool((gain * torch.clamp(gain / before.clamp(min=TINY), max=1.0) <= CLOSE**2).all()):
+                return  # the next would gain no more than that
+            before = gain
+
+    def _few(self, training: TrainingRows, whole: Tensor | None) -> None:
+        """Sweeps of a Newton step; factors that were of too different a curvature are not used for the next."""
+        gain = self.solver.gain
+        for sweep in range(INNER):
+            self.solver.sweep(training.rows, whole=whole)
+            gain = gain if sweep else self.solver.gain
+            if bool((self.solver.gain <= torch.clamp(PART * gain, min=CLOSE**2)).all()):
+                break
+        else:
+            training.rows.factors.clear()
+        self.solver.gain = gain
+
+    def _newton(self, training: TrainingRows, sweeps: Callable[[], None]) -> None:
+        """Take of what sweeps on the present curvature do as much as lowers the objective, column by column."""
+        solver, rows = self.solver, training.rows
+        mu, fitted, value = solver.mu.clone(), training.fitted, self._objective(training)
+        self._set(training)
+        sweeps()
+        for _ in range(HALVINGS):
+            worse = ~(self._objective(training) <= value)
+            if not bool(worse.any()):
+                return
+            solver.mu[:, worse] = 0.5 * (solver.mu + mu)[:, worse]
+            rows.residual[:, worse] = (rows.target - 0.5 * (training.fitted + fitted))[:, worse]
+            rows.changed()
+
+    def _objective(self, training: TrainingRows) -> Tensor:
+        """(T,) Σ −w log p(y | f) + ½ μᵀμ."""
+        misfit = self.sites.misfit(training.y, training.fitted, training.weight / self.temper)
+        return misfit + 0.5 * self._energy()
+
+    def _energy(self) -> Tensor:
+        """(T,) μᵀμ"""
+        return self.solver.mu[: self.basis.size].square().sum(0)
+
+    def _informing(self, y: Tensor, f: Tensor, share: Tensor) -> Tensor:
+        """(R, T) information of rows on f. y: (R, T), NaN = not observed; f: (R, T), share: (R,)."""
+        return share[:, None] * torch.isfinite(y) * (self.information(f) / self.temper)
+
+    def _set(self, training: TrainingRows) -> None:
+        """Working targets and weights at the present means."""
+        if self.sites.moving:
+            target, curvature = self.working(training.y, training.fitted)
+            training.rows.retarget(target, training.share[:, None] * curvature / self.temper)

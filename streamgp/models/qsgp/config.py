@@ -8,11 +8,9 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from streamgp.base import Shape
 from streamgp.choice import OneOf
-from streamgp.features import fourier, inducing
+from streamgp.features import fourier
 from streamgp.likelihoods import gaussian, laplace, logistic, student_t
 from streamgp.online.options import StreamOptions
-from streamgp.optim.quadruple_descent import DescentConfig
-from streamgp.optim.quadruple_sites import SiteConfig
 
 MANY = 200_000
 """Features up to which every block can have its turn."""
@@ -22,11 +20,6 @@ DENSE = 8192
 """Features up to which such a matrix is made where it is asked for."""
 BATCH, STREAM = fourier.Config(size=4096, width=512), fourier.Config(size=2048, width=512)
 """Where none are named: a stream factorises its matrix at every update, and 2048 take an eighth of the time."""
-STEPS_OF = {
-    "momentum": ("momentum", "rate"),
-    "adagrad": ("adagrad_rate", "batch", "support", "hyper_rate", "restart"),
-}
-"""Options of `DescentConfig` that one optimiser alone looks at."""
 
 
 class Config(StreamOptions):
@@ -38,10 +31,8 @@ class Config(StreamOptions):
     )
     """The options that matter first."""
 
-    features: Annotated[BaseModel | None, OneOf("features", unnamed="fourier", optional=True)] = Field(
-        None,
-        description="basis functions, and how many of them make a block; none: fourier, 2048 with lags and 4096 "
-        "without, in blocks of 512",
+    features: fourier.Config | None = Field(
+        None, description="random Fourier features; none: 2048 with lags and 4096 without, in blocks of 512"
     )
     kernel: Annotated[BaseModel | None, OneOf("kernels", optional=True)] = Field(
         None,
@@ -54,28 +45,21 @@ class Config(StreamOptions):
     solver: Literal["auto", "block", "stochastic"] = Field(
         "auto",
         description="block: every block in turn, from rows whose residuals are kept; stochastic: steps whose cost is "
-        "independent of rows and features; auto: block up to 200,000 features",
+        "independent of rows and features, with a Gaussian likelihood; auto: block up to 200,000 features",
     )
     linear: bool | Literal["auto"] = Field(
         "auto",
         description="add a linear part; auto: with the block solver, where a window has no more columns than "
         "features.width",
     )
-    covariance: Literal["auto", "exact", "none", "head", "diagonal", "block", "chevron"] = Field(
+    covariance: Literal["auto", "exact", "none", "head", "block"] = Field(
         "auto",
         description="of the weights, for the variance of predictions: that of the posterior, by one Cholesky factor of "
-        "all functions, which gives the means too (exact, at most 8192); that of the first block for all (head), a "
-        "diagonal, blocks, `columns` dense columns beside a diagonal, or none; auto: exact up to 4096 functions, then "
-        "head with lags, block without, and none for outcomes of 0 and 1",
-    )
-    columns: int = Field(0, ge=0, description="dense columns of the covariance, for covariance=chevron")
-    visits: int = Field(2, ge=0, description="blocks visited at an update, beside the first (block)")
-    sweeps: int = Field(
-        12, ge=1, description="visits to every block at a rebuild, at most: they end when the means are settled (block)"
+        "all functions, which gives the means too (exact, at most 8192); that of the first block for all (head), "
+        "blocks, or none; auto: exact up to 4096 functions, then head with lags, block without, and none for outcomes "
+        "of 0 and 1",
     )
     steps: int = Field(500, ge=1, description="steps of an epoch, and for 512 new rows of a stream (stochastic)")
-    stochastic: DescentConfig = Field(DescentConfig(), description="steps with a Gaussian likelihood")
-    sites: SiteConfig = Field(SiteConfig(), description="steps with another likelihood")
     evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(  # type: ignore[assignment]
         "auto",
         description="rows at most, thinned in time, that estimate hyper-parameters; auto: 400 with lags, 1000 without",
@@ -102,11 +86,7 @@ class Config(StreamOptions):
             raise ValueError("qsgp finds the noise itself; leave out likelihood.noise")
         if not isinstance(self.likelihood, gaussian.Config) and self.limit not in (5.0, None):
             raise ValueError("limit is for likelihood=gaussian; leave out limit")
-        if isinstance(self.features, inducing.Config) and self.features.independent:
-            raise ValueError("features.independent is for the relevance vector machine; use model rvm")
         self._fitting_the_solver()
-        if (self.columns > 0) != (self.covariance == "chevron"):
-            raise ValueError("columns and covariance=chevron need each other")
         if self.learn == "once" and not self.rebuild:
             raise ValueError("without rebuilds hyper-parameters are estimated once; leave out learn")
         return self
@@ -114,49 +94,29 @@ class Config(StreamOptions):
     def _fitting_the_solver(self) -> None:
         """No option may be set that the solver does not look at."""
         default = {name: field.default for name, field in type(self).model_fields.items()}
-        others = ("covariance", "columns", "visits", "sweeps") if self.by_steps else ("steps", "stochastic", "sites")
-        for name in others:
-            if getattr(self, name) != default[name]:
-                wanted = "block" if self.by_steps else "stochastic"
-                raise ValueError(f"{name} is for solver={wanted}; set that, or leave out {name}")
+        if self.solver == "stochastic" and not isinstance(self.likelihood, gaussian.Config):
+            raise ValueError("solver=stochastic is for likelihood=gaussian; leave out solver")
+        other, wanted = ("covariance", "block") if self.by_steps else ("steps", "stochastic")
+        if getattr(self, other) != default[other]:
+            raise ValueError(f"{other} is for solver={wanted}; set that, or leave out {other}")
         if self.by_steps and self.linear is True:
             raise ValueError("linear=true needs solver=block")
-        plain = isinstance(self.likelihood, gaussian.Config)
-        name = "sites" if plain else "stochastic"
-        if self.by_steps and getattr(self, name) != default[name]:
-            wanted = "stochastic" if plain else "sites"
-            raise ValueError(f"with this likelihood options of steps are {wanted}.…, not {name}.…")
-        if self.covariance in ("chevron", "exact") and self._size > DENSE:
-            raise ValueError(f"covariance={self.covariance} makes a matrix of all features: at most {DENSE}")
-        self._fitting_the_steps()
-
-    def _fitting_the_steps(self) -> None:
-        """No option of steps may be set that they do not look at."""
-        steps, default = self.stochastic, DescentConfig()
-        for optimiser, names in STEPS_OF.items():
-            for name in names if optimiser != steps.optimiser else ():
-                if getattr(steps, name) != getattr(default, name):
-                    wanted = f"stochastic.optimiser={optimiser}"
-                    raise ValueError(f"stochastic.{name} is for {wanted}; set that, or leave out stochastic.{name}")
-        if not steps.hyper_rate and steps.restart != default.restart:
-            raise ValueError(
-                "stochastic.restart needs stochastic.hyper_rate; set that, or leave out stochastic.restart"
-            )
-        if self.outcomes and self.sites.likelihood_rate != SiteConfig().likelihood_rate:
-            raise ValueError("likelihood=logistic has no parameters to learn; leave out sites.likelihood_rate")
+        if self.covariance == "exact" and self._size > DENSE:
+            raise ValueError(f"covariance=exact makes a matrix of all features: at most {DENSE}")
 
     @property
     def _size(self) -> int:
-        return int(getattr(BATCH if self.features is None else self.features, "size", 0))
+        return (self.features or BATCH).size
 
-    def basis(self, shape: Shape) -> BaseModel:
+    def basis(self, shape: Shape) -> fourier.Config:
         """The Config of the features."""
         return self.features or (STREAM if shape.lags else BATCH)
 
     @property
     def by_steps(self) -> bool:
         """Whether blocks are drawn."""
-        return self.solver == "stochastic" or (self.solver == "auto" and self._size > MANY)
+        many = self._size > MANY and isinstance(self.likelihood, gaussian.Config)
+        return self.solver == "stochastic" or (self.solver == "auto" and many)
 
     @property
     def outcomes(self) -> bool:

@@ -5,30 +5,184 @@
 | exact | A⁻¹ | m²/2 | O(m (W + m)) |
 | none | 0: a point estimate | 0 | 0 |
 | head | of the first block, standing for all | m̃²/2 | O(m̃ (W + m̃)) |
-| diagonal | 1/A_rr (Evans & Nair 2020, proposition 1) | m | O(m W) |
-| block | A_bb⁻¹ | m m̃ | O(m (W + m̃)) |
-| chevron | k dense columns and a diagonal, of the rows at the last rebuild or epoch | m (k + 1) | O(m (W + k)) |
+| block | A_bb⁻¹, the best block-diagonal Σ | m m̃ | O(m (W + m̃)) |
 
-A = ΦᵀWΦ/σ² + S. Diagonals and blocks follow every visit to a block from its factor LLᵀ = σ²A_bb. Where blocks are many
-their variance grows towards the prior's, since none knows what the others have learned. Inducing functions are
-augmented at the test point (proposition 4).
+A = ΦᵀWΦ/σ² + I. Blocks follow every visit from its factor LLᵀ = σ²A_bb: tr(A_bb Σ_b) − log|Σ_b| is least at A_bb⁻¹.
+Where blocks are many their variance grows towards the prior's, since none knows what the others have learned.
+
+The exact one and the head are sums over all rows of a stream or a batch, G = Σ_ℓ ν_ℓ φφᵀ, scaled down by what is
+forgotten: they need no kept rows and are never old. Over all features the covariance (G/σ² + I)⁻¹ is that of the
+posterior, and chol(G + σ²I) solves for the means. It has m²/2 numbers and takes O(m³) to factorise: for up to
+`config.EXACT` features. With more of them G is that of the first block, the head, and the variance of a prediction is
+that of this block alone, as if it were the whole basis: Fourier features are stretched by √(m/m̃), so that they carry
+the whole kernel. The posterior variance is a concave function of the kernel, and the kernel of a block scatters around
+that of all: the head's variance is smaller, the more so the fewer its features are.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT
-from streamgp.features.inducing import augmentation
-from streamgp.linalg.chevron import Chevron
+from streamgp.linalg.cholesky import cholesky, whiten
 from streamgp.models.qsgp.features import Basis
-from streamgp.models.qsgp.head import Head
-from streamgp.optim.block_covariance import BlockCovariance, chevron_covariance, chevron_variance
-from streamgp.optim.block_rows import Rows
+from streamgp.optim.block_rows import gram
 from streamgp.optim.block_solver import BlockSolver
+
+
+class Triangle(nn.Module):
+    """The lower triangle of a symmetric matrix in half of its numbers: G_21, and G_11 beside the transpose of G_22.
+
+    Args:
+        size: k, of the matrix.
+
+    Attributes:
+        cross: (k − h, h) G_21, h = ⌈k/2⌉.
+        ends: (h + 1, h) G_11 from the second row on, up to the diagonal, and G_22ᵀ above it.
+
+    Example:
+        >>> triangle = Triangle(3)
+        >>> triangle.add(torch.tensor([[1.0, 2.0, 3.0]]), torch.ones(1), 1.0)
+        >>> triangle.square(3).tolist()
+        [[1.0, 0.0, 0.0], [2.0, 4.0, 0.0], [3.0, 6.0, 9.0]]
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.middle = -(-size // 2)
+        self.cross: Tensor
+        self.ends: Tensor
+        self.register_buffer("cross", torch.zeros(size - self.middle, self.middle, dtype=FLOAT))
+        self.register_buffer("ends", torch.zeros(self.middle + 1, self.middle, dtype=FLOAT))
+
+    def zero(self) -> None:
+        self.cross.zero_()
+        self.ends.zero_()
+
+    def add(self, phi: Tensor, weight: Tensor, kept: float) -> None:
+        """Scale by `kept`, then add ΦᵀWΦ. phi: (N, ≤ k), weight: (N,)."""
+        self.cross.mul_(kept)
+        self.ends.mul_(kept)
+        left, right = phi[:, : self.middle], phi[:, self.middle :]
+        self.ends[1 : 1 + left.shape[1], : left.shape[1]] += gram(left, weight).tril()
+        if right.shape[1]:
+            size = right.shape[1]
+            self.ends[:size, :size] += gram(right, weight).tril().mT
+            self.cross[:size, : left.shape[1]] += right.mT @ (left * weight.to(phi.dtype)[:, None])
+
+    def square(self, size: int) -> Tensor:
+        """(size, size) the matrix of the first so many, its lower triangle."""
+        out = self.cross.new_zeros(size, size)
+        left, right = min(self.middle, size), max(size - self.middle, 0)
+        out[:left, :left] = self.ends[1 : 1 + left, :left].tril()
+        out[left:, :left] = self.cross[:right, :left]
+        out[left:, left:] = self.ends[:right, :right].triu().mT
+        return out
+
+
+class Head(nn.Module):
+    """G, and the factors that follow from it.
+
+    Args:
+        basis: its block 0 is the head.
+        whole: take all blocks for the head.
+
+    Attributes:
+        total: G, in the places of the capacity.
+        rows: () Σν.
+        noise: () σ² of the system.
+    """
+
+    def __init__(self, basis: Basis, whole: bool = False) -> None:
+        super().__init__()
+        self.basis = (basis,)  # not a submodule: its state is with whoever solves
+        self.whole = whole
+        self.total = Triangle(basis.capacity if whole else min(basis.width, basis.capacity))
+        self.rows: Tensor
+        self.noise: Tensor
+        self.register_buffer("rows", torch.zeros((), dtype=FLOAT))
+        self.register_buffer("noise", torch.ones((), dtype=FLOAT))
+        self._root: Tensor | None = None
+        self._stretched: Tensor | None = None
+
+    def begin(self, noise: Tensor) -> None:
+        """Forget everything, under a new σ²."""
+        self.noise.copy_(noise)
+        self.total.zero()
+        self.rows.zero_()
+        self.changed()
+
+    def changed(self) -> None:
+        """Factors are void."""
+        self._root = self._stretched = None
+
+    def features(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N, k): of the head, in the dtype of z."""
+        (basis,) = self.basis
+        parts = [basis.block(z, b) for b in range(self.blocks)]
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+
+    def absorb(self, phi: Tensor, weight: Tensor, kept: float) -> None:
+        """Add rows after scaling the sums by `kept`. phi: (N, k) `features`, weight: (N,) ν."""
+        self.total.add(phi, weight, kept)
+        self.rows.mul_(kept).add_(weight.sum())
+        self.changed()
+
+    @property
+    def blocks(self) -> int:
+        """How many of the basis, from the first on, are the head."""
+        (basis,) = self.basis
+        return basis.blocks if self.whole else min(basis.blocks, 1)
+
+    @property
+    def size(self) -> int:
+        """k, features of the head."""
+        (basis,) = self.basis
+        return basis.span(self.blocks - 1).stop if self.blocks else 0
+
+    def _factor(self, stretch: Tensor | None) -> Tensor:
+        matrix = self.total.square(self.size)
+        if stretch is not None:
+            matrix *= stretch[:, None] * stretch
+        matrix.diagonal().add_(self.noise)
+        return cholesky(matrix, first=0.0).lower
+
+    @property
+    def root(self) -> Tensor:
+        """(k, k) chol(G + σ²I)."""
+        if self._root is None:
+            self._root = self._factor(None)
+        return self._root
+
+    def _stretch(self) -> Tensor | None:
+        """(k,) D: 1 for the linear part, √(m/m̃) for features that are a sample of the whole kernel."""
+        (basis,) = self.basis
+        if self.whole or basis.share == 1.0:
+            return None
+        stretch = torch.full((self.size,), 1.0 / math.sqrt(basis.share), dtype=FLOAT, device=self.rows.device)
+        stretch[: basis.extra] = 1.0
+        return stretch
+
+    def log_determinant(self) -> Tensor:
+        """() log|G/σ² + I|"""
+        return 2.0 * self.root.diagonal().log().sum() - self.noise.log() * self.size
+
+    def variance(self, z: Tensor, phi: Tensor | None = None) -> Tensor:
+        """(N, W) -> (N,): the latent variance. phi: (N, k) `features`, where they are known."""
+        (basis,) = self.basis
+        if not self.size:
+            return basis.prior_variance(z)
+        phi = self.features(z) if phi is None else phi
+        stretch = self._stretch()
+        if stretch is None:
+            return self.noise * whiten(self.root, phi.mT).square().sum(0)
+        if self._stretched is None:
+            self._stretched = self._factor(stretch)
+        return self.noise * whiten(self._stretched, (phi * stretch).mT).square().sum(0)
 
 
 class Covariance(nn.Module, ABC):
@@ -54,9 +208,6 @@ class Covariance(nn.Module, ABC):
     def follow(self, block: int, factor: Tensor) -> None:
         """A block was visited with this factor, chol(σ²A_bb)."""
 
-    def refresh(self, rows: Rows) -> None:
-        """A sweep over these rows is over."""
-
     @abstractmethod
     def variance(self, z: Tensor, rows: Tensor) -> Tensor:
         """(N, W) -> (N,) latent. rows: () how many were learned, times their information on f in units of 1/σ²."""
@@ -77,28 +228,7 @@ class HeadCovariance(Covariance):
         return self._shared[2].variance(z)
 
 
-class _Whole(Covariance):
-    """A family over all features."""
-
-    def variance(self, z: Tensor, rows: Tensor) -> Tensor:
-        solver, basis, _ = self._shared
-        if not bool(rows > 0):
-            return basis.prior_variance(z)
-        known = self._known(basis, z)
-        if basis.diagonal_precision:
-            return known
-        norm = z.new_zeros(len(z))
-        for b in range(basis.inner.blocks):
-            norm += basis.inner.block(z, b).square().sum(1)
-        norm *= rows / basis.inner.size
-        return known + augmentation(basis.inner.prior_variance(z), norm, solver.variance[None])[:, 0]
-
-    @abstractmethod
-    def _known(self, basis: Basis, z: Tensor) -> Tensor:
-        """(N,) φᵀΣφ."""
-
-
-class BlocksCovariance(_Whole):
+class BlocksCovariance(Covariance):
     """Σ_b = (L_bL_bᵀ)⁻¹, in the precision of the solver's features."""
 
     follows = True
@@ -119,51 +249,13 @@ class BlocksCovariance(_Whole):
         own.copy_(torch.eye(len(own), dtype=own.dtype))
         own[:size, :size] = factor.tril() / self._shared[0].variance.sqrt().to(factor.dtype)
 
-    def _known(self, basis: Basis, z: Tensor) -> Tensor:
-        return BlockCovariance(self.factors).variance(basis, z)
-
-
-class DiagonalCovariance(_Whole):
-    """Σ_rr = 1/A_rr, from A_rr = Σ_j L_rj²/σ²."""
-
-    follows = True
-
-    def __init__(self, solver: BlockSolver, basis: Basis, head: Head) -> None:
-        super().__init__(solver, basis, head)
-        self.deviation: Tensor
-        self.register_buffer("deviation", torch.ones(basis.capacity, dtype=FLOAT))
-
-    def begin(self) -> None:
-        self.deviation.fill_(1.0)
-
-    def follow(self, block: int, factor: Tensor) -> None:
-        solver, basis, _ = self._shared
-        precision = factor.tril().to(FLOAT).square().sum(1)
-        self.deviation[basis.span(block)] = (solver.variance / precision).sqrt()
-
-    def _known(self, basis: Basis, z: Tensor) -> Tensor:
-        own = self.deviation[: basis.size]
-        return chevron_variance(Chevron(own, own.new_zeros(len(own), 0)), basis, z)
-
-
-class ChevronCovariance(_Whole):
-    """k dense columns in closed form, made again of all features after every sweep: O(R m² + m³)."""
-
-    def __init__(self, solver: BlockSolver, basis: Basis, head: Head, columns: int) -> None:
-        super().__init__(solver, basis, head)
-        self.columns = columns
-        self.deviation: Tensor
-        self.dense: Tensor
-        self.register_buffer("deviation", torch.ones(basis.capacity, dtype=FLOAT))
-        self.register_buffer("dense", torch.zeros(basis.capacity, columns, dtype=FLOAT))
-
-    def refresh(self, rows: Rows) -> None:
-        solver, basis, _ = self._shared
-        found = chevron_covariance(solver, rows, min(self.columns, basis.size))
-        self.deviation[: basis.size] = found.diagonal
-        self.dense.zero_()
-        self.dense[: basis.size, : found.columns] = found.dense
-
-    def _known(self, basis: Basis, z: Tensor) -> Tensor:
-        size = basis.size
-        return chevron_variance(Chevron(self.deviation[:size], self.dense[:size, : min(self.columns, size)]), basis, z)
+    def variance(self, z: Tensor, rows: Tensor) -> Tensor:
+        _, basis, _ = self._shared
+        if not bool(rows > 0):
+            return basis.prior_variance(z)
+        known = z.new_zeros(len(z))
+        for b in range(basis.blocks):
+            phi = basis.block(z, b)
+            size = phi.shape[1]
+            known += whiten(self.factors[b, :size, :size].to(phi.dtype), phi.mT).square().sum(0)
+        return known

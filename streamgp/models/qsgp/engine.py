@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from streamgp.models.qsgp.features import Basis
-from streamgp.models.qsgp.kernel import Candidates
+from streamgp.models.qsgp.features import Basis, Candidates
 from streamgp.models.qsgp.sites import Sites
 from streamgp.optim.block_rows import Rows
 

@@ -1,20 +1,113 @@
-"""The basis of a QSGP: a feature map with a linear part before its first block, and frequencies held once drawn."""
+"""The basis of a QSGP: a feature map with a linear part before its first block, and frequencies held once drawn.
+
+Its kernel is one of several radial ones, with the hyper-parameters that they share.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from pydantic import BaseModel
-from torch import Tensor
+from torch import Tensor, nn
 
 from streamgp import choice
 from streamgp.base import FLOAT
+from streamgp.errors import UsageError
 from streamgp.features import Features, fourier
 from streamgp.features.fourier import Fourier, standard_normals
-from streamgp.features.inducing import Inducing
-from streamgp.kernels import Frequencies, Kernel
+from streamgp.kernels import Frequencies, Kernel, Stationary, matern, squared_exponential
 
+AUTO: tuple[BaseModel, ...] = (squared_exponential.Config(), *(matern.Config(nu=nu) for nu in (2.5, 1.5, 0.5)))
+"""What is chosen from where nothing is named: ever rougher functions."""
 HELD = 1 << 25
 """Normals that are held: 256 MB. Drawing a block costs as much as its features of 4,000 rows."""
+
+
+class Candidates(Stationary):
+    """One of several radial kernels; lengthscales and outputscale are the same tensors for all of them.
+
+    Args:
+        kernels: of the same columns.
+        configs: theirs.
+
+    Attributes:
+        configs: as given.
+        index: () int64, the one in use.
+
+    Example:
+        >>> kernel = candidates(AUTO, dims=1)
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> smooth = kernel(0.0 * one, one).item()
+        >>> kernel.take(3).index.item(), round(smooth, 4), round(kernel(0.0 * one, one).item(), 4)
+        (3, 0.6065, 0.3679)
+    """
+
+    def __init__(self, kernels: Sequence[Stationary], configs: Sequence[BaseModel] = ()) -> None:
+        super().__init__(kernels[0].dims, 1.0, 1.0)
+        self.configs = tuple(configs)
+        for kernel in kernels:
+            kernel.log_lengthscale, kernel.log_outputscale = self.log_lengthscale, self.log_outputscale
+        self.kernels = nn.ModuleList(kernels)
+        self.index: Tensor
+        self.register_buffer("index", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def radial(self) -> list[Stationary]:
+        """The kernels to choose from."""
+        return [kernel for kernel in self.kernels if isinstance(kernel, Stationary)]
+
+    @property
+    def own(self) -> Stationary:
+        """The one in use."""
+        return self.radial[int(self.index)]
+
+    def take(self, index: int) -> Candidates:
+        """Use another."""
+        self.index.fill_(index)
+        return self
+
+    def correlation(self, x: Tensor, z: Tensor) -> Tensor:
+        """(N, D), (M, D) -> (N, M)"""
+        return self.own.correlation(x, z)
+
+    def profile(self, squares: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Stationary.profile`."""
+        return self.own.profile(squares)
+
+    @property
+    def normals(self) -> int:
+        return max(kernel.normals for kernel in self.radial)
+
+    def frequencies(self, normals: Tensor, place: Tensor) -> Frequencies:
+        """Those of the kernel in use, from the first of the normals; see `Kernel.frequencies`."""
+        return self.own.frequencies(normals[:, : self.own.normals], place)
+
+
+def candidates(configs: Sequence[BaseModel], dims: int) -> Candidates:
+    """The kernels of these Configs for inputs of `dims` columns.
+
+    Raises:
+        UsageError: one of them is no function of one distance, or has hyper-parameters set, which evidence would undo.
+    """
+    kernels = []
+    for config in configs:
+        name = choice.part_name(config)
+        kernel = choice.build("kernels", config, dims)
+        if not isinstance(kernel, Stationary):
+            raise UsageError(
+                f"kernel={name} is no function of one distance, so that qsgp cannot estimate its lengthscales",
+                hint="use kernel=auto, squared_exponential, matern or rational_quadratic",
+            )
+        kernel.profile(torch.zeros(1, dtype=torch.float64))  # refuses what is not radial
+        for field in ("lengthscale", "outputscale"):
+            if getattr(config, field) != type(config).model_fields[field].default:
+                raise UsageError(
+                    f"kernel.{field} is estimated by evidence, and what is set would be lost",
+                    hint=f"leave out --set kernel.{field}",
+                )
+        kernels.append(kernel)
+    return Candidates(kernels, configs)
 
 
 def orthogonal(normals: Tensor) -> Tensor:
@@ -40,9 +133,9 @@ class HeldFourier(Fourier):
     The normals depend on the seed alone, so that what is held stays good under any hyper-parameters.
     """
 
-    def __init__(self, config: fourier.Config, kernel: Kernel) -> None:
+    def __init__(self, config: fourier.Config, kernel: Kernel, seed: int) -> None:
         self._held: dict[int, Tensor] = {}
-        super().__init__(config, kernel)
+        super().__init__(config, kernel, seed)
 
     def frequencies(self, block: int) -> Frequencies:
         """See `Fourier.frequencies`."""
@@ -62,7 +155,7 @@ class HeldFourier(Fourier):
 
 
 class Basis(Features):
-    """[s x, s, φ(x)]: the features of a map, and before those of its first block a linear part with precision I.
+    """[s x, s, φ(x)]: the features of a map, and before those of its first block a linear part.
 
     With s² = σ² the linear part's prior counts as one row: ridge regression.
 
@@ -86,7 +179,6 @@ class Basis(Features):
         self.extra = features.kernel.dims + 1 if linear else 0
         super().__init__(features.kernel, self.extra + features.capacity, self.extra + features.width)
         self.inner = features
-        self.diagonal_precision = features.diagonal_precision
         self.scale: Tensor
         self.register_buffer("scale", torch.ones((), dtype=FLOAT))
 
@@ -117,18 +209,6 @@ class Basis(Features):
             parts = [scale * x, scale.expand(len(x), 1), *parts]
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
-    def precision(self, i: int, j: int) -> Tensor:
-        """(|i|, |j|) S_ij."""
-        rows, columns = self.span(i), self.span(j)
-        like = self.scale
-        out = like.new_zeros(rows.stop - rows.start, columns.stop - columns.start)
-        before = (0 if i else self.extra, 0 if j else self.extra)
-        if i == j == 0:
-            out.diagonal()[: self.extra] = 1.0
-        if self.inner.blocks:
-            out[before[0] :, before[1] :] = self.inner.precision(i, j)
-        return out
-
     def prior_variance(self, x: Tensor) -> Tensor:
         """(N, W) -> (N,)"""
         smooth = self.inner.prior_variance(x)
@@ -141,21 +221,8 @@ class Basis(Features):
         smooth: Tensor = self.kernel(x, z)
         return smooth + self.scale.square() * (x @ z.mT + 1.0) if self.extra else smooth
 
-    def add(self, x: Tensor) -> slice:
-        """See `Features.add`."""
-        made = self.inner.add(x)
-        return slice(self.extra + made.start, self.extra + made.stop)
 
-    def begin(self, x: Tensor) -> None:
-        """Take these rows for those features that are made of rows, in place of the ones before. x: (N, W)."""
-        if isinstance(self.inner, Inducing):
-            self.inner.count.zero_()
-            self.inner.add(x)
-
-
-def basis(config: BaseModel, kernel: Kernel, linear: bool) -> Basis:
+def basis(config: fourier.Config, kernel: Kernel, linear: bool, seed: int) -> Basis:
     """The basis of a Config of features; a linear part goes in where a window has no more columns than a block."""
-    features = HeldFourier(config, kernel) if isinstance(config, fourier.Config) else None
-    if features is None:
-        features = choice.build("features", config, kernel)
+    features = HeldFourier(config, kernel, seed)
     return Basis(features, linear and kernel.dims <= features.width).requires_grad_(False)

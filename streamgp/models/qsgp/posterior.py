@@ -1,8 +1,8 @@
 """QSGP's inference: hyper-parameters by evidence, and an engine that learns standardised rows under them.
 
-An update takes the residuals of the new rows that the memory keeps, and visits the first block and the `visits` others
-whose turn it is (`engine`). Forgetting changes nothing but the weights of the kept rows. A rebuild estimates
-hyper-parameters, keeps the frequencies, and sweeps over all blocks from zero.
+An update takes the residuals of the new rows that the memory keeps, and visits the first block and others whose turn
+it is (`engine`). Forgetting changes nothing but the weights of the kept rows. A rebuild estimates hyper-parameters,
+keeps the frequencies, and sweeps over all blocks from zero.
 
 In batch every sweep over all blocks is an epoch. Where windows do not overlap some rows are held out to estimate the
 noise, as a large basis leaves too little of the others.
@@ -22,18 +22,30 @@ from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
 from streamgp.likelihoods import Likelihood, gaussian
+from streamgp.likelihoods.laplace import Laplace
+from streamgp.likelihoods.logistic import Logistic
+from streamgp.models.qsgp.blocks import BlockEngine
 from streamgp.models.qsgp.config import MANY, Config
+from streamgp.models.qsgp.covariance import BlocksCovariance, Covariance, Head, HeadCovariance, NoCovariance
 from streamgp.models.qsgp.engine import Engine, TrainingRows
-from streamgp.models.qsgp.held import enough, noise_by_held_out, shares
+from streamgp.models.qsgp.features import AUTO, Basis, basis, candidates
 from streamgp.models.qsgp.hyper import accept, height, way
-from streamgp.models.qsgp.parts import engine_of
-from streamgp.models.qsgp.sites import RECENT
+from streamgp.models.qsgp.sites import ENOUGH, RECENT, GaussianSites, LaplaceSites, LogisticSites, Sites, WorkingSites
+from streamgp.models.qsgp.steps import StepsEngine
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
 from streamgp.online.state import Parts, gather, scatter
+from streamgp.optim.block_solver import BlockSolver
 
-ENOUGH = 1e-4
+SWEEPS = 12
+"""Visits to every block at a rebuild, at most: they end when the means are settled."""
+NATS = 1e-4
 """Nats a row; a sweep that gains less is the last."""
+
+HELD, MOST = 20, 1000
+"""One row in so many is held out in batch, at most so many of them."""
+LATENT = 200
+"""Held-out rows whose latent variance is computed."""
 
 
 class QsgpPosterior(Posterior):
@@ -126,8 +138,8 @@ class QsgpPosterior(Posterior):
         self._begin(rows, units, generator)
         training = self.engine.training_rows(rows.z, rows.y, rows.weight)
         self._sum_up(rows.z, rows.y, rows.weight)
-        for place in range(self.config.sweeps):
-            self.engine.epoch(training, place, self.config.sweeps)
+        for place in range(SWEEPS):
+            self.engine.epoch(training, place, SWEEPS)
             if self.engine.converged:
                 break
             if self.engine.outdated and self.engine.sites.varies:
@@ -152,7 +164,7 @@ class QsgpPosterior(Posterior):
         before = float(self.objective)
         self._refresh(training)
         noise_by_held_out(self.engine, training)
-        more = abs(before - float(self.objective)) >= ENOUGH or not self.engine.converged
+        more = abs(before - float(self.objective)) >= NATS or not self.engine.converged
         if not more or left == 1:
             self._fit = None
         return more
@@ -182,7 +194,7 @@ class QsgpPosterior(Posterior):
         def put_back() -> None:
             raise NumericalError(
                 f"an update failed, and with more than {MANY:,} features it cannot be undone",
-                hint="start again from the last checkpoint, with fewer features or a smaller stochastic.rate",
+                hint="start again from the last checkpoint, with fewer features",
             )
 
         return put_back
@@ -233,8 +245,6 @@ class QsgpPosterior(Posterior):
         logit = float(kernel.log_outputscale.exp()) if config.outcomes and again else None
         kernel.log_lengthscale.copy_(-units.inverse(hyper.lengthscale).log())
         kernel.log_outputscale.copy_(hyper.outputscale)
-        chosen = torch.randperm(len(rows.y), generator=generator)[: self.engine.basis.inner.capacity]
-        self.engine.basis.begin(rows.z[chosen.to(rows.z.device)])
         noise = hyper.noise.exp()
         if config.outcomes and (config.learn == "rebuild" or not again):
             found = height(self.engine, rows.z, rows.y, rows.weight, noise, logit, late=bool(self.shape.lags))
@@ -257,3 +267,72 @@ class QsgpPosterior(Posterior):
         self.engine.turn, self.epochs = int(str(rest["turn"])), int(str(rest["epochs"]))
         self.stale = bool(rest["stale"])
         self._fit = None
+
+
+def sites_of(likelihood: Likelihood, temper: float, newton: bool = False) -> WorkingSites:
+    """The sites of a likelihood; newton: with Newton's steps where there are any."""
+    if isinstance(likelihood, Logistic):
+        return LogisticSites(likelihood, newton)
+    if isinstance(likelihood, Laplace):
+        return LaplaceSites(likelihood)
+    return GaussianSites(likelihood.columns, temper)
+
+
+def covariance_of(config: Config, shape: Shape, solver: BlockSolver, base: Basis, head: Head) -> Covariance:
+    """The family that a Config names."""
+    families = {"none": NoCovariance, "block": BlocksCovariance}
+    return families.get(config.family(shape), HeadCovariance)(solver, base, head)
+
+
+def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) -> Engine:
+    """The engine for windows of `width` columns.
+
+    Raises:
+        UsageError: the features cannot be made of the kernel, the kernel is no function of one distance, or the linear
+            part that is wanted is larger than a block.
+    """
+    offered = AUTO[:1] if shape.lags else AUTO  # few windows of a stream are independent: too few to choose by
+    kernel = candidates(offered if config.kernel is None else (config.kernel,), width)
+    linear = not config.by_steps if config.linear == "auto" else config.linear
+    base = basis(config.basis(shape), kernel, linear, config.seed)
+    if config.linear is True and not base.extra:
+        raise UsageError(
+            f"linear=true: a window has {width} columns, more than a block of {base.inner.width} functions",
+            hint=f"set features.width to {width} or more, or leave out linear",
+        )
+    temper = config.tempering(shape)
+    if config.by_steps:
+        sites = GaussianSites(shape.columns, temper)
+        return StepsEngine(base, shape.columns, sites, config.reservoir, config.steps, config.seed)
+    whole = config.family(shape) == "exact"
+    solver, head = BlockSolver(base, shape.columns), Head(base, whole)
+    covariance = covariance_of(config, shape, solver, base, head)
+    own = sites_of(likelihood, temper, newton=whole)
+    return BlockEngine(solver, base, head, covariance, own, config.reservoir, temper)
+
+
+def shares(rows: int, sites: Sites | None, seed: int) -> Tensor:
+    """(N,) weights: 1, and 0 for rows that are held out; none of them without sites.
+
+    None is held out where the noise does not depend on them: with a likelihood without noise, or with fewer rows than
+    `ENOUGH`.
+    """
+    share, held = torch.ones(rows, dtype=FLOAT), min(rows // HELD, MOST)
+    if sites is not None and type(sites).update_noise is not Sites.update_noise and held >= ENOUGH:
+        share[torch.randperm(rows, generator=torch.Generator().manual_seed(seed))[:held]] = 0.0
+    return share
+
+
+def enough(training: TrainingRows) -> bool:
+    """Whether none is held out, or enough of the rows that the engine uses: some use few."""
+    count = int((training.share == 0).sum())
+    return not count or count >= ENOUGH
+
+
+def noise_by_held_out(engine: Engine, training: TrainingRows) -> None:
+    """Estimate the noise by the rows that are held out, if any."""
+    held = training.share == 0
+    if bool(held.any()):
+        error = (training.y - training.fitted)[held]
+        latent = engine.variance(training.x[held][:LATENT]).mean().to(FLOAT)
+        engine.sites.update_noise(error, latent.expand(len(error)), 0.0)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Shape
-from streamgp.features import inducing
 from streamgp.kernels.squared_exponential import SquaredExponential
 
 
@@ -27,65 +26,54 @@ class Functions(nn.Module):
     Attributes:
         columns: (a,) int64, columns of z in use; W is the constant.
         x: b windows in use, raw units.
-        features: k(·, z_j) on these windows, with independent weights.
+        points: (b, W) their kernel inputs.
     """
 
     def __init__(self, shape: Shape, kernel: SquaredExponential, capacity: int) -> None:
         super().__init__()
         self.capacity = capacity
-        self.features = inducing.build(inducing.Config(size=capacity, width=capacity, independent=True), kernel)
+        self.kernel = kernel
+        self.points: Tensor
+        self.register_buffer("points", torch.zeros(0, kernel.dims, dtype=FLOAT))
         self.columns = torch.zeros(0, dtype=torch.int64)
         past = torch.zeros(0, shape.lags, len(shape.past), dtype=FLOAT)
         self.x = Inputs(past, torch.zeros(0, shape.horizon, len(shape.future), dtype=FLOAT))
 
     def __len__(self) -> int:
-        return len(self.columns) + self.features.size
+        return len(self.columns) + len(self.points)
 
     def put(self, columns: Tensor, x: Inputs, z: Tensor) -> None:
         """These, and no others. columns: (a,); x: b windows; z: (b, W) their kernel inputs."""
         self.columns, self.x = columns, Inputs(x.past.clone(), x.future.clone())
-        self.features.count = torch.zeros_like(self.features.count)
-        self.features.points = torch.zeros_like(self.features.points)
-        self.features.add(z)
+        self.points = z.clone()
 
     def holding(self) -> Callable[[], None]:
         """Hold on to the functions as they are: `put` changes no tensor in place. Calling the result puts them back."""
-        columns, x, points, count = self.columns, self.x, self.features.points, self.features.count
+        columns, x, points = self.columns, self.x, self.points
 
         def put_back() -> None:
-            self.columns, self.x = columns, x
-            self.features.points, self.features.count = points, count
+            self.columns, self.x, self.points = columns, x, points
 
         return put_back
 
     def forward(self, z: Tensor) -> Tensor:
         """(N, W) -> (N, a + b)"""
         parts = [linear(z, self.columns.to(z.device))]
-        if self.features.size:
-            parts.append(self.features.block(z, 0))
+        if len(self.points):
+            parts.append(self.kernel(z, self.points))
         return torch.cat(parts, 1)
-
-    def at(self, z: Tensor, places: Tensor) -> Tensor:
-        """(N, W), (k,) -> (N, k): some of the functions, and no other computed."""
-        ahead = len(self.columns)
-        first = places < ahead
-        values = z.new_zeros(len(z), len(places))
-        values[:, first] = linear(z, self.columns.to(z.device)[places[first]])
-        if not bool(first.all()):
-            values[:, ~first] = self.features.kernel(z, self.features.points[places[~first] - ahead])
-        return values
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Everything at its largest shape."""
         tensors: dict[str, Tensor] = {}
-        for name, value in (("columns", self.columns), ("past", self.x.past), ("future", self.x.future)):
+        held = {"columns": self.columns, "past": self.x.past, "future": self.x.future, "points": self.points}
+        for name, value in held.items():
             tensors[name] = value.new_zeros(self.capacity, *value.shape[1:])
             tensors[name][: len(value)] = value
-        tensors["points"] = self.features.points.clone()
-        return tensors, {"columns": len(self.columns), "windows": self.features.size}
+        return tensors, {"columns": len(self.columns), "windows": len(self.points)}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        device = self.features.points.device
+        device = self.points.device
         held = {name: value.to(device) for name, value in tensors.items()}
         windows = int(str(rest["windows"]))
         x = Inputs(held["past"][:windows], held["future"][:windows])

@@ -28,7 +28,6 @@ from streamgp.evidence import lbfgs
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, Way, thinned
 from streamgp.evidence.thinned import Hyper
-from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
 from streamgp.models.rvm.config import Config
 from streamgp.models.rvm.functions import Functions
@@ -47,6 +46,8 @@ EVALUATIONS, FURTHER = 30, 10
 SHORTER = 1.2
 """log of the factor by which lengthscales are shorter where a second search starts: from the first alone, few rows of a
 fast wave look like noise."""
+WIDENING = 1.2
+"""Lengthscales of the functions, relative to those of a GP that explains the same rows: chosen on 16 noisy sincs."""
 ANCHORS = 256
 """Rows that Σ_n k(x_n, x)² is estimated from."""
 
@@ -207,15 +208,14 @@ class RvmPosterior(Posterior):
         thin = thinned(len(y), self.shape.horizon, evidence_rows, z.device)
         profile = self.kernel.profile
         hyper = self.search.run(z[thin], filled[thin], units.groups, units.inputs, units.outputs, profile)
-        width = math.log(self.config.widening)
-        self.kernel.log_lengthscale.copy_(width - units.inverse(hyper.lengthscale).log())
+        self.kernel.log_lengthscale.copy_(math.log(WIDENING) - units.inverse(hyper.lengthscale).log())
         dictionary = self._dictionary(rows.x, units, generator)
         temper = self.config.tempering(self.shape)
         share = weight * torch.isfinite(y).to(FLOAT).mean(1) / temper
-        kept = select(self.config, dictionary, z, filled, share, float(hyper.noise.exp()), generator)
+        kept = select(self.config, dictionary, z, filled, share, float(hyper.noise.exp()))
         ahead = len(dictionary.columns)
         windows = kept.places[kept.places >= ahead] - ahead
-        points = dictionary.features.points[windows]
+        points = dictionary.points[windows]
         self.functions.put(kept.places[kept.places < ahead], dictionary.x.rows(windows), points)
         self.regression.begin(kept.precision, kept.noise * temper)
         parts = [slice(start, start + CHUNK) for start in range(0, len(y), CHUNK)]
@@ -269,3 +269,28 @@ def starts(groups: int) -> list[Hyper]:
     """Where searches of hyper-parameters start."""
     usual = lbfgs.start(groups)
     return [usual, usual._replace(lengthscale=usual.lengthscale - SHORTER)]
+
+
+def augmentation(prior: Tensor, norm: Tensor, noise: Tensor) -> Tensor:
+    """What a function at the test point adds to the latent variance: σ²k²/(kᵀk + σ²k) (Proposition 4).
+
+    It is not negative (remark 1) and tends to the prior variance k(x, x) where kᵀk tends to 0 (remark 2). The
+    variance of an observation is the paper's 𝕍[y] + σ²: the proposition is about the latent function.
+
+    kᵀk is Σ_n k(x_n, x)² over the training rows.
+
+    Args:
+        prior: (N,) k(x, x) > 0 at the test points.
+        norm: (N,) kᵀk.
+        noise: (T,) σ_t².
+
+    Returns:
+        (N, T)
+
+    Example:
+        >>> one = torch.ones(1)
+        >>> augmentation(one, 0.0 * one, one).item(), augmentation(one, 3.0 * one, one).item()
+        (1.0, 0.25)
+    """
+    scaled = noise * prior[:, None]
+    return scaled * prior[:, None] / (norm[:, None] + scaled)

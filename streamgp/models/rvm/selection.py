@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.models.rvm.config import Config
 from streamgp.models.rvm.functions import Functions
-from streamgp.optim.relevance import Kept, Sums
-from streamgp.optim.relevance_batched import batched, settle
-from streamgp.optim.relevance_sequential import sequential
-from streamgp.optim.relevance_stochastic import Draws, QuadrupleRelevance
+from streamgp.optim.relevance import Kept, Sums, batched, sequential
 
 SMALL = 600
 """Functions up to which the sequential selection is the default."""
@@ -64,10 +61,6 @@ class Table:
             return Sums(squares, moment, weight @ y.square(), float(weight.sum()), lambda places: whole[:, places])
         return Sums(squares, moment, weight @ y.square(), float(weight.sum()), columns)
 
-    def feature(self, rows: Tensor, places: Tensor) -> Tensor:
-        """(N,) rows, (k,) places -> (N, k) float64."""
-        return self.functions.at(self.z[rows], places)
-
     def _parts(self) -> list[tuple[slice, Tensor]]:
         spans = [slice(start, start + CHUNK) for start in range(0, len(self.z), CHUNK)]
         if self.held is not None:
@@ -75,9 +68,7 @@ class Table:
         return [(span, self.functions(self.z[span])) for span in spans]
 
 
-def select(
-    config: Config, functions: Functions, z: Tensor, y: Tensor, weight: Tensor, noise: float, generator: Generator
-) -> Kept:
+def select(config: Config, functions: Functions, z: Tensor, y: Tensor, weight: Tensor, noise: float) -> Kept:
     """The functions that the rows need.
 
     Args:
@@ -87,21 +78,12 @@ def select(
         y: (n, T) standardised targets without NaN.
         weight: (n,)
         noise: σ² at the start.
-        generator: of what the stochastic solver draws.
     """
-    table = Table(functions, z)
-    sums = table.sums(y, weight)
+    sums = Table(functions, z).sums(y, weight)
     most = min(config.basis, len(functions))
     solver = config.solver
     if solver == "auto":
         solver = "sequential" if len(functions) <= SMALL else "batched"
     if solver == "sequential":
         return sequential(sums, noise, most, STEPS)
-    if solver == "batched":
-        return batched(sums, noise, most, ADD, ROUNDS)
-    draws = Draws(**config.stochastic.model_dump())
-    found = QuadrupleRelevance(table.feature, sums.squares, y, weight, noise, draws, generator).run()
-    if len(found.places) > most:
-        strongest = torch.argsort(found.precision, stable=True)[:most]
-        found = Kept(found.places[strongest], found.precision[strongest], found.noise, found.rounds)
-    return settle(sums, found)
+    return batched(sums, noise, most, ADD, ROUNDS)
