@@ -107,6 +107,5 @@ class Kernel(nn.Module, ABC):
         """
         raise UsageError(
             f"{type(self).__name__} has no random frequencies",
-            hint="use features=inducing, or a kernel that has: squared_exponential, matern, spectral_mixture, "
-            "or sums and products of these",
+            hint="use a kernel that has: squared_exponential, matern, spectral_mixture, or sums and products of these",
         )

@@ -2,8 +2,8 @@
 
     log|F| = min over P ≻ 0 of ⟨P, F⟩ − log|P| − d,   at P = F⁻¹
 
-With it l + TN log 2π is −2·ELBO of q(w_t) = N(w_t, σ_t²P), the weight-space bound of Evans & Nair (2020; see
-`streamgp.objectives.quadruple`) with prior precision κ/σ_t², for every column the same P. It is linear in F, thus
+With it l + TN log 2π is −2·ELBO of q(w_t) = N(w_t, σ_t²P), the weight-space bound of Evans & Nair (2020)
+with prior precision κ/σ_t², for every column the same P. It is linear in F, thus
 (N/|b|) Σ_b F_i in its place leaves all gradients unbiased; convex in P; and its joint stationary points are those of
 the marginal likelihood.
 
