@@ -57,6 +57,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(_repeat(config))  # again, for `-q` prints no header
 
 
+def _expected(reason: str) -> bool:
+    """Whether a test may be skipped in CI: no GPU, or no public data sets where CI has none."""
+    no_data = "STREAMGP_TEST_DATA" in reason and "STREAMGP_TEST_DATA" not in os.environ
+    return "GPU" in reason or "CUDA" in reason or no_data
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In CI a test that is skipped for any other reason fails the run: what it needs is to be there."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("CI") and reporter is not None:
+        skipped = [
+            report.longrepr for report in reporter.stats.get("skipped", []) if isinstance(report.longrepr, tuple)
+        ]
+        unexpected = sorted({f"{path}:{line}: {reason}" for path, line, reason in skipped if not _expected(reason)})
+        if unexpected:
+            reporter.write_line("\n".join(["", "skipped in CI, where nothing may be missing:", *unexpected]), red=True)
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.fixture(autouse=True)
 def same_everywhere() -> Iterator[None]:
     """One thread, for the matrices are small; and the global generators as fresh, whatever ran before."""

@@ -102,7 +102,7 @@ class Recurrent(Encoder):
     def _start(self, generator: Generator) -> None:
         """The initial weights."""
         with torch.no_grad():
-            for layer in self._stack():
+            for layer in self.stack():
                 into, back, bias, back_bias = layer.parameters()
                 for weight in (into, back):
                     _uniform(weight, self.hidden, generator)
@@ -118,7 +118,7 @@ class Recurrent(Encoder):
     def forward(self, z: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(N, layout.width) -> (N, width)."""
         sequence, future = self.layout.split(z)  # (N, L, D), (N, H·F)
-        for layer in self._stack():
+        for layer in self.stack():
             if dropout is not None and self.rate:
                 sequence = sequence * dropout.mask(z, layer.input_size, self.rate)[:, None]
             if dropout is not None and self.recurrent_rate:
@@ -175,7 +175,7 @@ class Recurrent(Encoder):
             state: before; h_t−1 as it is carried over is not masked.
         """
 
-    def _stack(self) -> list[nn.RNNBase]:
+    def stack(self) -> list[nn.RNNBase]:
         return [layer for layer in self.layers if isinstance(layer, nn.RNNBase)]
 
 

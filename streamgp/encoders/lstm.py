@@ -31,7 +31,7 @@ class Lstm(Recurrent):
     def _start(self, generator: Generator) -> None:
         super()._start(generator)
         with torch.no_grad():
-            for layer in self._stack():
+            for layer in self.stack():
                 _, _, bias, _ = layer.parameters()
                 bias[self.hidden : 2 * self.hidden] = 1.0
 

@@ -33,7 +33,7 @@ class Admission:
     """The last time of every series of a table, and the judgement on what comes next."""
 
     def __init__(self, table: Table) -> None:
-        self._table = table
+        self.table = table
         self._codes: dict[Any, int] = {}
         self._last: Ints = np.empty(0, np.int64)
         self._load()
@@ -43,7 +43,7 @@ class Admission:
 
         Rows that were judged new before must be in the table by now.
         """
-        meta = self._table.meta
+        meta = self.table.meta
         nothing = np.zeros(rows.num_rows, bool)
         if meta.time is None or not rows.num_rows:
             return Verdict(nothing, nothing)
@@ -61,17 +61,17 @@ class Admission:
         return Verdict(duplicate, behind & ~duplicate)
 
     def _load(self) -> None:
-        meta = self._table.meta
+        meta = self.table.meta
         if meta.time is None:
             return
         columns = [meta.time] if meta.series is None else [meta.time, meta.series]
-        for chunk in self._table.read(columns=columns, batch_rows=1 << 18):
+        for chunk in self.table.read(columns=columns, batch_rows=1 << 18):
             times, codes = self._keys(pa.Table.from_batches([chunk.rows]))
             np.maximum.at(self._last, codes, times)
 
     def _keys(self, rows: pa.Table) -> tuple[Ints, Ints]:
         """(N,) times as integers, (N,) codes of the series, in order of first appearance."""
-        meta = self._table.meta
+        meta = self.table.meta
         assert meta.time is not None
         times = rows.column(meta.time).combine_chunks().cast(pa.int64()).to_numpy()
         if meta.series is None:
@@ -99,26 +99,26 @@ class Admission:
 
     def _in_table(self, times: Ints, codes: Ints) -> Bools:
         """(N,) which keys the table has."""
-        meta = self._table.meta
+        meta = self.table.meta
         found = np.zeros(len(times), bool)
-        if not len(times) or not self._table.rows:
+        if not len(times) or not self.table.rows:
             return found
         assert meta.time is not None
-        kind = self._table.schema.field(meta.time).type
+        kind = self.table.schema.field(meta.time).type
         low, high = (pa.scalar(int(bound), pa.int64()).cast(kind) for bound in (times.min(), times.max()))
-        paths = _overlapping(self._table, meta.time, low.as_py(), high.as_py())
+        paths = _overlapping(self.table, meta.time, low.as_py(), high.as_py())
         if not paths:
             return found
         import pyarrow.dataset as ds  # it imports pandas, and few batches have rows behind the newest
 
-        store = filesystem(self._table.log, self._table.path)
+        store = filesystem(self.table.log, self.table.path)
         for path in paths:
-            self._table.verified.check(store, path)
+            self.table.verified.check(store, path)
         data = ds.dataset(paths, format="parquet", filesystem=store)
         inside = (pc.field(meta.time) >= low) & (pc.field(meta.time) <= high)
         columns = [meta.time] if meta.series is None else [meta.time, meta.series]
         keys = pl.DataFrame({"code": codes, "time": times, "row": np.arange(len(times))})
-        aside = self._table.superseded
+        aside = self.table.superseded
         if aside is not None:
             columns.append(SEQ)
         for batch in data.to_batches(columns=columns, filter=inside):

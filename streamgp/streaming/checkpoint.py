@@ -120,20 +120,20 @@ def write(
         "tensors_bytes": len(raw),
         "tensors_sha256": hashlib.sha256(data).hexdigest(),
     }
-    text = json.dumps({"format": FORMAT, "sha256": _digest(body), "body": body})
+    text = json.dumps({"format": FORMAT, "sha256": digest(body), "body": body})
     scratch = directory / f"{_TEMPORARY}{os.getpid()}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _sweep(directory)
         scratch.mkdir()
-        _store(scratch / TENSORS, data)
-        _store(scratch / "state.json", text.encode())
+        store_file(scratch / TENSORS, data)
+        store_file(scratch / "state.json", text.encode())
         _sync(scratch)
-        final = _free_name(directory, rows)
+        final = free_name(directory, rows)
         os.rename(scratch, final)
         _sync(directory)
         for old in _all(directory)[keep:]:
-            _remove(old)
+            remove_directory(old)
     except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
         message = f"the checkpoint in {directory} could not be written: {error.strerror or error}"
@@ -195,7 +195,8 @@ def _canonical(value: Json) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _digest(body: Mapping[str, Any]) -> str:
+def digest(body: Mapping[str, Any]) -> str:
+    """SHA-256 of the state as JSON."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
@@ -207,7 +208,7 @@ def _read(path: Path, warning: str) -> Saved:
             message = f"{path} has format {version}; this version reads {FORMAT}"
             raise CheckpointError(message, hint="use the version of streamgp that wrote it")
         body, data = whole["body"], (path / TENSORS).read_bytes()
-        if whole["sha256"] != _digest(body) or body["tensors_sha256"] != hashlib.sha256(data).hexdigest():
+        if whole["sha256"] != digest(body) or body["tensors_sha256"] != hashlib.sha256(data).hexdigest():
             raise CheckpointError(f"{path} is damaged: its checksum is wrong")
         flat = load(pa.Codec("zstd").decompress(data, body["tensors_bytes"], asbytes=True))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
@@ -234,7 +235,7 @@ def _all(directory: Path) -> list[Path]:
     return sorted(found, key=_order, reverse=True)
 
 
-def _free_name(directory: Path, rows: int) -> Path:
+def free_name(directory: Path, rows: int) -> Path:
     """A name for a checkpoint at `rows`; a second one at the same rows takes a suffix and counts as newer."""
     serials = [_order(path)[1] for path in _all(directory) if _order(path)[0] == rows]
     return directory / (f"{rows:012d}-{max(serials) + 1}" if serials else f"{rows:012d}")
@@ -247,14 +248,15 @@ def _sweep(directory: Path) -> None:
             shutil.rmtree(path)
 
 
-def _remove(path: Path) -> None:
+def remove_directory(path: Path) -> None:
     """Let go of a checkpoint: it loses its name first, so that it is never seen half removed."""
     doomed = path.with_name(f"{_TEMPORARY}{path.name}")
     os.rename(path, doomed)
     shutil.rmtree(doomed)
 
 
-def _store(path: Path, data: bytes) -> None:
+def store_file(path: Path, data: bytes) -> None:
+    """Write a file through to the disk."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()

@@ -22,7 +22,7 @@ def test_the_second_store_is_a_copy_that_works(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     first = open_store(f"sqlite:///{tmp_path / 'a.db'}")
     (kept,) = cache_folder().iterdir()
-    monkeypatch.setattr(_mlflow_store, "_make", lambda file: pytest.fail("made instead of copied"))
+    monkeypatch.setattr(_mlflow_store, "make_store", lambda file: pytest.fail("made instead of copied"))
     monkeypatch.chdir(tmp_path)
     second = open_store(f"sqlite:///{tmp_path / 'b.db'}")
     assert used(first) == used(second)

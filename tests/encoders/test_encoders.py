@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from streamgp.encoders import Bounded, Dropout, Encoder, Layout
 from streamgp.errors import UsageError
 from streamgp.registry import load, names
+from tests.words import naming
 
 RECURRENT = ("gru", "lstm", "rnn")
 BOTH, PAST, NOW = Layout(lags=3, past=2, horizon=2, future=1), Layout(lags=5, past=1), Layout(0, 0, 1, 4)
@@ -157,7 +158,7 @@ def test_the_identity_has_nothing_to_settle() -> None:
 @pytest.mark.parametrize("name", RECURRENT)
 @pytest.mark.parametrize("layout", [NOW, Layout(lags=3, past=0, horizon=3, future=1)], ids=str)
 def test_a_recurrent_encoder_needs_a_past(name: str, layout: Layout) -> None:
-    with pytest.raises(UsageError, match=f"encoder {name}") as caught:
+    with pytest.raises(UsageError, match=naming(name)) as caught:
         build(name, layout)
     assert "--lags" in caught.value.hint and "mlp" in caught.value.hint
 

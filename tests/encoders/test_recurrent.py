@@ -95,7 +95,7 @@ def test_it_is_the_cell_written_out(name: str, layers: int) -> None:
 @NAMES
 def test_lag_by_lag_is_the_layer_of_pytorch_values_and_gradients(name: str) -> None:
     encoder, x = build(name, hidden=5), windows(4)[:, :12].unflatten(1, (6, 2))
-    (layer,) = encoder._stack()
+    (layer,) = encoder.stack()
     probe = torch.randn(4, 6, 5, dtype=torch.float64, generator=Generator().manual_seed(1))
     found = []
     for h in (layer(x)[0], encoder.unrolled(layer, x, torch.ones(1, 5, dtype=torch.float64))):
@@ -171,7 +171,7 @@ def test_initial_weights(name: str) -> None:
 
 
 def test_the_forget_gate_starts_at_1_and_the_others_at_0() -> None:
-    for layer in lstm.build(lstm.Config(hidden=16, layers=2), LAYOUT)._stack():
+    for layer in lstm.build(lstm.Config(hidden=16, layers=2), LAYOUT).stack():
         total = (layer.bias_ih_l0 + layer.bias_hh_l0).detach().unflatten(0, (4, 16))
         assert total[1].eq(1).all() and total[[0, 2, 3]].eq(0).all()
 

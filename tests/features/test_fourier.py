@@ -167,7 +167,7 @@ def test_single_precision_is_double_precision_rounded() -> None:
 @pytest.mark.parametrize("name", ["linear", "periodic", "locally_periodic", "rational_quadratic", "sum", "product"])
 def test_a_kernel_without_frequencies_is_refused_at_once(name: str) -> None:
     kernel = choice.build("kernels", choice.read("kernels", name), 2)
-    with pytest.raises(UsageError, match="no random frequencies") as caught:
+    with pytest.raises(UsageError) as caught:
         build(Config(), kernel)
     assert "matern" in caught.value.hint
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from streamgp import choice
 from streamgp.errors import UsageError
 from tests.kernels.twins import gpytorch_kernels, made, points, same, theirs
+from tests.words import naming
 
 RADIAL = [("matern", {"nu": 0.5}), ("matern", {"nu": 1.5}), ("matern", {"nu": 2.5}), ("rational_quadratic", {})]
 
@@ -59,7 +60,7 @@ def test_the_separable_one_is_the_product_of_one_dimensional_ones(name: str, opt
 @pytest.mark.parametrize(("name", "options"), RADIAL)
 def test_only_the_separable_one_has_a_grid(name: str, options: dict[str, float]) -> None:
     axes = [torch.linspace(-1, 1, 4, dtype=torch.float64)] * 2
-    with pytest.raises(UsageError, match="radial") as refused:
+    with pytest.raises(UsageError) as refused:
         made(name, 2, **options).grid_terms(axes)
     assert "separable=true" in refused.value.hint
     assert len(made(name, 2, separable=True, **options).grid_terms(axes)) == 1
@@ -67,7 +68,7 @@ def test_only_the_separable_one_has_a_grid(name: str, options: dict[str, float])
 
 
 def test_nu_is_one_of_three() -> None:
-    with pytest.raises(ValueError, match=r"nu is 0\.5, 1\.5 or 2\.5"):
+    with pytest.raises(ValueError, match=naming("0.5 1.5 2.5")):
         choice.read("kernels", {"name": "matern", "nu": 2.0})
 
 

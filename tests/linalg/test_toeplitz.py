@@ -19,6 +19,7 @@ from streamgp.linalg.toeplitz import (
     scaled_log_determinant,
 )
 from tests.properties import examples
+from tests.words import naming
 
 
 def correlation(size: int, lengthscale: float = 3.0) -> torch.Tensor:
@@ -91,7 +92,7 @@ def test_samples_have_the_covariance_of_a_sum_of_terms():
 
 
 def test_an_indefinite_factor_is_not_sampled():
-    with pytest.raises(NotPositiveDefinite, match="4 points"):
+    with pytest.raises(NotPositiveDefinite, match=naming("4")):
         KroneckerSum([[torch.tensor([1.0, 2.0, 0.0, 0.0], dtype=torch.float64)]]).sample(1, torch.Generator())
 
 

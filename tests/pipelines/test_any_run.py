@@ -91,7 +91,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 def interrupted(case: Case, table: Any, home: Path, draw: random.Random) -> dict[str, Any]:
     """The run, stopped after some micro-batches again and again until it gets through."""
-    between = OnlineRun._between
+    between = OnlineRun.between
     while True:
         left = [draw.randint(0, 6)]
 
@@ -101,7 +101,7 @@ def interrupted(case: Case, table: Any, home: Path, draw: random.Random) -> dict
             left[0] -= 1
             between(run, *args)
 
-        with suppress(Stop), patch.object(OnlineRun, "_between", stopping):
+        with suppress(Stop), patch.object(OnlineRun, "between", stopping):
             return run(table, home, predictions=home / "p.parquet", **case.options)
         if draw.random() < 0.2:  # without a checkpoint since, a run would never get through
             case.options["checkpoint_every"] = 1

@@ -164,7 +164,7 @@ def test_a_checkpoint_forecasts_alone(tmp_path: Path, options: dict[str, Any]) -
 
 
 def test_another_kernel_is_another_run(one_step: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"now .*matern") as caught:
+    with pytest.raises(CheckpointError) as caught:
         run(one_step.parent / "t", one_step, **ONE, model="gp_lstm", set=GP["set"] | {"kernel": "matern"})
     assert caught.value.exit_code == 4 and "--fresh" in caught.value.hint
 

@@ -77,5 +77,5 @@ def test_without_a_clock_or_rows(tmp_path: Path) -> None:
     Table.create(str(tmp_path / "u"), pa.schema({"ds": pa.timestamp("us"), "y": pa.float64()}), TableMeta(time="ds"))
     empty = describe_table(tmp_path / "u")
     assert (empty["rows"], empty["span"], empty["bytes"]) == (0, None, 0)
-    with pytest.raises(TableError, match="is not a table"):
+    with pytest.raises(TableError):
         describe_table(tmp_path / "none")

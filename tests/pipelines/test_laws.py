@@ -31,7 +31,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "seasonal_naive": {},
     "svdgp": {"set": {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "64"}},
 }
-each_model = pytest.mark.parametrize("model", MODELS)
+SLOW = {"seasonal_naive"}  # it has no weights to lose
+each_model = pytest.mark.parametrize(
+    "model", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in MODELS]
+)
 
 
 def predictions(table: Table, home: Path, **options: Any) -> pl.DataFrame:
@@ -170,11 +173,18 @@ def _model(home: Path) -> dict[str, Any]:
     return load(home).learner.model.state()[0]
 
 
-@each_model
-@pytest.mark.parametrize("known", [None, "k"])
+@pytest.mark.parametrize(
+    ("model", "known"),
+    [
+        ("linear", "k"),
+        ("svdgp", None),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [("linear", None), ("svdgp", "k"), ("seasonal_naive", None)]
+        ),
+    ],
+)
 def test_a_table_that_grows_is_the_same_as_the_whole_table(tmp_path: Path, model: str, known: str | None) -> None:
-    if model == "seasonal_naive" and known:
-        pytest.skip("it does not look at known inputs")
     data = frame_of(800)
     options = {"model": model, "known": known, **MODELS[model]}
     table = make_table(tmp_path / "t", data[:150])

@@ -14,6 +14,7 @@ from scipy.stats import norm
 from streamgp.errors import CheckpointError, TableError
 from streamgp_pipelines.describe import describe_table
 from tests.pipelines.worlds import frame_of, make_table, run
+from tests.words import names
 
 LEVELS = ("80", "95")
 COLUMNS = ["lo-80", "hi-80", "lo-95", "hi-95", "std", "std-latent", "raw-lo-80", "raw-hi-80", "raw-lo-95", "raw-hi-95"]
@@ -140,7 +141,7 @@ def test_asked_for_late_the_file_says_what_it_lacks(tmp_path: Path) -> None:
     late = run(table, tmp_path / "c", predictions=tmp_path / "p.parquet")
     held = pl.read_parquet(tmp_path / "p.parquet").height
     assert 0 < held < late["scored"]
-    assert any(f"{held} of {late['scored']}" in warning for warning in late["warnings"])
+    assert any(names(warning, f"{held} {late['scored']}") for warning in late["warnings"])
     whole = run(table, tmp_path / "c", predictions=tmp_path / "p.parquet", fresh=True)
     assert pl.read_parquet(tmp_path / "p.parquet").height == whole["scored"] and not whole["warnings"]
 

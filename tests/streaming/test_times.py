@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.times import Clock, TimeReader, Times, decide, is_time
 from tests.properties import examples
+from tests.words import names, naming
 
 ZONES = ["Europe/Berlin", "US/Eastern", "Australia/Lord_Howe", "Europe/London", "Asia/Kolkata"]
 
@@ -176,10 +177,10 @@ def test_fixed_offsets(zone: str, hours: float) -> None:
 
 
 def test_hints() -> None:
-    with pytest.raises(DataError, match=r"'31\.12\.2023 10:00' cannot be read") as refused:
+    with pytest.raises(DataError, match=naming("31.12.2023 10:00")) as refused:
         decide(pa.array(["31.12.2023 10:00"]), None, None, "a.csv, column 'ds'")
-    assert refused.value.hint == "it looks like --time-format '%d.%m.%Y %H:%M'"
-    with pytest.raises(UsageError, match="'Europe/Munich'"):
+    assert names(refused.value.hint, "--time-format %d.%m.%Y %H:%M")
+    with pytest.raises(UsageError, match=naming("Europe/Munich")):
         decide(pa.array(["2024-01-01"]), None, "Europe/Munich", "a")
 
 

@@ -90,7 +90,7 @@ def plot_forecast(
     beside = " beside what happened" if truth is not None else ""
     title = f"{model}: {steps} step{'s' * (steps != 1)} ahead{beside}{left_out}"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def plot_curves(
@@ -119,7 +119,7 @@ def plot_curves(
     _tidy(axes)
     if curves:
         axes.legend(fontsize=8, frameon=False)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def plot_steps(steps: Mapping[str, Sequence[float]], path: Path, *, title: str, ylabel: str) -> Path:
@@ -137,7 +137,7 @@ def plot_steps(steps: Mapping[str, Sequence[float]], path: Path, *, title: str, 
     _tidy(axes)
     if steps:
         axes.legend(fontsize=8, frameon=False)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, float]]], path: Path) -> Path:
@@ -170,7 +170,7 @@ def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, float]]], path: Pa
     axes.set_title("Reliability", loc="left", fontsize=11)
     _tidy(axes)
     axes.legend(fontsize=8, frameon=False)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
@@ -278,7 +278,7 @@ def _tidy(axes: Axes) -> None:
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path) -> Path:
     """Write the figure, whole or not at all."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path}: a picture is written as {', '.join(SUFFIXES)}", hint="change the suffix to .png")

@@ -74,7 +74,7 @@ class OnlineRun:
                 break
             step, due = learner.advance(rows)
             session.offset = offset
-            self._between(step, due, rows.num_rows)
+            self.between(step, due, rows.num_rows)
         return limit is not None and learner.rows + self._tail_rows() >= limit
 
     def _tail_rows(self) -> int:
@@ -85,7 +85,7 @@ class OnlineRun:
         session = self.session
         return (session.learner.rows, self._tail_rows()) != (session.saved_rows, session.saved_tail)
 
-    def _between(self, step: Step | None, due: Due, rows: int) -> None:
+    def between(self, step: Step | None, due: Due, rows: int) -> None:
         """After one micro-batch of `rows`: keep its forecasts, tell its scores, write a checkpoint when it is time."""
         session, learner = self.session, self.session.learner
         if len(due.y):

@@ -98,7 +98,7 @@ def _train(session: Session, run: Tracker, progress: Callable[[Progress], None],
     found = summary(session, ahead, run.run_id)
     progress(Progress("artifacts", 0, 1))
     newest = scored if recent is None else [_frame(session, ahead, recent), *scored]
-    _finish(session, ahead, run, found, newest, draw)
+    finish(session, ahead, run, found, newest, draw)
     progress(Progress("artifacts", 1, 1))
     return found
 
@@ -121,7 +121,7 @@ def _frame(session: Session, ahead: Learner, due: Due) -> pl.DataFrame:
     return frame(due, ahead.windows.names, session.naming, ahead.windows.shape)
 
 
-def _finish(
+def finish(
     session: Session,
     ahead: Learner,
     run: Tracker,

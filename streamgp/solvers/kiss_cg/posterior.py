@@ -33,7 +33,7 @@ class GridPosterior(Posterior):
 
     def __init__(self, grid: Grid, covariance: KroneckerSum, noise: Tensor, system: System | None, rank: int) -> None:
         """Without a system it is the prior. `rank` is r, at most."""
-        self.noise, self._grid, self._covariance, self._system = noise, grid, covariance, system
+        self.noise, self._grid, self.covariance, self.system = noise, grid, covariance, system
         self._mean = noise.new_zeros(grid.count, len(noise))  # (m, T) K_UU W̃ᵀ α
         self._explained = noise.new_zeros(grid.count, 1)  # (m, r) K_UU W̃ᵀ Q V
         self._ritz = noise.new_zeros(1)  # (r,) eigenvalues of QᵀK̃Q = VΛVᵀ
@@ -61,16 +61,16 @@ class GridPosterior(Posterior):
     def variance(self, h: Tensor) -> Tensor:
         rows = stencil(self._grid, h)
         explained = interpolate(rows, self._explained).square() @ (1 / (self._ritz[:, None] + self.noise))  # (N, T)
-        out: Tensor = (grid_variance(rows, self._covariance)[:, None] - explained).clamp(min=0.0)
+        out: Tensor = (grid_variance(rows, self.covariance)[:, None] - explained).clamp(min=0.0)
         return out
 
     def divergence(self) -> Tensor:
         """KL₀ for the model K = W K_UU Wᵀ. αᵀK₀α is exact to the tolerance; the trace and the log-determinant rest on
         the fixed probes, and so carry their Monte Carlo error, which is nothing where the preconditioner is complete.
         """
-        if self._system is None:
+        if self.system is None:
             return torch.zeros_like(self.noise)
-        system, stochastic = self._system, self._system.stochastic
+        system, stochastic = self.system, self.system.stochastic
         rows = len(system.y)
         quadratic = (system.alpha * system.product(system.alpha)).sum(0)
         trace = rows - self.noise * stochastic.inverse_trace.mean(1)  # tr A⁻¹K̃ = N − σ² tr A⁻¹
@@ -82,11 +82,11 @@ class GridPosterior(Posterior):
         f_U − K_UU W̃ᵀ A⁻¹ (W̃ f_U + ε − ỹ) with f_U from the prior and ε ~ N(0, σ²). Costs P·T solves.
         """
         columns = len(self.noise)
-        values = self._covariance.sample(paths * columns, generator).to(self.noise)  # (m, P·T)
-        if self._system is not None:
+        values = self.covariance.sample(paths * columns, generator).to(self.noise)  # (m, P·T)
+        if self.system is not None:
             which = torch.arange(columns).repeat(paths)
             parts = zip(values.split(BLOCK, 1), which.split(BLOCK), strict=True)
-            values = torch.cat([self._conditioned(self._system, *part, generator) for part in parts], 1)
+            values = torch.cat([self._conditioned(self.system, *part, generator) for part in parts], 1)
         table = values.unflatten(1, (paths, columns)).movedim(1, 0).flatten(0, 1)  # (P·m, T)
 
         def functions(h: Tensor) -> Tensor:
@@ -102,4 +102,4 @@ class GridPosterior(Posterior):
         """(m, k) draws from the prior -> (m, k) draws from the posteriors of the columns t named in (k,)."""
         epsilon = torch.randn(len(system.y), len(column), generator=generator, dtype=prior.dtype).to(prior)
         gap = system.sparse.gather(prior) + self.noise.sqrt()[column] * epsilon - system.y[:, column]
-        return prior - self._covariance.multiply(system.sparse.spread(system.solve(gap, column)))
+        return prior - self.covariance.multiply(system.sparse.spread(system.solve(gap, column)))

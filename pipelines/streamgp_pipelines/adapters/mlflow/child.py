@@ -19,7 +19,7 @@ from streamgp_pipelines.adapters.mlflow import app as mlflow_app
 
 def main() -> None:
     """Run MLflow's command line beside the watch."""
-    threading.Thread(target=_end_with_the_starter, daemon=True).start()
+    threading.Thread(target=end_with_the_starter, daemon=True).start()
     from mlflow.cli import cli
 
     sys.argv[0] = "mlflow"
@@ -28,7 +28,8 @@ def main() -> None:
     cli()
 
 
-def _end_with_the_starter() -> None:
+def end_with_the_starter() -> None:
+    """Wait until standard input is closed, then kill the process group."""
     while os.read(0, 1024):
         pass
     os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -112,7 +112,7 @@ def _prepare(file: Path) -> None:
                 left.unlink(missing_ok=True)
         temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
         try:
-            new_store(temporary, _make)
+            new_store(temporary, make_store)
             os.link(temporary, file)
         except FileExistsError:
             pass
@@ -125,7 +125,7 @@ def _prepare(file: Path) -> None:
         connection.close()
 
 
-def _make(file: Path) -> None:
+def make_store(file: Path) -> None:
     """Let MLflow make its tables, and close the file."""
     from mlflow import MlflowClient
 
