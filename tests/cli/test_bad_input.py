@@ -126,7 +126,7 @@ CASES = [
         lambda w, r: ["forecast", "--checkpoint", w.checkpoint, "--plot", r / "f.html"],
         2,
         "f.html",
-        ".png",
+        "f.png",
     ),
     Case(
         "output directory",

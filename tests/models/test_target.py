@@ -30,7 +30,7 @@ def test_auto(shape: Shape, kind: str) -> None:
 
 
 def test_what_cannot_be_referred_to_is_refused() -> None:
-    with pytest.raises(UsageError, match="needs lags"):
+    with pytest.raises(UsageError):
         Reference("change", SHAPES[2])
-    with pytest.raises(UsageError, match="needs a season"):
+    with pytest.raises(UsageError):
         Reference("season", SHAPES[0])

@@ -125,7 +125,7 @@ def test_what_leads_nowhere_is_told() -> None:
     x, y = drawn(tied(SE), 20)
     for restarts in (0, 2):
         for method in ("lbfgs", "adam"):
-            with pytest.raises(NumericalError, match="finite cross-validated error"):
+            with pytest.raises(NumericalError):
                 cv_implicit(tied(SE), START, x, y * torch.nan, config(restarts=restarts, method=method))
-    with pytest.raises(UsageError, match="cannot be split"):
+    with pytest.raises(UsageError):
         cv_implicit(tied(SE), START, x[:1], y[:1], config())

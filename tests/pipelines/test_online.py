@@ -82,10 +82,10 @@ def test_windows_of_one_series_never_hold_another_s_values(tmp_path: Path) -> No
         seen[0] += len(asks.origin)
         store(asks, predictive, factors)
 
-    def learned(x: Any, y: torch.Tensor) -> Any:
+    def learned(x: Any, y: torch.Tensor, *more: Any) -> Any:
         check(None, x, y)
         seen[1] += len(y)
-        return learn(x, y)
+        return learn(x, y, *more)
 
     learner.ledger.add, learner.model.update = issued, learned  # type: ignore[method-assign]
     for chunk in session.source.read({}):
