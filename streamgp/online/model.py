@@ -126,7 +126,7 @@ class StreamModel(Model):
     def _learned(self, x: Inputs, y: Tensor, z: Tensor) -> Step:
         """Learn windows, z when standardised, or rebuild with them."""
         look = self.posterior.look(z)
-        self.posterior.scored(look, self._targets(x, y))
+        self.posterior.scored(look, self.targets(x, y))
         y = self.winsorise(y, self._issue(x, look), self.posterior.weight)
         since, before = self.seen + len(y) - self.tried, self.rebuilt
         if not self._due(since, len(y)):
@@ -196,7 +196,7 @@ class StreamModel(Model):
             return issued.affine((random_walk_variance(x, self.shape) / issued.variance).sqrt(), shift)
         return issued.affine(self.outputs.scale.to(shift), self.outputs.location.to(shift) + shift)
 
-    def _targets(self, x: Inputs, y: Tensor) -> Tensor:
+    def targets(self, x: Inputs, y: Tensor) -> Tensor:
         """(N, T) standardised where they have units; NaN stays NaN."""
         if not self.posterior.units:
             return y
@@ -207,7 +207,7 @@ class StreamModel(Model):
         time = self.options.forgetting(self.shape)
         put_back, offered = self.posterior.snapshot(), self.memory.offer(x, y, self.generator)
         arrival = Arrival(
-            self._targets(x, y),
+            self.targets(x, y),
             1.0 if time is None else math.exp(-len(y) / time),
             offered.rows,
             offered.places,
@@ -271,7 +271,7 @@ class StreamModel(Model):
                 self.outputs.fit(filled - self.reference(x), filled)
         inputs = self.inputs
         units = Units(inputs.scale, self.outputs.scale, before, inputs.inverse, inputs.groups, inputs)
-        return Rows(self.inputs(x), self._targets(x, y), weight, self._targets(x, filled), places, x), units
+        return Rows(self.inputs(x), self.targets(x, y), weight, self.targets(x, filled), places, x), units
 
     def _attach(self) -> None:
         """Hand the posterior the windows of the memory again."""

@@ -166,7 +166,7 @@ class Run:
         self.folds = []  # their memory goes to the iterations
         if self.config.scheme == "principled" and len(self.splits) > 1:
             return self._consensus(start, iterations)
-        found = [self._alone(start, split, iterations) for split in self.splits]
+        found = [self.alone(start, split, iterations) for split in self.splits]
         mean = torch.stack([one.at for one in found]).mean(0)
         longest = max(len(one.history) for one in found)
         last = [one.history + one.history[-1:] * (longest - len(one.history)) for one in found]
@@ -203,7 +203,7 @@ class Run:
         learned.write(start)
         return Augmented(learned, self.x, self.y, split, self._memory(sharing), self.config)
 
-    def _alone(self, start: Tensor, split: Split, iterations: int) -> Descended:
+    def alone(self, start: Tensor, split: Split, iterations: int) -> Descended:
         """Algorithm 1."""
         fold, history, quiet = self._fold(start, split, 1), list[float](), 0
         for done in range(iterations):

@@ -126,11 +126,11 @@ class Augmented:
         self.moved = float((self.at - before).abs().max())
         self.learned.write(self.at)
         self.fold.refresh(self.learned.noise)
-        self._fit()
+        self.fit()
         self._look()
         self.dual += self.config.rho * self._off
 
-    def _fit(self) -> None:
+    def fit(self) -> None:
         """z by conjugate gradients on Σ, from where it is."""
         fold, half = self.fold, 0.5 * self.config.rho
 

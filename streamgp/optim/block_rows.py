@@ -119,7 +119,7 @@ class Rows(nn.Module):
         if version and version == self._held_for:
             return
         self._held_for = version
-        self._phi: dict[int, Tensor] = {}
+        self.phi: dict[int, Tensor] = {}
         self._asked: set[int] = set()
         self._in_scratch = -1
         self.factors: dict[int, Tensor] = {}
@@ -166,8 +166,8 @@ class Rows(nn.Module):
 
         Others are good until the next is asked for: touching new memory may cost more than the features.
         """
-        if block in self._phi:
-            return self._phi[block]
+        if block in self.phi:
+            return self.phi[block]
         if self._scratch is not None and self._in_scratch == block and not keep:
             return self._scratch
         size = features.span(block).stop - features.span(block).start
@@ -184,7 +184,7 @@ class Rows(nn.Module):
         if phi is self._scratch:
             self._in_scratch = block
         else:
-            self._phi[block] = phi
+            self.phi[block] = phi
         return phi
 
     def gram(self, phi: Tensor, weight: Tensor, limit: int) -> Tensor:
@@ -202,10 +202,10 @@ class Rows(nn.Module):
         if len(used) == len(phi) and len(phi) <= limit:
             return gram(phi, weight)
         if len(used) > limit:
-            used, weight = self._some(used, weight, limit)
+            used, weight = self.some(used, weight, limit)
         return gram(phi[used], weight[used])
 
-    def _some(self, used: Tensor, weight: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+    def some(self, used: Tensor, weight: Tensor, limit: int) -> tuple[Tensor, Tensor]:
         """`limit` of the rows `used`, and (R,) weights with which they stand for all of them."""
         x = self.x[used]
         order = (x - x.mean(0)).square().sum(1).argsort(descending=True, stable=True)
@@ -225,7 +225,7 @@ class Rows(nn.Module):
         self.weight[places], self.observed[places] = weight.to(FLOAT), seen
         self._asked.clear()
         self._in_scratch = -1
-        self._phi.clear()  # not patched: a block of few rows may round differently, and a restored copy has to agree
+        self.phi.clear()  # not patched: a block of few rows may round differently, and a restored copy has to agree
         self.changed()
 
     def reweigh(self, weight: Tensor) -> None:

@@ -209,7 +209,7 @@ class FiniteDescent:
             return None
         found = self.estimator.estimate(phi.detach(), y, self.head, total)
         own = self.descent.through(phi, found.phi)
-        return found.value if self.descent.step(own, found.weights, found.log_noise, self._rates(t)) else None
+        return found.value if self.descent.step(own, found.weights, found.log_noise, self.rates(t)) else None
 
     def _whole(self, z: Tensor, y: Tensor, t: float) -> Tensor | None:
         """One step with all rows: estimates of chunks at P = F⁻¹, in proportion to their rows."""
@@ -223,7 +223,7 @@ class FiniteDescent:
             own = [done + some for done, some in zip(own, more, strict=True)]
             value, weights = value + part * found.value, weights + part * found.weights
             log_noise = log_noise + part * found.log_noise
-        return value if self.descent.step(own, weights, log_noise, self._rates(t)) else None
+        return value if self.descent.step(own, weights, log_noise, self.rates(t)) else None
 
     @torch.no_grad()
     def _ascend(self, z: Tensor, total: int) -> None:
@@ -231,7 +231,7 @@ class FiniteDescent:
         if _finite(phi):
             self.estimator.ascend(phi, self.head, total)
 
-    def _rates(self, t: float) -> tuple[float, float, float]:
+    def rates(self, t: float) -> tuple[float, float, float]:
         """Of features, weights and noise, t epochs after the start."""
         config = self.config
         weights = 0.2 * config.rate if config.weights_rate is None else config.weights_rate

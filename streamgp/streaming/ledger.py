@@ -57,7 +57,7 @@ class Ledger:
         self._free = np.zeros(0, np.int64)  # slots without a question
         self._parameters = np.zeros((0, 0, shape.columns))  # (slots, P, T)
         self._factors = np.zeros((0, self.levels, shape.columns))  # (slots, K, T)
-        self._target = np.zeros((0, shape.columns))  # (slots, T) truths so far
+        self.target = np.zeros((0, shape.columns))  # (slots, T) truths so far
         self._past = np.zeros((0, shape.lags, len(shape.past)))  # (slots, L, D)
         self._future = np.zeros((0, shape.horizon, len(shape.future)))  # (slots, H, F)
 
@@ -81,7 +81,7 @@ class Ledger:
         self._slot = np.concatenate([self._slot, slot])
         self._parameters[slot] = issued.numpy().transpose(1, 0, 2)
         self._factors[slot] = factors.numpy()
-        self._target[slot] = np.nan
+        self.target[slot] = np.nan
         self._past[slot], self._future[slot] = asks.x.past.cpu().numpy(), asks.x.future.cpu().numpy()
 
     def pop(self, answers: Answers) -> Due:
@@ -99,7 +99,7 @@ class Ledger:
         known = ~np.isnan(truth)
         row, at, column, truth = row[known], at[known], column[known], truth[known]
         slot = self._slot[at]
-        self._target[slot, column] = truth
+        self.target[slot, column] = truth
         parameters = self._parameters[slot, :, column].T  # (P, R)
         factors = self._factors[slot, :, column].T  # (K, R)
         _, _, position, cutoff, _ = self._keys[:, at]
@@ -114,7 +114,7 @@ class Ledger:
             predictive=self._issued(torch.from_numpy(np.ascontiguousarray(parameters)[..., None])),
             factors=torch.from_numpy(np.ascontiguousarray(factors)),
             x=Inputs(torch.from_numpy(self._past[done]), torch.from_numpy(self._future[done])),
-            target=torch.from_numpy(self._target[done]),
+            target=torch.from_numpy(self.target[done]),
             issued=torch.from_numpy(self._parameters[done].transpose(1, 0, 2).copy()),
         )
 
@@ -161,24 +161,24 @@ class Ledger:
         slot = self._slot[over]
         self._free = np.concatenate([self._free, slot])
         self._keys, self._slot = self._keys[:, ~over], self._slot[~over]
-        learned: Ints = slot[~np.isnan(self._target[slot]).all(1)]
+        learned: Ints = slot[~np.isnan(self.target[slot]).all(1)]
         return learned
 
     def _reserve(self, count: int, parameters: int) -> None:
         """At least `count` free slots; the room doubles."""
         if count <= len(self._free):
             return
-        used = len(self._target)
+        used = len(self.target)
         more = max(count - len(self._free), used)
         self._free = np.concatenate([self._free, used + np.arange(more)])
         self._parameters = _longer(self._parameters.reshape(used, parameters, self.shape.columns), more)
-        self._factors, self._target = _longer(self._factors, more), _longer(self._target, more)
+        self._factors, self.target = _longer(self._factors, more), _longer(self.target, more)
         self._past, self._future = _longer(self._past, more), _longer(self._future, more)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         slot = self._slot
         arrays = {"keys": self._keys, "newest": self._newest, "parameters": self._parameters[slot]}
-        arrays |= {"factors": self._factors[slot], "target": self._target[slot]}
+        arrays |= {"factors": self._factors[slot], "target": self.target[slot]}
         arrays |= {"past": self._past[slot], "future": self._future[slot]}
         return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}, {"serial": self._serial}
 
@@ -187,7 +187,7 @@ class Ledger:
         self._serial = cast(int, rest["serial"])
         self._keys, self._newest = arrays["keys"], arrays["newest"]
         self._slot, self._free = np.arange(self._keys.shape[1]), np.zeros(0, np.int64)
-        self._parameters, self._factors, self._target = arrays["parameters"], arrays["factors"], arrays["target"]
+        self._parameters, self._factors, self.target = arrays["parameters"], arrays["factors"], arrays["target"]
         self._past, self._future = arrays["past"], arrays["future"]
 
 

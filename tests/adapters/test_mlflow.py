@@ -122,13 +122,13 @@ def test_the_duration_is_that_of_the_work_and_not_of_the_time_between(uri: str, 
     _mlflow_run.write(tmp_path, _mlflow_run.RunIdentity("week", uri, "duration", begun))
     for total in (2, 5):
         tracker = MlflowTracker(tmp_path, uri, "duration")
-        tracker._began -= 3600 * (2 if total == 2 else 3)  # this process was at work so long
+        tracker.began -= 3600 * (2 if total == 2 else 3)  # this process was at work so long
         tracker.flush()
         tracker.finish("FINISHED")
         assert hours() == pytest.approx(total, abs=0.1)
     tracker = MlflowTracker(tmp_path, uri, "duration")
-    tracker._note(state=CARD.state, name="nothing")
-    tracker._began -= 3600
+    tracker.note(state=CARD.state, name="nothing")
+    tracker.began -= 3600
     tracker.model(tmp_path, CARD)  # started again without a new row
     tracker.finish("FINISHED")
     assert hours() == pytest.approx(5, abs=0.1)
@@ -201,8 +201,8 @@ def test_a_failing_store_does_not_stop_a_run(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = MlflowTracker(tmp_path, uri, "outage")
-    monkeypatch.setattr("streamgp_pipelines.adapters.mlflow.tracker._RETRY_SECONDS", (0.0,))
-    client = tracker._client = Unsteady(tracker._client)  # type: ignore[assignment]
+    monkeypatch.setattr("streamgp_pipelines.adapters.mlflow.tracker.RETRY_SECONDS", (0.0,))
+    client = tracker.client = Unsteady(tracker.client)  # type: ignore[assignment]
     tracker.params({"a": 1})
     tracker.metrics({"rmse": 1.0}, 10)
     tracker.flush()

@@ -38,7 +38,7 @@ def test_a_server_that_goes_away_stops_no_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr("streamgp_pipelines.adapters.mlflow.tracker._RETRY_SECONDS", (0.0,))
+    monkeypatch.setattr("streamgp_pipelines.adapters.mlflow.tracker.RETRY_SECONDS", (0.0,))
     store = f"sqlite:///{tmp_path}/mlflow.db"
     open_store(store)
     picture = tmp_path / "a.png"

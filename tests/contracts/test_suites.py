@@ -12,7 +12,7 @@ from torch import Tensor
 from streamgp.base import Chunk, Inputs, Json, Offset, Predictive, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.kernels import Frequencies, Kernel
-from streamgp.models._naive import Naive
+from streamgp.models import Naive
 from streamgp.online.reference import Reference
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.testing import SHAPES, Lines, check_kernel, check_model, check_source, check_stateful

@@ -70,7 +70,7 @@ def surface(rows: int, seed: int = 0, noise: float = 0.1) -> tuple[Inputs, Tenso
 def standardised(model: SimulatedStreamModel, x: Inputs, y: Tensor) -> tuple[Tensor, Tensor]:
     """Features and residuals as the model sees them."""
     with torch.no_grad():
-        return inside(model).learner.features(model.inputs(x)), model._targets(x, y)
+        return inside(model).learner.features(model.inputs(x)), model.targets(x, y)
 
 
 @pytest.mark.parametrize("form", ["gram", "root", "factor"])
@@ -153,9 +153,9 @@ def test_validation_rows_select_and_scale_and_are_learned_then() -> None:
     assert held.sum() == 80 and inside(model).learner.regression.rows == 400
     other = build(**NET, validation=0.2)
     list(other.fit(x, y, 6))
-    inside(other).learner.serve(*(part[~held] for part in (other.inputs(x), other._targets(x, y))))
+    inside(other).learner.serve(*(part[~held] for part in (other.inputs(x), other.targets(x, y))))
     found = inside(other).learner.standing(other.inputs(x)[held])
-    squares = (other._targets(x, y)[held] - found.mean).square() / (found.latent + found.noise)
+    squares = (other.targets(x, y)[held] - found.mean).square() / (found.latent + found.noise)
     torch.testing.assert_close(inside(model).factor, squares.mean(0).clamp(min=1.0))
     score = 0.5 * (
         squares / inside(model).factor + torch.log(2 * torch.pi * (found.latent + found.noise) * inside(model).factor)

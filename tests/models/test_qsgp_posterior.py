@@ -102,7 +102,7 @@ def test_means_and_variances_are_those_of_the_posterior(shape: Shape, options: d
     else:
         for _ in model.fit(x.rows(rows), y[rows], model.epochs_for(400)):
             pass
-        known, target, share = z_of(x.rows(rows)), model._targets(x.rows(rows), y[rows]), torch.ones(400, dtype=FLOAT)
+        known, target, share = z_of(x.rows(rows)), model.targets(x.rows(rows), y[rows]), torch.ones(400, dtype=FLOAT)
     z = torch.cat((z_of(test), z_of(far)))
     wanted = oracle(engine, known, target, share, z)
     ratio = engine.variance(z).numpy() / wanted.variance

@@ -55,7 +55,7 @@ def test_the_gradient_is_that_of_the_augmented_lagrangian_noise_included() -> No
 def test_z_minimises_the_augmented_lagrangian_given_enough_steps() -> None:
     fold = moving()
     fold.config = fold.config.model_copy(update={"cg_steps": 500, "cg_tolerance": 1e-12})
-    fold._fit()
+    fold.fit()
     z = fold.fitted.clone().requires_grad_()
     (slope,) = torch.autograd.grad(lagrangian(fold, fold.fold.noise, z), z)
     (before,) = torch.autograd.grad(lagrangian(fold, fold.fold.noise, z * 1.01), z)
@@ -98,7 +98,7 @@ def test_naive_folds_are_their_own_runs_and_the_mean_of_logarithms() -> None:
     kernel, asked = tied(SE, lengthscale=1.0), config(folds=2, scheme="naive", iterations=20)
     x, y = drawn(tied(SE), 100)
     run, start = Run(kernel, START, x, y, asked), Learned(kernel, START, asked.floor).read()
-    found, alone = run.descend(start, 20), [run._alone(start, split, 20) for split in run.splits]
+    found, alone = run.descend(start, 20), [run.alone(start, split, 20) for split in run.splits]
     assert torch.equal(found.at, torch.stack([one.at for one in alone]).mean(0))
     assert found.apart == pytest.approx(0.5 * float((alone[0].at - alone[1].at).abs().max()))
     assert found.history[-1] == pytest.approx(0.5 * (alone[0].history[-1] + alone[1].history[-1]))

@@ -105,7 +105,7 @@ def test_far_rows_are_always_in_a_gram_matrix_and_the_others_stand_for_all() -> 
     features = features_of()
     _, rows = started(features, p, EXACT | {"gram_rows": 40})
     assert p.weight is not None
-    some, weight = rows._some(torch.arange(400), p.weight, 40)
+    some, weight = rows.some(torch.arange(400), p.weight, 40)
     assert len(some.unique()) == 40 and {5, 77, 200} <= set(some.tolist())
     assert torch.equal(weight[[5, 77, 200]], p.weight[[5, 77, 200]])
     assert float(weight[some].sum()) == pytest.approx(float(p.weight.sum()), rel=1e-12)
@@ -178,7 +178,7 @@ def test_memory_decides_about_time_alone(monkeypatch: pytest.MonkeyPatch) -> Non
         solver, rows = started(features, p, EXACT | {"history": 0})
         for _ in range(3):
             solver.sweep(rows)
-        results.append((solver.mu.clone(), len(rows.factors), len(rows._phi)))
+        results.append((solver.mu.clone(), len(rows.factors), len(rows.phi)))
     assert [found[1:] for found in results] == [(0, 0), (3, 1), (3, 2)]  # the last one is still in use
     assert torch.equal(results[0][0], results[2][0]) and torch.equal(results[1][0], results[2][0])
 

@@ -185,11 +185,11 @@ def test_rates_warm_up_fall_and_leave_the_noise_alone() -> None:
     descent = made(
         {"method": "scgd", "rate": 0.5, "weights_rate": 0.25, "noise_rate": 0.1, "warmup": 0.1, "last": 0.0}, epochs=100
     )
-    assert descent._rates(0.0)[0] == pytest.approx(5e-4, rel=1e-2)
-    assert descent._rates(5.0)[0] == pytest.approx(0.25, rel=0.02)
-    assert descent._rates(50.0) == pytest.approx((0.25, 0.125, 0.1))
-    assert descent._rates(100.0) == pytest.approx((0.0, 0.0, 0.1), abs=1e-12)
-    assert made({"method": "scgd", "schedule": "constant"}, epochs=0)._rates(0.0)[0] == 1e-2
+    assert descent.rates(0.0)[0] == pytest.approx(5e-4, rel=1e-2)
+    assert descent.rates(5.0)[0] == pytest.approx(0.25, rel=0.02)
+    assert descent.rates(50.0) == pytest.approx((0.25, 0.125, 0.1))
+    assert descent.rates(100.0) == pytest.approx((0.0, 0.0, 0.1), abs=1e-12)
+    assert made({"method": "scgd", "schedule": "constant"}, epochs=0).rates(0.0)[0] == 1e-2
 
 
 def test_features_without_parameters_train_a_head_alone() -> None:

@@ -155,7 +155,7 @@ def test_what_is_standardised_is_what_the_models_standardise(stream: Table, tmp_
     model.reference.fit(x, y, torch.ones(len(y)).double())
     model.inputs.scaling.fit(x)
     model.outputs.fit(y - model.reference(x), y)
-    assert torch.allclose(model.inputs(x), lesson.x) and torch.allclose(model._targets(x, y), lesson.y)
+    assert torch.allclose(model.inputs(x), lesson.x) and torch.allclose(model.targets(x, y), lesson.y)
     assert torch.allclose(model.inputs.scale, lesson.scale) and torch.allclose(model.outputs.scale, lesson.target_scale)
 
 

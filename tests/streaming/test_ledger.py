@@ -149,7 +149,7 @@ def test_memory_is_bounded_by_what_is_open() -> None:
         ledger.add(asks, Gaussian(one, one, one), torch.ones(2, 5))
         ledger.pop(answers)
         assert ledger.open == 5
-    assert len(ledger._target) <= 32
+    assert len(ledger.target) <= 32
 
 
 def test_a_jump_closes_questions_with_what_they_have() -> None:

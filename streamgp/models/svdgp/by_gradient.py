@@ -67,20 +67,20 @@ class GradientSvdgp(Model):
         x, y, left_out = usable(x, y)
         if not len(y):
             return reporting(Step(float("nan"), 0, True, "nothing observed"), left_out)
-        return reporting(self.posterior.update(self.inputs(x), self._targets(x, y)), left_out)
+        return reporting(self.posterior.update(self.inputs(x), self.targets(x, y)), left_out)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
         self.posterior.likelihood.check(y, self.shape.targets)
         x, y, left_out = usable(x, y)
         if len(y):
-            targets = self._targets(x, y)
+            targets = self.targets(x, y)
             for step in self.posterior.fit(self.inputs(x), targets, epochs):
                 yield reporting(step, left_out)
 
     def _scale(self, x: Inputs) -> Tensor:
         return self.outputs.scale.to(x.future.device)
 
-    def _targets(self, x: Inputs, y: Tensor) -> Tensor:
+    def targets(self, x: Inputs, y: Tensor) -> Tensor:
         """(N, T) standardised where they have units, NaN stays; the first rows decide on the scaling."""
         if not self.posterior.likelihood.units:
             if not self.inputs.scaling.fitted:

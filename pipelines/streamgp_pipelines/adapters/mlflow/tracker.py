@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PARAM_LENGTH = 6000
 _PARAM_BATCH = 100
-_RETRY_SECONDS = (1.0, 2.0, 4.0)
+RETRY_SECONDS = (1.0, 2.0, 4.0)
 _log = logging.getLogger("streamgp.tracking")
 
 
@@ -63,13 +63,13 @@ class MlflowTracker:
 
     def __init__(self, directory: Path, uri: str, experiment: str, name: str = "") -> None:
         self._directory, self._uri, self._experiment = directory, uri, experiment
-        self._client = open_store(uri)
-        self._identity, run = run_file.attach(self._client, directory, uri, experiment, name)
+        self.client = open_store(uri)
+        self._identity, run = run_file.attach(self.client, directory, uri, experiment, name)
         newest = {metric.key: metric.step for metric in run.to_proto().data.metrics}
         self._known = dict(run.data.params)
         self._metrics = MetricBuffer(self._send, directory, self._identity.started_ms, newest)
         self._again: list[tuple[str, Callable[[], object]]] = []  # what failed and is still to be done
-        self._began, self._worked_before = time.monotonic(), self._identity.worked_ms
+        self.began, self._worked_before = time.monotonic(), self._identity.worked_ms
         self._idle = False
 
     @property
@@ -93,7 +93,7 @@ class MlflowTracker:
         new = [Param(key, value) for key, value in flat.items() if key not in self._known]
         for start in range(0, len(new), _PARAM_BATCH):
             batch = new[start : start + _PARAM_BATCH]
-            self._do("parameters", partial(self._client.log_batch, self.run_id, params=batch))
+            self._do("parameters", partial(self.client.log_batch, self.run_id, params=batch))
         self.tags({f"resumed.{key}": value for key, value in flat.items() if self._known.get(key, value) != value})
         self._known |= {param.key: param.value for param in new}
 
@@ -103,7 +103,7 @@ class MlflowTracker:
 
         tags = [RunTag(key, str(value)[:_PARAM_LENGTH]) for key, value in values.items()]
         if tags:
-            self._do("tags", lambda: self._client.log_batch(self.run_id, tags=tags))
+            self._do("tags", lambda: self.client.log_batch(self.run_id, tags=tags))
 
     def dataset(self, name: str, uri: str, version: int, schema: pa.Schema) -> None:
         """Log the table that the run reads, with its version and its columns."""
@@ -118,7 +118,7 @@ class MlflowTracker:
             schema=json.dumps({"mlflow_colspec": columns}),
         )
         inputs = [DatasetInput(data, [InputTag("mlflow.data.context", "training")])]
-        self._do("the dataset", lambda: self._client.log_inputs(self.run_id, inputs))
+        self._do("the dataset", lambda: self.client.log_inputs(self.run_id, inputs))
         self.tags({"table": uri, "table_version": str(version)})
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
@@ -133,7 +133,7 @@ class MlflowTracker:
 
     def artifact(self, path: Path, folder: str = "") -> None:
         """Log a file, or a directory with all that is in it."""
-        log = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
+        log = self.client.log_artifacts if path.is_dir() else self.client.log_artifact
         self._do(f"the artifact {path.name}", lambda: log(self.run_id, str(path), folder or None))
 
     def model(self, checkpoint: Path, card: ModelCard) -> dict[str, Json]:
@@ -147,14 +147,14 @@ class MlflowTracker:
         from streamgp_pipelines.adapters.mlflow import registry
 
         def log() -> None:
-            made = logged.log_model(self._client, self._uri, self.run_id, checkpoint, card)
-            self._note(state=card.state, name=made.name, version=int(made.version))
+            made = logged.log_model(self.client, self._uri, self.run_id, checkpoint, card)
+            self.note(state=card.state, name=made.name, version=int(made.version))
 
         found: dict[str, Json] = {}
 
         def look() -> None:
             name, version = self._identity.name, self._identity.version
-            best = registry.champion(self._client, name)
+            best = registry.champion(self.client, name)
             found.update(name=name, version=version, champion=best == version)
 
         self._idle = self._identity.state == card.state
@@ -175,12 +175,12 @@ class MlflowTracker:
         """
         self._metrics.flush(now=True)
         if self._idle:  # a finished run that found nothing new keeps its duration
-            self._note(worked_ms=self._worked_before)
+            self.note(worked_ms=self._worked_before)
         else:
             self._note_work()
         ended = self._identity.started_ms + self._identity.worked_ms
-        self._do("the end of the run", lambda: self._client.set_terminated(self.run_id, status, ended))
-        for pause in _RETRY_SECONDS if status == "FINISHED" else ():
+        self._do("the end of the run", lambda: self.client.set_terminated(self.run_id, status, ended))
+        for pause in RETRY_SECONDS if status == "FINISHED" else ():
             if not self._again and not self._metrics.waiting:
                 return
             time.sleep(pause)
@@ -193,14 +193,14 @@ class MlflowTracker:
         _log.warning("the tracking store %s did not take: %s", self._uri, ", ".join(missing))
 
     def _note_work(self) -> None:
-        self._note(worked_ms=self._worked_before + round(1000 * (time.monotonic() - self._began)))
+        self.note(worked_ms=self._worked_before + round(1000 * (time.monotonic() - self.began)))
 
-    def _note(self, **changes: str | int) -> None:
+    def note(self, **changes: str | int) -> None:
         self._identity = replace(self._identity, **changes)  # type: ignore[arg-type]  # by the fields' own types
         run_file.write(self._directory, self._identity)
 
     def _send(self, metrics: list[Metric]) -> None:
-        self._client.log_batch(self.run_id, metrics=metrics)
+        self.client.log_batch(self.run_id, metrics=metrics)
 
     def _do(self, what: str, action: Callable[[], object]) -> None:
         """Do it now, or note it to be done at the next flush."""
