@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from streamgp.context import Context
+
 if TYPE_CHECKING:
     from streamgp.tensors import FLOAT, Due, Inputs, Model, Predictive, Simulates, Stateful
 
@@ -84,7 +86,8 @@ class Shape:
         lags: L, rows looked back on; 0 is regression on `future` alone.
         past: names of the D past channels: targets, inputs, then `season(target)` when season > 1.
         future: names of the F future channels: `season(target)` when season > 1, known inputs, `calendar(...)`.
-        season: rows in one season; 1 means no season.
+        season: rows in one season, the longest; 1 means no season.
+        context: the layout of `Inputs.context`, where there are seasons.
 
     Example:
         >>> shape = Shape(targets=("y",), horizon=2, lags=3, past=("y", "season(y)"), future=("season(y)",), season=7)
@@ -98,6 +101,7 @@ class Shape:
     past: tuple[str, ...]
     future: tuple[str, ...]
     season: int = 1
+    context: Context | None = None
 
     @property
     def outputs(self) -> int:
@@ -113,6 +117,11 @@ class Shape:
     def width(self) -> int:
         """L·D + H·F, the length of a flattened window."""
         return self.lags * len(self.past) + self.horizon * len(self.future)
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of a window, its context among them."""
+        return self.width + (self.context.width if self.context else 0)
 
     @property
     def seasonal(self) -> bool:

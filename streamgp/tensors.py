@@ -7,7 +7,7 @@ Shapes and units are those of `streamgp.base`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
@@ -26,18 +26,32 @@ class Inputs(NamedTuple):
             season is longer than one row, each target one season before that row. NaN where a gap was masked.
         future: (N, H, F) the channels at the target rows: each target one season (or the fewest whole seasons
             that are already known) before, the known inputs, the calendar. Never NaN.
+        context: (N, C) references of each step and blocks of the past, laid out as `Shape.context` says; NaN where
+            something is not known. None where the shape has none.
     """
 
     past: Tensor
     future: Tensor
+    context: Tensor | None = None
 
     def rows(self, index: Tensor | slice) -> Inputs:
         """The windows at `index`."""
-        return Inputs(self.past[index], self.future[index])
+        return Inputs(*(None if part is None else part[index] for part in self))  # type: ignore[arg-type]
 
     def to(self, device: torch.device) -> Inputs:
         """The windows on a device; no copy where they are there already."""
-        return Inputs(self.past.to(device), self.future.to(device))
+        return Inputs(*(None if part is None else part.to(device) for part in self))  # type: ignore[arg-type]
+
+    @property
+    def parts(self) -> list[Tensor]:
+        """The tensors that there are."""
+        return [part for part in self if part is not None]
+
+    @classmethod
+    def cat(cls, parts: Sequence[Inputs]) -> Inputs:
+        """Windows of the same shape, one after another."""
+        joined = (None if columns[0] is None else torch.cat(columns) for columns in zip(*parts, strict=True))
+        return cls(*joined)  # type: ignore[arg-type]
 
 
 class Predictive(Protocol):

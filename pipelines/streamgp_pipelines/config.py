@@ -21,6 +21,7 @@ from streamgp_pipelines.settings import (
     Levels,
     Names,
     Panel,
+    Seasons,
     Seconds,
     Seed,
     Settings,
@@ -157,11 +158,12 @@ class DataConfig(Settings):
         None,
         ge=0,
         le=LARGEST,
-        description="Past rows in a window; default: 24, or 0 (regression) for a table without times",
+        description="Past rows in a window; default: the shortest season, 96 at most; 24 without one; 0 (regression) "
+        "for a table without times",
     )
     horizon: Annotated[int, Flag(Panel.DATA)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
-    season: Annotated[int, Flag(Panel.DATA)] = Field(
-        1, ge=1, le=LARGEST, description="Rows in one season, such as 336 for a week of half hours; 1 is none"
+    season: Annotated[Seasons, Flag(Panel.DATA)] = Field(
+        (), description="Rows in each season: 48,336 for the day and the week of half hours; default: none"
     )
     gaps: Annotated[Literal["reset", "mask"], Flag(Panel.DATA)] = Field(
         "reset", description="At a gap: reset skips windows until they are complete, mask marks the missing lags"
@@ -180,9 +182,14 @@ class DataConfig(Settings):
     def _windows_are_possible(self) -> Self:
         if self.test_column is not None and self.test_tail is not None:
             raise ValueError("give --test-column or --test-tail, not both")
-        if self.lags == 0 and (self.horizon != 1 or self.season != 1):
+        if self.lags == 0 and (self.horizon != 1 or self.season):
             raise ValueError("--lags 0 is regression: it takes --horizon 1 and no --season")
         return self
+
+
+def _micro_batch(seasons: tuple[int, ...]) -> int:
+    """A model that learns once a day forecasts each hour of it with what it knew at midnight."""
+    return min(256, max(seasons[0], 24)) if seasons else 256
 
 
 class TrainConfig(DataConfig):
@@ -215,7 +222,10 @@ class TrainConfig(DataConfig):
         "500 windows, at most a fifth of the table",
     )
     batch: Annotated[int, Flag(Panel.ONLINE, "ROWS")] = Field(
-        256, ge=1, le=LARGEST, description="Rows of a micro-batch"
+        default_factory=lambda given: _micro_batch(given.get("season", ())),
+        ge=1,
+        le=LARGEST,
+        description="Rows of a micro-batch; default: 256, or the shortest season where that is shorter",
     )
     score_from: Annotated[str | None, Flag(Panel.ONLINE, "ROWS|TIME")] = Field(
         None, description="First row or time that is scored; default: the end of the warm-up"

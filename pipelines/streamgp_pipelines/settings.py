@@ -149,6 +149,12 @@ def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(sorted(set(value)))
 
 
+def _seasons(value: tuple[int, ...]) -> tuple[int, ...]:
+    if any(season < 1 for season in value):
+        raise ValueError("seasons are counts of rows, such as 48,336")
+    return tuple(sorted({season for season in value if season > 1}))
+
+
 def _bytes(value: Any) -> Any:
     """'4GB', '500 MiB' or a number in bytes.
 
@@ -224,6 +230,15 @@ Levels = Annotated[
     Field(description="Levels of the bands in percent, 80,95 or repeated"),
 ]
 """Widths of bands."""
+
+Seasons = Annotated[
+    tuple[Annotated[int, Field(le=LARGEST)], ...],
+    NoDecode,
+    BeforeValidator(_split),
+    AfterValidator(_seasons),
+    Flag(metavar="ROWS"),
+]
+"""Rows in each season, shortest first; none where there is none."""
 
 Bytes = Annotated[int, BeforeValidator(_bytes), Flag(metavar="SIZE")]
 """An amount of memory, such as 4GB."""

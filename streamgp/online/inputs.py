@@ -39,7 +39,7 @@ def usable_rows(x: Inputs, y: Tensor) -> tuple[Tensor, Tensor, str]:
     y = torch.where(y.abs() <= LARGEST, y, torch.nan)  # NaN stays
     observed = torch.isfinite(y).any(1)
     within = torch.ones_like(observed)
-    for part in x:
+    for part in x.parts:
         within &= (torch.nan_to_num(part, posinf=torch.inf, neginf=-torch.inf).abs() <= LARGEST).flatten(1).all(1)
     count = int((observed & ~within).sum())
     left_out = f"undone: {count} windows hold values beyond {LARGEST:.0e}" if count else ""
@@ -78,7 +78,7 @@ def plausible(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
         return x, y, ""
     y = torch.where(wild(y), torch.nan, y)
     within = torch.isfinite(y).any(1)
-    for part in x:
+    for part in (x.past, x.future):
         within &= ~wild(part).flatten(1).any(1)
     count = int((~within).sum())
     left_out = f"undone: {count} windows hold a value beyond {WILD:.0f} interquartile ranges" if count else ""

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from torch import Tensor
 
 from streamgp.base import Inputs, Shape
+from streamgp.context import Context
 from streamgp.errors import UsageError
 from streamgp.streaming import calendar
 
@@ -56,7 +57,9 @@ class WindowSpec:
         calendar: whether the calendar of the target times is looked at.
         lags: rows looked back on; 0 is regression on the inputs of the row itself.
         horizon: H, steps ahead.
-        season: steps in a season; 1 is none.
+        season: steps in the season, the longest where there are several; 1 is none.
+        seasons: steps in each season, shortest first, the last one `season`; with them windows have a context. None
+            where only `season` is looked at.
         gaps: "reset": ask only where every value of a window is there. "mask": the targets' present values, their
             seasonal references and the future must be there, other lags may be NaN.
         time: the time column; None where rows have no clock.
@@ -83,6 +86,7 @@ class WindowSpec:
     every_ns: int | None = None
     zone: str | None = None
     tolerance_ns: int | None = None
+    seasons: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.targets:
@@ -95,6 +99,8 @@ class WindowSpec:
             raise UsageError("without lags a model needs inputs", hint="name them with --inputs 'a,b*'")
         if min(self.lags, self.horizon - 1, self.season - 1) < 0:
             raise UsageError("lags, horizon or season is too small", hint="lags ≥ 0, horizon ≥ 1, season ≥ 1")
+        if self.seasons and (sorted(set(self.seasons)) != [*self.seasons] or self.seasons[-1] != self.season):
+            raise UsageError("seasons must grow, and end with the longest", hint="such as --season 48,336")
         if self.calendar and self.time is None:
             raise UsageError("the calendar needs a clock", hint="leave --calendar out, or name the time column")
         if self.every_ns is not None and (self.time is None or self.every_ns <= 0):
@@ -109,6 +115,14 @@ class WindowSpec:
         return (*self.targets, *(name for name in self.inputs if name not in self.known), *self.known)
 
     @property
+    def context(self) -> Context | None:
+        """What windows hold beside their lags; None without seasons."""
+        if not self.seasons or self.season < 2 or not self.lags:
+            return None
+        own = tuple(name for name in self.columns[len(self.targets) :] if name not in self.known)
+        return Context(self.seasons, self.horizon, self.targets, own, self.known)
+
+    @property
     def shape(self) -> Shape:
         """What a model is built for."""
         seasonal = tuple(f"season({name})" for name in self.targets) if self.season > 1 else ()
@@ -121,4 +135,5 @@ class WindowSpec:
             past=(*self.columns, *seasonal),
             future=(*seasonal, *future, *clock),
             season=self.season,
+            context=self.context,
         )

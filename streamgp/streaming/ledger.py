@@ -60,6 +60,7 @@ class Ledger:
         self.target = np.zeros((0, shape.columns))  # (slots, T) truths so far
         self._past = np.zeros((0, shape.lags, len(shape.past)))  # (slots, L, D)
         self._future = np.zeros((0, shape.horizon, len(shape.future)))  # (slots, H, F)
+        self._context = np.zeros((0, shape.context.width if shape.context else 0))  # (slots, C)
 
     @property
     def open(self) -> int:
@@ -83,6 +84,8 @@ class Ledger:
         self._factors[slot] = factors.numpy()
         self.target[slot] = np.nan
         self._past[slot], self._future[slot] = asks.x.past.cpu().numpy(), asks.x.future.cpu().numpy()
+        if asks.x.context is not None:
+            self._context[slot] = asks.x.context.cpu().numpy()
 
     def pop(self, answers: Answers) -> Due:
         """Match truths to the open questions, and let go of the questions whose last step is due.
@@ -113,7 +116,7 @@ class Ledger:
             y=torch.from_numpy(truth),
             predictive=self._issued(torch.from_numpy(np.ascontiguousarray(parameters)[..., None])),
             factors=torch.from_numpy(np.ascontiguousarray(factors)),
-            x=Inputs(torch.from_numpy(self._past[done]), torch.from_numpy(self._future[done])),
+            x=self._windows(done),
             target=torch.from_numpy(self.target[done]),
             issued=torch.from_numpy(self._parameters[done].transpose(1, 0, 2).copy()),
         )
@@ -124,6 +127,10 @@ class Ledger:
         newest = np.append(self._newest, -1)[np.minimum(held, len(self._newest))]
         left = (origin + self.shape.horizon - np.maximum(newest, origin)).clip(0) * self.shape.outputs
         return torch.from_numpy(position.copy()), torch.from_numpy(cutoff.copy()), torch.from_numpy(left)
+
+    def _windows(self, slot: Ints) -> Inputs:
+        context = torch.from_numpy(self._context[slot]) if self.shape.context else None
+        return Inputs(torch.from_numpy(self._past[slot]), torch.from_numpy(self._future[slot]), context)
 
     def _issued(self, parameters: Tensor) -> Predictive:
         """(P, R, 1) -> distributions. Before the first question P is unknown, and any family's none will do."""
@@ -174,12 +181,13 @@ class Ledger:
         self._parameters = _longer(self._parameters.reshape(used, parameters, self.shape.columns), more)
         self._factors, self.target = _longer(self._factors, more), _longer(self.target, more)
         self._past, self._future = _longer(self._past, more), _longer(self._future, more)
+        self._context = _longer(self._context, more)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         slot = self._slot
         arrays = {"keys": self._keys, "newest": self._newest, "parameters": self._parameters[slot]}
         arrays |= {"factors": self._factors[slot], "target": self.target[slot]}
-        arrays |= {"past": self._past[slot], "future": self._future[slot]}
+        arrays |= {"past": self._past[slot], "future": self._future[slot], "context": self._context[slot]}
         return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}, {"serial": self._serial}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
@@ -188,7 +196,7 @@ class Ledger:
         self._keys, self._newest = arrays["keys"], arrays["newest"]
         self._slot, self._free = np.arange(self._keys.shape[1]), np.zeros(0, np.int64)
         self._parameters, self._factors, self.target = arrays["parameters"], arrays["factors"], arrays["target"]
-        self._past, self._future = arrays["past"], arrays["future"]
+        self._past, self._future, self._context = arrays["past"], arrays["future"], arrays["context"]
 
 
 def _longer(array: Floats, more: int) -> Floats:

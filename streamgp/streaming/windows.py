@@ -11,6 +11,7 @@ them. Memory is series · (lags + season + horizon) rows.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from streamgp.streaming import calendar, steps
 from streamgp.streaming._future import Newest, known_ahead, regressors
 from streamgp.streaming._spec import Answers, Asks, History, WindowSpec
 from streamgp.streaming.calendar import Bools, Floats, Ints
+from streamgp.streaming.context import Filler
 from streamgp.streaming.rows import Names, Rows, increasing, numbers, times
 from streamgp.streaming.timeline import NEVER, PACE, Ring, Timeline
 
@@ -72,6 +74,9 @@ class Windows:
         self._ahead = np.arange(1, spec.horizon + 1)  # (H,)
         self._season = self._ahead + -(-self._ahead // spec.season) * -spec.season  # (H,) fewest whole seasons before
         self._back = max(spec.season, spec.lags - 1 + (spec.season if spec.season > 1 else 0))
+        self._filler = None if spec.context is None else Filler(spec.context, spec.every_ns, spec.zone)
+        if spec.context is not None:
+            self._back = max(self._back, spec.context.back)
         if spec.lags and spec.time is not None and spec.every_ns is None:
             self._back = max(self._back, PACE)
         self._ring = Ring(self._back + self._waits + 1, channels)
@@ -256,6 +261,11 @@ class Windows:
         parts = (part[whole] for part in (rows.code, origin, rows.position, rows.ds, when))
         series, origins, position, cutoff, ds = (_long(part) for part in parts)
         inputs = Inputs(torch.from_numpy(x[0][whole]), torch.from_numpy(x[1][whole]))
+        if self._filler is not None:
+            left = _Current(*(part[whole] for part in rows))
+            known = None if future is None else future[whole]
+            filled = self._filler.fill(partial(_look, timeline, left), left.step, when[whole], known)
+            inputs = inputs._replace(context=torch.from_numpy(filled))
         return Asks(series, origins, position, cutoff, ds, inputs)
 
     def _times(self, rows: _Current, timeline: Timeline) -> tuple[Ints, Bools]:
@@ -303,6 +313,11 @@ class Windows:
             raise ValueError(f"windows of {ring.step.shape[1]} rows a series, where {ring.capacity} are wanted")
         ring.series = len(ring.step)
         self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()
+
+
+def _look(timeline: Timeline, rows: _Current, off: Ints) -> Floats:
+    """Every column at these offsets, (N, J, C)."""
+    return timeline.look(rows.code, rows.step, rows.place, off, slice(None))
 
 
 def _long(array: Ints) -> Tensor:

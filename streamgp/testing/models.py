@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
+from streamgp.context import Context, Entry
 from streamgp.errors import DataError, UsageError
 from streamgp.testing.stateful import check_stateful, reborn, same_bits
 
@@ -26,6 +27,18 @@ SHAPES = (
 """One step from its own lags; two targets with a season, inputs and a known input; regression."""
 
 
+SEASONS = Shape(
+    targets=("y", "z"),
+    horizon=3,
+    lags=4,
+    past=("y", "z", "u", "k", "season(y)", "season(z)"),
+    future=("season(y)", "season(z)", "k"),
+    season=12,
+    context=Context((6, 12), 3, ("y", "z"), ("u",), ("k",)),
+)
+"""Two seasons and their context, for models that look at it."""
+
+
 def example_windows(shape: Shape, rows: int, seed: int = 0, binary: bool = False) -> tuple[Inputs, Tensor]:
     """Windows of a made-up stream: a wave of the season's (or 12 rows') length, an input's effect, some noise.
 
@@ -41,7 +54,7 @@ def example_windows(shape: Shape, rows: int, seed: int = 0, binary: bool = False
     generator = torch.Generator().manual_seed(seed)
     outputs, season = shape.outputs, shape.season
     own = len(shape.past) - (outputs if shape.seasonal else 0)  # targets and inputs
-    first = season + shape.lags
+    first = season + shape.lags if shape.context is None else shape.context.back + 1
     count = first + rows + shape.horizon
     values = torch.randn(count, own, generator=generator, dtype=FLOAT)
     time = torch.arange(count, dtype=FLOAT)[:, None]
@@ -62,7 +75,22 @@ def example_windows(shape: Shape, rows: int, seed: int = 0, binary: bool = False
     known = len(shape.future) - (outputs if shape.seasonal else 0)
     future.append(values[now + ahead][..., own - known :])
     truth = values[now + ahead][..., :outputs].transpose(1, 2).flatten(1)
-    return Inputs(torch.cat(past, 2), torch.cat(future, 2)), truth
+    context = None if shape.context is None else _context(shape.context, values, now)
+    return Inputs(torch.cat(past, 2), torch.cat(future, 2), context), truth
+
+
+def _context(layout: Context, values: Tensor, now: Tensor) -> Tensor:
+    """(N, C) read off the layout, entry by entry. values: (R, columns); now: (N, 1) rows."""
+
+    def mean(entry: Entry, part: int) -> Tensor:
+        return values[now + torch.tensor(entry.offsets[part])][..., entry.channel].mean(1)
+
+    found = [mean(entry, 0) for entry in layout.window]
+    for h in range(layout.horizon):
+        found += [mean(entry, h) for entry in layout.steps]
+        at = (now[:, 0] + h + 1).to(FLOAT)
+        found += [(at % season) / season if season else 0.0 * at for season in (layout.short, layout.long)] + [0.0 * at]
+    return torch.stack(found, 1)
 
 
 def check_model(
@@ -209,7 +237,7 @@ def _check_missing(build: Callable[[Shape], Model], shape: Shape, batch: int) ->
     model.update(x.rows(slice(batch, 2 * batch)), holes, model.predict(x.rows(slice(batch, 2 * batch))))
     past = x.past.clone()
     past[::2, :-1] = torch.nan  # as gaps="mask" leaves them
-    after = model.predict(Inputs(past, x.future))
+    after = model.predict(x._replace(past=past))
     assert torch.isfinite(after.mean).all() and torch.isfinite(after.variance).all(), "missing values leak into numbers"
 
 
@@ -255,11 +283,11 @@ def _check_overflow(build: Callable[[Shape], Model], shape: Shape, batch: int) -
         list(model.fit(x.rows(slice(0, 2 * batch)), y[: 2 * batch], epochs=1))
     held = slice(4 * batch, None)
     at = torch.arange(2 * batch, 3 * batch)
-    for broken, part in enumerate(x):
-        if not part.shape[1] or not part.shape[2]:
+    for broken, part in enumerate(x.parts):
+        if not part[0].numel():
             continue
-        parts = [values.clone() for values in x]
-        parts[broken][at[5], 0, 0] = 1e200
+        parts = [values.clone() for values in x.parts]
+        parts[broken][at[5]].view(-1)[0] = 1e200
         step = one.update(Inputs(*parts).rows(at), y[at])
         assert not step.healthy and "undone" in step.done, "a window beyond float64 is not reported (law 6)"
         others = at[at != at[5]]

@@ -134,7 +134,7 @@ def test_flag_before_environment_before_file_before_default(tmp_path: Path, monk
     monkeypatch.setenv("STREAMGP_SEASON", "2")
     monkeypatch.setenv("STREAMGP_KNOWN", "w,h")
     config = planned(["--config", str(file), "--horizon", "1", "--no-calendar"], monkeypatch)
-    assert (config.horizon, config.season, config.lags, config.seed) == (1, 2, 3, 0)
+    assert (config.horizon, config.season, config.lags, config.seed) == (1, (2,), 3, 0)
     assert config.target == ("a", "b") and config.known == ("w", "h") and config.calendar is False
     assert str(config.table) == "of-file" and config.set == {"basis": 7}
 

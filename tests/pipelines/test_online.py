@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 
 from streamgp.base import Progress
 from streamgp.errors import NotPositiveDefinite, ServiceError, StateError, TableError
-from streamgp.models import linear
+from streamgp.models.linear import DirectRegression
 from streamgp.streaming.table import Table
 from streamgp_pipelines import fit_stream, load
 from streamgp_pipelines.learning.predictions import Predictions
@@ -311,17 +311,17 @@ def test_a_run_warns_of_series_that_follow_one_another(tmp_path: Path) -> None:
 def test_a_run_warns_of_what_was_not_learned_also_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, solve = make_table(tmp_path / "t", frame_of(700)), linear.Linear._solve
+    table, learn = make_table(tmp_path / "t", frame_of(700)), DirectRegression.learn
     assert not run(table, tmp_path / "a", inputs="x")["warnings"]
     calls = []
 
-    def failing_once(model: linear.Linear) -> None:
+    def failing_once(model: DirectRegression, *given: Any) -> None:
         calls.append(model)
         if len(calls) == 4:
             raise NotPositiveDefinite("no factor", hint="none")
-        solve(model)
+        learn(model, *given)
 
-    monkeypatch.setattr(linear.Linear, "_solve", failing_once)
+    monkeypatch.setattr(DirectRegression, "learn", failing_once)
     assert len(run(table, tmp_path / "b", inputs="x", max_rows=500)["warnings"]) == 1
     assert len(run(table, tmp_path / "b", inputs="x")["warnings"]) == 1
 

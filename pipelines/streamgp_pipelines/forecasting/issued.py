@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import torch
 
-from streamgp.base import Due, Inputs
+from streamgp.base import Due
 from streamgp.streaming.windows import Asks, Windows
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
@@ -32,7 +32,7 @@ def as_pairs(learner: Learner, asks: Asks, levels: tuple[float, ...]) -> Due:
         y=torch.full((rows * shape.columns,), float("nan"), dtype=torch.float64),
         predictive=issued,
         factors=factors.repeat(1, rows),
-        x=Inputs(asks.x.past[:0], asks.x.future[:0]),
+        x=asks.x.rows(slice(0)),
         target=parameters.new_zeros(0, shape.columns),
         issued=parameters[:, :0],
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 import polars as pl
@@ -114,7 +114,7 @@ def simulators() -> list[str]:
         built: Any = None
         with suppress(Exception):  # a model that cannot be imported here is none that can be recommended
             built = get_type_hints(registry.load("models", name).build).get("return")
-        if hasattr(built, "functions"):
+        if all(hasattr(one, "functions") for one in get_args(built) or (built,)):
             found.append(name)
     return found
 

@@ -40,7 +40,7 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
         "calendar": spec.calendar,
         "lags": spec.lags,
         "horizon": spec.horizon,
-        "season": spec.season,
+        "season": ",".join(str(season) for season in spec.seasons or (spec.season,)),
         "gaps": spec.gaps,
         "every": spec.every_ns,
         "tolerance": spec.tolerance_ns,

@@ -8,12 +8,15 @@ from fnmatch import fnmatchcase
 import pyarrow as pa
 
 from streamgp.errors import SchemaError, UsageError
+from streamgp.streaming import calendar
 from streamgp.streaming.table import TableMeta
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.config import DataConfig
 from streamgp_pipelines.settings import split_names
 
 DEFAULT_LAGS = 24
+LARGEST_LAGS = 96
+"""Lags by default at most, where a season is longer."""
 
 
 def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> WindowSpec:
@@ -39,10 +42,11 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
             )
     if config.calendar and meta.time is None:
         raise UsageError("--calendar needs a clock, and this table has none", hint="ingest it with --time COLUMN")
-    lags = config.lags if config.lags is not None else (DEFAULT_LAGS if meta.time is not None else 0)
+    seasons = config.season
+    lags = config.lags if config.lags is not None else _default_lags(seasons, meta)
     if lags == 0 and not inputs and not config.calendar:
         raise UsageError("without lags and without inputs there is nothing to look at", hint="give --lags or --inputs")
-    if lags == 0 and (config.horizon != 1 or config.season != 1):
+    if lags == 0 and (config.horizon != 1 or seasons):
         raise UsageError(
             "this table has no clock, so it is regression (--lags 0): one step ahead and no season",
             hint="give --lags to look back over rows",
@@ -54,7 +58,8 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         calendar=config.calendar,
         lags=lags,
         horizon=config.horizon,
-        season=config.season,
+        season=seasons[-1] if seasons else 1,
+        seasons=_with_day(seasons, meta) if lags else (),
         gaps=config.gaps,
         time=meta.time,
         series=meta.series,
@@ -62,6 +67,21 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         zone=meta.zone,
         tolerance_ns=meta.tolerance_ns,
     )
+
+
+def _default_lags(seasons: tuple[int, ...], meta: TableMeta) -> int:
+    if meta.time is None:
+        return 0
+    return min(seasons[0], LARGEST_LAGS) if seasons else DEFAULT_LAGS
+
+
+def _with_day(seasons: tuple[int, ...], meta: TableMeta) -> tuple[int, ...]:
+    """The seasons, and the day where the only one is a week of the clock."""
+    if len(seasons) != 1 or meta.every_ns is None or meta.time is None:
+        return seasons
+    days, rest = divmod(seasons[0] * meta.every_ns, calendar.WEEK)
+    day, more = divmod(calendar.DAY, meta.every_ns)
+    return (day, *seasons) if days == 1 and not rest and not more and day > 1 else seasons
 
 
 def with_commas(names: tuple[str, ...], schema: pa.Schema, flag: str) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ class WarmUp:
         """All that were kept, or None."""
         if not self.y:
             return None
-        return Inputs(torch.cat([x.past for x in self.x]), torch.cat([x.future for x in self.x])), torch.cat(self.y)
+        return Inputs.cat(self.x), torch.cat(self.y)
 
     def finish(self, rows: int) -> None:
         """Forget the windows: the model has them."""
@@ -86,15 +86,17 @@ class WarmUp:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         kept = self.windows()
-        tensors = {} if kept is None else {"past": kept[0].past, "future": kept[0].future, "y": kept[1]}
-        return tensors, {"done_at": self.done_at}
+        if kept is None:
+            return {}, {"done_at": self.done_at}
+        tensors = {name: part for name, part in kept[0]._asdict().items() if part is not None}
+        return tensors | {"y": kept[1]}, {"done_at": self.done_at}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self.finish(0)
         done = rest["done_at"]
         self.done_at = int(done) if isinstance(done, int) else None
         if tensors:
-            self.add(Inputs(tensors["past"], tensors["future"]), tensors["y"])
+            self.add(Inputs(tensors["past"], tensors["future"], tensors.get("context")), tensors["y"])
 
 
 class Learner:
@@ -277,7 +279,7 @@ class Learner:
         rows = len(x.future)
         with self.clock.measure("predict"):
             padding = -rows % self.schedule.batch
-            padded = Inputs(*(torch.cat([part, part[-1:].expand(padding, *part.shape[1:])]) for part in x))
+            padded = Inputs.cat([x, x.rows(torch.full((padding,), rows - 1))])
             parameters = self.model.predict(padded.to(self.device)).parameters()
             return self.model.family.from_parameters(parameters[:, :rows].cpu())
 

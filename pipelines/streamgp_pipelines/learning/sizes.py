@@ -41,6 +41,7 @@ def windows(spec: WindowSpec, series: int) -> int:
     The room for series doubles as they come, which is the 2. Rows wait for the H known values ahead of them.
     """
     back = max(spec.season, spec.lags - 1 + (spec.season if spec.season > 1 else 0), PACE)
+    back = max(back, spec.context.back if spec.context else 0)
     waits = spec.horizon if spec.known and spec.lags else 0
     return (2 if series > 1 else 1) * series * (back + waits + 1) * (len(spec.columns) + 2) * NUMBER
 
@@ -48,18 +49,18 @@ def windows(spec: WindowSpec, series: int) -> int:
 def ledger(shape: Shape, series: int, levels: int, batch: int, rows: int) -> int:
     """Open questions, at most S · H + B and no more than rows, each (P + K + 1) · T + W numbers; twice, for room."""
     asked = min(series * shape.horizon + batch, rows)
-    return 2 * asked * ((PARAMETERS + levels + 1) * shape.columns + shape.width) * NUMBER
+    return 2 * asked * ((PARAMETERS + levels + 1) * shape.columns + shape.numbers) * NUMBER
 
 
 def micro_batch(shape: Shape, levels: int, batch: int) -> int:
     """What is on the way at once: B windows four times over (looked up, joined, padded, standardised), and B forecasts
     of P · T numbers three times over, with the K bounds of what is due."""
-    return batch * (4 * shape.width + (3 * PARAMETERS + levels) * shape.columns) * NUMBER
+    return batch * (4 * shape.numbers + (3 * PARAMETERS + levels) * shape.columns) * NUMBER
 
 
 def kept(shape: Shape, rows: int) -> int:
     """Windows with their truths that are fitted together, N · (W + T), three times over: kept, joined, standardised."""
-    return 3 * rows * (shape.width + shape.columns) * NUMBER
+    return 3 * rows * (shape.numbers + shape.columns) * NUMBER
 
 
 def model(settings: BaseModel, shape: Shape) -> int:
@@ -70,12 +71,15 @@ def model(settings: BaseModel, shape: Shape) -> int:
     the layers of nets.
     """
     width = shape.width + 1
-    name = type(settings).__module__.rpartition(".")[2]
+    name = type(settings).__module__.split(".")[2]
     experts = getattr(settings, "experts", None)
     if experts is not None:
         return sum(model(getattr(settings, expert), shape) for expert in experts)
     if name in ("persistence", "seasonal_naive"):
         return 2 * shape.columns * NUMBER
+    if name == "linear" and shape.context is not None:
+        columns = 100 + 30 * len(shape.context.known) + 6 * shape.outputs + 3 * len(shape.context.inputs)
+        return 8 * columns**2 * min(shape.columns, 20 * shape.outputs) * NUMBER  # four memories, solved in copies
     functions = _functions(settings, name, width)
     return (4 * functions**2 + 2 * functions * (width + shape.columns)) * NUMBER
 
@@ -129,7 +133,7 @@ def simulation(spec: WindowSpec, series: int, paths: int, steps: int) -> int:
 
 def forecast(shape: Shape, series: int, levels: int) -> int:
     """S windows, and their T forecasts with 2 · K bounds twice over: as numbers and as rows of a table."""
-    return series * (4 * shape.width + 2 * (PARAMETERS + 4 * levels + 6) * shape.columns) * NUMBER
+    return series * (4 * shape.numbers + 2 * (PARAMETERS + 4 * levels + 6) * shape.columns) * NUMBER
 
 
 def of_tuning(spec: WindowSpec, series: int, rows: int, read: int, dense: bool) -> dict[str, int]:

@@ -28,9 +28,10 @@ def plan(config: TrainConfig) -> dict[str, Json]:
     spec, shape = learner.windows.spec, learner.windows.shape
     nothing = torch.zeros(1, shape.lags, len(shape.past), dtype=FLOAT, device=learner.device)
     ahead = torch.zeros(1, shape.horizon, len(shape.future), dtype=FLOAT, device=learner.device)
-    parameters = len(learner.model.predict(Inputs(nothing, ahead)).parameters())
+    more = nothing.new_zeros(1, shape.context.width) if shape.context else None
+    parameters = len(learner.model.predict(Inputs(nothing, ahead, more)).parameters())
     waiting = shape.horizon + config.batch
-    one = shape.width + (parameters + len(learner.levels) + 1) * shape.columns
+    one = shape.numbers + (parameters + len(learner.levels) + 1) * shape.columns
     weights = sum(tensor.numel() * tensor.element_size() for tensor in learner.model.state()[0].values())
     return {
         "table": str(config.table),
@@ -45,7 +46,7 @@ def plan(config: TrainConfig) -> dict[str, Json]:
         "future_channels": list(shape.future),
         "lags": spec.lags,
         "horizon": spec.horizon,
-        "season": spec.season,
+        "season": list(spec.seasons) or [spec.season],
         "window_width": shape.width,
         "columns_forecast": shape.columns,
         "warmup": learner.schedule.warmup,

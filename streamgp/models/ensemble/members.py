@@ -78,4 +78,6 @@ class OnTop(Member):
         """The shape that a model on top is built for."""
         ahead = tuple(f"linear({name})" for name in shape.targets)
         known = shape.future[shape.outputs if shape.seasonal else 0 :]
-        return replace(shape, lags=min(shape.lags, LAGS), past=shape.targets, future=(*ahead, *known), season=1)
+        return replace(
+            shape, lags=min(shape.lags, LAGS), past=shape.targets, future=(*ahead, *known), season=1, context=None
+        )

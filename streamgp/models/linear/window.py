@@ -267,21 +267,3 @@ class Linear(Model):
 
     def _healthy(self) -> bool:
         return bool(torch.isfinite(self.weights).all() and torch.isfinite(self.noise).all())
-
-
-def build(config: Config, shape: Shape) -> Linear:
-    """The model for a shape.
-
-    Raises:
-        UsageError: the target is a change without lags, or a season's without a season.
-
-    Example:
-        >>> shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
-        >>> model = build(Config(), shape)
-        >>> u = torch.linspace(-1, 1, 400, dtype=torch.float64)[:, None]
-        >>> x = Inputs(u.new_zeros(400, 0, 2), u[:, None])
-        >>> _ = model.update(x, 3 * u + 7)
-        >>> [round(value, 2) for value in model.predict(x.rows(slice(0, 2))).mean[:, 0].tolist()]
-        [4.01, 4.02]
-    """
-    return Linear(config, shape)

@@ -1,0 +1,290 @@
+"""The columns of the direct regression: what a step ahead is regressed on.
+
+Every column is a difference of references, a known input or the calendar, so that with all coefficients at zero a
+forecast is its base: a season before, or the last value. Symbols as in `streamgp.context`: row i, step h, j = i + h, D
+the short season, W the long one.
+
+A penalty stands beside each column: the ridge of its coefficient is λ · penalty², in standard deviations of the column.
+What is nearly always there (references) is penalised least, what seldom pays (the time of year) most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count, takewhile
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.context import Context
+
+KNOTS = 5
+"""Hinges of a continuous known input."""
+DISTINCT = 3
+"""Values that a known input has at most to count as a type of day: a holiday flag."""
+FULL = 2
+"""Continuous known inputs that have hinges; further ones enter linearly."""
+DAYS = 14
+"""Short seasons in the long one at most, for each to have its own column: the days of a week."""
+
+
+class Known(NamedTuple):
+    """What is known of a known input, from the first rows.
+
+    Attributes:
+        flag: whether it has few values.
+        centre, scale: of its values.
+        knots: (KNOTS,) quantiles, in units of `scale` around `centre`.
+    """
+
+    flag: bool
+    centre: float
+    scale: float
+    knots: Tensor
+
+
+class Block:
+    """Columns as they are made, with their penalties."""
+
+    def __init__(self) -> None:
+        self.columns: list[Tensor] = []
+        self.penalties: list[float] = []
+
+    def add(self, penalty: float, *columns: Tensor) -> None:
+        """(H, N) or (H, N, c) each; 1 in the place of H where every step has the same."""
+        for column in columns:
+            whole = column if column.dim() == 3 else column[..., None]
+            self.columns.append(whole)
+            self.penalties += [penalty] * whole.shape[2]
+
+
+class SeasonColumns:
+    """Columns of windows with a context.
+
+    Args:
+        shape: of the windows; it has a context.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        assert shape.context is not None
+        self.shape, self.context = shape, shape.context
+        self.steps = {entry.name: at for at, entry in enumerate(self.context.steps)}
+        self.window = {entry.name: at for at, entry in enumerate(self.context.window)}
+        outputs, count = shape.outputs, len(self.context.window)
+        self.places, self.owners = list[Tensor](), list[int]()
+        """Where the context holds values of each target, and which target it is."""
+        for target in range(outputs):
+            own = [at for at, entry in enumerate(self.context.window) if entry.channel == target]
+            ahead = [at for at, entry in enumerate(self.context.steps) if entry.channel == target]
+            own += [count + h * self.context.per_step + at for h in range(shape.horizon) for at in ahead]
+            self.places.append(torch.tensor(own))
+            self.owners.append(target)
+
+    def split(self, x: Inputs) -> _Parts:
+        """The numbers of the context by name."""
+        assert x.context is not None
+        count = len(self.window)
+        steps = x.context[:, count:].unflatten(1, (self.shape.horizon, self.context.per_step))
+        return _Parts(x.context[:, :count].T[..., None], steps.permute(2, 1, 0), self.window, self.steps)
+
+    def bases(self, x: Inputs, levels: Tensor) -> Tensor:
+        """(B, N, T) what may stand for zero: the long season before (or the short), the short one, the last value.
+
+        Where one is missing the next of them takes its place, and at last the level, (O,).
+        """
+        parts, found = self.split(x), []
+        for name, level in zip(self.shape.targets, levels, strict=True):
+            last = parts.at(f"now-0({name})").expand(self.shape.horizon, -1)
+            short = parts.step(f"short1({name})")
+            long = parts.step(f"long1({name})") if self.context.long else short
+            last = _first(last, short, long, level)
+            short = _first(short, last)
+            found.append(torch.stack([_first(long, short), short, last]))  # (B, H, N)
+        return torch.cat(found, 1).mT
+
+    def __call__(self, x: Inputs, known: Sequence[Known], levels: Tensor) -> tuple[Tensor, Tensor]:
+        """The columns (T, N, d), a constant 1 the last of them, and the penalties of the others; what is missing is 0.
+
+        Args:
+            x: N windows.
+            known: of each known input.
+            levels: (O,) of the targets, from the first rows.
+        """
+        parts = self.split(x)
+        clock = _Clock(parts, self.context)
+        columns, penalties = list[Tensor](), torch.zeros(0, dtype=FLOAT)
+        for at, name in enumerate(self.shape.targets):
+            block = Block()
+            self._target(block, parts, clock, name, levels[at])
+            self._known(block, parts, clock, name, known)
+            for other in self.shape.targets:
+                if other != name:
+                    self._other(block, parts, other)
+            for other in self.context.inputs:
+                now, day = parts.at(f"now-0({other})"), parts.at(f"day({other})")
+                block.add(2.0, now - day, now - parts.at(f"now-1({other})"), day)
+            self._calendar(block, clock)
+            block.add(0.0, torch.ones_like(clock.year[..., 0]))
+            columns.append(torch.cat([part.expand(self.shape.horizon, -1, -1) for part in block.columns], 2))
+            penalties = torch.tensor(block.penalties[:-1], dtype=FLOAT)
+        whole = columns[0] if len(columns) == 1 else torch.cat(columns)
+        return whole.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0), penalties
+
+    def _target(self, block: Block, parts: _Parts, clock: _Clock, name: str, level: Tensor) -> None:
+        """Departures of the target's own references from each other."""
+
+        def at(label: str) -> Tensor:
+            return parts.at(f"{label}({name})")
+
+        def step(label: str) -> Tensor:
+            return parts.step(f"{label}({name})")
+
+        def blocks(label: str) -> Tensor:
+            found = (f"{label}{k}({name})" for k in count())
+            return torch.stack([parts.at(key) for key in takewhile(self.window.__contains__, found)], 2)
+
+        now, day = at("now-0"), at("day")
+        r1, r2, r3 = step("short1"), step("short2"), step("short3")
+        block.add(1.5, at("now-1") - now, at("now-2") - now, at("now-short") - now)
+        if not self.context.long:
+            fresh = now - at("now-short")
+            block.add(1.0, fresh, r2 - r1, r3 - r1, r1 - day, now - day, day - level)
+            block.add(2.0, blocks("block") - day[..., None], step("short1-") - r1, step("short1+") - r1)
+            block.add(3.0, *(value[..., None] * clock.few for value in (fresh, r1 - r2, now - day)))
+            return
+        r7, r14, week = step("long1"), step("long2"), at("week")
+        fresh = now - at("now-long")
+        block.add(1.0, fresh, day - at("day-long"), r1 - step("both"), r7 - r14, r1 - r7, r2 - r7, r3 - r7)
+        block.add(1.0, r7 - week, now - week, day - week, week - level)
+        block.add(2.0, blocks("block") - week[..., None], blocks("coarse") - blocks("coarse-long"))
+        block.add(2.0, step("long1+") - r7, step("long1-") - r7, step("short1+") - r1, step("short1-") - r1)
+        block.add(3.0, *(value[..., None] * clock.few for value in (fresh, r1 - r7, now - week, r7 - week)))
+        if clock.days is not None:
+            block.add(3.0, clock.days * (r1 - r7)[..., None])
+
+    def _other(self, block: Block, parts: _Parts, name: str) -> None:
+        """How far another target has departed of late."""
+        now, day = parts.at(f"now-0({name})"), parts.at(f"day({name})")
+        back = "long" if self.context.long else "short"
+        block.add(2.0, now - parts.at(f"now-{back}({name})"), now - day)
+
+    def _known(self, block: Block, parts: _Parts, clock: _Clock, name: str, known: Sequence[Known]) -> None:
+        """Known inputs at the step, at its references, and their change since."""
+        long, full = bool(self.context.long), 0
+        flags = [other for other, what in zip(self.context.known, known, strict=True) if what.flag]
+        r1, r2 = parts.step(f"short1({name})"), parts.step(f"short2({name})")
+        r7 = parts.step(f"long1({name})") if long else r1
+        for other, what in zip(self.context.known, known, strict=True):
+
+            def step(label: str, other: str = other, what: Known = what) -> Tensor:
+                return (parts.step(f"{label}({other})") - what.centre) / what.scale
+
+            def at(label: str, other: str = other, what: Known = what) -> Tensor:
+                return (parts.at(f"{label}({other})") - what.centre) / what.scale
+
+            there, day = step("at"), step("at-short")
+            before = step("at-long") if long else day
+            if what.flag:
+                block.add(1.5, there[..., None] * clock.many)
+                for change in (there - before, there - day)[: 1 + long]:
+                    block.add(1.5, torch.nan_to_num(change)[..., None] * clock.many)
+                block.add(1.0, (r2 - r7) * (there == step("at-2short")))
+                if long:
+                    block.add(1.0, (r1 - r7) * (there == day), (r1 - r7) * (there == before))
+                    r14, fresh = (
+                        parts.step(f"long2({name})"),
+                        parts.at(f"now-0({name})") - parts.at(f"now-long({name})"),
+                    )
+                    block.add(1.0, (r14 - r7) * (there == step("at-2long")), fresh * (at("now") == at("now-long")))
+                continue
+            full += 1
+            if full > FULL:
+                block.add(1.5, there, there - day, there - before)
+                continue
+
+            def hinges(value: Tensor, what: Known = what) -> Tensor:
+                return torch.cat([value[..., None], (value[..., None] - what.knots).clamp(min=0.0)], 2)
+
+            here, change = hinges(there), hinges(there) - hinges(day)
+            block.add(1.5, here, change)
+            if full > 1:
+                block.add(1.5, there - at("now"), here - hinges(before))
+                continue
+            mean = hinges(step("day"))
+            block.add(1.5, here - hinges(before), mean, mean - hinges(step("day-long" if long else "day-short")))
+            few = [0, 2, 4]
+            block.add(1.5, hinges(at("now"))[..., few], hinges(step("day-short"))[..., few])
+            block.add(3.0, *((part[..., few, None] * clock.few[:, :, None]).flatten(2) for part in (here, change)))
+            if not flags:
+                block.add(1.0, there - at("now"), there - step("at-1"))
+
+    def _calendar(self, block: Block, clock: _Clock) -> None:
+        """The time of the step."""
+        if clock.days is not None:
+            block.add(6.0, clock.days, (clock.days[..., None] * clock.few[:, :, None]).flatten(2))
+        else:
+            block.add(6.0, clock.few)
+        block.add(10.0, clock.year)
+
+
+def _first(*values: Tensor) -> Tensor:
+    """The first of them that is not missing."""
+    found = values[-1]
+    for value in reversed(values[:-1]):
+        found = torch.where(torch.isfinite(value), value, found)
+    return found
+
+
+class _Parts(NamedTuple):
+    """The context, by name: numbers (M, N, 1) of the windows, by_step (·, H, N) of the steps."""
+
+    numbers: Tensor
+    by_step: Tensor
+    window: dict[str, int]
+    steps: dict[str, int]
+
+    def at(self, name: str) -> Tensor:
+        """(1, N), the same for every step."""
+        return self.numbers[self.window[name]].T
+
+    def step(self, name: str) -> Tensor:
+        """(H, N)"""
+        return self.by_step[self.steps[name]]
+
+
+class _Clock:
+    """Harmonics and indicators of the steps' phases.
+
+    Attributes:
+        few, many: (H, N, 4) two harmonics of the short season; (H, N, 7) a constant and three.
+        days: (H, N, W/D) which part of the long season a step is in; None where there are none or too many.
+        year: (H, N, 2) the first harmonic of the year, less its value at the beginning; 0 without a clock.
+    """
+
+    def __init__(self, parts: _Parts, context: Context) -> None:
+        short, long, year = parts.by_step[-Context.PHASES :].unbind(0)
+        angles = 2 * torch.pi * short[..., None] * torch.arange(1, 4, dtype=FLOAT)  # (H, N, 3)
+        waves = torch.stack([angles.sin(), angles.cos()], 3).flatten(2)  # (H, N, 6)
+        self.few = waves[..., :4]
+        self.many = torch.cat([torch.ones_like(waves[..., :1]), waves], 2)
+        days = context.long // context.short if context.long and context.long % context.short == 0 else 0
+        self.days = None
+        if 1 < days <= DAYS:
+            index = (long * days + 1e-9).floor().long() % days
+            self.days = torch.nn.functional.one_hot(index, days).to(FLOAT)
+        turn = 2 * torch.pi * year
+        self.year = torch.stack([turn.sin(), turn.cos() - 1.0], 2)
+
+
+def describe(values: Tensor) -> Known:
+    """What the first values (N,) of a known input say of it."""
+    values = values[torch.isfinite(values)]
+    quantiles = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9], dtype=FLOAT)
+    if not len(values):
+        return Known(True, 0.0, 1.0, torch.zeros(KNOTS, dtype=FLOAT))
+    if len(values.unique()) <= DISTINCT:
+        return Known(True, 0.0, 1.0, torch.zeros(KNOTS, dtype=FLOAT))
+    centre, scale = float(values.mean()), float(values.std()) or 1.0
+    return Known(False, centre, scale, (torch.quantile(values, quantiles) - centre) / scale)

@@ -1,0 +1,311 @@
+"""Direct regression: every step ahead regressed on differences of its references, with several memories.
+
+    ŷ_{i+h} = base + wᵀx,     base a season before the step, or the last value, whichever was nearer at first
+    w = (G + λS)⁻¹ b          `sums.Sums`, for half-lives of 2.8, 8.4, 28 and 112 long seasons
+
+x holds departures of references from each other, known inputs at the step and their change since the reference, and
+the calendar (`columns`); with all coefficients at zero the forecast is the base. Steps far ahead share coefficients
+with their neighbours (`groups`). The forecast is the mix of the memories, weighed by what each forecast when it was
+asked (`mixing.Mixer`).
+
+Cost: O(T d²) a row to learn and O(M G d³) a short season to solve, for T columns in G groups and M memories; O(M G d²)
+of state. The regressions are solved after each short season of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import torch
+from torch import Generator, Tensor, nn
+
+from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.errors import NotPositiveDefinite
+from streamgp.mixing.mixer import Mixer, forgetting
+from streamgp.models.linear.columns import Known, SeasonColumns, describe
+from streamgp.models.linear.sums import Sums
+from streamgp.online.inputs import plausible, reporting, usable_rows
+from streamgp.online.state import gather, holding, scatter
+from streamgp.online.variance import random_walk_variance
+from streamgp.online.winsorise import Winsoriser
+from streamgp.predictives.mixed import Mixed
+
+MEMORIES = (4.0, 12.0, 40.0, 160.0)
+"""Long seasons that each regression remembers: the half-life is 0.7 of it."""
+RIDGES = (60.0, 30.0, 20.0, 10.0)
+"""λ of each memory, rows: the shorter the memory, the more is shrunk."""
+CLIP = 8.0
+"""Standard deviations that a value of a column counts for at most: a glitch among the references bends nothing."""
+FAR = 100.0
+"""Mean absolute deviations from the target's level beyond which a reference is a glitch, and counts as missing."""
+CHUNK = 256
+"""Windows whose columns are made at a time."""
+WIDTH_ROWS = 2000.0
+"""Rows after which half of a target's width is forgotten."""
+
+
+def groups(horizon: int) -> list[int]:
+    """How many neighbouring steps share coefficients: the nearest none, those far ahead a twelfth of the horizon.
+
+    Example:
+        >>> groups(6), groups(24)
+        ([1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2])
+    """
+    size, found = max(1, horizon // 12), list[int]()
+    while (left := horizon - sum(found)) > 0:
+        ahead = sum(found)
+        wanted = 1 if ahead < 4 else max(1, size // 2) if ahead < 2 * size else size
+        found.append(min(wanted, left))
+    return found
+
+
+class DirectRegression(nn.Module):
+    """The regressions alone: forecasts of each memory, and learning. See the module.
+
+    Args:
+        shape: of the windows; it has a context.
+        ridge: multiplies λ.
+        memory: steps after which a row counts 1/e, in one regression alone; None for the four memories.
+
+    Attributes:
+        begun: whether anything was learned.
+        memories: M.
+    """
+
+    def __init__(self, shape: Shape, ridge: float = 1.0, memory: float | None = None) -> None:
+        super().__init__()
+        assert shape.context is not None
+        self.shape, self.columns, self.context = shape, SeasonColumns(shape), shape.context
+        longest = self.context.long or 7 * self.context.short
+        self.halves = [0.7 * seasons * longest for seasons in MEMORIES] if memory is None else [0.6931 * memory]
+        self.ridges = [ridge * part for part in (RIDGES if memory is None else RIDGES[1:2])]
+        self.memories = len(self.halves)
+        self.sizes = groups(shape.horizon) * shape.outputs
+        self.register_buffer("group", torch.arange(len(self.sizes)).repeat_interleave(torch.tensor(self.sizes)))
+        for name in ("levels", "width"):
+            self.register_buffer(name, torch.zeros(shape.outputs, dtype=FLOAT))
+        self.register_buffer("base", torch.zeros(shape.columns, dtype=torch.int64))
+        self.group: Tensor  # (T,) of each column
+        self.levels: Tensor  # (O,) median of the first targets
+        self.width: Tensor  # (O,) mean absolute deviation from it, of late
+        self.base: Tensor  # (T,) which of `SeasonColumns.bases`
+        self.known: list[Known] = []
+        self.sums: Sums | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self.sums is not None
+
+    @property
+    def size(self) -> int:
+        """d, columns of a regression; 0 before any data."""
+        return 0 if self.sums is None else self.sums.width
+
+    def forget(self) -> None:
+        """Start over."""
+        self.sums, self.known = None, []
+
+    def begin(self, x: Inputs, y: Tensor) -> None:
+        """Take levels, types of day and bases from the first windows, with their truths (N, T)."""
+        parts = self.columns.split(x)
+        self.known = [describe(parts.step(f"at({name})").flatten()) for name in self.context.known]
+        for at, own in enumerate(y.split(self.shape.horizon, 1)):
+            self.levels[at] = torch.nan_to_num(own.nanmedian())
+            away = (own - self.levels[at]).abs()
+            typical = torch.nan_to_num(away.nanmedian())
+            self.width[at] = typical if typical > 0 else torch.nan_to_num(away.nanmean())
+        error = (y - self.columns.bases(x, self.levels)).abs().nanmedian(1).values  # (B, T)
+        self.base.copy_(error.nan_to_num(torch.inf).argmin(0))
+        _, penalties = self.columns(x.rows(slice(0, 1)), self.known, self.levels)
+        self.sums = Sums(self.sizes, penalties, self.halves, self.ridges).to(y.device)
+
+    def look(self, x: Inputs) -> tuple[Tensor, Tensor, Tensor]:
+        """The columns (T, N, d) within `CLIP` standard deviations, the base (N, T), each memory's forecast (M, N, T).
+
+        Before anything was learned there are no columns, and all memories forecast the first base.
+        """
+        if self.sums is None:
+            first = self.columns.bases(x, self.levels)[0]
+            return first.new_zeros(self.shape.columns, len(first), 0), first, first.expand(self.memories, -1, -1)
+        x = self._guarded(x)
+        bases = self.columns.bases(x, self.levels)
+        base = bases.gather(0, self.base.expand(1, len(bases[0]), -1))[0]
+        features, _ = self.columns(x, self.known, self.levels)
+        if bool(self.sums.count[-1].any()):
+            bound = CLIP * self.sums.deviation()
+            bound[:, -1] = 1.0
+            bound = bound[self.group][:, None]
+            features = torch.clamp(features, -bound, bound)
+        means = base + torch.einsum("tnd,mtd->mnt", features, self.sums.weights[:, self.group])
+        return features, base, means
+
+    def _guarded(self, x: Inputs) -> Inputs:
+        """Without references that are glitches: they count as missing."""
+        assert x.context is not None
+        context = x.context
+        for at, of in zip(self.columns.places, self.columns.owners, strict=True):
+            values = context[:, at]
+            wild = (values - self.levels[of]).abs() > FAR * self.width[of]
+            if bool(wild.any()) and bool(self.width[of] > 0):
+                context = context.clone() if context is x.context else context
+                context[:, at] = torch.where(wild, torch.nan, values)
+        return x._replace(context=context)
+
+    def learn(self, x: Inputs, features: Tensor, z: Tensor) -> None:
+        """Learn N windows.
+
+        Args:
+            x: the windows.
+            features: (T, N, d) their columns.
+            z: (N, T) departures of the truths from the base, NaN = not observed.
+
+        Raises:
+            NotPositiveDefinite: a factorisation failed; nothing is changed.
+        """
+        assert self.sums is not None
+        passed = len(self.columns.split(x).by_step[-2, 0].unique())  # several series share a step
+        due = self.sums.young or float(self.sums.passed) + passed >= self.context.short
+        known = torch.isfinite(z.T)
+        self.sums.add(features, torch.nan_to_num(z.T), known.to(FLOAT), passed, due)
+        kept = 0.5 ** (len(z) / WIDTH_ROWS)
+        for at, part in enumerate(z.split(self.shape.horizon, 1)):
+            if bool(torch.isfinite(part).any()):
+                self.width[at] = kept * self.width[at] + (1.0 - kept) * part.abs().nanmean().clamp(min=self.width[at])
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        if self.sums is None:
+            return {}, {}
+        tensors = {f"sums.{name}": part for name, part in self.sums.named_buffers()}
+        tensors |= {"levels": self.levels, "width": self.width, "base": self.base}
+        if self.known:
+            tensors["knots"] = torch.stack([what.knots for what in self.known])
+        return tensors, {"known": [[what.flag, what.centre, what.scale] for what in self.known]}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.forget()
+        if not tensors:
+            return
+        for name in ("levels", "width", "base"):
+            getattr(self, name).copy_(tensors[name])
+        for at, (flag, centre, scale) in enumerate(cast("list[list[float]]", rest["known"])):
+            self.known.append(Known(bool(flag), float(centre), float(scale), tensors["knots"][at].clone()))
+        self.sums = Sums(self.sizes, tensors["sums.penalties"], self.halves, self.ridges).to(self.levels.device)
+        for name, buffer in self.sums.named_buffers():
+            buffer.copy_(tensors[f"sums.{name}"])
+
+
+class DirectLinear(Model):
+    """The model `linear` of windows with a context: the mix of a `DirectRegression`'s memories.
+
+    Args:
+        shape: of the windows.
+        ridge, memory: of `DirectRegression`.
+        limit: standard deviations of its own forecast that a truth counts for at most; None: any.
+    """
+
+    family = Mixed
+
+    def __init__(
+        self, shape: Shape, ridge: float = 1.0, memory: float | None = None, limit: float | None = 5.0
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        self.regression = DirectRegression(shape, ridge, memory)
+        self.mixer = Mixer(self.regression.memories, shape, forgetting(shape))
+        self.limit = Winsoriser(shape, limit)
+        self.register_buffer("rows", torch.zeros((), dtype=FLOAT))
+        self.rows: Tensor  # () learned
+
+    def predict(self, x: Inputs) -> Mixed:
+        """The mix of the memories; before any data the base, with the variance of a random walk."""
+        return self._mixed(x, self.regression.look(x)[2])
+
+    def _mixed(self, x: Inputs, means: Tensor) -> Mixed:
+        prior = random_walk_variance(x, self.shape)
+        if self.regression.begun:  # a glitch among the lags is no reason to widen
+            prior = prior.minimum(self.regression.width.square().repeat_interleave(self.shape.horizon))
+        latent, noise = self.mixer.variances(means, prior)
+        return Mixed(self.mixer.mean(means), latent, noise, means)
+
+    def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
+        """One draw of all coefficients a path, around the mix of the memories (base.Simulates).
+
+        w ~ N(mix, s² (G + λS)⁻¹) with the sums of the longest memory and s² the noise of the mix; fresh noise a step.
+        """
+        regression, sums = self.regression, self.regression.sums
+        columns = self.shape.columns
+        offset = None
+        if sums is not None:
+            root = sums.root()[regression.group]  # (T, d, d)
+            z = torch.randn(paths, columns, sums.width, generator=generator, dtype=FLOAT, device=generator.device)
+            offset = torch.linalg.solve_triangular(root.mT, z.to(root)[..., None], upper=True)[..., 0]  # (P, T, d)
+
+        def draw(x: Inputs) -> Tensor:
+            features, _, means = regression.look(x)
+            mixed = self._mixed(x, means)
+            noise = torch.randn(mixed.mean.shape, generator=generator, dtype=FLOAT, device=generator.device)
+            value = mixed.mean + mixed.noise.sqrt() * noise.to(mixed.mean)
+            if offset is None:
+                return value
+            own = torch.einsum("tpsd,ptd->pst", features.unflatten(1, (paths, -1)), offset).flatten(0, 1)
+            return value + mixed.noise.sqrt() * own
+
+        return draw
+
+    def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
+        """Learn N windows, and weigh the memories by what was issued; a numerical failure is undone and told."""
+        y, taken, left_out = usable_rows(x, y)
+        x, y = x.rows(taken), y[taken]
+        if not len(y):
+            return reporting(Step(float("nan"), self.regression.size, True, "nothing observed"), left_out)
+        regression = self.regression
+        if not regression.begun:
+            regression.begin(x, y)
+        features, base, means = regression.look(x)
+        now = self._mixed(x, means)
+        loss = -torch.nanmean(now.log_prob(y)).item()
+        put_back, why = holding({"limit": self.limit}), ""
+        y = self.limit(y, now, self.rows)
+        try:
+            regression.learn(x, features, y - base)
+        except NotPositiveDefinite as error:
+            why = error.message
+            put_back()
+        else:
+            self.mixer.learn(
+                means if issued is None else Mixed.from_parameters(issued.parameters()[:, taken]).experts, y
+            )
+            self.rows += len(y)
+        step = Step(loss, regression.size, not why, f"update; undone: {why}" if why else "update")
+        return reporting(step, left_out)
+
+    def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        """Start over from these windows, in their order; one pass is exact, so that there is never a second."""
+        self.regression.forget()
+        self.mixer = Mixer(self.regression.memories, self.shape, self.mixer.memory).to(y.device)
+        self.limit = Winsoriser(self.shape, self.limit.deviations).to(y.device)
+        self.rows.zero_()
+        if epochs < 1:
+            return
+        x, y, left_out = plausible(x, y)
+        seen = torch.isfinite(y).any(1)
+        if bool(seen.any()):
+            self.regression.begin(x.rows(seen), y[seen])
+        total, healthy, done = 0.0, True, "epoch"
+        for start in range(0, len(y), CHUNK):
+            rows = slice(start, start + CHUNK)
+            step = self.update(x.rows(rows), y[rows])
+            total += 0.0 if step.loss != step.loss else step.loss * len(y[rows])
+            healthy &= step.healthy
+            done = step.done if not step.healthy or "undone" in step.done else done
+        yield reporting(Step(total / max(len(y), 1), self.regression.size, healthy, done), left_out)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return gather(self._state())
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        scatter(self._state(), tensors, rest)
+
+    def _state(self) -> dict[str, nn.Module | Tensor]:
+        return {"regression": self.regression, "mixer": self.mixer, "limit": self.limit, "rows": self.rows}

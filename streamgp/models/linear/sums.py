@@ -1,0 +1,210 @@
+"""Ridge regressions of many groups of steps at once, each with several memories: sums, and their solutions.
+
+For the memory m of a group, with the forgetting factor c_m = 0.5^(steps passed / half_m),
+
+    G ← c G + Σ v x xᵀ,   b ← c b + Σ v x z,   w = (G + λ S)⁻¹ b,   S = diag(penalty² · sd²)
+
+where v is 1 over the group's size, so that λ counts rows. sd is that of the column within the memory, and at least 5 %
+of its largest value, so that one which has hardly moved yet has no great coefficient. The last column is 1 and as good
+as free. What is new waits in sums of its own until the regressions are solved again; so a failure changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import torch
+from torch import Tensor, nn
+
+from streamgp.base import FLOAT
+from streamgp.errors import NotPositiveDefinite
+
+FLOOR = 0.05
+"""Of a column's largest value, what its standard deviation counts as at least."""
+FREE = 1e-3
+"""Penalty of the constant column."""
+OFTEN = 20.0
+"""Times a memory is solved in one of its half-lives, at most."""
+YOUNG = 4
+"""Rows a column until which the regressions are solved with every batch."""
+
+
+class Sums(nn.Module):
+    """M memories of G groups on d columns, the constant among them: (M + 1) G d² numbers.
+
+    Args:
+        sizes: (G,) steps of each group, T in all.
+        penalties: (d − 1,) of the columns.
+        halves: M half-lives in steps, the longest last.
+        ridges: M values of λ, in rows.
+
+    Attributes:
+        weights: (M, G, d) the solutions.
+
+    Example:
+        >>> x = torch.tensor([[[1.0, 1.0], [2.0, 1.0], [4.0, 1.0]]]).double()
+        >>> z = torch.tensor([[3.0, 5.0, 9.0]]).double()
+        >>> sums = Sums([1], torch.ones(1).double(), halves=[1e6], ridges=[1e-6])
+        >>> sums.add(x, z, torch.ones_like(z), passed=3, solve=True)
+        >>> sums.weights.round(decimals=3).tolist()  # z = 2 x + 1
+        [[[2.0, 1.0]]]
+    """
+
+    def __init__(
+        self, sizes: Sequence[int], penalties: Tensor, halves: Sequence[float], ridges: Sequence[float]
+    ) -> None:
+        super().__init__()
+        self.halves, self.ridges = tuple(halves), tuple(ridges)
+        runs, start = list[tuple[int, int, int]](), 0
+        for size, same in groupby(sizes):
+            count = len(list(same))
+            runs.append((start, size, count))
+            start += size * count
+        self.runs = runs
+        """First column, size and number of the groups of equal size that follow each other."""
+        memories, groups, width = len(self.halves), len(sizes), len(penalties) + 1
+        for name, size_of in {
+            "gram": (memories, groups, width, width),
+            "cross": (memories, groups, width),
+            "count": (memories, groups),
+            "weights": (memories, groups, width),
+            "new_gram": (groups, width, width),
+            "new_cross": (groups, width),
+            "new_count": (groups,),
+            "passed": (),
+            "since": (memories,),
+            "age": (),
+            "largest": (groups, width),
+        }.items():
+            self.register_buffer(name, torch.zeros(size_of, dtype=FLOAT))
+        self.register_buffer("penalties", penalties.clone())
+        self.gram: Tensor
+        self.cross: Tensor
+        self.count: Tensor  # (M, G) rows, after forgetting
+        self.weights: Tensor
+        self.new_gram: Tensor
+        self.new_cross: Tensor
+        self.new_count: Tensor
+        self.passed: Tensor  # () steps that the new sums span
+        self.since: Tensor  # (M,) steps since each memory was solved
+        self.age: Tensor  # () steps in all
+        self.largest: Tensor  # (G, d) absolute values seen
+        self.penalties: Tensor
+
+    @property
+    def width(self) -> int:
+        """d"""
+        return len(self.penalties) + 1
+
+    @property
+    def young(self) -> bool:
+        """Whether there are so few rows that every one of them matters."""
+        return bool((self.count[-1] + self.new_count < YOUNG * self.width).any())
+
+    def add(self, x: Tensor, z: Tensor, weight: Tensor, passed: int, solve: bool) -> None:
+        """Learn N rows. O(T N d²), and O(M G d³) to solve.
+
+        Args:
+            x: (T, N, d).
+            z: (T, N) what is regressed.
+            weight: (T, N), 0 where it is missing.
+            passed: steps in time that the rows span.
+            solve: whether the regressions are solved.
+
+        Raises:
+            NotPositiveDefinite: numbers overflow, or a factorisation failed; nothing is changed.
+        """
+        parts = [self._products(x, z, weight, *run) for run in self.runs]
+        gram, cross, count, largest = (torch.cat(columns) for columns in zip(*parts, strict=True))
+        gram += self.new_gram
+        cross += self.new_cross
+        count += self.new_count
+        largest = torch.maximum(largest, self.largest)
+        elapsed = self.passed + passed
+        if not bool(torch.isfinite(cross).all() and torch.isfinite(gram.diagonal(dim1=1, dim2=2)).all()):
+            raise NotPositiveDefinite("the sums of the regressions overflow", hint="scale the columns")
+        if solve:
+            self._solve(gram, cross, count, largest, elapsed)
+            gram, cross, count, elapsed = (torch.zeros_like(part) for part in (gram, cross, count, elapsed))
+        for name, part in {"new_gram": gram, "new_cross": cross, "new_count": count, "largest": largest}.items():
+            getattr(self, name).copy_(part)
+        self.passed.copy_(elapsed)
+
+    def _products(
+        self, x: Tensor, z: Tensor, weight: Tensor, start: int, size: int, count: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Σ v x xᵀ, Σ v x z, Σ v and max |x| of `count` groups of `size` columns each."""
+        taken = slice(start, start + size * count)
+        own = x[taken].reshape(count, size * x.shape[1], x.shape[2])  # neighbours in memory: no copy
+        share = (weight[taken] / size).reshape(count, -1, 1)
+        weighted = own * share
+        cross = (weighted * z[taken].reshape(count, -1, 1)).sum(1)
+        return weighted.mT @ own, cross, share[..., 0].sum(1), (weighted.abs() * size).amax(1)
+
+    def _solve(self, gram: Tensor, cross: Tensor, count: Tensor, largest: Tensor, elapsed: Tensor) -> None:
+        """Take the new sums into every memory, and solve it; all memories change, or none."""
+        found, all_of_them, age = [], self.young, self.age + elapsed
+        for m, (half, ridge) in enumerate(zip(self.halves, self.ridges, strict=True)):
+            kept = 0.5 ** (float(elapsed) / half)
+            total, against, rows = (
+                torch.add(new, old[m], alpha=kept)
+                for new, old in ((gram, self.gram), (cross, self.cross), (count, self.count))
+            )
+            since = self.since[m] + elapsed
+            if not all_of_them and float(since) < min(half, float(age)) / OFTEN:
+                found.append((total, against, rows, self.weights[m], since))
+                continue
+            unit = deviation(total, rows, largest).reciprocal()  # solved in columns of unit spread: better numbers
+            scaled = (total * unit[:, :, None]).mul_(unit[:, None, :])
+            factor = self._factor(scaled, ridge)
+            solved = torch.cholesky_solve((against * unit)[..., None], factor)[..., 0] * unit
+            found.append((total, against, rows, solved, torch.zeros_like(since)))
+        self.age.copy_(age)
+        for m, parts in enumerate(found):
+            buffers = (self.gram, self.cross, self.count, self.weights, self.since)
+            for buffer, part in zip(buffers, parts, strict=True):
+                buffer[m] = part
+
+    def deviation(self) -> Tensor:
+        """(G, d) of the columns in the longest memory."""
+        return deviation(self.gram[-1], self.count[-1], self.largest)
+
+    def root(self) -> Tensor:
+        """(G, d, d) lower Cholesky factors L of the longest memory's (G + λS), for draws of coefficients.
+
+        Raises:
+            NotPositiveDefinite: a factorisation failed.
+        """
+        unit = self.deviation().reciprocal()
+        scaled = self.gram[-1] * unit[:, :, None] * unit[:, None, :]
+        return self._factor(scaled, self.ridges[-1]) / unit[:, :, None]
+
+    def _factor(self, scaled: Tensor, ridge: float) -> Tensor:
+        """(G, d, d) lower Cholesky factors of scaled Gram matrices and the ridge.
+
+        Raises:
+            NotPositiveDefinite: one has none.
+        """
+        scaled.diagonal(dim1=1, dim2=2)[:, :-1] += ridge * self.penalties.square()
+        scaled.diagonal(dim1=1, dim2=2)[:, -1] += FREE
+        factor, failed = torch.linalg.cholesky_ex(scaled)
+        if bool(failed.any()):
+            raise NotPositiveDefinite("a Gram matrix is not positive definite", hint="raise ridge")
+        return torch.as_tensor(factor)
+
+
+def deviation(gram: Tensor, count: Tensor, largest: Tensor) -> Tensor:
+    """(G, d) standard deviations of columns, at least `FLOOR` of the largest value; 1 where a column is always 0.
+
+    Args:
+        gram: (G, d, d), with the constant last.
+        count: (G,) rows.
+        largest: (G, d).
+    """
+    rows = count[:, None].clamp(min=1e-12)
+    mean = gram[:, -1] / rows
+    spread = (gram.diagonal(dim1=1, dim2=2) / rows - mean.square()).clamp(min=0.0).sqrt()
+    spread = torch.maximum(spread, FLOOR * largest)
+    spread[:, -1] = 1.0
+    return torch.where(spread > 0, spread, 1.0)

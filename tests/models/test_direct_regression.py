@@ -1,0 +1,161 @@
+"""The direct regression: its sums against a dense ridge, its laws, glitches, panels, and what it learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs
+from streamgp.errors import NotPositiveDefinite
+from streamgp.models.linear import Config, DirectLinear, build
+from streamgp.models.linear.direct import groups
+from streamgp.models.linear.sums import FLOOR, FREE, Sums
+from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.testing import check_model
+from streamgp.testing.models import SEASONS, example_windows
+
+
+def test_it_keeps_the_laws() -> None:
+    check_model(lambda shape: build(Config(), shape), shapes=[SEASONS])
+
+
+def test_without_a_context_it_is_the_regression_on_windows() -> None:
+    assert not isinstance(build(Config(), replace(SEASONS, context=None)), DirectLinear)
+    assert not isinstance(build(Config(predictive="student_t"), SEASONS), DirectLinear)
+
+
+def test_sums_are_a_ridge_regression_with_forgetting() -> None:
+    generator = torch.Generator().manual_seed(1)
+    sizes, halves, ridges = [1, 2, 2], [40.0, 1e9], [3.0, 0.5]
+    penalties = torch.tensor([1.0, 2.0, 0.5], dtype=FLOAT)
+    sums = Sums(sizes, penalties, halves, ridges)
+    batches = []
+    for rows in (30, 25, 41):
+        x = torch.randn(5, rows, 4, generator=generator, dtype=FLOAT) * torch.tensor([1.0, 5.0, 0.1, 1.0])
+        x[..., -1] = 1.0
+        z = torch.randn(5, rows, generator=generator, dtype=FLOAT)
+        weight = (torch.rand(5, rows, generator=generator) > 0.2).to(FLOAT)
+        batches.append((x, z, weight))
+        sums.add(x, z, weight, passed=rows, solve=True)
+    for m, (half, ridge) in enumerate(zip(halves, ridges, strict=True)):
+        start = 0
+        for group, size in enumerate(sizes):
+            own = range(start, start + size)
+            start += size
+            rows_x, rows_z, share = [], [], []
+            for at, (x, z, weight) in enumerate(batches):
+                later = sum(len(batch[1][0]) for batch in batches[at + 1 :])
+                for column in own:
+                    rows_x.append(x[column].numpy())
+                    rows_z.append(z[column].numpy())
+                    share.append(weight[column].numpy() / size * 0.5 ** (later / half))
+            big, target, v = np.concatenate(rows_x), np.concatenate(rows_z), np.concatenate(share)
+            mean = (v[:, None] * big).sum(0) / v.sum()
+            spread = np.sqrt(np.maximum((v[:, None] * big**2).sum(0) / v.sum() - mean**2, 0.0))
+            seen = np.abs(big * (v > 0)[:, None]).max(0)
+            spread = np.maximum(spread, FLOOR * seen)
+            penalty = np.append(ridge * penalties.numpy() ** 2 * spread[:-1] ** 2, FREE)
+            wanted = np.linalg.solve((big * v[:, None]).T @ big + np.diag(penalty), (big * v[:, None]).T @ target)
+            np.testing.assert_allclose(sums.weights[m, group].numpy(), wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_sums_that_fail_change_nothing() -> None:
+    sums = Sums([1], torch.ones(1, dtype=FLOAT), [100.0], [1.0])
+    one = torch.ones(1, 5, 2, dtype=FLOAT)
+    sums.add(one, one[..., 0], one[..., 0], passed=5, solve=True)
+    before = {name: value.clone() for name, value in sums.named_buffers()}
+    with pytest.raises(NotPositiveDefinite):
+        sums.add(one * 1e200, one[..., 0], one[..., 0], passed=5, solve=True)
+    assert all(torch.equal(before[name], value) for name, value in sums.named_buffers())
+
+
+@pytest.mark.parametrize("horizon", [1, 5, 12, 24, 48, 336])
+def test_steps_far_ahead_share_coefficients(horizon: int) -> None:
+    found = groups(horizon)
+    assert sum(found) == horizon and found[0] == 1 and len(found) <= 20
+    assert found[:-1] == sorted(found[:-1])
+
+
+def windows_of(y: np.ndarray, k: np.ndarray, horizon: int = 6) -> tuple[Inputs, Tensor, Windows]:
+    """Windows of a stream with seasons of 24 and 168 rows and one known input, and their truths."""
+    spec = WindowSpec(targets=("y",), known=("k",), lags=4, horizon=horizon, season=168, seasons=(24, 168))
+    windows = Windows(spec)
+    asks, _ = windows.push(pa.record_batch({"y": y, "k": k}))
+    at = asks.position[:, None] + torch.arange(1, horizon + 1)
+    return asks.x, torch.from_numpy(y)[at], windows
+
+
+def stream(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A day and a week, a known input that acts by its change, and slow noise."""
+    generator = np.random.default_rng(seed)
+    at, k = np.arange(rows), np.cumsum(generator.standard_normal(rows)) * 0.2
+    slow = np.zeros(rows)
+    for row in range(1, rows):
+        slow[row] = 0.9 * slow[row - 1] + 0.3 * generator.standard_normal()
+    return 50 + 5 * np.sin(2 * np.pi * at / 24) + 3 * np.cos(2 * np.pi * at / 168) + 2 * k + slow, k
+
+
+def run(model: DirectLinear, x: Inputs, y: Tensor, batch: int = 24) -> Tensor:
+    """(N, T) absolute errors, each batch forecast before it is learned."""
+    errors = []
+    for start in range(0, len(y), batch):
+        rows = slice(start, start + batch)
+        issued = model.predict(x.rows(rows))
+        errors.append((y[rows] - issued.mean).abs())
+        assert model.update(x.rows(rows), y[rows], issued).healthy
+    return torch.cat(errors)
+
+
+def test_it_is_far_better_than_the_naive_and_never_much_worse_at_first() -> None:
+    y, k = stream(2000)
+    x, truth, _ = windows_of(y, k)
+    model = build(Config(), windows_of(y[:400], k[:400])[2].shape)
+    assert isinstance(model, DirectLinear)
+    errors = run(model, x, truth)
+    naive = (truth - model.regression.columns.bases(x, model.regression.levels)[0]).abs()
+    assert errors[800:].mean() < 0.45 * naive[800:].mean()
+    assert errors[:200].mean() < 1.05 * naive[:200].mean()
+
+
+def test_a_glitch_costs_little_afterwards() -> None:
+    y, k = stream(2000)
+    broken = y.copy()
+    broken[1000] = 1e9
+    (x, truth, windows), (bad, wrong, _) = windows_of(y, k), windows_of(broken, k)
+    clean = run(DirectLinear(windows.shape), x, truth)
+    after = run(DirectLinear(windows.shape), bad, wrong)
+    later = slice(1010, None)
+    kept = (wrong == truth).all(1)
+    assert after[later][kept[later]].mean() < 1.1 * clean[later][kept[later]].mean()
+
+
+def test_columns_of_noise_cost_little() -> None:
+    y, k = stream(2500)
+    generator = np.random.default_rng(5)
+    noise = {f"n{at}": generator.standard_normal(len(y)) for at in range(5)}
+    found = []
+    for more in ((), tuple(noise)):
+        spec = WindowSpec(targets=("y",), known=("k", *more), lags=4, horizon=6, season=168, seasons=(24, 168))
+        asks, _ = Windows(spec).push(pa.record_batch({"y": y, "k": k, **noise}))
+        truth = torch.from_numpy(y)[asks.position[:, None] + torch.arange(1, 7)]
+        found.append(run(DirectLinear(spec.shape), asks.x, truth)[1000:].mean())
+    assert found[1] < 1.03 * found[0]
+
+
+def test_drawn_functions_have_the_mean_and_variance_of_the_forecast() -> None:
+    x, y = example_windows(SEASONS, 400)
+    model = build(Config(), SEASONS)
+    assert isinstance(model, DirectLinear)
+    model.update(x, y)
+    few, paths = x.rows(slice(0, 3)), 4000
+    draw = model.functions(paths, torch.Generator().manual_seed(0))
+    repeated = Inputs.cat([few] * paths)
+    drawn = draw(repeated).unflatten(0, (paths, 3))
+    issued = model.predict(few)
+    assert torch.allclose(drawn.mean(0), issued.mean, atol=5 * float(drawn.std(0).max()) / paths**0.5)
+    assert (drawn.var(0) >= 0.9 * issued.noise).all()
