@@ -174,6 +174,19 @@ def spread(rows: Stencil, y: Tensor, count: int) -> Tensor:
     return torch.zeros(count, y.shape[1], dtype=y.dtype, device=y.device).index_add_(0, rows.index.flatten(), parts)
 
 
+def toeplitz(column: Tensor) -> Tensor:
+    """The symmetric Toeplitz matrix (m, m) with the first column (m,).
+
+    Example:
+        >>> toeplitz(torch.tensor([3.0, 1.0, 0.0]))
+        tensor([[3., 1., 0.],
+                [1., 3., 1.],
+                [0., 1., 3.]])
+    """
+    place = torch.arange(len(column), device=column.device)
+    return column[(place[:, None] - place).abs()]
+
+
 def kronecker(factors: Sequence[Tensor]) -> Tensor:
     """T_1 ⊗ … ⊗ T_d of (m_d, n_d) matrices, (Π m_d, Π n_d): grid matrices in this module's row order.
 

@@ -1,8 +1,10 @@
-"""Linear algebra with a matrix that is known by its products: conjugate gradients, Lanczos, log-determinants.
+"""Linear algebra with a matrix that is known by its products: conjugate gradients with a low-rank preconditioner.
 
 A is symmetric positive definite, N × N; `product` maps (N, k) to A times it. Columns are worked on side by side, and a
 product may treat each column by a matrix of its own (another σ² a column, say); a preconditioner likewise.
-Everything here runs without a graph. Where a run does not end well it says so in what it returns.
+The preconditioner of K + σ²I is made of a few columns of K: pivoted Cholesky and Woodbury's identity (Gardner et al.
+2018, section 4.1). A departure: P is kept by its eigenvectors, which gives P^½ and P^−½ as well as P⁻¹ at the price of
+one QR factorisation. Everything here runs without a graph. Where a run does not end well it says so in what it returns.
 """
 
 from __future__ import annotations
@@ -11,18 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import torch
-from torch import Generator, Tensor
-
-from streamgp.base import FLOAT
-from streamgp.linalg.preconditioner import LowRank
+from torch import Tensor
 
 Product: TypeAlias = Callable[[Tensor], Tensor]
 """(N, k) -> (N, k)"""
-
-_EXHAUSTED = 1e-10
-"""Entry next to the diagonal, relative to ‖A‖, that counts as 0."""
-_SETTLED = 1e-10
-"""Change of a log-determinant by one more step, a row, that counts as none."""
 
 
 class Solution(NamedTuple):
@@ -93,134 +87,87 @@ def conjugate_gradients(
     return Solution(x, count, relative, bool((relative <= tolerance).all()))
 
 
-class Tridiagonal(NamedTuple):
-    """QᵀAQ for k starts.
+class LowRank(NamedTuple):
+    """P = U diag(λ) Uᵀ + σ²I with orthonormal U, and what is made of it at O(N r) a column.
 
     Attributes:
-        diagonal: (k, s)
-        off: (k, s − 1), next to the diagonal; 0 from where the Krylov space was exhausted.
-        basis: (k, s, N), the rows of Qᵀ; (k, 0, N) where it was not kept. Rows past an exhausted space are 0.
-        norm: (k,), of the starts.
+        vectors: (N, r), U.
+        values: (r,), λ ≥ 0.
+        shift: (), or (k,) one a column that it will be applied to: σ² > 0.
+
+    Example:
+        >>> p = LowRank.of(torch.tensor([[2.0], [0.0]]).double(), torch.tensor(1.0).double())
+        >>> p.solve(torch.ones(2, 1).double()).T, p.log_determinant().exp().round(decimals=9)  # P = diag(5, 1)
+        (tensor([[0.2000, 1.0000]], dtype=torch.float64), tensor(5., dtype=torch.float64))
     """
 
-    diagonal: Tensor
-    off: Tensor
-    basis: Tensor
-    norm: Tensor
+    vectors: Tensor
+    values: Tensor
+    shift: Tensor
 
-    def matrices(self) -> Tensor:
-        """(k, s, s)"""
-        return torch.diag_embed(self.diagonal) + torch.diag_embed(self.off, 1) + torch.diag_embed(self.off, -1)
+    @classmethod
+    def of(cls, factor: Tensor, shift: Tensor) -> LowRank:
+        """P = LLᵀ + σ²I from L (N, r)."""
+        q, r = torch.linalg.qr(factor)
+        left, singular, _ = torch.linalg.svd(r)
+        return cls(q @ left, singular.square(), shift)
+
+    def solve(self, v: Tensor) -> Tensor:
+        """(N, k) -> (N, k): P⁻¹v, which is Woodbury's identity."""
+        return self._apply(v, -1.0)
+
+    def root(self, v: Tensor) -> Tensor:
+        """(N, k) -> (N, k): P^½ v."""
+        return self._apply(v, 0.5)
+
+    def inverse_root(self, v: Tensor) -> Tensor:
+        """(N, k) -> (N, k): P^−½ v."""
+        return self._apply(v, -0.5)
+
+    def log_determinant(self) -> Tensor:
+        """() or (k,): log|P|."""
+        rows, rank = self.vectors.shape
+        shifted = self.values[:, None] + self.shift.reshape(1, -1)  # (r, k)
+        return (shifted.log().sum(0) + (rows - rank) * self.shift.reshape(-1).log()).reshape(self.shift.shape)
+
+    def _apply(self, v: Tensor, power: float) -> Tensor:
+        """P^power v = σ^(2 power) v + U [(λ + σ²)^power − σ^(2 power)] Uᵀ v."""
+        rest = self.shift.reshape(1, -1) ** power  # (1, k or 1)
+        scale = (self.values[:, None] + self.shift.reshape(1, -1)) ** power - rest  # (r, k or 1)
+        return rest * v + self.vectors @ (scale * (self.vectors.T @ v))
 
 
 @torch.no_grad()
-def lanczos(
-    product: Product,
-    start: Tensor,
-    steps: int,
-    *,
-    reorthogonalise: bool = True,
-    enough: Callable[[Tridiagonal], bool] | None = None,
-) -> Tridiagonal:
-    """Reduce A to tridiagonal form on the Krylov spaces of k starts (Golub & Van Loan 2013, algorithms 10.1.1, 10.1.3).
+def pivoted_cholesky(column: Callable[[int], Tensor], diagonal: Tensor, rank: int, *, tolerance: float = 0.0) -> Tensor:
+    """L (N, r), r ≤ rank, with LLᵀ near a positive semi-definite K, from r of its columns.
 
-    Where a space is exhausted (a residual of 1e-10 of ‖A‖) its matrix goes on as a decoupled identity, which gets no
-    weight in any function of A applied to the start.
+    Pivoted Cholesky (Harbrecht, Peters & Schneider 2012, algorithm 1): each step takes the row whose remaining
+    variance is the largest. K − LLᵀ stays positive semi-definite, and its trace falls exponentially where the
+    eigenvalues fall fast enough; that makes LLᵀ + σ²I a good preconditioner of K + σ²I (Gardner et al. 2018, section
+    4.1).
 
     Args:
-        product: A.
-        start: (N, k), none of the columns 0.
-        steps: s; at most N are taken.
-        reorthogonalise: against all earlier vectors, twice: O(N s²) a start, and N s numbers each are kept. Without,
-            Ritz values repeat after the first has converged, which hurts bases but hardly quadrature.
-        enough: asked after every step; True ends the run.
+        column: row number -> (N,), a column of K.
+        diagonal: (N,), of K.
+        rank: the most columns.
+        tolerance: stop when no remaining variance exceeds it, in the units of K.
 
     Example:
-        >>> a = torch.diag(torch.tensor([1.0, 2.0, 5.0])).double()
-        >>> torch.linalg.eigvalsh(lanczos(lambda v: a @ v, torch.ones(3, 1).double(), 3).matrices()).round(decimals=9)
-        tensor([[1., 2., 5.]], dtype=torch.float64)
+        >>> k = torch.tensor([[4.0, 2.0], [2.0, 1.0]]).double()  # rank 1
+        >>> pivoted_cholesky(lambda i: k[i], k.diagonal(), 2).T
+        tensor([[2., 1.]], dtype=torch.float64)
     """
-    rows, columns = start.shape
-    steps = min(steps, rows)
-    norm = start.norm(dim=0)
-    basis = start.new_zeros(columns, steps if reorthogonalise else 0, rows)
-    diagonal, off = start.new_ones(columns, steps), start.new_zeros(columns, max(steps - 1, 0))
-    before, now = torch.zeros_like(start), start / norm
-    beta, alive, size = torch.zeros_like(norm), torch.ones_like(norm, dtype=torch.bool), torch.zeros_like(norm)
-    for step in range(steps):
-        if reorthogonalise:
-            basis[:, step] = now.T
-        after = product(now) - beta * before
-        alpha = (after * now).sum(0)
-        after -= alpha * now
-        if reorthogonalise:
-            kept = basis[:, : step + 1]
-            for _ in range(2):
-                after -= (kept.transpose(1, 2) @ (kept @ after.T[:, :, None]))[:, :, 0].T
-        diagonal[:, step] = torch.where(alive, alpha, 1.0)
-        beta = after.norm(dim=0)
-        size = torch.maximum(size, alpha.abs() + beta)
-        alive = alive & (beta > _EXHAUSTED * size)
-        done = step + 1
-        if enough is not None and enough(Tridiagonal(diagonal[:, :done], off[:, :step], basis[:, :done], norm)):
-            return Tridiagonal(diagonal[:, :done], off[:, :step], basis[:, :done], norm)
-        if done == steps or not bool(alive.any()):
-            break
-        beta = torch.where(alive, beta, 0.0)
-        off[:, step] = beta
-        before, now = now, torch.where(alive, after / beta, 0.0)
-    return Tridiagonal(diagonal, off, basis, norm)
-
-
-def rademacher(rows: int, probes: int, generator: Generator) -> Tensor:
-    """Draw signs: (rows, probes) of −1 and 1, independent, each as likely.
-
-    Example:
-        >>> rademacher(2, 3, torch.Generator().manual_seed(0)).square().sum().item()
-        6.0
-    """
-    return torch.randint(0, 2, (rows, probes), generator=generator).to(FLOAT) * 2 - 1
-
-
-@torch.no_grad()
-def stochastic_log_determinant(
-    product: Product,
-    probes: Tensor,
-    steps: int,
-    *,
-    preconditioner: LowRank | None = None,
-    reorthogonalise: bool = True,
-) -> Tensor:
-    """log|A| by stochastic Lanczos quadrature (Ubaru, Chen & Saad 2017, algorithm 1), one estimate a probe.
-
-    log|A| = log|P| + E zᵀ log(P^−½ A P^−½) z for probes z with covariance I. The Gaussian quadrature of each quadratic
-    form is exact after as many steps as there are distinct eigenvalues. The nearer P to A, the smaller the variance:
-    with E = log(P^−½ A P^−½) and Rademacher probes it is 2(‖E‖_F² − Σ_i E_ii²) a probe.
-
-    Args:
-        product: A.
-        probes: (N, p).
-        steps: of Lanczos, at most; fewer where one more changes no estimate by 1e-10 a row.
-        preconditioner: P; none is the identity.
-        reorthogonalise: see `lanczos`.
-
-    Returns:
-        (p,), unbiased but for the quadrature's error: their mean is the estimate, their spread its error.
-
-    Example:
-        >>> a = torch.diag(torch.tensor([1.0, 2.0, 5.0])).double()
-        >>> stochastic_log_determinant(lambda v: a @ v, torch.ones(3, 1).double(), 3).exp().round(decimals=9)
-        tensor([10.], dtype=torch.float64)
-    """
-    root = torch.clone if preconditioner is None else preconditioner.inverse_root
-    estimates = [torch.full_like(probes[0], torch.inf)]
-
-    def settled(found: Tridiagonal) -> bool:
-        nodes, vectors = torch.linalg.eigh(found.matrices())  # (p, s), (p, s, s)
-        logs = nodes.clamp(min=1e-16).log()
-        estimates.append(found.norm.square() * (vectors[:, 0].square() * logs).sum(1))
-        return bool((estimates[-1] - estimates[-2]).abs().max() <= _SETTLED * len(probes))
-
-    lanczos(lambda v: root(product(root(v))), probes, steps, reorthogonalise=reorthogonalise, enough=settled)
-    estimate = estimates[-1]
-    return estimate if preconditioner is None else estimate + preconditioner.log_determinant()
+    rank = min(rank, len(diagonal))
+    rest, limit = diagonal.clone(), max(tolerance, 1e-14 * float(diagonal.max())) if len(diagonal) else 0.0
+    factor = diagonal.new_zeros(len(diagonal), rank)
+    for step in range(rank):
+        pivot = int(rest.argmax())
+        left = float(rest[pivot])
+        if left <= limit:
+            return factor[:, :step].contiguous()
+        known = factor[:, :step]
+        fresh = (column(pivot) - known @ known[pivot]) / left**0.5
+        factor[:, step] = fresh
+        rest = (rest - fresh.square()).clamp(min=0.0)
+        rest[pivot] = 0.0
+    return factor

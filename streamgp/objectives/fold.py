@@ -9,8 +9,7 @@ from torch import Tensor
 
 from streamgp.kernels import Kernel
 from streamgp.linalg.blockwise import Blockwise, storage
-from streamgp.linalg.krylov import Product, conjugate_gradients
-from streamgp.linalg.preconditioner import LowRank, pivoted_cholesky
+from streamgp.linalg.krylov import LowRank, Product, conjugate_gradients, pivoted_cholesky
 from streamgp.objectives.cross_validation import Split
 
 STALE = 2.0

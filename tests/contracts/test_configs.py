@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from streamgp import choice, registry
 from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
-from streamgp.solvers import kiss, kiss_cg
+from streamgp.solvers import kiss
 from tests.words import names, naming
 
 KINDS = ("models", "kernels", "encoders", "solvers", "likelihoods")
@@ -54,7 +54,7 @@ def test_no_step_and_no_scale_is_absurd(kind: str, name: str) -> None:
                     assert refused(config, field, value), f"{config.__module__}: {field} takes {value}"
 
 
-@pytest.mark.parametrize("solver", [kiss, kiss_cg])
+@pytest.mark.parametrize("solver", [kiss])
 @pytest.mark.parametrize(("dims", "most"), [(1, 2048), (2, 512), (3, 64)])
 def test_a_grid_that_memory_cannot_hold_is_refused(solver: Any, dims: int, most: int) -> None:
     kernel = squared_exponential.build(squared_exponential.Config(), dims)

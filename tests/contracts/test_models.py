@@ -56,7 +56,6 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "gp_narx": [
         {**GP, "encoder": {"hidden": 8, "width": 1}, "training": {"scheme": "rows", "delay": 2}, "pretrain": 2},
-        {**NET, "solver": {"name": "kiss_cg", "grid": 10}},
         {**GP, "mode": "regression", "rescale": 0.0},
         {**NET, "solver": "exact", "training": {"scheme": "full"}, "online": {**ONLINE, "refresh": 0}},
     ],

@@ -17,7 +17,6 @@ from streamgp.testing import check_solver
 TOLERANCES: dict[str, dict[str, float]] = {
     "exact": {},
     "kiss": {"value": 1e-3, "gradient": 1e-2},
-    "kiss_cg": {"value": 1e-3, "gradient": 1e-2, "same": 1e-6},
 }
 """Approximate solvers name theirs; a new one is held to the exact laws until it does."""
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from streamgp.linalg import banded, toeplitz
-from streamgp.linalg.interpolate import Grid, kronecker, stencil
+from streamgp.linalg import banded
+from streamgp.linalg.interpolate import Grid, kronecker, stencil, toeplitz
 
 
 def latents(rows: int, dims: int, seed: int = 0) -> Tensor:
@@ -36,7 +36,7 @@ def test_bands_are_the_dense_product(dims: int) -> None:
     torch.testing.assert_close(banded.multiply(bands, grid, values), wanted @ values)
     columns = [latents(size, 1, seed=2)[:, 0] for size in grid.shape]
     inner = (banded.folded(bands, grid).flatten() * kronecker([c[:, None] for c in columns])[:, 0]).sum()
-    torch.testing.assert_close(inner, (wanted * kronecker([toeplitz.matrix(c) for c in columns])).sum())
+    torch.testing.assert_close(inner, (wanted * kronecker([toeplitz(c) for c in columns])).sum())
 
 
 def test_rows_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

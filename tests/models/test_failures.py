@@ -13,9 +13,8 @@ from streamgp.errors import NotPositiveDefinite
 from streamgp.evidence.search import Search
 from streamgp.models._deep.gp import DeepGp
 from streamgp.predictives.gaussian import Gaussian
-from streamgp.solvers.kiss_cg import KissCG
 from streamgp.testing.stateful import reborn
-from tests.models.deep_toys import SYSTEM, build, chunk, fitted, series, windows
+from tests.models.deep_toys import SYSTEM, build, chunk, series, windows
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "finite_rkhs": {"fourier": {"size": 60}, "rebuild": 1000},
@@ -23,25 +22,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "rvm": {"dictionary": 60, "rebuild": 1000},
     "svdgp": {"basis": 40, "rebuild": 1000},
 }
-
-
-def test_an_update_whose_solve_does_not_converge_is_undone_and_told() -> None:
-    x, y = windows(SYSTEM, series(420))
-    solver = {"name": "kiss_cg", "grid": 16, "preconditioner": 5}
-    model = fitted(build("gp_narx", solver=solver), *chunk(x, y, 0, 300), epochs=1)
-    assert isinstance(model, DeepGp) and isinstance(model.solver, KissCG)
-    before, usual = model.predict(x).parameters(), model.solver._settings
-    model.solver._settings = usual._replace(iterations=1)
-    step = model.update(*chunk(x, y, 300, 310))
-    assert not step.healthy and step.done.startswith("update; undone: conjugate gradients left a residual")
-    assert torch.equal(model.predict(x).mean, Gaussian.from_parameters(before).mean)
-    other = reborn(model, build("gp_narx", solver=solver))
-    model.solver._settings = usual
-    for one in (model, other):
-        assert one.update(*chunk(x, y, 310, 320))[1:] == (step.basis, True, "update")
-    assert torch.equal(model.predict(x).parameters(), other.predict(x).parameters()) and not torch.equal(
-        model.predict(x).parameters(), before
-    )
 
 
 def test_a_fit_of_the_stream_that_fails_numerically_is_undone_and_told(monkeypatch: pytest.MonkeyPatch) -> None:

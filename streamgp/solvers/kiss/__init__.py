@@ -35,8 +35,7 @@ from streamgp.kernels import Kernel
 from streamgp.linalg import banded
 from streamgp.linalg.interpolate import LEAST, MOST, SIZES, Grid, Stencil, interpolate, spread, stencil
 from streamgp.solvers import attach
-from streamgp.solvers._lengthscales import widen
-from streamgp.solvers.kiss.basis import contract, eigenbasis, fold
+from streamgp.solvers.kiss.basis import contract, eigenbasis, fold, widen
 
 _LOST = 0.001
 """Part of the least noise variance that the truncation may take from the prior variance."""

@@ -9,13 +9,16 @@ import torch
 from torch import Tensor
 
 from streamgp.errors import NotPositiveDefinite
-from streamgp.linalg import toeplitz
-from streamgp.linalg.interpolate import kronecker
+from streamgp.kernels import Kernel, Stationary
+from streamgp.linalg.interpolate import Grid, kronecker, toeplitz
 
 _NOTHING = 1e-6
 """Part of what may be lost by which no pair is kept: with `lost` = 0.001 σ², the NLML changes by 5e-10 a row."""
 NUMBERS = 1 << 21
 """Complex numbers that `fold` makes at a time, about: 32 MB."""
+
+CELLS = 5.0
+"""Grid cells that a lengthscale must span: a shorter one is not interpolated to 1e-3."""
 
 
 def eigenbasis(terms: Sequence[Sequence[Tensor]], rank: int, lost: float) -> Tensor:
@@ -38,19 +41,19 @@ def eigenbasis(terms: Sequence[Sequence[Tensor]], rank: int, lost: float) -> Ten
     Example:
         >>> column = torch.exp(-torch.arange(5.0, dtype=torch.float64))
         >>> basis = eigenbasis([[column]], rank=5, lost=0.0)
-        >>> torch.allclose(basis @ basis.T, toeplitz.matrix(column))
+        >>> torch.allclose(basis @ basis.T, toeplitz(column))
         True
     """
     if not all(bool(torch.isfinite(column).all()) for term in terms for column in term):
         raise NotPositiveDefinite(
             "the covariance of the grid holds NaN or infinity", hint="lower the step size of the hyper-parameters"
         )
-    pairs = [[torch.linalg.eigh(toeplitz.matrix(column)) for column in term] for term in terms]
+    pairs = [[torch.linalg.eigh(toeplitz(column)) for column in term] for term in terms]
     values = torch.stack([_outer([pair.eigenvalues for pair in term]) for term in pairs])  # (P, m)
     kept = _kept(values, rank, lost)
     size = values.shape[1]
     if len(terms) > 1 and len(kept) >= size:
-        dense = torch.stack([kronecker([toeplitz.matrix(column) for column in term]) for term in terms]).sum(0)
+        dense = torch.stack([kronecker([toeplitz(column) for column in term]) for term in terms]).sum(0)
         eigenvalues, eigenvectors = torch.linalg.eigh(dense)
         own = _kept(eigenvalues[None], rank, lost)
         full: Tensor = eigenvectors[:, own] * eigenvalues[own].sqrt()
@@ -102,7 +105,7 @@ def contract(folded: Tensor, terms: Sequence[Sequence[Tensor]]) -> Tensor:
     Example:
         >>> factor, column = torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 0.5])
         >>> folded = fold(factor, torch.ones(1), [2])
-        >>> contract(folded, [[column]]).item(), (factor @ factor.T * toeplitz.matrix(column)).sum().item()
+        >>> contract(folded, [[column]]).item(), (factor @ factor.T * toeplitz(column)).sum().item()
         (13.0, 13.0)
     """
     return torch.stack([(folded.flatten() * _outer(term)).sum() for term in terms]).sum()
@@ -123,3 +126,20 @@ def _kept(values: Tensor, rank: int, lost: float) -> Tensor:
     # with equal shares no term loses more than lost / P
     needed = int((ordered > lost / count).sum())
     return order[: min(useful, max(rank, needed))]
+
+
+@torch.no_grad()
+def widen(kernel: Kernel, grid: Grid) -> None:
+    """Raise lengthscales below `CELLS` cells to that, in place; those that are not in units of the input stay.
+
+    Example:
+        >>> from streamgp.kernels import squared_exponential
+        >>> kernel = squared_exponential.build(squared_exponential.Config(lengthscale=0.3), 1)
+        >>> widen(kernel, Grid.cover(dims=1, size=15))  # a step of 0.2
+        >>> round(kernel.lengthscale.item(), 6)
+        1.0
+    """
+    for part in kernel.modules():
+        if isinstance(part, Stationary) and part.spatial:
+            least = part.log_lengthscale.new_tensor(grid.steps).mul(CELLS).log()
+            part.log_lengthscale.copy_(torch.maximum(part.log_lengthscale, least))
