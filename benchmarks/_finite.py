@@ -45,8 +45,8 @@ ENCODER: dict[str, Any] = {
 FEATURES = {"linear": 0, "gaussian": 256, "gaussian 1000": 1000}
 """Random Fourier features."""
 CHUNK = 2048
-NOISE, FLOOR, LEAST = 0.1, 1e-4, 1e-8
-"""Of the standardised target's variance: the noise at first, the mandatory floor, and what stands for none."""
+NOISE, FLOOR = 0.1, 1e-4
+"""Of the standardised target's variance: the noise at first, and the mandatory floor."""
 RATES: dict[Kernel, dict[str, float]] = {
     "linear": {"rate": 1e-2, "weights_rate": 2e-3},
     "gaussian": {"rate": 3e-3, "weights_rate": 3e-3},
@@ -54,16 +54,10 @@ RATES: dict[Kernel, dict[str, float]] = {
 }
 METHODS: dict[str, dict[str, Any]] = {
     "minimax": {"method": "minimax"},
-    "whitened": {"method": "minimax", "minimax": {"whitened": True}},
-    "scgd": {"method": "scgd", "scgd": {"b": 0.1, "every": 8}},
-    "scgd 0.9": {"method": "scgd", "scgd": {"b": 0.9, "tolerance": 1e-4}},
-    "ldb": {"method": "ldb"},
-    "held": {"method": "ldb", "ldb": {"rate": 0.0}},
-    "bsgd": {"method": "bsgd"},
-    "floored": {"method": "bsgd"},
-    "no log|F|": {"method": "no_determinant"},
+    "scgd": {"method": "scgd"},
+    "scgd 0.9": {"method": "scgd", "b": 0.9},
 }
-"""Options of each; floored is bsgd with the floor that all but bsgd have."""
+"""Options of each."""
 
 
 class Mark(NamedTuple):
@@ -147,9 +141,9 @@ def trained(
     """
     if method == "svgp":
         return sparse(rows, kernel, batch, seconds, seed, looks)
-    config = FiniteDescentConfig(batch=batch, schedule="cosine", **{**RATES[kernel], **METHODS[method], **more})
+    config = FiniteDescentConfig(batch=batch, **{**RATES[kernel], **METHODS[method], **more})
     phi = features(rows.x.shape[1], kernel, seed)
-    head = FiniteHead(phi.width, 1, NOISE, LEAST if method == "bsgd" else FLOOR)
+    head = FiniteHead(phi.width, 1, NOISE, FLOOR)
     descent = FiniteDescent(phi, head, config)
     generator, whole = torch.Generator().manual_seed(seed), math.ceil(len(rows.y) / batch)
     x, marks, steps, failed, spent = rows.x.float(), list[Mark](), 0, "", 0.0

@@ -2,8 +2,7 @@
 
 Features of normal numbers in float64, one column, one thread. Time: CPU milliseconds of `Estimator.estimate` (and
 `ascend`), the least of some, at |b| = 64 for growing d and at d = 128 for growing |b|; the exponents are those between
-the largest sizes. SCGD is measured with its dense average, and at b = 0.9 with its newest rows (Woodbury), which at
-d = 1,000 and 32 rows must be the quicker. Memory: growth of the process's peak, each size in a process of its own
+the largest sizes. Memory: growth of the process's peak, each size in a process of its own
 (Linux; LAPACK's workspace is in it).
 
     python benchmarks/finite_rkhs_step_costs.py
@@ -24,19 +23,11 @@ from _report import Claim, report
 
 from streamgp.base import FLOAT
 from streamgp.objectives.finite_evidence import statistics
+from streamgp.optim import finite_head, minimax
 from streamgp.optim.finite_descent import FiniteDescentConfig, estimator
 from streamgp.optim.finite_head import FiniteHead
 
-METHODS: dict[str, dict[str, object]] = {
-    "scgd": {"method": "scgd", "scgd": {"b": 0.1, "low_rank": False, "every": 1}},
-    "scgd, Woodbury": {"method": "scgd", "scgd": {"b": 0.9, "low_rank": True}},
-    "ldb": {"method": "ldb", "ldb": {"every": 1}},
-    "ldb, P held": {"method": "ldb", "ldb": {"rate": 0.0}},
-    "minimax": {"method": "minimax", "minimax": {"every": 1}},
-    "minimax, whitened": {"method": "minimax", "minimax": {"whitened": True, "every": 1}},
-    "bsgd": {"method": "bsgd"},
-    "no determinant": {"method": "no_determinant"},
-}
+METHODS: dict[str, dict[str, object]] = {"scgd": {"method": "scgd"}, "minimax": {"method": "minimax"}}
 WIDTHS, SIZES = (128, 256, 512, 1024), (64, 512, 2048)
 MEMORY_WIDTHS, MEMORY_SIZES = (512, 1024), (4096, 16384)
 TIME_LIMITS, MEMORY_LIMITS = (3.3, 1.2), (2.2, 1.2)
@@ -46,6 +37,7 @@ TIME_LIMITS, MEMORY_LIMITS = (3.3, 1.2), (2.2, 1.2)
 def measure(name: str, width: int, batch: int, repeats: int) -> tuple[float, float]:
     """Least CPU milliseconds of a step, growth of the peak in MB."""
     torch.set_num_threads(1)
+    finite_head.EVERY = minimax.EVERY = 1  # every cubic step is taken
     generator, total = torch.Generator().manual_seed(0), 10 * max(batch, width)
     config = FiniteDescentConfig.model_validate(METHODS[name] | {"batch": batch})
     warm = torch.randn(8, 8, dtype=FLOAT)
@@ -102,22 +94,18 @@ def times() -> tuple[list[list[str]], list[str]]:
         + "power"
     )
     for name in METHODS:
-        low_rank = name.endswith("Woodbury")
         by_width = [measure(name, d, 64, 12 if d < 1024 else 5)[0] for d in WIDTHS]
-        by_size = [] if low_rank else [measure(name, 128, b, 12)[0] for b in SIZES]
-        powers = (exponent(WIDTHS, by_width), exponent(SIZES, by_size) if by_size else 0.0)
+        by_size = [measure(name, 128, b, 12)[0] for b in SIZES]
+        powers = (exponent(WIDTHS, by_width), exponent(SIZES, by_size))
         if any(power > limit for power, limit in zip(powers, TIME_LIMITS, strict=True)):
             missed.append(f"{name}: powers of time {powers[0]:.2f}, {powers[1]:.2f}")
         ends = [f"{value:.3g}" for value in (by_width[0], by_width[-1])]
-        page.append([name, *ends, f"{powers[0]:.2f}", f"{powers[1]:.2f}" if by_size else ""])
+        page.append([name, *ends, f"{powers[0]:.2f}", f"{powers[1]:.2f}"])
         cells = "".join(f"{v:10.3f}" for v in by_width) + f"{powers[0]:7.2f}"
         print(
-            f"{name:17}{cells}" + ("".join(f"{v:10.3f}" for v in by_size) + f"{powers[1]:7.2f}" if by_size else ""),
+            f"{name:17}{cells}" + "".join(f"{v:10.3f}" for v in by_size) + f"{powers[1]:7.2f}",
             flush=True,
         )
-    dense, rows = (measure(name, 1000, 32, 20)[0] for name in ("scgd", "scgd, Woodbury"))
-    print(f"d = 1000, 32 rows, b = 0.9: dense {dense:.1f} ms, Woodbury {rows:.1f} ms")
-    missed += [f"Woodbury {rows:.1f} ms, dense {dense:.1f}"] * (rows >= dense)
     return page, missed
 
 
@@ -132,8 +120,8 @@ def memory() -> list[str]:
         + "power"
     )
     for name in METHODS:
-        if name in ("minimax", "scgd, Woodbury"):
-            continue  # the first as whitened, its eigendecomposition aside; the second has a size of its own
+        if name == "minimax":
+            continue  # its eigendecomposition has a workspace of its own
         by_width = [apart(name, d, 64) for d in MEMORY_WIDTHS]
         by_size = [apart(name, 128, b) for b in MEMORY_SIZES]
         powers = (exponent(MEMORY_WIDTHS, by_width), exponent(MEMORY_SIZES, by_size))

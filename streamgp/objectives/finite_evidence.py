@@ -173,47 +173,6 @@ def nlml(data: Statistics, noise: Tensor) -> Tensor:
     return 0.5 * (fit.sum() + len(noise) * (log_determinant(lower) - width * kappa.log()))
 
 
-def row_terms(phi: Tensor, y: Tensor, weights: Tensor, noise: Tensor, total: int) -> Tensor:
-    """g_i, the part of l that is a sum over rows (Shoham & Avron, section 3), summed over columns.
-
-    g_i = Σ_t [ (φ_iᵀw_t − y_it)²/σ_t² + κ‖w_t‖²/(Nσ_t²) + log σ_t² − (d/N) log κ ], so that l = Σ_i g_i + T log|F|.
-
-    Args:
-        phi, y: (n, d), (n, T) any rows.
-        weights, noise: (d, T), (T,)
-        total: N
-
-    Returns:
-        (n,)
-    """
-    kappa = ridge(noise)
-    shared = (kappa / total * weights.square().sum(0) / noise + noise.log() - phi.shape[1] / total * kappa.log()).sum()
-    return ((phi @ weights - y).square() / noise).sum(1) + shared
-
-
-def batch_loss(phi: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-    """The loss of BSGD: l of a mini-batch by itself, at its own best w; differentiable (Shoham & Avron, section 4.2).
-
-    Σ_t y_tᵀ(K + σ_t²I)⁻¹y_t + log|K + σ_t²I| with K = ΦΦᵀ σ_t²/κ. The paper rewrites it as Σ_b g_i + h(Σ_b F_i) of the
-    full data's θ, which is false: it takes the mini-batch's own w, log σ² counted |b| − d times rather than
-    |b|(N − d)/N, and the whole κ in F. That is `loss(statistics([(phi, y)]), w_b, noise)`.
-
-    Returns:
-        () in twice nats, not per row.
-
-    Example:
-        >>> phi, y = torch.eye(3, 2, dtype=FLOAT), torch.ones(3, 1, dtype=FLOAT)
-        >>> noise = torch.tensor([0.5], dtype=FLOAT)
-        >>> data = statistics([(phi, y)])
-        >>> torch.allclose(batch_loss(phi, y, noise), loss(data, best_weights(data, noise), noise))
-        True
-    """
-    kappa, count = ridge(noise), len(y)
-    lower = cholesky(phi @ phi.T + kappa * torch.eye(count, dtype=phi.dtype, device=phi.device), first=0.0).lower
-    fit = kappa / noise * (y * solve(lower, y)).sum(0) + count * (noise / kappa).log()
-    return fit.sum() + len(noise) * log_determinant(lower)
-
-
 def gradients(
     phi: Tensor, y: Tensor, weights: Tensor, noise: Tensor, determinant: Determinant, total: float
 ) -> Gradients:

@@ -4,89 +4,151 @@
     for every mini-batch: φ with graph, an estimate of ∂l/∂φ, ∂l/∂w, ∂l/∂σ² in closed form (Shoham & Avron, section 3),
         one backward pass through φ, one step of Adam on all
 
-What a step puts in the place of log|F| is the method's (`scgd`, `minimax`, `ldb`, `bsgd`, or nothing at all, a
-control). `full` takes exact gradients over all rows, a chunk at a time. Losses are per row, l/N: rates and clipping do
-not depend on N.
+What a step puts in the place of log|F| is the method's (`finite_head.Scgd`, `minimax`). Losses are per row, l/N: rates
+and clipping do not depend on N.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Literal
 
 import torch
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Json
 from streamgp.objectives.evidence import CHUNK
 from streamgp.objectives.finite_evidence import Statistics, best_weights, statistics
-from streamgp.optim._finite_steps import FiniteSteps
-from streamgp.optim.bsgd import Bsgd
-from streamgp.optim.descent import DescentConfig, batches_of, minibatches, rate, recent_batches
-from streamgp.optim.finite_head import Estimator, FiniteHead, NoDeterminant
-from streamgp.optim.ldb import Ldb, LdbConfig
-from streamgp.optim.minimax import Minimax, MinimaxConfig
-from streamgp.optim.scgd import Scgd, ScgdConfig
+from streamgp.optim.adam import FusedAdam
+from streamgp.optim.descent import batches_of, minibatches, recent_batches
+from streamgp.optim.finite_head import Estimator, FiniteHead, Held, Scgd
+from streamgp.optim.minimax import Minimax
 
+CLIP = 10.0
+"""Largest norm of a gradient of the loss per row, over all parameters: only first steps and outliers reach it."""
+NOISE_RATE = 3e-3
+"""Step size for the logarithm of the noise, which does not fall: the noise follows features that stand still."""
+WARMUP, LAST = 0.02, 0.01
+"""Part of the epochs in which the rates rise from 0 at first, and of the rates that is left at the end."""
 LOG_2PI = math.log(2.0 * math.pi)
 
 
-class FiniteDescentConfig(DescentConfig):
+class FiniteDescentConfig(BaseModel):
     """How features, weights and noise are trained."""
 
-    batch: int = Field(64, ge=1, description="rows of a mini-batch, at most; an epoch is cut into even parts")
-    method: Literal["scgd", "ldb", "minimax", "bsgd", "full", "no_determinant"] = Field(
-        "scgd",
-        description="what stands for log|F| in a mini-batch: scgd (moving average), ldb (variational), minimax "
-        "(penalty), bsgd (the mini-batch by itself, biased), no_determinant (nothing: a control); full takes all rows",
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    method: Literal["scgd", "minimax"] = Field(
+        "scgd", description="what stands for log|F| in a mini-batch: scgd (moving average) or minimax (penalty)"
     )
-    optimiser: Literal["adam", "adadelta"] = Field("adam", description="of features, weights and noise")
-    rate: float = Field(5e-3, ge=0, le=10, description="step size for the features, before the schedule")
+    batch: int = Field(64, ge=1, description="rows of a mini-batch, at most; an epoch is cut into even parts")
+    rate: float = Field(
+        5e-3, ge=0, le=10, description="step size for the features, before it falls by half a cosine over all epochs"
+    )
     weights_rate: float | None = Field(
         None, ge=0, le=10, description="step size for the weights w; none: a fifth of that of the features"
     )
-    noise_rate: float | None = Field(
-        None,
-        ge=0,
-        le=10,
-        description="step size for the logarithm of the noise, without schedule; none: 0.003 with adam, that of the "
-        "features with adadelta",
-    )
-    warmup: float = Field(
-        0.02, ge=0, le=1, description="part of the epochs a schedule spans in which the rates rise from 0 at first"
-    )
-    solve: int = Field(
-        0,
-        ge=0,
-        le=10_000,
-        description="epochs after which w is solved for, from all rows; 0 never, which learns faster: w then has "
-        "gradient steps alone",
-    )
-    full_steps: int = Field(1, ge=1, le=10_000, description="steps an epoch of method full")
-    scgd: ScgdConfig = Field(ScgdConfig(), description="options of method scgd")
-    ldb: LdbConfig = Field(LdbConfig(), description="options of method ldb")
-    minimax: MinimaxConfig = Field(MinimaxConfig(), description="options of method minimax")
+    b: float = Field(0.1, gt=0, le=1, description="scgd: weight of a mini-batch in the average; the paper's is 0.9")
 
 
 def estimator(config: FiniteDescentConfig) -> Estimator:
-    """The method that a Config names; full is LDB with P = F⁻¹ held, which is exact over all rows.
+    """The method that a Config names.
 
     Example:
-        >>> type(estimator(FiniteDescentConfig(method="bsgd"))).__name__
-        'Bsgd'
+        >>> type(estimator(FiniteDescentConfig(method="minimax"))).__name__
+        'Minimax'
     """
-    if config.method == "scgd":
-        return Scgd(config.scgd, config.batch)
-    if config.method == "minimax":
-        return Minimax(config.minimax)
-    if config.method == "bsgd":
-        return Bsgd()
-    if config.method == "no_determinant":
-        return NoDeterminant()
-    return Ldb(config.ldb if config.method == "ldb" else LdbConfig(rate=0.0))
+    return Scgd(config.b) if config.method == "scgd" else Minimax()
+
+
+class FiniteSteps:
+    """Adam on the parameters of features and of a head, in place: one gradient, clipped as a whole, and three rates.
+
+    Args:
+        features: its parameters that ask for a gradient are stepped on, all of one dtype; it may have none.
+        head: weights and log_noise.
+
+    Attributes:
+        skipped: steps left out so far, since features or gradients were not finite.
+    """
+
+    def __init__(self, features: nn.Module, head: FiniteHead) -> None:
+        self.own = [p for p in features.parameters() if p.requires_grad]
+        self.head, self.skipped = head, 0
+        self._make()
+
+    def through(self, phi: Tensor, gradient: Tensor) -> list[Tensor]:
+        """Gradients in the features' parameters from that in φ (n, d); zeros where one is not used."""
+        if not self.own or not phi.requires_grad:
+            return [torch.zeros_like(p) for p in self.own]
+        found = torch.autograd.grad(phi, self.own, gradient.to(phi.dtype), allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g for p, g in zip(self.own, found, strict=True)]
+
+    def step(
+        self, own: Sequence[Tensor], weights: Tensor, log_noise: Tensor, rates: tuple[float, float, float]
+    ) -> bool:
+        """One step.
+
+        Args:
+            own: gradients in the features' parameters.
+            weights, log_noise: (d, T), (T,) gradients in the head's.
+            rates: of features, weights and log_noise.
+
+        Returns:
+            whether it was taken; not, when a gradient was not finite.
+        """
+        norm = math.hypot(*_norms(own), float(weights.norm()), float(log_noise.norm()))
+        if not math.isfinite(norm):
+            self.skipped += 1
+            return False
+        self._follow()
+        gradients = [list(own), [weights], [log_noise]]
+        if norm > CLIP:
+            gradients = [[part * (CLIP / norm) for part in some] for some in gradients]
+        for name, some, rate in zip(("features", "weights", "log_noise"), gradients, rates, strict=True):
+            if name in self.groups:
+                self.groups[name].step(some, rate)
+        return True
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        """Moments, and the count; the parameters belong to their modules."""
+        tensors: dict[str, Tensor] = {}
+        rest: dict[str, Json] = {"skipped": self.skipped}
+        for name, group in self.groups.items():
+            inner, rest[name] = group.state()
+            tensors |= {f"{name}.{key}": value for key, value in inner.items()}
+        return tensors, rest
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self._follow()
+        self.skipped = int(str(rest["skipped"]))
+        for name, group in self.groups.items():
+            inner = rest[name]
+            assert isinstance(inner, dict)
+            own = {key.removeprefix(f"{name}."): t for key, t in tensors.items() if key.startswith(f"{name}.")}
+            group.restore(own, inner)
+
+    def _make(self) -> None:
+        named = {"features": self.own, "weights": [self.head.weights], "log_noise": [self.head.log_noise]}
+        self.groups = {name: FusedAdam(parts) for name, parts in named.items() if parts}
+        self.at = self.head.weights.data_ptr()
+
+    def _follow(self) -> None:
+        """Modules that went to another device or type have new tensors behind their parameters."""
+        if self.head.weights.data_ptr() != self.at:
+            tensors, rest = self.state()
+            self._make()
+            self.restore(tensors, rest)
+
+
+def _norms(parts: Sequence[Tensor]) -> list[float]:
+    if not parts:
+        return []
+    found: list[float] = torch.stack(torch._foreach_norm(list(parts))).tolist()
+    return found
 
 
 class FiniteDescent:
@@ -99,7 +161,8 @@ class FiniteDescent:
         features: φ; features(z) -> (n, d), differentiable; float32 will do, factorisations are in float64.
         head: w and σ².
         config: see there.
-        epochs: that a cosine schedule spans; 0: it does not fall.
+        epochs: that the rates fall over; 0: they do not fall.
+        alone: step on the features alone, with w solved for and P = F⁻¹ held from the beginning of each epoch.
 
     Attributes:
         epochs: done so far; the schedules' clock.
@@ -114,15 +177,17 @@ class FiniteDescent:
         (True, True)
     """
 
-    def __init__(self, features: nn.Module, head: FiniteHead, config: FiniteDescentConfig, epochs: int = 0) -> None:
+    def __init__(
+        self, features: nn.Module, head: FiniteHead, config: FiniteDescentConfig, epochs: int = 0, alone: bool = False
+    ) -> None:
         self.features, self.head, self.config = features, head, config
-        self.estimator = estimator(config)
-        self.descent = FiniteSteps(features, head, config, config.optimiser)
+        self.alone, self.estimator = alone, Held() if alone else estimator(config)
+        self.descent = FiniteSteps(features, head)
         self.span, self.epochs, self.since = epochs, 0, 0
         self.healthy = True
 
     def epoch(self, z: Tensor, y: Tensor, generator: Generator) -> float:
-        """One pass over all rows, or `full_steps` steps with all of them.
+        """One pass over all rows.
 
         Args:
             z: (N, …) what the features take.
@@ -136,14 +201,14 @@ class FiniteDescent:
         Raises:
             NotPositiveDefinite: a factorisation failed.
         """
-        count = self.config.full_steps if self.config.method == "full" else batches_of(len(y), self.config.batch)
+        count = batches_of(len(y), self.config.batch)
         self.since = 0
         loss = self.steps(z, y, count, generator)
         self.epochs += 1
         return loss
 
     def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int = 0) -> float:
-        """`count` mini-batches (steps with all rows for full); not an epoch.
+        """`count` mini-batches; not an epoch.
 
         Mini-batches run through one permutation of the rows after another, or, with `recent`, draw half of their rows
         from the last so many. All rows are looked at (`Estimator.begin`, w solved) before the first step ever, and
@@ -153,15 +218,14 @@ class FiniteDescent:
             return float("nan")
         before, whole = self.descent.skipped, batches_of(len(y), self.config.batch)
         total, taken = torch.zeros((), dtype=FLOAT, device=z.device), 0
-        full = self.config.method == "full"
         drawn = self._drawn(z, y, count, generator, recent)
         others = self._drawn(z, y, count, generator, recent) if self.estimator.ascends else None
         for place in range(count):
-            if self.since % whole == 0 or full:
+            if self.since % whole == 0:
                 self._look(z, y)
             self.since += 1
             t = self.epochs + min(place / whole, 1.0)
-            value = self._whole(z, y, t) if full else self._step(*next(drawn), len(y), t)
+            value = self._step(*next(drawn), len(y), t)
             if value is not None:
                 total, taken = total.add_(value), taken + 1
             if others is not None:
@@ -193,10 +257,9 @@ class FiniteDescent:
 
     def _look(self, z: Tensor, y: Tensor) -> None:
         """All rows, where somebody asks for them."""
-        solve = bool(self.config.solve) and self.epochs % self.config.solve == 0
-        if solve or self.estimator.looks:
+        if self.estimator.looks:
             data = self.statistics(z, y)
-            if solve:
+            if self.alone:
                 with torch.no_grad():
                     self.head.weights.copy_(best_weights(data, self.head.noise))
             self.estimator.begin(data, self.head)
@@ -211,20 +274,6 @@ class FiniteDescent:
         own = self.descent.through(phi, found.phi)
         return found.value if self.descent.step(own, found.weights, found.log_noise, self.rates(t)) else None
 
-    def _whole(self, z: Tensor, y: Tensor, t: float) -> Tensor | None:
-        """One step with all rows: estimates of chunks at P = F⁻¹, in proportion to their rows."""
-        value = torch.zeros((), dtype=FLOAT, device=z.device)
-        own = [torch.zeros_like(p) for p in self.descent.own]
-        weights, log_noise = torch.zeros_like(self.head.weights), torch.zeros_like(self.head.log_noise)
-        for some, targets in zip(z.split(CHUNK), y.split(CHUNK), strict=True):
-            phi = self.features(some)
-            found, part = self.estimator.estimate(phi.detach(), targets, self.head, len(y)), len(targets) / len(y)
-            more = self.descent.through(phi, part * found.phi)
-            own = [done + some for done, some in zip(own, more, strict=True)]
-            value, weights = value + part * found.value, weights + part * found.weights
-            log_noise = log_noise + part * found.log_noise
-        return value if self.descent.step(own, weights, log_noise, self.rates(t)) else None
-
     @torch.no_grad()
     def _ascend(self, z: Tensor, total: int) -> None:
         phi = self.features(z)
@@ -233,12 +282,12 @@ class FiniteDescent:
 
     def rates(self, t: float) -> tuple[float, float, float]:
         """Of features, weights and noise, t epochs after the start."""
-        config = self.config
-        weights = 0.2 * config.rate if config.weights_rate is None else config.weights_rate
-        warm = min(t / (config.warmup * self.span) + 1e-3, 1.0) if config.warmup * self.span else 1.0
-        falling = [warm * rate(config, initial, t, self.span) for initial in (config.rate, weights)]
-        usual = 3e-3 if config.optimiser == "adam" else config.rate
-        return falling[0], falling[1], usual if config.noise_rate is None else config.noise_rate
+        weights = 0.2 * self.config.rate if self.config.weights_rate is None else self.config.weights_rate
+        part = 1.0
+        if self.span:
+            warm = min(t / (WARMUP * self.span) + 1e-3, 1.0)
+            part = warm * (LAST + (1.0 - LAST) * 0.5 * (1.0 + math.cos(math.pi * min(t / self.span, 1.0))))
+        return part * self.config.rate, 0.0 if self.alone else part * weights, 0.0 if self.alone else NOISE_RATE
 
     def _drawn(
         self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int

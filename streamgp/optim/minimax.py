@@ -8,50 +8,31 @@ In θ this is ⟨P, F⟩ with P = −μB/‖A‖. The gradients in A and B, with
     A⁻¹ + μ[B/‖A‖ − ⟨B, A − F̂⟩A/‖A‖³],   μ(A − F̂)/‖A‖
 
 A = F is stationary only if F⁻¹ = −μB/‖F‖, so that ‖B‖ ≤ 1 asks for μ ≥ ‖F‖‖F⁻¹‖ ≥ d. The paper's μ = 1 never lets A
-track F: the penalty is then a bounded pull on θ. `whitened` (ours) takes A and B in coordinates in which F was I when
-an epoch began, A = LÂLᵀ, F = LLᵀ, where μ ≥ d is enough; A = I and B = −(√d/μ) I then, which is the saddle, P = F⁻¹.
-log|A| is concave, so that the saddle is a stable one for no step sizes: B must be quick against A, and both circle
-around it.
+track F: the penalty is then a bounded pull on θ.
 
 Departures. A and F are per row, A/N, which leaves the penalty as it is and log|A| up to a constant, so that steps do
-not follow N; B's rate is over μ. A takes Adam's steps
-where the paper has AdaDelta (raw), or plain ones (whitened). The projection on A ⪰ κI needs an eigendecomposition,
+not follow N. A takes Adam's steps where the paper has AdaDelta. The projection on A ⪰ κI needs an eigendecomposition,
 O(d³), only where A − κI has no Cholesky factor.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
-from streamgp.linalg.cholesky import cholesky, log_determinant
+from streamgp.linalg.cholesky import log_determinant
 from streamgp.objectives.finite_evidence import Determinant, Statistics, factorised, regularised, ridge
-from streamgp.optim._fused_steps import FusedAdam
-from streamgp.optim.finite_head import Estimator, FiniteHead
+from streamgp.optim.adam import FusedAdam
+from streamgp.optim.finite_head import EVERY, Estimator, FiniteHead
 
-
-class MinimaxConfig(BaseModel):
-    """The penalty of MINIMAX and its steps."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    penalty: float | None = Field(
-        None, gt=0, le=1e9, description="mu; none: 1 as in the paper, or twice the features where whitened"
-    )
-    whitened: bool = Field(False, description="A and B in coordinates in which F is I as an epoch begins")
-    descent_rate: float = Field(
-        1e-3,
-        ge=0,
-        le=1,
-        description="step size for A: Adam's, relative to the mean diagonal of F at first; plain where whitened",
-    )
-    every: int = Field(
-        8, ge=1, le=1000, description="mini-batches for a step on A, which costs O(d^3); B steps on each"
-    )
-    ascent_rate: float = Field(2e-2, ge=0, le=1e6, description="step size of plain ascent on B, over mu")
+PENALTY = 1.0
+"""μ, the paper's."""
+DESCENT_RATE, ASCENT_RATE = 1e-3, 2e-2
+"""Step sizes: Adam's for A, relative to the mean diagonal of F at first; of plain ascent on B, over μ."""
 
 
 def primal_gradient(primal: Tensor, dual: Tensor, along: Tensor, penalty: float) -> Tensor:
@@ -109,102 +90,87 @@ def project_ball(matrix: Tensor) -> Tensor:
 
 
 class Minimax(Estimator):
-    """MINIMAX's part for log|F|, by descent on A and ascent on B. O(d³ + |b|d²) a step, O(d²) memory.
-
-    Args:
-        config: see there.
+    """MINIMAX's part for log|F|, by descent on A and ascent on B. O(d³) every `EVERY`-th step, O(d²) memory.
 
     Attributes:
-        root: (d, d) R with F̂ → RᵀF̂R: L⁻ᵀ where whitened, else I/√N.
-        primal, dual: (d, d) A and B in those coordinates, symmetric.
-        penalty: μ
+        rows: N at the beginning: A and F are per row.
+        primal, dual: (d, d) A/N and B, symmetric.
     """
 
     ascends = True
 
-    def __init__(self, config: MinimaxConfig) -> None:
-        self.config, self.penalty, self.unit, self.age = config, 1.0, 1.0, 0
-        self.root = self.primal = self.dual = self.shared = torch.zeros(0, 0, dtype=FLOAT)
+    def __init__(self) -> None:
+        self.unit, self.age, self.rows = 1.0, 0, 0
+        self.primal = self.dual = torch.zeros(0, 0, dtype=FLOAT)
         self.steps = FusedAdam([self.primal])
 
     @property
     def looks(self) -> bool:  # type: ignore[override]
-        """Every epoch where whitened, else before the first alone, to begin with A = F."""
-        return self.config.whitened or not len(self.root)
+        """Before the first epoch, to begin with A = F."""
+        return not self.rows
 
     def begin(self, data: Statistics, head: FiniteHead) -> None:
-        """A = F of all rows, with B at the saddle where whitened, and B = 0 in the paper's own coordinates.
+        """A = F of all rows, B = 0.
 
         Raises:
             NotPositiveDefinite: F could not be factorised.
         """
         with torch.no_grad():
-            full = regularised(data.gram, ridge(head.noise))
-            eye = torch.eye(len(full), dtype=FLOAT, device=full.device)
-            if self.config.whitened:
-                lower = cholesky(full, first=0.0).lower
-                root = torch.linalg.solve_triangular(lower, eye, upper=False).T.contiguous()
-                self._take(root, eye.clone(), eye * -(len(eye) ** 0.5 / self._penalty(len(eye))))
-            else:
-                self._take(eye * data.rows**-0.5, full / data.rows, torch.zeros_like(eye))
-                self.unit = float(self.primal.diagonal().mean())
+            full = regularised(data.gram, ridge(head.noise)) / data.rows
+            self.rows = data.rows
+            self._take(full, torch.zeros_like(full))
+            self.unit = float(self.primal.diagonal().mean())
 
     def determinant(self, phi: Tensor, kappa: Tensor, total: int) -> Determinant:
         """log|A| + μ⟨B, A − F̂⟩/‖A‖ and its parts, then a step on A with the same rows."""
-        white = phi.to(FLOAT) @ self.root
-        pulled = white @ self.dual
-        pull = -self.penalty / self.primal.norm()
-        trace = (self.dual * self.shared).sum()
-        gap = (self.dual * self.primal).sum() - total / len(phi) * (pulled * white).sum() - kappa * trace
-        part = Determinant(
-            self.log_determinant - pull * gap, (pull * (pulled @ self.root.T)).to(phi.dtype), pull * trace
-        )
+        pulled = phi.to(FLOAT) @ self.dual
+        pull = -PENALTY / self.primal.norm()
+        trace = self.dual.trace() / self.rows
+        spread = total / len(phi) / self.rows * (pulled * phi).sum()
+        gap = (self.dual * self.primal).sum() - spread - kappa * trace
+        part = Determinant(self.log_determinant - pull * gap, (pull / self.rows * pulled).to(phi.dtype), pull * trace)
         self.age += 1
-        if self.age % self.config.every == 0:
+        if self.age % EVERY == 0:
             self._descend(gap, kappa)
         return part
 
     def ascend(self, phi: Tensor, head: FiniteHead, total: int) -> None:
         """A step on B along its gradient over μ, and the projection on ‖B‖ ≤ 1."""
         with torch.no_grad():
-            estimate = self._estimate(phi.to(FLOAT) @ self.root, ridge(head.noise), total)
-            gap = (self.primal - estimate) / self.primal.norm()
-            self.dual = project_ball(self.dual + self.config.ascent_rate * gap)
+            rows = phi.to(FLOAT)
+            gap = torch.addmm(self.primal, rows.T, rows, alpha=-total / len(rows) / self.rows)
+            gap.diagonal().sub_(ridge(head.noise) / self.rows)
+            self.dual = project_ball(self.dual + ASCENT_RATE * (gap / self.primal.norm()))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, rest = self.steps.state()
-        own = {"root": self.root.clone(), "primal": self.primal.clone(), "dual": self.dual.clone()}
-        return tensors | own, rest | {"unit": self.unit, "mini-batches": self.age}
+        own = {"primal": self.primal.clone(), "dual": self.dual.clone()}
+        return tensors | own, rest | {"unit": self.unit, "mini-batches": self.age, "rows": self.rows}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self._take(tensors["root"].clone(), tensors["primal"].clone(), tensors["dual"].clone())
-        self.unit, self.age = float(str(rest["unit"])), int(str(rest["mini-batches"]))
-        self.steps.restore(tensors, rest)
+        self.unit, self.age, self.rows = (
+            float(str(rest["unit"])),
+            int(str(rest["mini-batches"])),
+            int(str(rest["rows"])),
+        )
+        if self.rows:
+            self._take(tensors["primal"].clone(), tensors["dual"].clone())
+            self.steps.restore(tensors, rest)
 
-    def _take(self, root: Tensor, primal: Tensor, dual: Tensor) -> None:
-        self.root, self.primal, self.dual, self.shared = root, primal, dual, root.T @ root
-        self.steps, self.penalty = FusedAdam([self.primal]), self._penalty(len(root))
+    def _take(self, primal: Tensor, dual: Tensor) -> None:
+        self.primal, self.dual, self.steps = primal, dual, FusedAdam([primal])
         self._note()
 
     def _descend(self, gap: Tensor, kappa: Tensor) -> None:
         """A step on A, which is symmetric and ⪰ κI afterwards: most are anyway, as a Cholesky factorisation shows."""
-        found = primal_gradient(self.primal, self.dual, gap, self.penalty)
-        if self.config.whitened:
-            self.primal.sub_(found, alpha=self.config.descent_rate)
-        else:
-            self.steps.step([found], self.config.descent_rate * self.unit)
+        self.steps.step([primal_gradient(self.primal, self.dual, gap, PENALTY)], DESCENT_RATE * self.unit)
         primal = 0.5 * (self.primal + self.primal.T)
-        _, failed = torch.linalg.cholesky_ex(primal - kappa * self.shared)
-        self.primal.copy_(project_above(primal, kappa.sqrt() * self.root.T) if bool(failed) else primal)
+        least = kappa / self.rows * torch.eye(len(primal), dtype=FLOAT, device=primal.device)
+        _, failed = torch.linalg.cholesky_ex(primal - least)
+        self.primal.copy_(project_above(primal, least.sqrt()) if bool(failed) else primal)
         self._note()
 
     def _note(self) -> None:
         """log|A| in coordinates of the features."""
-        self.log_determinant = log_determinant(factorised(self.primal)) - 2.0 * self.root.diagonal().log().sum()
-
-    def _penalty(self, width: int) -> float:
-        return self.config.penalty or (2.0 * width if self.config.whitened else 1.0)
-
-    def _estimate(self, white: Tensor, kappa: Tensor, total: int) -> Tensor:
-        """RᵀF̂R from the rows ΦR."""
-        return torch.addmm(kappa * self.shared, white.T, white, alpha=total / len(white))
+        width = len(self.primal)
+        self.log_determinant = log_determinant(factorised(self.primal)) + width * math.log(max(self.rows, 1))

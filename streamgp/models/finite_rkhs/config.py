@@ -15,12 +15,13 @@ from streamgp.kernels import linear, squared_exponential
 from streamgp.online.options import StreamOptions
 from streamgp.optim.early_stopping import validation_rows
 from streamgp.optim.finite_descent import FiniteDescentConfig
-from streamgp.optim.ldb import LdbConfig
 from streamgp.regression.recursive import Form
 
 STEPS = 8000
 """Mini-batches after which a perceptron of the default size has learned most of what it learns."""
 FEWEST_EPOCHS, MOST_EPOCHS = 8, 100
+REFRESH_RATE, NET_REFRESH_RATE = 1e-2, 1e-3
+"""Step sizes at a rebuild: of frequencies on the window itself, and of a net, which starts from what it was."""
 LONG = 5000
 """Rows above which the last tenth alone says enough."""
 FEWEST = 20
@@ -52,11 +53,6 @@ class OnlineConfig(BaseModel):
         "itself, each over 2048 newly drawn rows",
     )
     first: int = Field(20, ge=0, le=1000, description="the same of a net at the first rebuilds, up to `rebuild` rows")
-    rate: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None,
-        description="step size for the features at a rebuild, before the schedule; none: 1e-2 for frequencies on the "
-        "window itself, 1e-3 for a net",
-    )
     settled: int = Field(
         3500,
         ge=0,
@@ -96,9 +92,8 @@ class Config(StreamOptions):
         "no more columns than these",
     )
     training: FiniteDescentConfig = Field(
-        FiniteDescentConfig(schedule="cosine", rate=5e-3, weights_rate=5e-4),
-        description="training of features by marginal likelihood, in batch and in a warm-up; a rebuild of a stream has "
-        "its own rate, online.rate, and on the window itself all but batch, clip and optimiser are set for it",
+        FiniteDescentConfig(weights_rate=5e-4),
+        description="training of features by marginal likelihood, in batch and in a warm-up",
     )
     noise: float = Field(
         0.1, ge=1e-6, le=1e3, description="noise that training starts from, in variances of the standardised target"
@@ -207,10 +202,5 @@ class Config(StreamOptions):
 
     @property
     def refreshing(self) -> FiniteDescentConfig:
-        """Training at a rebuild; of frequencies on the window itself with weights and noise held, and log|F| at F⁻¹."""
-        rate = self.online.rate
-        if not self.plain:
-            changed = {"rate": 1e-3 if rate is None else rate, "schedule": "cosine"}
-            return self.training.model_copy(update=changed)
-        held = {"method": "ldb", "ldb": LdbConfig(rate=0.0), "solve": 1, "weights_rate": 0.0, "noise_rate": 0.0}
-        return self.training.model_copy(update=held | {"schedule": "cosine", "rate": 1e-2 if rate is None else rate})
+        """Training at a rebuild."""
+        return self.training.model_copy(update={"rate": REFRESH_RATE if self.plain else NET_REFRESH_RATE})

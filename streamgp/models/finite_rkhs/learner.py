@@ -145,7 +145,7 @@ class FiniteLearner(nn.Module):
         Raises:
             NotPositiveDefinite: a factorisation failed.
         """
-        descent = FiniteDescent(self.features, self.head, self.config.refreshing, epochs)
+        descent = FiniteDescent(self.features, self.head, self.config.refreshing, epochs, alone=self.config.plain)
         with torch.no_grad():
             self.head.weights.copy_(self.regression.posterior.weights)
         if not self.config.plain:
