@@ -4,21 +4,15 @@ ELBO = Σ_n E_q log p(y_n | f_n) − KL[q ‖ p], for T target columns that shar
 means and noise: the mean terms sum over columns, the covariance terms count T times.
 
 Convention: k(x, x') = ρ² φᵀφ', bases ψ with Gram matrices K = ψᵀψ free of ρ, cov(basis, f(x)) = ρ ψᵀφ.
-Two parametrisations of q:
-
-- decoupled (eq. 8): mean k(x, α) a; covariance k(x, x') − k(x, β)(B⁻¹ + K_β)⁻¹k(β, x'), B = LLᵀ.
-- hybrid (appendix A.3): mean k(x, X̃)K⁻¹m̃ + k(x, α_r)a_r; covariance k(x, x') − k(x, X̃)K⁻¹(K − S̃)K⁻¹k(X̃, x').
-  Whitened by K = L_k L_kᵀ: m̃ = L_k m', S̃ = L_k S' L_kᵀ.
-
-L = 0 is a saddle of the decoupled bound (its gradient is exactly zero there): start it elsewhere.
+q is the hybrid (appendix A.3): mean k(x, X̃)K⁻¹m̃ + k(x, α_r)a_r; covariance
+k(x, x') − k(x, X̃)K⁻¹(K − S̃)K⁻¹k(X̃, x'). Whitened by K = L_k L_kᵀ: m̃ = L_k m', S̃ = L_k S' L_kᵀ.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from streamgp.linalg.cholesky import cholesky, log_determinant, solve, whiten
+from streamgp.linalg.cholesky import log_determinant
 
 
 def quadratic(a: Tensor, gram: Tensor) -> Tensor:
@@ -54,68 +48,8 @@ def quadratic_sampled(a: Tensor, columns: Tensor, index: Tensor) -> Tensor:
     return weight * (a * (columns @ a[index])).sum()
 
 
-def decoupled_factor(gram: Tensor, root: Tensor) -> Tensor:
-    """The Cholesky factor of H = I + LᵀK_βL, with log|I + K_βB| = log|H| and (B⁻¹ + K_β)⁻¹ = L H⁻¹ Lᵀ.
-
-    Args:
-        gram: (M, M) K_β.
-        root: (M, M) L.
-
-    Returns:
-        (M, M) lower.
-    """
-    eye = torch.eye(gram.shape[0], dtype=gram.dtype, device=gram.device)
-    return cholesky(eye + root.T @ gram @ root, first=0.0).lower
-
-
-def decoupled_covariance_kl(factor: Tensor) -> Tensor:
-    """½ log|I + K_βB| − ½ tr(K_β(B⁻¹ + K_β)⁻¹) (last terms of eq. 9), from `decoupled_factor`.
-
-    tr(K_β L H⁻¹ Lᵀ) = tr(H⁻¹(H − I)) = M − tr H⁻¹.
-    """
-    eye = torch.eye(factor.shape[0], dtype=factor.dtype, device=factor.device)
-    trace = whiten(factor, eye).square().sum()
-    return 0.5 * (log_determinant(factor) - factor.shape[0] + trace)
-
-
-def decoupled_reduction(cross: Tensor, root: Tensor, factor: Tensor) -> Tensor:
-    """What the data took from the prior variance: diag k(x, β)(B⁻¹ + K_β)⁻¹k(β, x) (eq. 8).
-
-    Args:
-        cross: (N, M) k(x, β), with ρ.
-        root: (M, M) L.
-        factor: (M, M) of `decoupled_factor`.
-
-    Returns:
-        (N,)
-    """
-    return whiten(factor, root.T @ cross.T).square().sum(0)
-
-
-def hybrid_kl(mean: Tensor, root: Tensor, gram: Tensor, image: Tensor) -> Tensor:
-    """KL of the hybrid without its last mean term, which `quadratic` or `quadratic_sampled` add.
-
-    Σ_t [½ m̃ᵀK⁻¹m̃ + m̃ᵀK⁻¹K_{X̃,αr}a_r + ½ tr(S̃K⁻¹) − ½M − ½ log|K⁻¹S̃|] (appendix A.3, where the last term is printed
-    without its ½).
-
-    Args:
-        mean: (M, T) m̃.
-        root: (M, M) lower triangular, S̃ = root rootᵀ, positive diagonal.
-        gram: (M, M) K of X̃.
-        image: (M, T) K_{X̃,αr}a_r, the residual functions' mean at X̃.
-
-    Returns:
-        ()
-    """
-    lower = cholesky(gram).lower
-    half = whiten(lower, root)
-    linear = mean * solve(lower, 0.5 * mean + image)
-    spread = 0.5 * (half.square().sum() - mean.shape[0] - log_determinant(root) + log_determinant(lower))
-    return linear.sum() + mean.shape[1] * spread
-
-
 def hybrid_whitened_kl(mean: Tensor, root: Tensor, image: Tensor) -> Tensor:
-    """`hybrid_kl` in whitened coordinates, again without the residual's own quadratic term.
+    """KL of the hybrid in whitened coordinates, without its last mean term, which `quadratic_sampled` adds.
 
     Σ_t [½(‖m'‖² + tr S' − M − log|S'|) + m'ᵀ L_k⁻¹K_{X̃,αr} a_r].
 

@@ -177,7 +177,7 @@ def test_it_learns_a_surface_in_batch(options: dict[str, Any]) -> None:
     x, y = surface(600)
     new, truth = surface(200, seed=1)
     model = build(**options, online={"settled": 600})
-    list(model.fit(x, y, 20))
+    list(model.fit(x, y, 40))
     issued = model.predict(new)
     assert (issued.mean - truth).square().mean().sqrt() < 4.0
     inside = ((issued.mean - truth).abs() < 1.96 * issued.variance.sqrt()).double().mean()

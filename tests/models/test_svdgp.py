@@ -27,9 +27,7 @@ SLOW = pytest.mark.slow
         pytest.param(svdgp.Config(**SMALL, linear=False, memory=100, temper=2.0, target="level"), marks=SLOW),
         svdgp.Config(inference="gradient", gradient=GRADIENT),
         pytest.param(
-            svdgp.Config(
-                likelihood="student_t", encoder={"hidden": 8}, gradient=GRADIENT | {"parametrisation": "decoupled"}
-            ),
+            svdgp.Config(likelihood="student_t", encoder={"hidden": 8}, gradient=GRADIENT),
             marks=SLOW,
         ),
         pytest.param(svdgp.Config(likelihood="laplace", gradient=GRADIENT), marks=SLOW),

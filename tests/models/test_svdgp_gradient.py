@@ -11,10 +11,10 @@ from torch import Tensor
 
 from streamgp.encoders import Encoder, Layout, identity, mlp
 from streamgp.likelihoods import Likelihood, gaussian, student_t
+from streamgp.models.svdgp import gradient
 from streamgp.models.svdgp.gradient import GradientConfig, GradientPosterior
 
-BOTH = pytest.mark.parametrize("parametrisation", ["decoupled", "hybrid"])
-SMALL = GradientConfig(mean_basis=24, covariance_basis=16, grow=8, batch=64, reservoir=128, kl_columns=8, steps=64)
+SMALL = GradientConfig(mean_basis=24, covariance_basis=16, grow=8, batch=64, reservoir=128, steps=64)
 
 
 def build(
@@ -39,10 +39,8 @@ def error(model: GradientPosterior, x: Tensor, y: Tensor) -> float:
     return (model.predictive(x).mean - y).square().mean().sqrt().item()
 
 
-@BOTH
-@pytest.mark.parametrize("widths", [pytest.param("shared", marks=pytest.mark.slow), "own"])
-def test_it_learns_in_batch(parametrisation: str, widths: str) -> None:
-    model = build(SMALL.model_copy(update={"parametrisation": parametrisation, "widths": widths}))
+def test_it_learns_in_batch() -> None:
+    model = build()
     x, y = rows(512)
     losses = [step.loss for step in model.fit(x, y, epochs=40)]
     assert losses[-1] < losses[0] - 0.5
@@ -54,9 +52,8 @@ def test_it_learns_in_batch(parametrisation: str, widths: str) -> None:
     assert (p.latent_variance >= 0).all()
 
 
-@BOTH
-def test_it_learns_from_a_stream_that_is_sorted(parametrisation: str) -> None:
-    model = build(SMALL.model_copy(update={"parametrisation": parametrisation, "reservoir": 512}))
+def test_it_learns_from_a_stream_that_is_sorted() -> None:
+    model = build(SMALL.model_copy(update={"reservoir": 512}))
     x, y = rows(1024)
     order = torch.argsort(x[:, 0])
     for chosen in order.split(32):
@@ -66,9 +63,8 @@ def test_it_learns_from_a_stream_that_is_sorted(parametrisation: str) -> None:
     assert error(model, *rows(256, seed=1)) < 0.45
 
 
-@BOTH
-def test_basis_points_move_to_where_the_stream_went(parametrisation: str) -> None:
-    model = build(SMALL.model_copy(update={"parametrisation": parametrisation, "memory": 256, "steps": 128}))
+def test_basis_points_move_to_where_the_stream_went() -> None:
+    model = build(SMALL.model_copy(update={"memory": 256, "steps": 128}))
     x, y = rows(512)
     for chosen in torch.arange(512).split(32):
         model.update(x[chosen], y[chosen])
@@ -78,18 +74,16 @@ def test_basis_points_move_to_where_the_stream_went(parametrisation: str) -> Non
     assert error(model, *rows(256, seed=2, shift=40.0)) < 0.45
 
 
-@BOTH
-def test_before_the_first_row_it_is_the_prior(parametrisation: str) -> None:
-    model = build(SMALL.model_copy(update={"parametrisation": parametrisation}), columns=3)
+def test_before_the_first_row_it_is_the_prior() -> None:
+    model = build(columns=3)
     mean, variance = model.predict(rows(4)[0])
     assert mean.shape == variance.shape == (4, 3)
     assert mean.abs().max() == 0
     torch.testing.assert_close(variance, torch.ones(4, 3, dtype=torch.float64))
 
 
-@BOTH
-def test_restored_it_goes_on_bit_for_bit(parametrisation: str) -> None:
-    config = SMALL.model_copy(update={"parametrisation": parametrisation, "memory": 100})
+def test_restored_it_goes_on_bit_for_bit() -> None:
+    config = SMALL.model_copy(update={"memory": 100})
     x, y = rows(640)
     whole = build(config)
     batches = list(torch.arange(640).split(40))
@@ -107,9 +101,8 @@ def test_restored_it_goes_on_bit_for_bit(parametrisation: str) -> None:
     assert torch.equal(whole.predictive(x).parameters(), fresh.predictive(x).parameters())
 
 
-@BOTH
-def test_predict_is_pure_and_one_row_is_its_row_of_the_batch(parametrisation: str) -> None:
-    model = build(SMALL.model_copy(update={"parametrisation": parametrisation}))
+def test_predict_is_pure_and_one_row_is_its_row_of_the_batch() -> None:
+    model = build()
     x, y = rows(128)
     model.update(x, y)
     before = copy.deepcopy(model.state())
@@ -121,11 +114,10 @@ def test_predict_is_pure_and_one_row_is_its_row_of_the_batch(parametrisation: st
     assert not model.predictive(x).mean.requires_grad
 
 
-@BOTH
-def test_missing_targets_teach_nothing(parametrisation: str) -> None:
+def test_missing_targets_teach_nothing() -> None:
     x, y = rows(256)
     two = torch.cat((y, torch.full_like(y, torch.nan)), 1)
-    model = build(SMALL.model_copy(update={"parametrisation": parametrisation}), columns=2)
+    model = build(columns=2)
     for _ in model.fit(x, two, epochs=10):
         pass
     mean, _ = model.predict(x)
@@ -133,10 +125,11 @@ def test_missing_targets_teach_nothing(parametrisation: str) -> None:
     assert all(t.isfinite().all() for n, t in model.state()[0].items() if n != "replay.y" and t.is_floating_point())
 
 
-def test_columns_share_bases_and_have_their_own_noise() -> None:
+def test_columns_share_bases_and_have_their_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradient, "HYPER_RATE", 0.3)
     x, y = rows(512)
     both = torch.cat((y, y + 0.8 * torch.randn(512, 1, dtype=torch.float64, generator=torch.Generator())), 1)
-    model = build(SMALL.model_copy(update={"hyper_rate": 0.3}), columns=2)
+    model = build(columns=2)
     for _ in model.fit(x, both, epochs=60):
         pass
     first, second = model.likelihood.scale.tolist()
@@ -200,11 +193,10 @@ def test_an_elbo_that_is_not_finite_is_a_step_not_taken() -> None:
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
-@BOTH
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_learns_what_the_cpu_learns(parametrisation: str) -> None:
-    here = build(SMALL.model_copy(update={"parametrisation": parametrisation}))
-    there = build(SMALL.model_copy(update={"parametrisation": parametrisation})).to("cuda")
+def test_cuda_learns_what_the_cpu_learns() -> None:
+    here = build()
+    there = build().to("cuda")
     x, y = rows(320)
     for chosen in torch.arange(320).split(64):
         here.update(x[chosen], y[chosen])

@@ -2,8 +2,7 @@
 
 With a Gaussian likelihood and no encoder the posterior of a given kernel and basis is known in closed form, and a batch
 of a stream is learned exactly (`conjugate`, `online`). Everything else goes by stochastic gradients on
-the ELBO, the paper's Algorithm 1 (`gradient`, `by_gradient`), where the parametrisation of the posterior
-is a choice. In closed form it is none: both parametrisations contain the optimum that is computed.
+the ELBO, the paper's Algorithm 1 (`gradient`, `by_gradient`).
 """
 
 from __future__ import annotations

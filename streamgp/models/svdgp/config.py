@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamgp.choice import OneOf
 from streamgp.encoders import identity
 from streamgp.likelihoods import gaussian
-from streamgp.models.svdgp.gradient_config import GradientConfig
 from streamgp.online.options import StreamOptions
+
+
+class GradientConfig(BaseModel):
+    """Stochastic-gradient inference of an SVDGP."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    mean_basis: int = Field(1024, ge=1, description="basis functions of the mean (beyond the covariance's, in hybrid)")
+    covariance_basis: int = Field(256, ge=1, description="basis functions of the covariance")
+    grow: int = Field(128, ge=1, description="rows of a batch that become basis functions, until the basis is full")
+    batch: int = Field(512, ge=2, description="rows in a step of batch training; on a stream, replayed beside the new")
+    steps: int = Field(8, ge=1, description="gradient steps for 512 new rows of a stream; an update takes at least one")
+    rate: float = Field(0.1, gt=0, le=1, description="initial step size of Adam")
+    reservoir: int = Field(8192, ge=1, description="rows kept for replay")
+    memory: int | None = Field(None, ge=1, description="rows that the posterior accounts for; none: all rows seen")
 
 
 class Config(StreamOptions):

@@ -19,13 +19,20 @@ from streamgp.base import Json, Predictive, Step
 from streamgp.encoders import Dropout, Encoder
 from streamgp.errors import NumericalError
 from streamgp.likelihoods import Likelihood
-from streamgp.models.svdgp.decoupled import cross
-from streamgp.models.svdgp.gradient_config import GradientConfig
-from streamgp.models.svdgp.posteriors import Decoupled, Hybrid, Hyper, Posterior, Prepared
+from streamgp.models.svdgp.config import GradientConfig
+from streamgp.models.svdgp.posteriors import Hybrid, Hyper, Prepared, scaled
 from streamgp.models.svdgp.replay import Replay
 from streamgp.objectives import elbo
 from streamgp.optim.adam import RowAdam, schedule
 
+HYPER_RATE, OUTCOME_RATE = 0.02, 0.2
+"""Factors on the step size of hyper-parameters; the larger one for outcomes, whose function no scaling has sized."""
+POINT_RATE, ENCODER_RATE = 0.2, 0.05
+"""Factors on the step size of basis points and of an encoder's weights: coefficients follow them."""
+AVERAGE = 0.95
+"""Decay of the averaged iterates that predict."""
+KL_COLUMNS = 64
+"""Columns of the Gram matrix sampled for the KL."""
 MOVED = 2.0
 """Latent variance of new rows against replayed ones from which a stream counts as moved."""
 
@@ -67,10 +74,7 @@ class GradientPosterior(nn.Module):
     ) -> None:
         super().__init__()
         self.config, self.likelihood, self.encoder = config, likelihood, encoder
-        made = Hybrid if config.parametrisation == "hybrid" else Decoupled
-        self.posterior: Posterior = made(
-            config.mean_basis, config.covariance_basis, encoder.width, columns, config.widths == "own"
-        )
+        self.posterior = Hybrid(config.mean_basis, config.covariance_basis, encoder.width, columns)
         self.log_lengthscale = nn.Parameter(torch.zeros(encoder.width, dtype=torch.float64))
         self.log_rho = nn.Parameter(torch.zeros((), dtype=torch.float64))
         self.offset: Tensor | None
@@ -83,23 +87,21 @@ class GradientPosterior(nn.Module):
         self.iterate = {name: p.detach().clone() for name, p in self.named_parameters()}
 
     def _rates(self) -> dict[str, float]:
-        own = self.config.hyper_rate
-        hyper = (0.02 if self.likelihood.units else 0.2) if own == "auto" else own
+        hyper = HYPER_RATE if self.likelihood.units else OUTCOME_RATE
         rates: dict[str, float] = {"log_lengthscale": hyper, "log_rho": hyper}
         for name, _ in self.named_parameters():
             if name.startswith("encoder."):
-                rates[name] = self.config.encoder_rate
+                rates[name] = ENCODER_RATE
             elif name.startswith("likelihood."):
                 rates[name] = hyper
-            elif name.endswith((".points", ".log_widths")):
-                rates[name] = self.config.point_rate
+            elif name.endswith(".points"):
+                rates[name] = POINT_RATE
         return rates
 
     @property
     def hyper(self) -> Hyper:
         """The hyper-parameters as they are."""
-        sigma = self.likelihood.scale.log().mean().exp()
-        return Hyper(self.log_lengthscale.exp(), self.log_rho.exp(), sigma)
+        return Hyper(self.log_lengthscale.exp(), self.log_rho.exp())
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(N, width) -> mean (N, T), latent variance (N, T); the prior before the first row."""
@@ -132,7 +134,7 @@ class GradientPosterior(nn.Module):
             distance = torch.pdist(latent) if latent.shape[0] > 1 else torch.ones(1, dtype=torch.float64)
             trained = any(True for _ in self.encoder.parameters())
             part = 1.0 if trained else 0.1 * math.sqrt(max(latent.shape[1], 8))
-            start = self.config.lengthscale * part * float(distance.median())
+            start = part * float(distance.median())
             self.log_lengthscale.fill_(math.log(max(start, 1e-3)))
             seen = ~y.isnan()
             count = seen.sum(0).clamp(min=1)
@@ -181,7 +183,7 @@ class GradientPosterior(nn.Module):
             hyper = self.hyper
             mean, variance, prepared = self._moments(x, hyper, Dropout(self.generator))
             fit = self.likelihood.expected_log_prob(y, mean, variance[:, None])
-            index = torch.randperm(self.posterior.alpha.size, generator=self.generator)[: self.config.kl_columns]
+            index = torch.randperm(self.posterior.alpha.size, generator=self.generator)[:KL_COLUMNS]
             kl = self.posterior.kl(hyper, prepared, index.to(x.device))
             loss = (kl - elbo.scaled(fit, weights)) / total
             value = float(loss.detach())
@@ -192,7 +194,7 @@ class GradientPosterior(nn.Module):
             used = {name: slope for name, slope in zip(named, slopes, strict=True) if slope is not None}
             self.adam.step(used, schedule(self.config.rate, self.taken))
         self.taken += 1
-        keep = min(self.config.average, 1.0 - 1.0 / self.taken)
+        keep = min(AVERAGE, 1.0 - 1.0 / self.taken)
         for name, p in self.named_parameters():
             p.data.lerp_(self.iterate[name], 1.0 - keep)
         return -value
@@ -202,7 +204,7 @@ class GradientPosterior(nn.Module):
         if self.posterior.alpha.room or self.posterior.beta.room:
             chosen = torch.randperm(x.shape[0], generator=self.generator)[: self.config.grow].to(x.device)
             with torch.no_grad():
-                self._begin(self.posterior.add(self.encoder(x[chosen]), self.config.start))
+                self._begin(self.posterior.add(self.encoder(x[chosen])))
 
     def _renew(self, x: Tensor, replayed: Tensor) -> bool:
         """Replace basis points when the basis is full and the stream has moved.
@@ -218,7 +220,7 @@ class GradientPosterior(nn.Module):
             if unknown.mean() < MOVED * self._moments(replayed, hyper)[1].mean():
                 return False
             chosen = torch.argsort(unknown, descending=True, stable=True)[: self.config.grow]
-            self._begin(self.posterior.replace(self.encoder(x[chosen]), hyper, self.config.start))
+            self._begin(self.posterior.replace(self.encoder(x[chosen]), hyper))
         return True
 
     def _observe(self, x: Tensor) -> None:
@@ -226,7 +228,7 @@ class GradientPosterior(nn.Module):
         with torch.no_grad():
             latent, scale = self.encoder(x), self.hyper.lengthscale
             for basis in (self.posterior.alpha, self.posterior.beta):
-                basis.observe(cross(latent, basis.active, scale), decay=0.95)
+                basis.observe(scaled(latent, basis.active, scale), decay=0.95)
 
     def update(self, x: Tensor, y: Tensor) -> Step:
         """Learn new rows of a stream, with replayed ones beside them. x: (N, width), y: (N, T), NaN = not observed.
