@@ -62,8 +62,12 @@ class Timeline:
 
     Args:
         ring: what was read before.
-        code, step, ds, values: the B new rows, sorted by (series, step), no two alike.
-        back, front: the farthest that look-ups go back and ahead, steps.
+        code: (B,) series of the new rows, which are sorted by (series, step), no two alike.
+        step: (B,) their steps.
+        ds: (B,) their times.
+        values: (B, C) their channels.
+        back: the farthest that look-ups go back, steps.
+        front: the farthest that they go ahead, steps.
     """
 
     def __init__(self, ring: Ring, code: Ints, step: Ints, ds: Ints, values: Floats, back: int, front: int) -> None:
