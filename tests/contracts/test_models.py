@@ -86,7 +86,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         SVGP,
         {**SVGP, "likelihood": "logistic", "rebuild": 2000},
         {**SVGP, "likelihood": "laplace", "points": 16, "refresh": 2, "kernel": "matern"},
-        {**SVGP, "encoder": {"hidden": 8}, "training": {"batch": 64, "precision": "float64"}},
+        {**SVGP, "encoder": {"hidden": 8}, "training": {"batch": 64}},
     ],
 }
 TWINS = {"gp_gru", "gp_rnn"}

@@ -13,6 +13,7 @@ from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import NotPositiveDefinite, UsageError
 from streamgp.evidence.initial import example
 from streamgp.models import svgp
+from streamgp.models.svgp import training as svgp_training
 from streamgp.models.svgp.config import TrainingConfig
 from streamgp.models.svgp.gaussian import GaussianHead
 from streamgp.models.svgp.training import Training
@@ -71,16 +72,17 @@ def test_epochs_raise_the_bound_and_lower_the_error() -> None:
     assert model.epochs_for(1500) == 60 and built(SHAPES[0]).epochs_for(1500) == 1
 
 
-def test_float32_steps_are_those_of_float64_nearly() -> None:
+def test_float32_steps_are_those_of_float64_nearly(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = surface(400, noise=0.3)
     losses = []
-    for precision in ("float32", "float64"):
-        model = built(**{**SMALL, "training": {"batch": 100, "precision": precision}})
+    for precision in (torch.float32, torch.float64):
+        monkeypatch.setattr(svgp_training, "PRECISION", precision)
+        model = built(**{**SMALL, "training": {"batch": 100}})
         losses.append([step.loss for step in model.fit(x, y, 3)])
     assert losses[0] == pytest.approx(losses[1], abs=2e-3)
 
 
-def test_a_step_follows_the_bounds_gradient() -> None:
+def test_a_step_follows_the_bounds_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first step of Adam has the sign of finite differences of the ELBO, for every hyper-parameter and point."""
     x, y = data(60)
     sparse, head = prior(x[:6]), GaussianHead(6, 2)
@@ -106,7 +108,8 @@ def test_a_step_follows_the_bounds_gradient() -> None:
             value.data.view(-1)[place] += 1e-5
             slopes[name][place] = (ends[0] - ends[1]) / 2e-5
     before = {name: value.detach().clone() for name, value in named.items()}
-    config = TrainingConfig(precision="float64", rate=1e-6)
+    monkeypatch.setattr(svgp_training, "PRECISION", torch.float64)
+    config = TrainingConfig(rate=1e-6)
     Training(sparse, head, config).step(x, y, y.new_ones(60), torch.Generator())
     for name, value in named.items():
         clear = slopes[name].abs() > 1e-4
@@ -158,9 +161,10 @@ def test_probabilities_of_outcomes_are_near_the_truth() -> None:
     assert float((p - chance).abs().mean()) < 0.05 and float((p - chance).mean().abs()) < 0.03
 
 
-def test_an_encoder_learns_with_the_kernel() -> None:
+def test_an_encoder_learns_with_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(svgp_training, "ENCODER_RATE", 0.3)
     (x, y), (held, truth) = surface(800), surface(200, seed=1)
-    options = {**SMALL, "encoder": {"hidden": 16, "width": 2}, "training": {"batch": 100, "encoder_rate": 0.3}}
+    options = {**SMALL, "encoder": {"hidden": 16, "width": 2}, "training": {"batch": 100}}
     model = built(**options)
     before = {name: value.detach().clone() for name, value in posterior_of(model).prior.encoder.named_parameters()}
     steps = list(model.fit(x, y, 20))

@@ -23,6 +23,9 @@ class GradientConfig(BaseModel):
     batch: int = Field(512, ge=2, description="rows in a step of batch training; on a stream, replayed beside the new")
     steps: int = Field(8, ge=1, description="gradient steps for 512 new rows of a stream; an update takes at least one")
     rate: float = Field(0.1, gt=0, le=1, description="initial step size of Adam")
+    lengthscale: float = Field(
+        1.0, ge=1e-6, le=1e6, description="factor on the initial lengthscale, the median trick's"
+    )
     reservoir: int = Field(8192, ge=1, description="rows kept for replay")
     memory: int | None = Field(None, ge=1, description="rows that the posterior accounts for; none: all rows seen")
 

@@ -134,7 +134,7 @@ class GradientPosterior(nn.Module):
             distance = torch.pdist(latent) if latent.shape[0] > 1 else torch.ones(1, dtype=torch.float64)
             trained = any(True for _ in self.encoder.parameters())
             part = 1.0 if trained else 0.1 * math.sqrt(max(latent.shape[1], 8))
-            start = part * float(distance.median())
+            start = self.config.lengthscale * part * float(distance.median())
             self.log_lengthscale.fill_(math.log(max(start, 1e-3)))
             seen = ~y.isnan()
             count = seen.sum(0).clamp(min=1)

@@ -30,14 +30,6 @@ class TrainingConfig(BaseModel):
     rate: float = Field(
         0.05, gt=0, le=1, description="step size of Adam on the kernel's logarithms, the noise and the inducing inputs"
     )
-    natural_rate: float = Field(
-        0.1, gt=0, le=1, description="step size of the natural gradient; 1 forgets all but the mini-batch"
-    )
-    point_rate: float = Field(1.0, ge=0, le=10, description="factor on the step size of inducing inputs; 0: they stay")
-    encoder_rate: float = Field(0.1, ge=0, le=10, description="factor on the step size of the encoder's weights")
-    precision: Literal["float32", "float64"] = Field(
-        "float32", description="of the large products in a step; factors and what predicts are float64"
-    )
 
 
 class Config(StreamOptions):

@@ -24,6 +24,12 @@ from streamgp.models.svgp.prior import SparsePrior
 from streamgp.objectives.sparse import Belief, KernelGradient, kernel_gradient
 from streamgp.optim.adam import RowAdam
 
+NATURAL_RATE = 0.1
+"""Step size of the natural gradient; 1 forgets all but the mini-batch."""
+ENCODER_RATE = 0.1
+"""Factor on the step size of the encoder's weights: q and the kernel follow them."""
+PRECISION = torch.float32
+"""Of the large products in a step, which it halves; factors and what predicts are float64."""
 LARGEST = 12.0
 """Of a logarithm: hyper-parameters stay within e^±12 standardised units, so that their powers do not overflow."""
 
@@ -53,12 +59,7 @@ class Training:
         }
 
     def _rates(self) -> dict[str, float]:
-        config = self.config
-        rates = {"prior.points": config.point_rate}
-        for name in self._parameters():
-            if name.startswith("prior.encoder."):
-                rates[name] = config.encoder_rate
-        return rates
+        return {name: ENCODER_RATE for name in self._parameters() if name.startswith("prior.encoder.")}
 
     def step(self, z: Tensor, y: Tensor, weight: Tensor, generator: Generator) -> float:
         """One mini-batch: (b, W) standardised windows, (b, T) targets, (b,) weights, scaled to all rows.
@@ -72,7 +73,7 @@ class Training:
         covariances = self.prior.covariances(z, Dropout(generator))
         m = int(self.prior.count)
         with torch.no_grad():
-            inverse = self.prior.whitening(covariances.gram).to(getattr(torch, self.config.precision))
+            inverse = self.prior.whitening(covariances.gram).to(PRECISION)
             phi = covariances.cross.to(inverse.dtype) @ inverse.T
             belief = self.head.belief().leading(m, inverse.dtype)
             terms = self.head.terms(Part(phi, covariances.diagonal, y, weight), belief)
@@ -96,7 +97,7 @@ class Training:
             for name, value_ in self.adam.parameters.items():
                 if ".log_" in name:
                     value_.clamp_(-LARGEST, LARGEST)
-        self.head.natural.step(terms.outer, terms.moment, self.config.natural_rate)
+        self.head.natural.step(terms.outer, terms.moment, NATURAL_RATE)
         return value
 
     def steps(self, z: Tensor, y: Tensor, weight: Tensor, generator: Generator, count: int | None = None) -> float:
