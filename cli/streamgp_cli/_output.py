@@ -65,20 +65,6 @@ def print_pairs(pairs: dict[str, Any], title: str = "") -> None:
         print(f"  {name:<{width}}  {shown(value)}")
 
 
-def spoken(seconds: float) -> str:
-    """A length of time in the largest unit that it is a whole number of, as --every takes it.
-
-    Example:
-        >>> spoken(1800.0), spoken(5400.0), spoken(86400.0), spoken(0.0112)
-        ('30m', '90m', '1d', '11.2ms')
-    """
-    units = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-    whole = next((name for name, size in units.items() if seconds >= size and not seconds % size), None)
-    if whole is not None:
-        return f"{seconds / units[whole]:g}{whole}"
-    return f"{seconds:g}s" if seconds >= 1 else f"{1000 * seconds:g}ms"
-
-
 def shown(value: Any) -> str:
     """A value as text.
 

@@ -70,11 +70,9 @@ def _print(result: Forecast) -> None:
     model, frame = result.model, result.frame
     keys = [name for name in ("unique_id", "target") if name in frame.columns]
     names = [model, *(f"{model}-{side}-{level:g}" for level in result.levels for side in ("lo", "hi"))]
-    ds = (
-        pl.col("ds").dt.strftime("%Y-%m-%d %H:%M:%S")
-        if frame.schema["ds"].is_temporal()
-        else pl.col("ds").cast(pl.String)
-    )
+    kind = frame.schema["ds"]
+    shown = "%Y-%m-%d %H:%M:%S" + ("%:z" if isinstance(kind, pl.Datetime) and kind.time_zone else "")
+    ds = pl.col("ds").dt.strftime(shown) if kind.is_temporal() else pl.col("ds").cast(pl.String)
     rows = frame.select(*keys, ds, *names).head(_ROWS).rows()
     middle = "probability of 1" if result.binary else "mean"
     print_table([*keys, "ds", middle, *(name.removeprefix(f"{model}-") for name in names[1:])], rows)

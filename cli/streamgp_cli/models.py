@@ -49,11 +49,11 @@ def models(
         print_json({"name": name, "description": description, "options": options})
         return
     few = few_of(module.Config)
-    shown = options if every else [one for one in options if one["option"] in few]
+    shown = once([one for one in options if every or one["option"] in few])
     print(f"{name}: {description}")
     columns = ["option", "type", "default", "meaning"]
     print_table(columns, [[option[column] for column in columns] for option in shown])
-    if len(shown) < len(options):
+    if not every and len(shown) < len(options):
         print(f"{len(options) - len(shown)} more: streamgp models {name} --all")
 
 
@@ -84,7 +84,7 @@ def _first_sentence(docstring: str | None) -> str:
 def options_of(config: type[BaseModel]) -> list[dict[str, Any]]:
     """The fields of a Config; those of the parts inside it follow under dotted names.
 
-    Where one of several parts can stand inside, the meaning of each option begins with the part it is of.
+    Where one of several parts can stand inside, each option names the part that it is of.
     """
     from pydantic import BaseModel
 
@@ -95,12 +95,30 @@ def options_of(config: type[BaseModel]) -> list[dict[str, Any]]:
         mark = choice.one_of(field)
         said = _one_of(mark.kind) if mark else _type_name(field.annotation)
         kind = said + "".join(f" {limit}" for limit in _limits(field.metadata))
-        meaning = f"{part}: {field.description}" if part else field.description or ""
         parts = default if isinstance(default, tuple) else (default,)
         names = [choice.part_name(one) if isinstance(one, BaseModel) else one for one in parts]
         shown = names if isinstance(default, tuple) else names[0]
-        found.append({"option": name, "type": kind, "default": shown, "meaning": meaning})
+        found.append({"option": name, "part": part, "type": kind, "default": shown, "meaning": field.description or ""})
     return found
+
+
+def once(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Options with those that several parts have alike as one, whose meaning begins with all of these parts.
+
+    Example:
+        >>> row = {"option": "encoder.layers", "type": "int", "default": 1, "meaning": "layers"}
+        >>> [one["meaning"] for one in once([row | {"part": part} for part in ("gru", "lstm")])]
+        ['gru, lstm: layers']
+    """
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for one in options:
+        parts = [one["part"]] if one["part"] else []
+        key = (one["option"], one["type"], str(one["default"]), one["meaning"])
+        found.setdefault(key, one | {"parts": []})["parts"] += parts
+    for one in found.values():
+        if parts := one.pop("parts"):
+            one["meaning"] = f"{', '.join(parts)}: {one['meaning']}"
+    return list(found.values())
 
 
 def _one_of(kind: str) -> str:

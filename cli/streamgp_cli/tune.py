@@ -65,7 +65,7 @@ def _list(method: str, as_json: bool) -> None:
     """Every option of `--set`."""
     from streamgp.errors import UsageError
     from streamgp_cli._output import print_json, print_table
-    from streamgp_cli.models import options_of
+    from streamgp_cli.models import once, options_of
     from streamgp_pipelines.tuning.methods import METHODS
 
     if method not in METHODS:
@@ -75,7 +75,7 @@ def _list(method: str, as_json: bool) -> None:
         print_json({"name": method, "options": found})
         return
     columns = ["option", "type", "default", "meaning"]
-    print_table(columns, [[option[column] for column in columns] for option in found])
+    print_table(columns, [[option[column] for column in columns] for option in once(found)])
 
 
 def _print(found: dict[str, Any]) -> None:

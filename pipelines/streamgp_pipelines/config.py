@@ -72,8 +72,8 @@ class IngestConfig(Settings):
     )
     tolerance: Annotated[str | None, Flag(Panel.TABLE, "INTERVAL")] = Field(
         None,
-        description="For a clock that jitters: a row this near to a whole number of intervals after the row before it "
-        "is on the grid; default: intervals are counted from the first row",
+        description="For a clock that jitters or drifts: a row this far from the next tick of its clock is on the "
+        "grid, and within half an interval in any case; default: intervals are counted from the first row",
     )
     format: Annotated[str | None, Flag(Panel.TEXT, "FORMAT")] = Field(
         None, description="csv, jsonl, parquet or arrow; default: by the suffix"

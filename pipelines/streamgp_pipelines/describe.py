@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from streamgp.base import Json
 from streamgp.streaming.quarantine import Quarantine
-from streamgp.streaming.table import SEQ, Table, TableMeta
+from streamgp.streaming.table import SEQ, Table
 from streamgp_pipelines.moments import Moments
-
-_CAP = 1 << 16
-"""Distinct intervals that are counted; beyond them the commonest so far are kept."""
+from streamgp_pipelines.pace import Pace
 
 SHOWN = 5
 """Newest rows of the quarantine that are shown with their reasons."""
@@ -28,9 +25,10 @@ def describe_table(path: str | Path) -> dict[str, Json]:
     """One pass over the table, in memory that does not grow with its rows.
 
     Intervals are seconds (steps where the time is a step column), between consecutive rows of a series in the order
-    of the table; `gaps` are those longer than 1.5 times the declared interval (or the observed median), `backwards`
-    those below zero, and `snapped` those that are off a whole number of declared intervals by no more than the declared
-    tolerance (None where none is declared). `duplicates` counts quarantined rows: the table itself has none.
+    of the table; `observed` is their median. `gaps` are those longer than 1.5 times the declared interval or, where
+    none is declared, the median of their series; `backwards` those below zero; `snapped` those that are off a whole
+    number of declared intervals by no more than the declared tolerance (None where none is declared). `duplicates`
+    counts quarantined rows: the table itself has none.
     `quarantine` is the Delta table that holds what was put aside, and `newest_quarantined` its last rows.
 
     Raises:
@@ -40,7 +38,7 @@ def describe_table(path: str | Path) -> dict[str, Json]:
     meta = table.meta
     names = [field.name for field in table.schema if field.name != SEQ]
     missing: Counter[str] = Counter()
-    pace = _Pace()
+    pace = Pace()
     for chunk in table.read():
         rows = chunk.rows
         missing.update({name: rows.column(name).null_count for name in names})
@@ -52,7 +50,6 @@ def describe_table(path: str | Path) -> dict[str, Json]:
     unit = 1e-6 if meta.clock else 1
     declared = None if meta.every_ns is None else meta.every_ns * (1e-9 if meta.clock else 1)
     observed = pace.median()
-    expected = declared if declared is not None else None if observed is None else observed * unit
     return {
         "table": table.path,
         "version": table.version,
@@ -68,7 +65,7 @@ def describe_table(path: str | Path) -> dict[str, Json]:
             "tolerance": None if meta.tolerance_ns is None else meta.tolerance_ns * 1e-9,
             "observed": None if observed is None else observed * unit,
         },
-        "gaps": 0 if expected is None else pace.longer_than(1.5 * expected / unit),
+        "gaps": pace.gaps(None if declared is None else declared / unit),
         "backwards": pace.backwards,
         "snapped": pace.snapped(meta),
         "duplicates": reasons.get("duplicate", 0),
@@ -81,63 +78,7 @@ def describe_table(path: str | Path) -> dict[str, Json]:
     }
 
 
-class _Pace:
-    """First and last time, and how often each interval between consecutive rows of a series occurs."""
-
-    def __init__(self) -> None:
-        self.span: tuple[int, int] | None = None
-        self.backwards = 0
-        self.series: dict[Any, int] = {}
-        self._newest: dict[int, int] = {}
-        self._counts: Counter[int] = Counter()
-
-    def add(self, times: NDArray[np.int64], series: pa.Array[Any] | None) -> None:
-        first, last = int(times.min()), int(times.max())
-        self.span = (first, last) if self.span is None else (min(first, self.span[0]), max(last, self.span[1]))
-        codes = np.zeros(len(times), np.int64)
-        if series is not None:
-            encoded = series.dictionary_encode()
-            local = [self.series.setdefault(name, len(self.series)) for name in encoded.dictionary.to_pylist()]
-            codes = np.array(local, np.int64)[encoded.indices.to_numpy()]
-        order = np.argsort(codes, kind="stable")
-        times, codes = times[order], codes[order]
-        starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
-        ends = np.append(starts[1:], len(codes)) - 1
-        known = [self._newest.get(int(codes[i])) for i in starts]
-        steps = np.delete(np.diff(times), starts[1:] - 1)
-        joins = [int(times[i]) - past for i, past in zip(starts, known, strict=True) if past is not None]
-        self._newest.update(zip(codes[ends].tolist(), times[ends].tolist(), strict=True))
-        steps = np.append(steps, np.array(joins, np.int64))
-        self.backwards += int((steps < 0).sum())
-        values, counts = np.unique(steps[steps >= 0], return_counts=True)
-        self._counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
-        if len(self._counts) > _CAP:
-            self._counts = Counter(dict(self._counts.most_common(_CAP // 2)))
-
-    def median(self) -> int | None:
-        """The median interval."""
-        half = sum(self._counts.values()) / 2
-        for value in sorted(self._counts):
-            half -= self._counts[value]
-            if half <= 0:
-                return value
-        return None
-
-    def snapped(self, meta: TableMeta) -> int | None:
-        """Intervals that the tolerance rounds; the clock counts microseconds."""
-        if meta.every_ns is None or meta.tolerance_ns is None:
-            return None
-        total = 0
-        for value, count in self._counts.items():
-            off = abs(1000 * value - max((1000 * value + meta.every_ns // 2) // meta.every_ns, 1) * meta.every_ns)
-            total += count * (value > 0 and 0 < off <= meta.tolerance_ns)
-        return total
-
-    def longer_than(self, limit: float) -> int:
-        return sum(count for value, count in self._counts.items() if value > limit)
-
-
-def _series(table: Table, pace: _Pace) -> Json:
+def _series(table: Table, pace: Pace) -> Json:
     if table.meta.series is None:
         return {"column": None, "count": 1 if table.rows else 0, "names": []}
     if table.meta.time is None:

@@ -15,7 +15,8 @@ from streamgp.streaming.rows import Names, numbers, times
 
 
 class Newest(NamedTuple):
-    """The newest row of each series, (S,) each: its step, its time, the first time of the series, and the interval of
+    """The newest row of each series, (S,) each: its step, its time, the first time of the series (of a clock with a
+    tolerance, its tick at the newest row), and the interval of
     its next rows, in units of the time; 0 where it is not known yet."""
 
     step: Ints
@@ -98,7 +99,7 @@ def _steps_ahead(spec: WindowSpec, code: Ints, when: Ints, newest: Newest) -> In
         ahead[order] = 1 + np.arange(len(code)) - np.searchsorted(code[order], code[order])
         return ahead
     if spec.every_ns is not None and spec.tolerance_ns is not None:
-        return _jittered(code, when, newest.ds, spec.every_ns, spec.tolerance_ns)
+        return _jittered(code, when, newest, spec.every_ns, spec.tolerance_ns)
     if spec.every_ns is not None:
         grid = (when - newest.first[code] + spec.every_ns // 2) // spec.every_ns
         return np.asarray(grid - newest.step[code], np.int64)
@@ -113,13 +114,13 @@ def _steps_ahead(spec: WindowSpec, code: Ints, when: Ints, newest: Newest) -> In
     return np.asarray(ahead, np.int64)
 
 
-def _jittered(code: Ints, when: Ints, newest: Ints, every: int, tolerance: int) -> Ints:
+def _jittered(code: Ints, when: Ints, newest: Newest, every: int, tolerance: int) -> Ints:
     """(R,) steps from row to row, as the table's rows are counted; a row too near to the one before has its step."""
     order = np.lexsort((when, code))
     rows, moments = code[order], when[order]
-    kept = steps_of.kept(rows, moments, newest, steps_of.least(every, tolerance))
-    found = np.zeros(len(code), np.int64)
-    found[kept], _ = steps_of.advance(rows[kept], moments[kept], newest, every, tolerance)
+    counted = steps_of.follow(rows, moments, newest.ds, newest.first, every, tolerance)
+    kept, found = counted.kept, np.zeros(len(code), np.int64)
+    found[kept] = counted.steps
     before = np.maximum.accumulate(np.where(kept, np.arange(len(code)), -1))
     near = ~kept & (before >= 0) & (rows[before] == rows)
     found[near] = found[before[near]]

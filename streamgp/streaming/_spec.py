@@ -65,7 +65,7 @@ class WindowSpec:
         time: the time column; None where rows have no clock.
         series: the series column; None where there is one series.
         every_ns: the interval of the rows, ns (or in units of an integer clock); None counts rows.
-        tolerance_ns: how far from whole intervals behind the row before a row may be and still be on the grid; None
+        tolerance_ns: how far from the next tick of its clock a row may be and still be on the grid (`steps`); None
             counts intervals from the first row of the series.
         zone: an IANA name or an offset such as +10:00, for the calendar; None is UTC.
 

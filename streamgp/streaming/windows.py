@@ -1,7 +1,7 @@
 """From rows to questions and answers: what may be asked at each row, and what each row answers.
 
 A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. With a
-tolerance the intervals are counted from the row before (`steps`), so that a clock that jitters or
+tolerance it is the nearest tick of a clock that follows the rows (`steps`), so that a clock that jitters or
 drifts neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN; nothing
 is filled in. Without a known interval, the times ahead of a row lie apart by the median of the last intervals of its
 series: one gap moves nothing. A row becomes *current* when it is read or, with known inputs, when the known values of
@@ -80,7 +80,7 @@ class Windows:
         if spec.lags and spec.time is not None and spec.every_ns is None:
             self._back = max(self._back, PACE)
         self._ring = Ring(self._back + self._waits + 1, channels)
-        self._last = np.zeros((3, 0), np.int64)  # (3, S) last step, last time, first time of each series
+        self._last = np.zeros((3, 0), np.int64)  # (3, S) last step, last time, first time (or tick) of each series
         self._queue = np.zeros((4, 0), np.int64)  # (4, W) code, step, time, position of rows not yet current
 
     @property
@@ -195,11 +195,10 @@ class Windows:
         last, previous, first = self._last
         tolerance = self.spec.tolerance_ns
         if every is not None and tolerance is not None:
-            kept = steps.kept(code, ds, previous, steps.least(every, tolerance))
-            code, ds = code[kept], ds[kept]
-            count, snapped = steps.advance(code, ds, previous, every, tolerance)
-            self.snapped += snapped
-            return order[kept], last[code] + count
+            found = steps.follow(code, ds, previous, first, every, tolerance)
+            first[code] = found.clock
+            self.snapped += found.snapped
+            return order[found.kept], last[code[found.kept]] + found.steps
         if every is not None:
             series, start = np.unique(code, return_index=True)
             new = last[series] < 0

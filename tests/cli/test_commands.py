@@ -69,7 +69,7 @@ def test_models_lists_models_and_options(world: World) -> None:
     assert {"linear", "persistence", "seasonal_naive", "svdgp"} <= set(names)
     for name in names:
         for option in document(run("models", name, "--json"))["options"]:
-            assert set(option) == {"option", "type", "default", "meaning"}
+            assert set(option) == {"option", "part", "type", "default", "meaning"}
             assert option["meaning"] and option["type"], f"{name}: {option['option']} does not say what it is"
     page = run("models", "svdgp")
     assert page.exit_code == 0 and "basis" in page.stdout and "1,024" in page.stdout
@@ -79,13 +79,19 @@ def test_models_lists_the_parts_to_choose_from_and_their_options() -> None:
     listed = document(run("models", "svdgp", "--json"))["options"]
     (choice,) = [option for option in listed if option["option"] == "encoder"]
     assert choice["type"] == "one of gru, identity, lstm, mlp, rnn" and choice["default"] == "identity"
-    hidden = {option["meaning"].partition(":")[0]: option for option in listed if option["option"] == "encoder.hidden"}
+    hidden = {option["part"]: option for option in listed if option["option"] == "encoder.hidden"}
     assert set(hidden) == {"gru", "lstm", "mlp", "rnn"} and hidden["mlp"]["default"] == 64
     listed = document(run("models", "gp_narx", "--json"))["options"]
-    found = {(option["option"], option["meaning"].partition(":")[0]): option for option in listed}
+    found = {(option["option"], option["part"]): option for option in listed}
     assert found["kernel.lengthscale", "squared_exponential"]["default"] == 0.5, "as in the model, not as in the part"
     assert found["kernel.parts", "sum"]["type"] == "tuple of kernels, ..."
     assert found["kernel.parts", "sum"]["default"] == ["squared_exponential", "locally_periodic"]
+
+
+def test_all_options_of_a_model_are_listed_once() -> None:
+    lines = run("models", "svdgp", "--all").stdout.splitlines()
+    names = [line.split()[0] for line in lines if line.startswith((" encoder.", " likelihood."))]
+    assert names.count("encoder.seed") == 1 and names.count("likelihood.noise") == 1 and "encoder.hidden" in names
 
 
 def test_a_dry_run_writes_nothing(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
     found = run(table, tmp_path / "c", predictions=tmp_path / "p.parquet")
     assert found["rows"] == found["scored"] == 0 and found["rmse"] is None
     (warning,) = found["warnings"]
-    assert names(warning, "0 200 --warmup --fresh")
+    assert names(warning, "0 200 ingest")
     assert pl.read_parquet(tmp_path / "p.parquet").is_empty()
     append(table, frame_of(500))
     whole = run(make_table(tmp_path / "u", frame_of(500)), tmp_path / "d")

@@ -38,6 +38,7 @@ class OracleWindows:
     position: int = 0
     late: int = 0
     snapped: int = 0
+    ticks: dict[str, int] = field(default_factory=dict)
     asks: list[dict[str, Any]] = field(default_factory=list)
     answers: list[dict[str, Any]] = field(default_factory=list)
 
@@ -69,14 +70,19 @@ class OracleWindows:
             self.current(queue.pop(0))
 
     def jittered(self, row: Row, last: Row) -> None:
-        """The step behind the last row: on the grid that begins there if it is near, else a gap."""
-        every, dt = self.spec.every_ns, row.ds - last.ds
-        near = [
-            k for k in (1, dt // every, dt // every + 1) if k >= 1 and abs(dt - k * every) <= self.spec.tolerance_ns
-        ]
-        k = min(near, key=lambda k: (abs(dt - k * every), -k)) if near and dt > 0 else math.floor(dt / every + 0.5)
+        """The next step where the row is near the row before it or near its clock's tick, else a gap; or late."""
+        every, tolerance = self.spec.every_ns, self.spec.tolerance_ns
+        assert every is not None and tolerance is not None
+        dt, off = row.ds - last.ds, row.ds - self.ticks.get(row.series, last.ds)
+        by_row = abs(dt - every) <= max(every // 2, tolerance)
+        by_clock = abs(off - every) <= max(2 * every // 3, tolerance)
+        k = 0 if dt <= 0 else 1 if by_row or by_clock else math.floor((dt + off) / 2 / every + 0.5)
         row.step = last.step + k
-        self.snapped += bool(near) and dt > 0 and dt != k * every
+        if k > 0:
+            expected = row.ds - off + k * every
+            self.ticks[row.series] = expected + math.floor((row.ds - expected) / 4)
+            whole = max(math.floor(dt / every + 0.5), 1)
+            self.snapped += 0 < abs(dt - whole * every) <= tolerance
 
     def flush(self) -> None:
         for queue in self.waiting.values():

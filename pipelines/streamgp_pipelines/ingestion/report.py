@@ -103,7 +103,7 @@ def summary(path: str, table: Table | None, sources: list[SourceReport], began: 
         "late": late,
         "future": future,
         "sources": [one.summary() for one in sources],
-        "hints": _order(table, late, sort) + _hints(sources, future, reasons),
+        "hints": _order_hints(table, added, late, reasons["duplicate"], sort) + _hints(sources, future, reasons),
         "seconds": round(seconds, 3),
         "rows_per_second": round(added / seconds, 1) if seconds else None,
         "peak_mb": round(peak_mb(), 1),
@@ -120,6 +120,25 @@ def doubts(source: FileSource, chosen: Plan) -> list[str]:
     """What may be misunderstood of the columns that the table holds as text."""
     texts = [field.name for field in chosen.schema if pa.types.is_string(field.type) and field.name != chosen.meta.time]
     return [source.doubts[name] for name in texts if name in source.doubts and name != chosen.meta.series]
+
+
+def _order_hints(table: Table | None, added: int, late: int, duplicates: int, sort: bool) -> list[Json]:
+    """What can be done about rows that come late or twice."""
+    return (_several(table, added, late, duplicates) if late or duplicates else []) or _order(table, late, sort)
+
+
+def _several(table: Table | None, added: int, late: int, duplicates: int) -> list[Json]:
+    """Where a new table has one series, and its rows may be of several: which columns may name them."""
+    if table is None or table.meta.series is not None or table.meta.time is None or table.rows != added:
+        return []
+    named = [field.name for field in table.schema if pa.types.is_string(field.type) and field.name != table.meta.time]
+    if not named:
+        return []
+    what = (
+        f"{duplicates} rows have the time of an earlier row" if duplicates else f"{late} rows come behind a later row"
+    )
+    which = " or ".join(f"--series {name!r}" for name in named[:3])
+    return [f"{what}: if they are of several series, ingest into a new table with {which}; if not, with --sort"]
 
 
 def _order(table: Table | None, late: int, sort: bool) -> list[Json]:

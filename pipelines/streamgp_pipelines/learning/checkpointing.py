@@ -6,7 +6,8 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 
 import streamgp
 from streamgp.base import Json, Offset
-from streamgp.errors import CheckpointError, StateError
+from streamgp.errors import CheckpointError, StateError, StreamgpError
 from streamgp.evidence.initial import Initial
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
@@ -152,12 +153,38 @@ def set_aside(directory: Path) -> Path | None:
 
 
 @contextmanager
+def unless_refused(directory: Path) -> Iterator[Callable[[bool], None]]:
+    """Write into a directory; what a refused run has written is removed, so that the corrected command can use it.
+
+    A run is refused when an error ends it before its model has learned anything.
+
+    Yields:
+        A function to call with whether the model has learned anything.
+    """
+    before = set(directory.iterdir())
+    learned = checkpoint.exists(directory)
+
+    def say(whether: bool) -> None:
+        nonlocal learned
+        learned = learned or whether
+
+    try:
+        yield say
+    except StreamgpError:
+        if not learned:
+            for path in set(directory.iterdir()) - before:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
 def held(directory: Path) -> Iterator[None]:
     """Hold the directory for this process.
 
     Raises:
         StateError: it cannot be written, or another process holds it.
     """
+    made = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock: Any = open(directory / LOCK, "w")  # noqa: SIM115 - held until the end of the run
@@ -172,4 +199,8 @@ def held(directory: Path) -> Iterator[None]:
             raise StateError(
                 f"another process trains in {directory}", hint="wait for it, or choose another --checkpoint"
             ) from None
-        yield
+        try:
+            yield
+        finally:
+            if made and directory.is_dir() and [path.name for path in directory.iterdir()] == [LOCK]:
+                shutil.rmtree(directory, ignore_errors=True)

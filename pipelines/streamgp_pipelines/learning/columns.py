@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from streamgp.errors import SchemaError, UsageError
 from streamgp.streaming import calendar
-from streamgp.streaming.table import TableMeta
+from streamgp.streaming.reading.cells import unit_in
+from streamgp.streaming.table import SEQ, TableMeta
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.config import DataConfig
 from streamgp_pipelines.settings import split_names
@@ -26,10 +27,12 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         UsageError: a column does not exist, or is asked to be two things.
         SchemaError: a column is not a number.
     """
-    reserved = {name for name in (meta.time, meta.series, "_seq", config.test_column) if name}
+    schema = pa.schema([field for field in schema if field.name != SEQ])
+    test = None if config.test_column is None else in_table(config.test_column, schema, "--test-column")
+    reserved = {name for name in (meta.time, meta.series, test) if name}
     numeric = [field.name for field in schema if field.name not in reserved and _is_number(field.type)]
     target = with_commas(config.target, schema, "--target") or _default_target(schema)
-    targets = tuple(_exactly(name, schema, "--target") for name in target)
+    targets = tuple(in_table(name, schema, "--target") for name in target)
     known = _expand(with_commas(config.known, schema, "--known"), schema, numeric, "--known", without=targets)
     inputs = (
         _expand(with_commas(config.inputs, schema, "--inputs"), schema, numeric, "--inputs", without=(*targets, *known))
@@ -116,12 +119,35 @@ def _default_target(schema: pa.Schema) -> tuple[str, ...]:
     raise UsageError("which column is to be forecast?", hint=f"give --target; there are: {', '.join(schema.names)}")
 
 
-def _exactly(name: str, schema: pa.Schema, flag: str) -> str:
-    if name in schema.names:
+def in_table(name: str, schema: pa.Schema, flag: str) -> str:
+    """The column of a name; the unit behind it can be left out where that fits one column.
+
+    Raises:
+        UsageError: there is none, or there are several.
+
+    Example:
+        >>> in_table("flow", pa.schema([("_seq", pa.int64()), ("flow [m3/h]", pa.float64())]), "--target")
+        'flow [m3/h]'
+    """
+    names = [one for one in schema.names if one != SEQ]
+    if name in names:
         return name
-    near = get_close_matches(name, schema.names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(schema.names)}"
+    fitting = [one for one in names if without_unit(one) == name]
+    if len(fitting) == 1:
+        return fitting[0]
+    near = fitting or get_close_matches(name, names, n=1)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(names)}"
     raise UsageError(f"{flag}: the table has no column {name!r}", hint=hint)
+
+
+def without_unit(name: str) -> str:
+    """A column's name without the unit in brackets that it ends with.
+
+    Example:
+        >>> without_unit("flow [m3/h]"), without_unit("flow")
+        ('flow', 'flow')
+    """
+    return name if unit_in(name) is None else name[: name.rindex("[")].rstrip()
 
 
 def _expand(
@@ -137,9 +163,9 @@ def _expand(
                     f"{flag}: no numeric column is like {pattern!r}", hint=f"there are: {', '.join(numeric)}"
                 )
         else:
-            matched = [_exactly(pattern, schema, flag)]
-            if pattern in without and flag == "--known":
-                raise UsageError(f"{flag}: {pattern!r} is a target", hint="a target's future is what is forecast")
+            matched = [in_table(pattern, schema, flag)]
+            if matched[0] in without and flag == "--known":
+                raise UsageError(f"{flag}: {matched[0]!r} is a target", hint="a target's future is what is forecast")
         found += [name for name in matched if name not in found and name not in without]
     return tuple(found)
 

@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from streamgp.errors import SchemaError, UsageError
+from streamgp.errors import SchemaError
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Answers, Asks, WindowSpec
 from streamgp_pipelines.config import DataConfig
+from streamgp_pipelines.learning.columns import in_table
 
 
 def held_out(config: DataConfig, table: Table, rows: int) -> Tensor:
@@ -26,15 +27,11 @@ def held_out(config: DataConfig, table: Table, rows: int) -> Tensor:
     if config.test_column is None:
         first = rows if config.test_tail is None else rows - int(config.test_tail * rows)
         return torch.arange(rows) >= first
-    if config.test_column not in table.schema.names:
-        raise UsageError(
-            f"--test-column: the table has no column {config.test_column!r}",
-            hint=f"there are: {', '.join(table.schema.names)}",
-        )
-    kind = table.schema.field(config.test_column).type
+    name = in_table(config.test_column, table.schema, "--test-column")
+    kind = table.schema.field(name).type
     if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise SchemaError(f"column {config.test_column!r} is {kind}, not true/false", hint="use a 0/1 column")
-    flags = [_flags(chunk.rows.column(config.test_column)) for chunk in table.read({}, (config.test_column,))]
+        raise SchemaError(f"column {name!r} is {kind}, not true/false", hint="use a 0/1 column")
+    flags = [_flags(chunk.rows.column(name)) for chunk in table.read({}, (name,))]
     return torch.from_numpy(np.concatenate([*flags, np.zeros(0, bool)])[:rows])
 
 

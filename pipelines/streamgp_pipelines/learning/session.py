@@ -31,6 +31,11 @@ from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
 from streamgp_pipelines.moments import Moments
+from streamgp_pipelines.numbers import spoken
+from streamgp_pipelines.pace import Pace
+
+HOLE = 24
+"""An interval of so many usual ones is a hole."""
 
 
 class Columns:
@@ -104,6 +109,13 @@ class Session:
     fitted: bool = False
     warnings: list[str] = field(default_factory=list)
 
+    @property
+    def learned(self) -> bool:
+        """Whether the model has learned anything."""
+        if self.config.online:
+            return self.learner.warmup.done_at is not None
+        return self.learner.clock.updates > 0
+
     def save(self, tail: pa.RecordBatch | None = None, rows: int | None = None) -> None:
         """Write a checkpoint of the state after the last full micro-batch.
 
@@ -164,6 +176,8 @@ def open_session(config: TrainConfig) -> Session:
             "the series of this table follow one another, and are learned in that order: "
             "ingest the source into a new table with --sort to interleave them by time"
         )
+    if spec.time is not None and spec.every_ns is None and spec.lags:
+        session.warnings += holes(table)
     if saved is not None:
         tail = Tail()
         saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})
@@ -200,6 +214,17 @@ def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: S
         f"the hyper-parameters of --init were found on rows before {last} of this table, and those from {first} on are "
         f"scored: --score-from {last} scores none of them"
     ]
+
+
+def holes(table: Table) -> list[str]:
+    """What to know of a table without a declared interval whose rows are regular but for some long gaps."""
+    pace, meta = Pace.of(table), table.meta
+    usual, longest = pace.median(), pace.longest()
+    if not usual or not pace.regular() or longest < HOLE * usual:
+        return []
+    long, short = (spoken(value * 1e-6) if meta.clock else f"{value} steps" for value in (longest, usual))
+    advice = f"; streamgp ingest with --every {short} makes it a gap, also of this table" if meta.clock else ""
+    return [f"rows are {short} apart, and once {long}: windows count rows, and cross this hole{advice}"]
 
 
 def one_after_another(table: Table, time: str) -> bool:

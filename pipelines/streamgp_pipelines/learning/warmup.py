@@ -11,6 +11,7 @@ from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.learning.whole import span
 
 WINDOWS = 500
 """Whole windows that a fit without a season is made of."""
@@ -48,26 +49,25 @@ def default_warmup(spec: WindowSpec, table: Table, batch: int) -> int:
     of a micro-batch of `batch` rows. Rows are counted in the order of the table; values are not looked at.
     """
     season = spec.season if spec.season > 1 else 0
-    window = spec.lags + spec.horizon if spec.lags else 1
-    span = window + season  # rows of a series up to the end of its first whole window
-    long = window + SEASONS * season if season else span + WINDOWS - 1
+    first = span(spec)
+    long = first + (SEASONS - 1) * season if season else first + WINDOWS - 1
     most = table.rows // SHARE
     if spec.series is None:
-        return max(min(_full(long, batch), most), span + LEAST - 1)
+        return max(min(_full(long, batch), most), first + LEAST - 1)
     seen: dict[Any, int] = {}
     least = enough = None  # rows of the stream up to the least that will do, and up to all that is needed
     rows = windows = 0
     for chunk in table.read({}, (spec.series,)):
         place = _places(chunk.rows.column(spec.series), seen)
-        whole = windows + np.cumsum(place >= span)
+        whole = windows + np.cumsum(place >= first)
         if least is None:
             least = _first(whole >= LEAST, rows)
         if enough is None:
             enough = _first(place >= long if season else whole >= WINDOWS, rows)
-        rows, windows = rows + len(place), windows + int((place >= span).sum())
+        rows, windows = rows + len(place), windows + int((place >= first).sum())
         if least is not None and (enough is not None or rows >= most):
             break
-    return max(most if enough is None else min(_full(enough, batch), most), least or span + LEAST - 1)
+    return max(most if enough is None else min(_full(enough, batch), most), least or first + LEAST - 1)
 
 
 def _first(there: Bools, before: int) -> int | None:

@@ -21,6 +21,7 @@ from streamgp_pipelines.learning.heldout import HeldOut, asked, held_out
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.session import Session
+from streamgp_pipelines.learning.whole import advice
 from streamgp_pipelines.numbers import number
 from streamgp_pipelines.training.summary import overall_metrics
 
@@ -86,7 +87,7 @@ class BatchRun:
         if found is None:
             raise DataError(
                 f"no window of the {self.rows} rows is whole, so there is nothing to learn",
-                hint="look for gaps with streamgp describe; use fewer --lags, or --gaps mask",
+                hint=advice(session.table, session.learner.windows.spec),
             )
         return found
 

@@ -7,10 +7,12 @@ import sys
 from typing import Any
 
 from streamgp.base import Json, Step
+from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.learning.checkpointing import unit_of
 from streamgp_pipelines.learning.counts import held_out_forecasts, online_forecasts
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
+from streamgp_pipelines.learning.whole import advice, span
 from streamgp_pipelines.numbers import number
 
 _POINT = ("rmse", "mae", "nlpd", "crps", "mase", "log_loss", "brier", "accuracy", "calibration_error", "base_rate")
@@ -35,10 +37,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     if not scores["scored"]:
         warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")
     if learner.windows.late:
-        warnings.append(
-            f"{learner.windows.late} rows were not learned: late, or in the same step of --every as an earlier row "
-            "(for a clock that jitters, declare a --tolerance at ingest)"
-        )
+        warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows.spec)}")
     return {
         "run_id": run_id,
         "model": session.config.model,
@@ -74,16 +73,29 @@ def _forecasts(learner: Learner) -> dict[str, Json]:
     return online_forecasts(learner.counts, shape, learner.windows, scores, learner.to_come())
 
 
+def _why_late(spec: WindowSpec) -> str:
+    if spec.every_ns is None:
+        return "their time is not after that of the row before them in their series"
+    late = "late, or in the same step of --every as an earlier row"
+    return late if spec.tolerance_ns is not None else f"{late}: for a clock that jitters, ingest with --tolerance"
+
+
 def _why_unscored(session: Session, learner: Learner) -> str:
     warmup = learner.schedule.warmup
     if learner.only is not None:
         held = int(learner.only.rows.sum())
         return f"no window before the {held} rows held out is whole" if held else "no rows were held out"
     if learner.rows <= warmup:
-        return f"the table has {learner.rows} rows, and {warmup} are warm-up; shorten it with --warmup and --fresh"
-    unless = "if streamgp describe shows gaps, try --gaps mask, or a table without --every"
+        least = span(learner.windows.spec)
+        if least < learner.rows:
+            shorter = f"--warmup {least + (learner.rows - least) // 2} --fresh leaves some to score"
+        else:
+            shorter = advice(session.table, learner.windows.spec)
+        return f"the table has {learner.rows} rows, and {warmup} are warm-up; {shorter}"
     if learner.warmup.done_at is None:
-        return f"no window was whole in {learner.rows} rows, and the warm-up goes on until one is; {unless}"
+        why = advice(session.table, learner.windows.spec)
+        return f"no window was whole in {learner.rows} rows, and the warm-up goes on until one is; {why}"
+    unless = "if streamgp describe shows gaps, try --gaps mask, or a table without --every"
     return f"no window was whole after the warm-up, or scoring starts after the last row; {unless}"
 
 

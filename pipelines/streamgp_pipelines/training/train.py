@@ -15,7 +15,7 @@ from streamgp.streaming import checkpoint
 from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.files import check_writable
-from streamgp_pipelines.learning.checkpointing import held, set_aside, state_digest
+from streamgp_pipelines.learning.checkpointing import held, set_aside, state_digest, unless_refused
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
@@ -58,7 +58,7 @@ def train(
         check_writable(config.predictions, "--predictions", make=True)
     if config.fresh:
         set_aside(config.checkpoint)
-    with held(config.checkpoint):
+    with held(config.checkpoint), unless_refused(config.checkpoint) as learned:
         session = open_session(config)
         run = tracker(config.checkpoint)
         status = "FAILED"
@@ -70,6 +70,7 @@ def train(
             status = "KILLED"
             raise
         finally:
+            learned(session.learned)
             run.finish(status)
     return found
 

@@ -41,6 +41,7 @@ from streamgp_pipelines.learning.collect import ROWS, collect
 from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.session import Columns, columns_read
+from streamgp_pipelines.learning.whole import advice
 from streamgp_pipelines.numbers import number
 from streamgp_pipelines.tuning.methods import METHODS, find, read_options
 from streamgp_pipelines.tuning.report import readable, train_line
@@ -152,7 +153,7 @@ class Tuning:
         if found is None or int(whole.sum()) < FEWEST:
             raise DataError(
                 f"{int(whole.sum())} of the {len(looked)} windows that were looked at are whole, too few to tune on",
-                hint="give more rows; look for gaps with streamgp describe; use fewer --lags, or --gaps mask",
+                hint=advice(self.table, self.spec, FEWEST),
             )
         x, y = found[0].rows(whole), found[1][whole]
         some = torch.from_numpy(spread(len(y), self.config.rows, generator))

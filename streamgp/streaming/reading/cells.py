@@ -111,6 +111,27 @@ def _integers(bare: pl.Series, number: pl.Series, kind: pl.DataType) -> pl.Serie
     return digits.fill_null(exact).cast(kind, strict=False)
 
 
+def exact_kind(cells: Sequence[str]) -> pa.DataType | None:
+    """The type that keeps every digit of whole numbers of which some are too long for a float64; None for others.
+
+    Example:
+        >>> exact_kind(["1", "9007199254740993"]), exact_kind(["1", "12345678901234567890"]), exact_kind(["1", "2"])
+        (DataType(int64), DataType(string), None)
+    """
+    said = [cell for cell in (cell.strip() for cell in cells) if cell]
+    if not any(len(cell) > 15 for cell in said) or not all(_WHOLE_NUMBER.fullmatch(cell) for cell in said):
+        return None
+    numbers = [int(cell) for cell in said if len(cell) <= _DIGITS]
+    if len(numbers) == len(said) and all(int(float(number)) == number for number in numbers):
+        return None
+    inside = len(numbers) == len(said) and all(-(2**63) <= number < 2**63 for number in numbers)
+    return pa.int64() if inside else pa.string()
+
+
+_WHOLE_NUMBER = re.compile(r"[+-]?\d+")
+_DIGITS = 40  # longer numbers are not looked at
+
+
 def fault(reason: str, column: str, detail: str) -> str:
     """What the column FAULT says of a row: reason|column|detail."""
     return f"{reason}|{column.replace('|', '/')}|{detail}"

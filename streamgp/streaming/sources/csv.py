@@ -25,6 +25,7 @@ from streamgp.streaming.reading.cells import (
     cell_faults,
     check_names,
     convert,
+    exact_kind,
     fault,
     finite,
     infinite,
@@ -289,7 +290,7 @@ class Csv:
         said = cells.drop_nulls().filter(~cells.drop_nulls().str.strip_chars().is_in(list(self._nulls)))
         _, wrong = convert(said, pa.float64(), self.dialect.decimal, self._nulls, self.dialect.thousands)
         if 2 * int(wrong.sum()) <= len(said):
-            return pa.float64()
+            return exact_kind(said.to_list()) or pa.float64()
         truths = len(said) and said.str.strip_chars().str.to_lowercase().is_in(["true", "false"]).all()
         return pa.bool_() if truths else pa.string()
 
@@ -362,8 +363,8 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
         if text.strip():
             raise DataError(f"{uri}, line 1: nothing closes a quote of the header", hint="correct the header")
         return _Found(dialect, [], pl.DataFrame(), waiting)
-    names = _header(split_line(data[:end].lstrip(b"\r\n"), separator), uri)
     body = first_lines(data[end:], _SAMPLED)
+    names = _header(_named(split_line(data[:end].lstrip(b"\r\n"), separator), body, separator), uri)
     split = split_records(body, separator, len(names), True)
     plain = split_records(body, separator, len(names))
     trailing = 2 * int((plain.widths != split.widths).sum()) > len(split.widths)
@@ -379,6 +380,14 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
     decimal = config.decimal or decimal_of([cell for column in columns for cell in column], separator)
     thousands = config.thousands or thousands_of(columns, decimal)
     return _Found(Dialect(separator, decimal, encoding, thousands, trailing), names, rows.fill_null(""), waiting)
+
+
+def _named(cells: list[str] | None, body: bytes, separator: str) -> list[str] | None:
+    """The cells of a header; without the last one if it is empty, and so is all that stands below it."""
+    if cells is None or len(cells) < 2 or cells[-1].strip():
+        return cells
+    fits = split_records(body, separator, len(cells) - 1, True).widths == len(cells) - 1
+    return cells[:-1] if len(fits) and bool(fits.all()) else cells
 
 
 def _header(cells: list[str] | None, uri: str) -> list[str]:

@@ -27,6 +27,7 @@ from streamgp.streaming.reading.cells import (
     cell_faults,
     check_names,
     convert,
+    exact_kind,
     fault,
     nothing,
     storable_text,
@@ -196,7 +197,7 @@ class Jsonl:
     def _object(self, raw: bytes) -> tuple[dict[str, Any], str | None]:
         """The object of a line; or an empty one, and what is wrong with the line."""
         try:
-            one = _loaded(raw)
+            one = _loaded(raw, unique=True)
         except _Wrong as error:
             return {}, fault("ragged", "", str(error))
         alien = [key for key in one if key not in self._kinds]
@@ -224,14 +225,19 @@ class _Wrong(Exception):
     """What keeps a line from being an object of names and values."""
 
 
-def _loaded(raw: bytes) -> dict[str, Any]:
+def _loaded(raw: bytes, unique: bool = False) -> dict[str, Any]:
     """The object of one line. Numbers beyond 64 bits stay as they are written.
 
+    Args:
+        raw: the line.
+        unique: whether a key may not come twice; else the last value counts.
+
     Raises:
-        _Wrong: it is no JSON object, or has text that no encoding of Unicode knows.
+        _Wrong: it is no JSON object, has text that no encoding of Unicode knows, or a key comes twice.
     """
+    pairs = _unique if unique else dict
     try:
-        one = json.loads(raw.decode("utf-8-sig"), parse_int=_integer, parse_float=_real)
+        one = json.loads(raw.decode("utf-8-sig"), parse_int=_integer, parse_float=_real, object_pairs_hook=pairs)
     except RecursionError:
         raise _Wrong("not JSON: nested too deeply") from None
     except ValueError as error:  # json.JSONDecodeError, UnicodeDecodeError
@@ -240,6 +246,14 @@ def _loaded(raw: bytes) -> dict[str, Any]:
         raise _Wrong("not a JSON object")
     if b"\\u" in raw and not all(storable_text(part) for part in (*one, *one.values()) if isinstance(part, str)):
         raise _Wrong("half a surrogate pair is no character")
+    return one
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    one = dict(pairs)
+    if len(one) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Wrong(f"the key {next(name for name in names if names.count(name) > 1)!r} comes twice")
     return one
 
 
@@ -304,13 +318,15 @@ def _kind(values: Sequence[Any], name: str, uri: str, nulls: Sequence[str]) -> p
     said = [value for value in said if not isinstance(value, dict | list)]
     if said and all(isinstance(value, bool) for value in said):
         return pa.bool_()
+    if (exact := exact_kind([_text(value) or "" for value in said])) is not None:
+        return exact
     _, bad = convert(pl.Series([_text(value) for value in said], dtype=pl.String), pa.float64(), ".", nulls)
     return pa.float64() if 2 * int(bad.sum()) <= len(said) else pa.string()
 
 
 def _natural(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
     """The values as they stand: whole numbers stay whole, for epochs and steps."""
-    if kind == pa.float64() and all(value is None or type(value) is int for value in values):
+    if kind in (pa.float64(), pa.int64()) and all(value is None or type(value) is int for value in values):
         return pa.array(values, pa.int64())
     if kind == pa.float64() and all(value is None or type(value) in (int, float) for value in values):
         return pa.array([None if value is None else float(value) for value in values], kind)

@@ -1,0 +1,42 @@
+"""Why no window of a table is whole, and what would make one."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from streamgp.streaming.table import Table
+from streamgp.streaming.windows import WindowSpec
+
+
+def span(spec: WindowSpec) -> int:
+    """Rows of a series up to the end of its first whole window."""
+    window = spec.lags + spec.horizon if spec.lags else 1
+    return window + (spec.season if spec.season > 1 else 0)
+
+
+def advice(table: Table, spec: WindowSpec, wanted: int = 1) -> str:
+    """What to change where fewer than `wanted` windows of the table are whole; one pass over the columns read."""
+    empty = dict.fromkeys(spec.columns, True)
+    rows: dict[object, int] = {}
+    for chunk in table.read({}, (*spec.columns, *([] if spec.series is None else [spec.series]))):
+        for name in spec.columns:
+            empty[name] &= chunk.rows.column(name).null_count == chunk.rows.num_rows
+        if spec.series is None:
+            rows[None] = rows.get(None, 0) + chunk.rows.num_rows
+            continue
+        names, counts = pc.value_counts(chunk.rows.column(spec.series)).flatten()
+        for series, count in zip(names.to_pylist(), counts.to_pylist(), strict=True):
+            rows[series] = rows.get(series, 0) + (count or 0)
+    most, long = max(rows.values(), default=0), span(spec)
+    if not most:
+        return "it has no rows yet: ingest some"
+    nothing = [repr(name) for name, whether in empty.items() if whether]
+    if nothing:
+        return f"no row has a value of {' or '.join(nothing)}: use another column"
+    if sum(max(count - long + 1, 0) for count in rows.values()) < wanted:
+        whose = "the table" if spec.series is None else "the longest series"
+        return (
+            f"a window takes {long} rows (lags, season and horizon), and {whose} has {most}: "
+            "use fewer --lags, a shorter --season or a shorter --horizon"
+        )
+    return "look for gaps and missing values with streamgp describe; use fewer --lags, or --gaps mask"
