@@ -114,7 +114,8 @@ class Due(NamedTuple):
         cutoff, ds: (R,) times of that row and of the truth, ns since the epoch (without a clock: numbers of rows).
         column, y: (R,) output column, 0 to T − 1, and the truth.
         predictive: what was issued, as a distribution of R windows with one column: (R, 1).
-        factors: (K, R) the calibration that was issued with it, one row a level.
+        quantiles: (Q, R) of the calibrated distribution, as issued; none for outcomes of 0 and 1.
+        features: (F, R) what the calibration learns from.
         x, target: the N windows whose last step is due now, oldest first, and their truths (N, T); NaN where one never
             arrived.
         issued: (P, N, T) the parameters of the forecasts that were issued for these windows.
@@ -127,7 +128,8 @@ class Due(NamedTuple):
     column: Tensor
     y: Tensor
     predictive: Predictive
-    factors: Tensor
+    quantiles: Tensor
+    features: Tensor
     x: Inputs
     target: Tensor
     issued: Tensor

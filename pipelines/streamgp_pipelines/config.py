@@ -21,6 +21,7 @@ from streamgp_pipelines.settings import (
     Levels,
     Names,
     Panel,
+    Quantiles,
     Seasons,
     Seconds,
     Seed,
@@ -208,7 +209,17 @@ class TrainConfig(DataConfig):
     init: Annotated[File | None, Flag(Panel.MODEL)] = Field(
         None, description="Start from the hyper-parameters in a file of streamgp tune"
     )
-    level: Annotated[Levels, Flag(Panel.MODEL)] = (80.0, 90.0, 95.0)
+    level: Annotated[Levels, Flag(Panel.DISTRIBUTION)] = (80.0, 90.0, 95.0)
+    quantiles: Annotated[Quantiles, Flag(Panel.DISTRIBUTION)] = ()
+    point: Annotated[Literal["mean", "median"], Flag(Panel.DISTRIBUTION)] = Field(
+        "mean", description="Point forecast: mean of the model, or median of the calibrated distribution"
+    )
+    lower: Annotated[float | None, Flag(Panel.DISTRIBUTION)] = Field(
+        None, allow_inf_nan=False, description="Lower bound of the targets: no forecast is below it; default: none"
+    )
+    upper: Annotated[float | None, Flag(Panel.DISTRIBUTION)] = Field(
+        None, allow_inf_nan=False, description="Upper bound of the targets; default: none"
+    )
     seed: Annotated[Seed, Flag(Panel.MODEL)] = 0
     device: Annotated[Device, Flag(Panel.MODEL)] = "auto"
     online: Annotated[bool, Flag(Panel.ONLINE)] = Field(
@@ -264,6 +275,8 @@ class TrainConfig(DataConfig):
         if wrong:
             there = "batch training: leave out --online" if self.online else "--online"
             raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
+        if self.lower is not None and self.upper is not None and self.lower >= self.upper:
+            raise ValueError("--lower must be less than --upper")
         return self
 
 
@@ -314,6 +327,7 @@ class ForecastConfig(Settings):
         description="Steps ahead; default, and largest without a simulation: the horizon of the training",
     )
     level: Annotated[Levels, Flag(Panel.FORECAST)] = (80.0, 90.0, 95.0)
+    quantiles: Annotated[Quantiles, Flag(Panel.FORECAST)] = ()
     future: Annotated[File | None, Flag(Panel.FORECAST)] = Field(
         None,
         description="Future values of the known inputs (in a simulation: of all inputs), one row for each step ahead, "

@@ -95,6 +95,7 @@ class Panel(StrEnum):
     SIMULATION = "Simulation"
     DATA = "Data"
     MODEL = "Model"
+    DISTRIBUTION = "Distribution"
     ONLINE = "Online"
     BATCH = "Batch"
     ROWS = "Rows"
@@ -141,6 +142,12 @@ def _split(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(part for item in value for part in (_split(item) if isinstance(item, str) else (item,)))
     return (value,)
+
+
+def _quantiles(value: tuple[float, ...]) -> tuple[float, ...]:
+    if not all(0.0 < p < 1.0 for p in value):
+        raise ValueError("quantiles are probabilities between 0 and 1, such as 0.1 and 0.9")
+    return tuple(sorted(set(value)))
 
 
 def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
@@ -239,6 +246,16 @@ Seasons = Annotated[
     Flag(metavar="ROWS"),
 ]
 """Rows in each season, shortest first; none where there is none."""
+
+Quantiles = Annotated[
+    tuple[float, ...],
+    NoDecode,
+    BeforeValidator(_split),
+    AfterValidator(_quantiles),
+    Flag(metavar="P"),
+    Field(description="Quantiles to write beside the bands, such as 0.1,0.5,0.9; default: none"),
+]
+"""Probabilities."""
 
 Bytes = Annotated[int, BeforeValidator(_bytes), Flag(metavar="SIZE")]
 """An amount of memory, such as 4GB."""

@@ -11,7 +11,7 @@ from streamgp_pipelines.describe import describe_table
 _SHOWN = (
     "model",
     "set",
-    "levels",
+    "calibration",
     "seed",
     "batch",
     "warmup",

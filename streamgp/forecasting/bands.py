@@ -1,126 +1,424 @@
-"""Bands that stay calibrated: a running scale of the standardised residuals, and quantile tracking, per step ahead.
+"""Calibrated distributions: the distribution of the model's recent errors, by phase of the season and steps ahead.
 
-The band of level p at step h is mean + f · (quantile − mean) with f = s_h · exp(θ_hp):
+The calibrated quantile of level p is point + s · q(p), inside the bounds of the target, with
 
-    s_h    √ of the mean of z², z = (y − mean)/std of the raw distribution, over a recent past that is forgotten
-           exponentially. z never contains f: a scale that saw its own output would feed on itself.
-    θ_hp   θ += rate · (missed − (1 − p)) for every truth, missed = whether y lies outside the band as it was issued
-           (the P term of conformal PID control, Angelopoulos, Candès & Tibshirani 2023, here on the logarithm of the
-           factor). In the long run the share of misses is 1 − p whatever the distribution of z.
+    log s   b + θ·φ, and b = log v + max(0, log v₁ − log v − JUMP) + log a_h. v and v₁ are exponentially weighted means
+            of the known |errors| of the series (half-lives 3 cycles and 1 cycle) over the profile a of the steps;
+            their difference lets b follow a jump within a day. φ are the features of `_phi`; θ is a ridge regression of
+            log(|error| + FLOOR · e^b) − b on them, with a memory of 16 weeks of days.
+    q(p)    the quantile of the histogram of error/s: that of the phase and group of steps, shrunk to that of the phase,
+            shrunk to that of all, shrunk to a logistic distribution. Half of the distance of its median to that of all
+            is taken out, as most of that is noise; p itself is moved by two leaky trackers of how often the truth was
+            below the quantile, one of all phases and one a phase (the P term of conformal PID control, Angelopoulos,
+            Candès & Tibshirani 2023).
 
-The scale follows changes of spread quickly, but takes the shape of the distribution for granted; the tracker knows
-nothing of the shape, but is slow, above all in taking back a width that a young model's errors have earned. So the
-past that the scale remembers is at first a quarter of the rows seen, and the rate grows over the first four windows.
+A cycle is the period of the phases (`Bands`, argument `period`), or, without one, the longest of 24 rows and the
+horizon. v follows the truths row by row: a question sees every truth that is known at its row. θ, a, q and the
+trackers move once a micro-batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamgp.base import Due, Json, Shape
+from streamgp.base import FLOAT, Due, Json, Predictive, Shape
+from streamgp.forecasting.calibration import Calibration
 
-_CAP = 8.0
-"""A residual counts as at most so many times the present scale, so that one spike does not widen bands for weeks."""
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+HALF_LIVES = np.array([0.25, 1.0, 3.0])
+"""Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
+JUMP = 0.35
+"""Log excess of the daily over the slow volatility that is taken for noise; what is above it counts at once."""
+START = 12
+"""Rows that the raw standard deviation of a series' first forecast counts as, in its volatility."""
+SPIKE = 5.0
+"""An absolute error counts as at most so many times the present one: one spike does not widen bands for long."""
+SHAPE_CYCLES, SCALE_CYCLES, PROFILE_CYCLES = 0.7 * 84, 0.7 * 112, 0.7 * 28
+"""Half-lives in cycles of the histograms, of the regression θ and of the profile of the steps."""
+RIDGE = 2.0
+"""Cycles of rows that stand behind θ = 0: the errors of one cycle are alike."""
+FLOOR = 0.15
+"""Share of e^b that is added to an absolute error before its logarithm is taken."""
+LARGEST = 1.5
+"""|θ·φ| is at most this."""
+CENTRE = 0.22
+"""−E log(|e| + FLOOR) of Laplace errors of mean size 1: with θ = 0, s is the mean absolute error."""
+PHASES, HARMONICS = 12, 4
+"""Blocks of a cycle that have histograms of their own; pairs of sine and cosine in φ."""
+TO_PHASE, TO_ALL, TO_PRIOR = 8.0, 20.0, 10.0
+"""Cycles that a cell's own histogram must have seen to count half beside its phase, and so on."""
+KEPT_MEDIAN = 0.5
+"""Share that is kept of the distance between the median of a cell and that of all."""
+SMALL_SAMPLE = 0.005
+"""Probabilities are moved outwards by this share of their distance from ½, as for 200 independent errors."""
+PHASE_RATE, PHASE_LEAK, RATE, LEAK = 0.0025, 0.99, 0.01, 0.95
+"""A cycle: step and decay of the tracker of each phase, and of that of all."""
+BINS = 240
+EDGES = np.sinh(np.linspace(-3.6, 3.6, BINS + 1))
+"""(BINS + 1,) borders of the histogram of error/s. What is beyond, a glitch, says nothing of the shape."""
+FEATURES = 10
+"""Numbers a forecast that are kept until its truth comes: see `Issued`."""
 _TINY = 1e-300
 
 
+class Questions(NamedTuple):
+    """What forecasts are issued for. N questions, H steps ahead, T = O · H columns.
+
+    Attributes:
+        series: (N,) codes.
+        at: (N,) index in `Errors.series` of the row that is asked at; not looked at where there are no errors.
+        phase: (N, H) place in the cycle of each row that is asked about, 0 to period − 1.
+        issued: the raw distributions, (N, T).
+        reference: (N, T) a naive forecast; NaN where there is none.
+    """
+
+    series: Tensor
+    at: Tensor
+    phase: Tensor
+    issued: Predictive
+    reference: Tensor
+
+
+class Errors(NamedTuple):
+    """Errors that became known now, truth − mean. A rows in the order in which they became current, P errors.
+
+    Attributes:
+        series: (A,) codes of the rows.
+        row: (P,) of the A rows.
+        column: (P,) output column.
+        error: (P,) target units.
+    """
+
+    series: Tensor
+    row: Tensor
+    column: Tensor
+    error: Tensor
+
+
+class Issued(NamedTuple):
+    """What is kept of a forecast until its truths come.
+
+    Attributes:
+        quantiles: (Q, N, T) of the calibrated distribution, increasing.
+        features: (F, N, T) log s, b, and what φ is computed from; the last one is the phase. Only `Bands` reads them.
+    """
+
+    quantiles: Tensor
+    features: Tensor
+
+
+def features(calibration: Calibration) -> int:
+    """F, numbers beside its quantiles that are kept of a forecast."""
+    return FEATURES if calibration.probabilities else 0
+
+
 class Bands:
-    """Multipliers of the raw quantiles' distance from the mean; Stateful. One calibration for all series.
+    """The calibrated distribution of a model's forecasts; Stateful. One calibration for all series, but the volatility,
+    which each has of its own.
 
     Args:
         shape: what the model is built for.
-        levels: of the bands, in percent, between 0 and 100; none where forecasts have no bands, and then nothing is
-            learned.
-        window: rows of a series after which a residual counts 1/e in the scale, once four times as many were
-            seen. The default is the longest of one season, seven horizons and 200 rows.
-        rate: step of θ for one truth, likewise; the default is 1/window.
+        calibration: which quantiles are issued; where there are none, nothing is learned.
+        period: rows of a cycle, such as those of a day; 1 is none.
 
     Example:
-        >>> from streamgp.base import Inputs
         >>> from streamgp.predictives.gaussian import Gaussian
         >>> shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
-        >>> bands = Bands(shape, [80.0, 95.0])
-        >>> bands.factors().tolist()
-        [[1.0], [1.0]]
-        >>> rows = 2000  # truths three times as far from the mean as the distribution says
-        >>> y = 3 * torch.randn(rows, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        >>> one, nil = torch.ones(rows, 1, dtype=torch.float64), torch.zeros(rows, dtype=torch.int64)
-        >>> issued, none = Gaussian(0 * one, 0 * one, one), Inputs(one[:0], one[:0])
-        >>> for part in y.split(100):
-        ...     few = slice(0, 100)
-        ...     seen = Gaussian.from_parameters(issued.parameters()[:, few])
-        ...     factors = bands.factors().expand(2, 100)
-        ...     bands.update(Due(*[nil[few]] * 5, part, seen, factors, none, one[:0], one[None, :0]))
-        >>> bands.factors().round().tolist()
-        [[3.0], [3.0]]
+        >>> bands = Bands(shape, Calibration((95.0,)))
+        >>> one, none = torch.ones(1, 1, dtype=torch.float64), torch.full((1, 1), torch.nan, dtype=torch.float64)
+        >>> nil = torch.zeros(1, dtype=torch.int64)
+        >>> asked = Questions(nil, nil, nil[:, None], Gaussian(0 * one, 0 * one, one), none)
+        >>> issued = bands.issue(asked, Errors(nil[:0], nil[:0], nil[:0], one[:0, 0]))
+        >>> [round(q, 1) for q in issued.quantiles[[0, -1], 0, 0].tolist()]  # before any truth: those of the model
+        [-2.2, 2.2]
     """
 
-    def __init__(
-        self, shape: Shape, levels: Sequence[float], window: float | None = None, rate: float | None = None
-    ) -> None:
-        self.shape = shape
-        self.levels = np.array(levels, dtype=np.float64) / 100
-        self.window = window or max(shape.season, 7 * shape.horizon, 200)
-        self.rate = 1.0 / self.window if rate is None else rate
-        self._prior = max(shape.horizon, 20)  # rows that stand behind "a step is as the others, and those as 1"
-        self._sums = np.zeros((2, shape.outputs, shape.horizon))  # weights, and weighted z²
-        self._theta = np.zeros((len(self.levels), shape.columns))  # (K, T)
-        self._age = 0.0  # rows of a series seen
-        self._normal = torch.special.ndtri(torch.from_numpy(0.5 + self.levels / 2)).numpy()[:, None]  # (K, 1)
+    def __init__(self, shape: Shape, calibration: Calibration, period: int = 1) -> None:
+        self.shape, self.period = shape, max(period, 1)
+        self.probabilities = np.array(calibration.probabilities, dtype=np.float64)
+        self.lower = -np.inf if calibration.lower is None else calibration.lower
+        self.upper = np.inf if calibration.upper is None else calibration.upper
+        outputs, horizon = shape.outputs, shape.horizon
+        self.cycle = float(max(self.period, 24, horizon))
+        steps = np.arange(1, horizon + 1)
+        borders = np.unique([1, max(2, horizon // 12), max(1, horizon // 4), max(1, horizon // 2)])
+        self._group = np.unique(np.searchsorted(borders, steps), return_inverse=True)[1]  # (H,) group of each step
+        self._log_step = np.log((steps + 0.1) / horizon) + 1 if horizon > 1 else np.zeros(1)
+        self._share = steps / horizon if horizon > 1 else np.zeros(1)
+        self._phases = min(PHASES, self.period)
+        self._decay = 0.5 ** (1 / (HALF_LIVES * self.cycle))  # (3,) a row
+        cumulative = 1 / (1 + np.exp(-2 * np.log(2) * EDGES))  # the logistic distribution with mean |x| = 1
+        cumulative[[0, -1]] = 0.0, 1.0
+        self._prior = np.diff(cumulative)  # (BINS,)
+        width = 3 + 2 * HARMONICS + 8
+        self._ridge = np.full(width, RIDGE * self.cycle)
+        self._ridge[0] = 1e-2
+        self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums of |error| and of the profile
+        self._raw = np.zeros((0, outputs))  # (S, O) mean |error| that the first forecast of the series promised
+        self._steps = np.zeros((2, outputs, horizon))  # weights, and weighted |error| over the volatility
+        self._gram = np.zeros((outputs, width, width))
+        self._moment = np.zeros((outputs, width))
+        self._theta = np.zeros((outputs, width))
+        self._counts = np.zeros((outputs, self._phases, self._group[-1] + 1, BINS))
+        self._off = np.zeros((outputs, self._phases + 1, len(self.probabilities)))  # trackers; the last is that of all
 
-    def factors(self) -> Tensor:
-        """(K, T) as they stand now. Of two levels the higher never has the narrower band."""
-        grown = self._scale() * np.exp(self._theta) * self._normal  # (K, T) distance in standard deviations
-        order = np.argsort(self.levels, kind="stable")
-        grown[order] = np.maximum.accumulate(grown[order], 0)
-        return torch.from_numpy(grown / self._normal)
+    def issue(self, asked: Questions, errors: Errors) -> Issued:
+        """Learn the volatility from errors that are known now, row by row, and issue: a question sees the errors of
+        rows up to its own."""
+        if not len(self.probabilities):
+            count, columns = asked.issued.mean.shape
+            return Issued(*torch.zeros(2, 0, count, columns, dtype=FLOAT))
+        series, mean, deviation = asked.series.numpy(), self._by_step(asked.issued.mean), self._deviation(asked)
+        self._reserve(series, errors.series.numpy())
+        profile = self._profile(deviation)
+        self._meet(series, deviation, profile)
+        volatility = self._follow(errors, profile)
+        seen = self._errors[series] if volatility is None else volatility[asked.at.numpy()]
+        return self._issued(asked, mean, deviation, seen, profile, self.probabilities)
+
+    def quantiles(self, asked: Questions, probabilities: Sequence[float]) -> Tensor:
+        """(P, N, T) the quantiles of any probabilities, as the calibration stands; nothing is learned."""
+        series, mean, deviation = asked.series.numpy(), self._by_step(asked.issued.mean), self._deviation(asked)
+        kept = self._errors, self._raw, self._steps.copy()
+        self._reserve(series, series)
+        profile = self._profile(deviation)
+        self._meet(series, deviation, profile)
+        wanted = np.array(probabilities, dtype=np.float64)
+        issued = self._issued(asked, mean, deviation, self._errors[series], profile, wanted)
+        self._errors, self._raw, self._steps = kept
+        return issued.quantiles
 
     def update(self, due: Due) -> None:
-        """Learn from truths that have arrived."""
-        if not len(due.y) or not len(self.levels):
+        """Learn scale and shape from truths that have arrived."""
+        if not len(due.y) or not len(self.probabilities):
             return
-        where, columns = due.column.numpy(), self.shape.columns
-        mean = due.predictive.mean
-        error = due.y[:, None] - mean
-        spread = due.predictive.variance.sqrt().clamp(min=_TINY)
-        present = self._scale()[where]
-        z = np.minimum((error.abs() / spread)[:, 0].numpy(), _CAP * present)
+        outputs, horizon = self.shape.outputs, self.shape.horizon
+        column, features = due.column.numpy(), due.features.numpy()
+        output, step = column // horizon, column % horizon
+        error = (due.y[:, None] - due.predictive.mean)[:, 0].numpy()
         series = len(np.unique(due.series.numpy()))
-        count = np.bincount(where, minlength=columns)
-        passed = count / series  # rows of a series
-        self._age += float(passed.mean())
-        window = min(self.window, max(self._age / 4, self.shape.horizon))
-        kept = np.exp(-passed / window)
-        new = np.stack([count, np.bincount(where, z * z, columns)])
-        self._sums = (kept * self._sums.reshape(2, -1) + new).reshape(self._sums.shape)
-        missed, rate = self._missed(error, mean, due), self.rate * min(1.0, self._age / (4 * self.window))
-        for level, theta in enumerate(self._theta):
-            excess = np.bincount(where, missed[level] - (1 - self.levels[level]), columns)
-            theta += rate * excess / series
+        passed = float(np.bincount(column).max()) / series / self.cycle  # cycles
+        log_scale, base, block = features[0], features[1], self._block(features[-1])
+        with np.errstate(over="ignore"):
+            scaled = error / np.exp(log_scale)
+        fair = np.abs(scaled) <= EDGES[-1]
+        bins = np.clip(np.searchsorted(EDGES, scaled) - 1, 0, BINS - 1)
+        cell = np.ravel_multi_index((output, block, self._group[step], bins), self._counts.shape)[fair]
+        self._counts *= 0.5 ** (passed / SHAPE_CYCLES)
+        self._counts += np.bincount(cell, minlength=self._counts.size).reshape(self._counts.shape) / horizon
+        self._track(due.y.numpy() <= due.quantiles.numpy(), output, block, passed)
+        size = np.abs(error)
+        with np.errstate(over="ignore", divide="ignore"):
+            wanted = np.clip(np.log(size + FLOOR * np.exp(base) + _TINY) - base, -3.0, 4.0) + CENTRE
+        phi = self._phi(features[2:], step)  # (R, W)
+        for o in range(outputs):
+            own = (output == o) & fair
+            kept = 0.5 ** (passed / SCALE_CYCLES)
+            self._gram[o] = kept * self._gram[o] + phi[own].T @ phi[own] / horizon
+            self._moment[o] = kept * self._moment[o] + phi[own].T @ wanted[own] / horizon
+            self._theta[o] = np.linalg.solve(self._gram[o] + np.diag(self._ridge), self._moment[o])
+        self._shape_of_steps(size, base, column, passed, series)
 
-    def _scale(self) -> NDArray[np.float64]:
-        """(T,) √ of the mean z² of each step, drawn towards that of all steps, and that towards 1."""
-        (weight, square), prior = self._sums, self._prior
-        pool = (square.mean(1, keepdims=True) + prior) / (weight.mean(1, keepdims=True) + prior)
-        return np.asarray(np.sqrt((square + prior * pool) / (weight + prior))).reshape(-1)
+    def _issued(
+        self, asked: Questions, mean: Floats, deviation: Floats, seen: Floats, profile: Floats, wanted: Floats
+    ) -> Issued:
+        """mean, deviation: (N, O, H). seen: (N, O, 3, 2) volatility sums. wanted: (Q,) probabilities."""
+        outputs, horizon = self.shape.outputs, self.shape.horizon
+        log = self._volatility(seen, self._raw[asked.series.numpy()])  # (N, O, 3)
+        level = log[..., 2] + np.maximum(0.0, log[..., 1] - log[..., 2] - JUMP)
+        base = level[..., None] + profile  # (N, O, H)
+        unit = np.exp(base)
 
-    def _missed(self, error: Tensor, mean: Tensor, due: Due) -> NDArray[np.bool_]:
-        """(K, R) whether the truth lies outside the band as issued."""
-        half = torch.from_numpy(self.levels / 2)
-        low, high = (due.predictive.quantile(0.5 + side * half) - mean for side in (-1, 1))  # (K, R, 1)
-        factors = due.factors[..., None]
-        return np.asarray(((error < factors * low) | (error > factors * high))[..., 0].numpy())
+        def relative(distance: Floats, share: float) -> Floats:
+            """log of a distance in units of the base, with a floor; 0 where it is not known."""
+            return np.nan_to_num(np.log(distance + share * unit + _TINY) - base).clip(-8.0, 8.0)
+
+        none = np.zeros_like(base)
+        spread = getattr(asked.issued, "spread", None)
+        reference = np.abs(mean - self._by_step(asked.reference))
+        phase = none + asked.phase.numpy()[:, None, :]
+        parts = [
+            none + (log[..., 0] - level)[..., None],
+            none + (log[..., 1] - level)[..., None],
+            relative(deviation, 0.0),
+            np.where(np.isnan(reference), 0.0, relative(reference, 0.3)),
+            none if spread is None else relative(self._by_step(spread), 0.1),
+            none if self.lower == -np.inf else np.minimum(relative((mean - self.lower).clip(0), 0.3), 1.0),
+            none if self.upper == np.inf else np.minimum(relative((self.upper - mean).clip(0), 0.3), 1.0),
+            phase,
+        ]
+        found = np.stack(parts)  # (8, N, O, H)
+        phi = self._phi(found, np.arange(horizon))
+        fitted = np.einsum("nohw,ow->noh", phi, self._theta).clip(-LARGEST, LARGEST)
+        log_scale = base + fitted
+        table = self._table(wanted)[
+            np.arange(outputs)[:, None], self._block(phase), self._group[np.arange(horizon)]
+        ]  # (N, O, H, Q)
+        quantiles = mean[..., None] + np.exp(log_scale)[..., None] * table
+        quantiles = quantiles.clip(self.lower, self.upper)
+        features = np.concatenate([log_scale[None], base[None], found])  # (F, N, O, H)
+        columns = self.shape.columns
+        return Issued(
+            torch.from_numpy(np.moveaxis(quantiles, -1, 0).reshape(len(wanted), -1, columns)),
+            torch.from_numpy(features.reshape(FEATURES, -1, columns)),
+        )
+
+    def _phi(self, found: Floats, step: Ints) -> Floats:
+        """(8, ...) kept features and the steps they are of (...) -> (..., W) φ."""
+        fast, daily, raw, reference, spread, low, high, phase = found
+        one = np.ones_like(fast)
+        angle = 2 * np.pi * (phase + 0.5) / self.period
+        waves = [wave(k * angle) for k in range(1, HARMONICS + 1) for wave in (np.sin, np.cos)]
+        if self.period == 1:
+            waves = [0 * one] * len(waves)
+        log_step = self._log_step[step]
+        rest = [fast, fast * log_step, daily, raw, reference, spread, low, high]
+        return np.stack([one, log_step * one, self._share[step] * one, *waves, *rest], -1)
+
+    def _table(self, wanted: Floats) -> Floats:
+        """(O, phases, groups, Q) quantiles of error/s."""
+        smooth = max(TO_ALL * self.cycle / self._phases, 60.0), max(TO_PHASE * self.cycle / self._phases, 30.0)
+        prior, counts = TO_PRIOR * self.cycle, self._counts
+        total = counts.sum((1, 2), keepdims=True)  # (O, 1, 1, BINS)
+        of_all = (total + prior * self._prior) / (total.sum(-1, keepdims=True) + prior)
+        phase = counts.sum(2, keepdims=True)  # (O, phases, 1, BINS)
+        if self._phases >= 4:  # neighbours are alike
+            phase = phase + 0.5 * (np.roll(phase, 1, 1) + np.roll(phase, -1, 1))
+        phase = (phase + smooth[0] * of_all) / (phase.sum(-1, keepdims=True) + smooth[0])
+        cell = (counts + smooth[1] * phase) / (counts.sum(-1, keepdims=True) + smooth[1])
+        cumulative = np.concatenate([np.zeros((*cell.shape[:3], 1)), np.cumsum(cell, -1)], -1)
+        found = np.empty((*cell.shape[:3], len(wanted)))
+        for o, b in np.ndindex(*cell.shape[:2]):
+            off = self._off[o, b] + self._off[o, -1]
+            known = np.concatenate([[0.0], self.probabilities, [1.0]])
+            moved = np.interp(wanted, known, np.concatenate([[0.0], off, [0.0]]))
+            centre = 0.5 + float(np.interp(0.5, self.probabilities, off))
+            usual = np.interp(centre, np.append(0.0, np.cumsum(of_all[o, 0, 0])), EDGES)
+            p = 0.5 + (wanted + moved - 0.5) * (1 + SMALL_SAMPLE)
+            p = p.clip(wanted / 6, 1 - (1 - wanted) / 6)
+            for g in range(cell.shape[2]):
+                at = np.interp(p, cumulative[o, b, g], EDGES)
+                own = np.interp(centre, cumulative[o, b, g], EDGES)
+                found[o, b, g] = np.maximum.accumulate(at) - (1 - KEPT_MEDIAN) * (own - usual)
+        return found
+
+    def _track(self, below: NDArray[np.bool_], output: Ints, phase: Ints, passed: float) -> None:
+        """below: (Q, R) whether the truth was at most the quantile as issued."""
+        outputs, phases = self.shape.outputs, self._phases
+        wide = np.bincount(output * phases + phase, minlength=outputs * phases).reshape(outputs, phases)
+        counts = np.concatenate([wide, wide.sum(1, keepdims=True)], 1)  # (O, phases + 1)
+        rate = np.append(np.full(phases, PHASE_RATE), RATE)
+        kept = np.append(np.full(phases, PHASE_LEAK), LEAK) ** passed
+        for k, p in enumerate(self.probabilities):
+            hits = np.bincount(output * phases + phase, below[k], outputs * phases).reshape(outputs, phases)
+            share = np.concatenate([hits, hits.sum(1, keepdims=True)], 1) / np.maximum(counts, 1)
+            moved = kept * self._off[..., k] + rate * min(passed, 10.0) * (p - share)
+            self._off[..., k] = np.where(counts > 0, moved, self._off[..., k])
+
+    def _follow(self, errors: Errors, profile: Floats) -> Floats | None:
+        """Take in errors; (A, O, 3, 2) the volatility sums behind each of the A rows, None without rows.
+
+        A parallel prefix sum of the affine maps x → m·x + b, so that no loop goes over the rows.
+        """
+        outputs, horizon, rows = self.shape.outputs, self.shape.horizon, len(errors.series)
+        if not rows:
+            return None
+        series, row, column = errors.series.numpy(), errors.row.numpy(), errors.column.numpy()
+        output, promised = column // horizon, np.exp(profile).reshape(-1)[column]
+        present = np.exp(self._volatility(self._errors, self._raw)[..., 2])  # (S, O)
+        most = SPIKE * np.maximum(present, self._raw)[series[row], output] * promised
+        size = np.minimum(np.abs(errors.error.numpy()), most)
+        place = row * outputs + output
+        parts = [np.bincount(place, part, rows * outputs) for part in (size, promised)]
+        new: Floats = np.stack(parts, -1).reshape(rows, outputs, 1, 2) / horizon
+        order = np.argsort(series, kind="stable")
+        new, held = new[order], series[order]
+        known = new[..., 1:] > 0  # (A, O, 1, 1)
+        rate = self._decay[:, None]
+        m = np.where(known, rate, 1.0) + np.zeros((rows, outputs, 3, 2))
+        b = np.where(known, (1 - rate) * new, 0.0)
+        first = np.append(True, held[1:] != held[:-1])
+        b[first] += m[first] * self._errors[held[first]]
+        m[first] = 0.0
+        by = 1
+        while by < rows:
+            b[by:] += m[by:] * b[:-by].copy()
+            m[by:] *= m[:-by].copy()
+            by *= 2
+        self._errors[held[np.append(first[1:], True)]] = b[np.append(first[1:], True)]
+        found = np.empty_like(b)
+        found[order] = b
+        return found
+
+    def _volatility(self, sums: Floats, raw: Floats) -> Floats:
+        """(..., O, 3, 2) sums, (..., O) promised -> (..., O, 3) log volatility, at least a thousandth of `raw`."""
+        known = sums[..., 0] / np.maximum(sums[..., 1], _TINY)
+        return np.asarray(np.log(np.maximum(known, 1e-3 * raw[..., None] + _TINY)))
+
+    def _meet(self, series: Ints, deviation: Floats, profile: Floats) -> None:
+        """A series that is new starts with the standard deviations of its first forecast."""
+        if not len(series):
+            return
+        codes, first = np.unique(series, return_index=True)
+        new = self._errors[codes, :, 0, 1].max(1) == 0
+        codes, first = codes[new], first[new]
+        promised = 0.8 * np.exp(np.log(deviation[first] + _TINY) - profile).mean(-1)  # (n, O): E|x| of a normal x
+        weight = 1 - self._decay**START
+        self._raw[codes] = promised
+        self._errors[codes] = np.stack([promised[..., None] * weight, np.ones_like(promised)[..., None] * weight], -1)
+
+    def _profile(self, deviation: Floats) -> Floats:
+        """(O, H) log of the mean |error| of each step over that of all; at first that of the first forecast."""
+        weight, total = self._steps
+        if len(deviation) and not weight.max():
+            first = np.maximum(deviation[0], _TINY)
+            weight[:] = self.cycle / 2
+            total[:] = weight * first / first.mean(1, keepdims=True)
+        ratio = np.where(weight > 0, total / np.maximum(weight, _TINY), 1.0)
+        return np.asarray(np.log(np.maximum(ratio / np.maximum(ratio.mean(1, keepdims=True), _TINY), 1e-6)))
+
+    def _shape_of_steps(self, size: Floats, base: Floats, column: Ints, passed: float, series: int) -> None:
+        """Update the profile; what all steps share is the volatility's, and is divided out."""
+        profile = np.exp(self._profile(np.zeros((0, 1, 1)))).reshape(-1)[column]
+        with np.errstate(over="ignore"):
+            ratio = np.minimum(size / np.maximum(np.exp(base) / profile, _TINY), SPIKE)
+        ratio = ratio / max(float(ratio.sum() / profile.sum()), 1e-9)
+        new = np.stack([np.bincount(column, part, self.shape.columns) for part in (np.ones_like(ratio), ratio)])
+        self._steps = 0.5 ** (passed / PROFILE_CYCLES) * self._steps + new.reshape(self._steps.shape) / series
+
+    def _reserve(self, *codes: Ints) -> None:
+        """Room for every series named."""
+        grown = max(int(part.max()) + 1 if len(part) else 0 for part in codes) - len(self._raw)
+        if grown > 0:
+            outputs = self.shape.outputs
+            self._errors = np.concatenate([self._errors, np.zeros((grown, outputs, 3, 2))])
+            self._raw = np.concatenate([self._raw, np.zeros((grown, outputs))])
+
+    def _block(self, phase: Floats) -> Ints:
+        """The block of the cycle that a phase lies in."""
+        return np.asarray((phase * self._phases / self.period).astype(np.int64).clip(0, self._phases - 1))
+
+    def _by_step(self, values: Tensor) -> Floats:
+        """(N, T) -> (N, O, H)"""
+        array = values.detach().to("cpu", torch.float64).numpy()
+        return np.asarray(array.reshape(len(array), self.shape.outputs, self.shape.horizon))
+
+    def _deviation(self, asked: Questions) -> Floats:
+        """(N, O, H) raw standard deviations; what is infinite counts as large."""
+        return np.nan_to_num(self._by_step(asked.issued.variance.sqrt()), nan=0.0, posinf=1e150)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        tensors = {"sums": torch.from_numpy(self._sums.copy()), "theta": torch.from_numpy(self._theta.copy())}
-        return tensors, {"age": self._age}
+        names = ("errors", "raw", "steps", "gram", "moment", "theta", "counts", "off")
+        return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}, {}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self._sums, self._theta = tensors["sums"].numpy().copy(), tensors["theta"].numpy().copy()
-        self._age = float(cast(float, rest["age"]))
+        for name, tensor in tensors.items():
+            setattr(self, f"_{name}", tensor.numpy().copy())

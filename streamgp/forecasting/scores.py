@@ -1,10 +1,15 @@
 """Scores of forecasts as they were issued, overall and per step ahead, in constant memory.
 
-rmse  √ mean (y − μ)²          mae   mean |y − μ|         both of the raw mean, target units
+rmse  √ mean (y − μ)²          mae   mean |y − μ|         both of the point forecast, target units
 nlpd  mean −log p(y)           crps  mean CRPS            both of the raw distribution
 mase  mae / mean |y[t] − y[t−S]|, the denominator taken before scoring starts and the same for every step
-coverage, width                of the calibrated band: mean + factor · (quantile − mean), as issued
-raw_coverage, raw_width        of the distribution's own quantiles
+coverage, width, interval_score           of the calibrated bands, as issued
+raw_coverage, raw_width, raw_interval_score    of the distribution's own quantiles
+calibrated_crps                of the calibrated distribution, from its quantiles
+pinball, raw_pinball           mean pinball loss of the nine deciles
+
+The interval score of a band of level 1 − α is its width + 2/α · the distance of a truth outside to it (Gneiting &
+Raftery 2007, equation 43). Coverage is also counted by place in the cycle, by tenth of the stream and by series.
 
 Probabilities of outcomes 0 and 1 have those of `outcomes` beside them, and no bands.
 """
@@ -12,17 +17,27 @@ Probabilities of outcomes 0 and 1 have those of `outcomes` beside them, and no b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamgp.base import Due, Json, Shape
+from streamgp.base import Due, Json, Predictive, Shape
 from streamgp.forecasting import outcomes
+from streamgp.forecasting.calibration import DECILES, Calibration
+from streamgp.forecasting.quantiles import crps, pinball
 
 _POINT = ("rows", "square", "absolute", "nlpd", "crps")
-_BAND = ("coverage", "raw_coverage", "width", "raw_width")
+_QUANTILE = ("calibrated_crps", "pinball", "raw_pinball")
+_BAND = ("coverage", "raw_coverage", "width", "raw_width", "interval_score", "raw_interval_score")
+PHASES = 6
+"""Blocks of a cycle whose coverage is counted."""
+BLOCKS = 80
+"""Pieces of the stream whose coverage is counted: what tenths are made of; when all are full, two become one."""
+MOST_SERIES = 100
+"""Series whose coverage is reported; of more, those with the lowest and the highest."""
 
 
 class Scores:
@@ -30,30 +45,39 @@ class Scores:
 
     Args:
         shape: what the model is built for.
-        levels: of the bands, in percent.
+        calibration: which quantiles are issued.
         binary: whether the forecasts are of outcomes 0 and 1.
+        period: rows of a cycle; 1 is none.
 
     Example:
         >>> from streamgp.base import Inputs
         >>> from streamgp.predictives.gaussian import Gaussian
         >>> shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
-        >>> scores = Scores(shape, [95.0])
+        >>> scores = Scores(shape, Calibration((95.0,)))
         >>> scores.scale(torch.tensor([[3.0], [5.0]]), torch.tensor([[1.0], [1.0]]))
         >>> one = torch.ones(2, 1, dtype=torch.float64)
         >>> issued, nil = Gaussian(0 * one, 0.5 * one, 0.5 * one), torch.zeros(2, dtype=torch.int64)
         >>> y, x = torch.tensor([1.5, -2.5], dtype=torch.float64), Inputs(one[:0], one[:0])
-        >>> scores.add(Due(nil, nil, nil, nil, nil, y, issued, torch.ones(1, 2), x, one[:0], one[None, :0]))
+        >>> half, none = 0.25 * torch.arange(-5, 6).double()[:, None].expand(11, 2), torch.zeros(1, 2)
+        >>> scores.add(Due(nil, nil, nil, nil, nil, y, issued, half, none, x, one[:0], one[None]))
         >>> summary = scores.summary()
         >>> summary["mae"], round(summary["mase"], 3), summary["coverage"], round(summary["rmse"], 3)
-        (2.0, 0.667, {'95': 0.5}, 2.062)
+        (2.0, 0.667, {'95': 0.0}, 2.062)
     """
 
-    def __init__(self, shape: Shape, levels: Sequence[float], binary: bool = False) -> None:
-        self.shape, self.levels, self.binary = shape, tuple(levels), binary
-        count = len(_POINT) + len(_BAND) * len(self.levels) + outcomes.ROWS * binary
+    def __init__(self, shape: Shape, calibration: Calibration, binary: bool = False, period: int = 1) -> None:
+        self.shape, self.calibration, self.binary, self.period = shape, calibration, binary, period
+        self.levels = () if calibration.none else calibration.levels
+        self._names = _POINT if calibration.none else _POINT + _QUANTILE
+        count = len(self._names) + len(_BAND) * len(self.levels) + outcomes.ROWS * binary
         self._sums = np.zeros((count, shape.columns))  # (M, T)
         self._before = np.zeros((count, shape.columns))  # (M, T) at the last lap
         self._naive = np.zeros((2, shape.outputs))  # (2, O) sum and count of |y[t] − y[t−S]|
+        inside = 1 + len(self.levels)  # forecasts, and truths inside of each band
+        self._phases = np.zeros((PHASES, inside))
+        self._series = np.zeros((0, inside))
+        self._blocks = np.zeros((BLOCKS, inside))
+        self._span = 1  # rows of the stream in a block
 
     @property
     def scored(self) -> int:
@@ -73,38 +97,124 @@ class Scores:
 
     def add(self, due: Due, scored: Tensor | None = None) -> None:
         """Score forecasts. scored: (R,) which of them count; None is all of them."""
-        column, y, factors, issued = due.column, due.y, due.factors, due.predictive
+        column, y, quantiles, issued = due.column, due.y, due.quantiles, due.predictive
+        series, position, features = due.series, due.position, due.features
         if scored is not None:
-            column, y, factors = column[scored], y[scored], factors[:, scored]
-            issued = type(issued).from_parameters(due.parameters[:, scored, None])
+            column, y, quantiles, series, position = (
+                part[..., scored] for part in (column, y, quantiles, series, position)
+            )
+            features, issued = features[:, scored], type(issued).from_parameters(due.parameters[:, scored, None])
         if not len(y):
             return
-        truth, mean = y[:, None], issued.mean
-        error = truth - mean
-        point = [torch.ones_like(error), error.square(), error.abs(), -issued.log_prob(truth), issued.crps(truth)]
-        percent = torch.tensor(self.levels, dtype=torch.float64) / 100
-        low, high = (issued.quantile(0.5 + side * percent / 2) - mean for side in (-1, 1))  # (K, R, 1)
-        grown = factors[..., None]
-        band = [
-            (error >= grown * low) & (error <= grown * high),
-            (error >= low) & (error <= high),
-            grown * (high - low),
-            high - low,
-        ]
-        parts = [torch.stack(point), *(part.to(error.dtype) for part in band)]
-        parts += [outcomes.values(issued, truth)] * self.binary
-        values = torch.cat(parts)[..., 0].numpy()  # (M, R)
+        truth = y[:, None]
+        error = y - self.calibration.of(issued.mean[:, 0], quantiles)
+        point = [torch.ones_like(y), error.square(), error.abs()]
+        parts = [torch.stack([*point, -issued.log_prob(truth)[:, 0], issued.crps(truth)[:, 0]])]
+        if self.levels:
+            low, high = (quantiles[at] for at in self.calibration.ends())  # (K, R)
+            parts += self._of_quantiles(issued, quantiles, y, low, high)
+            self._count((y >= low) & (y <= high), series, position, features)
+        parts += [outcomes.values(issued, truth)[..., 0]] * self.binary
+        values = torch.cat(parts).numpy()  # (M, R)
         where = column.numpy()
         self._sums += np.stack([np.bincount(where, row, self.shape.columns) for row in values])
+
+    def _of_quantiles(
+        self, issued: Predictive, quantiles: Tensor, y: Tensor, low: Tensor, high: Tensor
+    ) -> list[Tensor]:
+        """The sums of `_QUANTILE` and `_BAND`; low, high: (K, R)."""
+        known = self.calibration.probabilities
+        deciles = torch.tensor(DECILES, dtype=y.dtype)
+        percent = torch.tensor(self.levels, dtype=y.dtype)[:, None] / 100
+        raw = issued.quantile(torch.cat([deciles, 0.5 - percent[:, 0] / 2, 0.5 + percent[:, 0] / 2]))[..., 0]
+        raw_low, raw_high = raw[len(DECILES) :].chunk(2)
+        own = quantiles[[known.index(p) for p in DECILES]]
+        loss = [pinball(deciles, part, y).mean(0) for part in (own, raw[: len(DECILES)])]
+
+        def score(low: Tensor, high: Tensor) -> Tensor:
+            outside = (low - y).clamp(min=0) + (y - high).clamp(min=0)
+            return high - low + 2 / (1 - percent) * outside
+
+        return [
+            torch.stack([crps(known, quantiles, y), *loss]),
+            ((y >= low) & (y <= high)).to(y.dtype),
+            ((y >= raw_low) & (y <= raw_high)).to(y.dtype),
+            high - low,
+            raw_high - raw_low,
+            score(low, high),
+            score(raw_low, raw_high),
+        ]
+
+    def _count(self, inside: Tensor, series: Tensor, position: Tensor, features: Tensor) -> None:
+        """Coverage by place in the cycle, series and piece of the stream. inside: (K, R)."""
+        values = np.concatenate([np.ones((1, inside.shape[1])), inside.numpy()])  # (1 + K, R)
+
+        def add(total: NDArray[np.float64], place: NDArray[np.int64]) -> None:
+            total += np.stack([np.bincount(place, row, len(total)) for row in values], 1)
+
+        if self.period > 1 and len(features):
+            add(self._phases, (features[-1].numpy() * PHASES / self.period).astype(np.int64).clip(0, PHASES - 1))
+        codes, rows = series.numpy(), position.numpy()
+        if (grown := int(codes.max()) + 1 - len(self._series)) > 0:
+            self._series = np.concatenate([self._series, np.zeros((grown, len(values)))])
+        add(self._series, codes)
+        while rows.max() >= self._span * BLOCKS:
+            halved = self._blocks.reshape(BLOCKS // 2, 2, -1).sum(1)
+            self._blocks, self._span = np.concatenate([halved, np.zeros_like(halved)]), 2 * self._span
+        add(self._blocks, rows // self._span)
+
+    def breakdown(self, names: Sequence[str] = ()) -> dict[str, Json]:
+        """Coverage of every band in parts of what was scored; {} without bands.
+
+        Args:
+            names: of the series, by code.
+
+        Returns:
+            phases: by sixth of a cycle, where there is one, from the row and up to the row of the cycle; tenths: of the
+            stream, each a tenth of the forecasts; series: by name, where there are several, at most 100 of them.
+            Each as forecasts scored and coverage by level.
+        """
+        if not self.levels:
+            return {}
+        found: dict[str, Json] = {}
+        if self.period > 1:
+            borders = -(-np.arange(PHASES + 1) * self.period // PHASES)
+            found["phases"] = [
+                {"from": int(borders[k]), "to": int(borders[k + 1])} | self._part(self._phases[k])
+                for k in range(PHASES)
+                if borders[k] < borders[k + 1]
+            ]
+        total = np.concatenate([np.zeros((1, self._blocks.shape[1])), self._blocks.cumsum(0)])
+        share = total[:, 0] / max(total[-1, 0], 1.0)
+        at = np.stack([np.interp(np.arange(11) / 10, share, row) for row in total.T], 1)
+        found["tenths"] = [self._part(part) for part in np.diff(at, axis=0)]
+        if len(self._series) > 1:
+            codes = np.flatnonzero(self._series[:, 0])
+            if len(codes) > MOST_SERIES:
+                order = codes[np.argsort(self._series[codes, -1] / self._series[codes, 0], kind="stable")]
+                codes = np.sort(np.append(order[: MOST_SERIES // 2], order[-MOST_SERIES // 2 :]))
+            found["series"] = {
+                names[code] if code < len(names) else str(code): self._part(self._series[code])
+                for code in codes.tolist()
+            }
+        return found
+
+    def _part(self, counts: NDArray[np.float64]) -> dict[str, Json]:
+        """(1 + K,) forecasts and truths inside -> scored, coverage by level."""
+        scored = float(counts[0])
+        shares = (counts[1:] / scored).tolist() if scored else [None] * len(self.levels)
+        coverage: dict[str, Json] = {f"{level:g}": share for level, share in zip(self.levels, shares, strict=True)}
+        return {"scored": round(scored), "coverage": coverage}
 
     def summary(self) -> dict[str, Json]:
         """All scores since the beginning.
 
         Returns:
-            scored, rmse, mae, nlpd, crps, mase, coverage, raw_coverage, width, raw_width (the last four by level),
-            those of `outcomes` where these are what is forecast, `steps`: the same for every step ahead (without
-            the reliability), and, with several targets, `targets`: the same for each. The overall rmse, mae, … then
-            mix the targets' units; mase is the mean of the targets'. None where nothing was scored.
+            scored, rmse, mae, nlpd, crps, mase, calibrated_crps, pinball, raw_pinball, coverage, raw_coverage, width,
+            raw_width, interval_score, raw_interval_score (the last six by level), those of `outcomes` where these are
+            what is forecast, `steps`: the same for every step ahead (without the reliability), and, with several
+            targets, `targets`: the same for each. The overall rmse, mae, … then mix the targets' units; mase is the
+            mean of the targets'. None where nothing was scored.
         """
         return self._report(self._sums)
 
@@ -163,8 +273,9 @@ class Scores:
             "crps": crps,
             "mase": self._mase(sums, columns),
         }
+        figures |= dict(zip(self._names[len(_POINT) :], mean[len(_POINT) - 1 :], strict=False))
         for at, name in enumerate(_BAND):
-            part = mean[4 + at * len(self.levels) :]
+            part = mean[len(self._names) - 1 + at * len(self.levels) :]
             figures[name] = {f"{level:g}": value for level, value in zip(self.levels, part, strict=False)}
         if self.binary:
             figures |= outcomes.figures(total[-outcomes.ROWS :], rows, nlpd, crps)
@@ -188,8 +299,10 @@ class Scores:
         return float(np.mean(ratios))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        parts = {"sums": self._sums, "before": self._before, "naive": self._naive}
-        return {name: torch.from_numpy(array.copy()) for name, array in parts.items()}, {}
+        names = ("sums", "before", "naive", "phases", "series", "blocks")
+        return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}, {"span": self._span}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self._sums, self._before, self._naive = (tensors[k].numpy().copy() for k in ("sums", "before", "naive"))
+        for name, tensor in tensors.items():
+            setattr(self, f"_{name}", tensor.numpy().copy())
+        self._span = cast(int, rest["span"])

@@ -1,14 +1,13 @@
 """The ledger: forecasts as they were issued, kept until the truth of each step has arrived.
 
 A question stays open from its origin until its last step is due; at any time there are at most series · horizon of
-them and those of one micro-batch. Memory is open questions · (parameters + levels) · T. Learning from a window
-waits for its last step too, so that its inputs are kept here as well.
+them and those of one micro-batch. Memory is open questions · (parameters + quantiles + features) · T. Learning from a
+window waits for its last step too, so that its inputs are kept here as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -22,12 +21,29 @@ from streamgp.streaming.windows import Answers, Asks
 _KEYS = ("series", "origin", "position", "cutoff", "serial")
 
 
+class Seen(NamedTuple):
+    """Errors of open questions that truths reveal, P of them.
+
+    Attributes:
+        row: (P,) index of the answer.
+        position: (P,) place in the stream of the row that was asked at.
+        column: (P,) output column.
+        error: (P,) truth − mean, target units.
+    """
+
+    row: Tensor
+    position: Tensor
+    column: Tensor
+    error: Tensor
+
+
 class Ledger:
     """Open questions, found by (series, origin); Stateful.
 
     Args:
         shape: what the model is built for.
-        levels: K of them; only their number matters here.
+        quantiles: Q, how many a forecast has beside its parameters.
+        features: F, how many numbers more the calibration keeps of it.
         family: the class of the distributions.
 
     Example:
@@ -35,10 +51,13 @@ class Ledger:
         >>> import pyarrow as pa
         >>> from streamgp.streaming.windows import Windows, WindowSpec
         >>> windows = Windows(WindowSpec(targets=("y",), lags=1, horizon=2))
-        >>> ledger = Ledger(windows.shape, [95.0], Gaussian)
+        >>> ledger = Ledger(windows.shape, 1, 0, Gaussian)
         >>> asks, answers = windows.push(pa.record_batch({"y": [1.0, 2.0, 4.0]}))
         >>> one = torch.ones(3, 2, dtype=torch.float64)
-        >>> ledger.add(asks, Gaussian(asks.x.past[:, 0].expand(3, 2), one, one), torch.ones(1, 2))
+        >>> ledger.add(asks, Gaussian(asks.x.past[:, 0].expand(3, 2), one, one))
+        >>> ledger.seen(answers).error.tolist()
+        [1.0, 2.0, 3.0]
+        >>> ledger.calibrate(torch.ones(1, 3, 2), torch.ones(0, 3, 2))
         >>> due = ledger.pop(answers)
         >>> due.y.tolist(), due.column.tolist(), due.predictive.mean[:, 0].tolist()
         ([2.0, 4.0, 4.0], [0, 0, 1], [1.0, 2.0, 1.0])
@@ -48,15 +67,16 @@ class Ledger:
         [[1.0, 1.0]]
     """
 
-    def __init__(self, shape: Shape, levels: Sequence[float], family: type[Predictive]) -> None:
-        self.shape, self.levels, self.family = shape, len(levels), family
+    def __init__(self, shape: Shape, quantiles: int, features: int, family: type[Predictive]) -> None:
+        self.shape, self.family = shape, family
         self._serial = 0  # questions so far
         self._newest = np.zeros(0, np.int64)  # (S,) last answered step
         self._keys = np.zeros((len(_KEYS), 0), np.int64)  # (5, G) of the G open questions, oldest first
         self._slot = np.zeros(0, np.int64)  # (G,) where their numbers are
         self._free = np.zeros(0, np.int64)  # slots without a question
         self._parameters = np.zeros((0, 0, shape.columns))  # (slots, P, T)
-        self._factors = np.zeros((0, self.levels, shape.columns))  # (slots, K, T)
+        self._quantiles = np.zeros((0, quantiles, shape.columns))  # (slots, Q, T)
+        self._features = np.zeros((0, features, shape.columns))  # (slots, F, T)
         self.target = np.zeros((0, shape.columns))  # (slots, T) truths so far
         self._past = np.zeros((0, shape.lags, len(shape.past)))  # (slots, L, D)
         self._future = np.zeros((0, shape.horizon, len(shape.future)))  # (slots, H, F)
@@ -67,8 +87,8 @@ class Ledger:
         """Questions whose last step is not due yet."""
         return len(self._slot)
 
-    def add(self, asks: Asks, predictive: Predictive, factors: Tensor) -> None:
-        """Store what is issued now. predictive: (N, T); factors: (K, T), the calibration as at this moment."""
+    def add(self, asks: Asks, predictive: Predictive) -> None:
+        """Store what is issued now, (N, T); `calibrate` follows."""
         count = len(asks.origin)
         if not count:
             return
@@ -81,11 +101,25 @@ class Ledger:
         self._keys = np.concatenate([self._keys, np.stack([*keys, serial])], 1)
         self._slot = np.concatenate([self._slot, slot])
         self._parameters[slot] = issued.numpy().transpose(1, 0, 2)
-        self._factors[slot] = factors.numpy()
         self.target[slot] = np.nan
         self._past[slot], self._future[slot] = asks.x.past.cpu().numpy(), asks.x.future.cpu().numpy()
         if asks.x.context is not None:
             self._context[slot] = asks.x.context.cpu().numpy()
+
+    def seen(self, answers: Answers) -> Seen:
+        """The errors that these truths reveal, in the order of the answers; nothing changes."""
+        row, at, column, truth = self._pairs(answers)
+        slot = self._slot[at]
+        issued = self._issued(torch.from_numpy(np.ascontiguousarray(self._parameters[slot, :, column].T)[..., None]))
+        position = torch.from_numpy(self._keys[2, at])
+        error = torch.from_numpy(truth) - issued.mean[:, 0]
+        return Seen(torch.from_numpy(row), position, torch.from_numpy(column), error)
+
+    def calibrate(self, quantiles: Tensor, features: Tensor) -> None:
+        """What goes with the questions that were added last: (Q, N, T) and (F, N, T)."""
+        slot = self._slot[len(self._slot) - quantiles.shape[1] :]
+        self._quantiles[slot] = quantiles.numpy().transpose(1, 0, 2)
+        self._features[slot] = features.numpy().transpose(1, 0, 2)
 
     def pop(self, answers: Answers) -> Due:
         """Match truths to the open questions, and let go of the questions whose last step is due.
@@ -93,18 +127,12 @@ class Ledger:
         A question whose last step was jumped over by a gap leaves with NaN in its place. A question without any
         truth leaves without a trace.
         """
-        series, step, y = answers.series.numpy(), answers.step.numpy(), answers.y.numpy()
-        row, ahead, at = self._match(series, step)  # pairs of an answer and an open question, and the step between
-        outputs, horizon = self.shape.outputs, self.shape.horizon
-        column = (np.arange(outputs) * horizon + ahead[:, None]).reshape(-1)  # (pairs · O,)
-        truth = y[row].reshape(-1)
-        row, at = np.repeat(row, outputs), np.repeat(at, outputs)
-        known = ~np.isnan(truth)
-        row, at, column, truth = row[known], at[known], column[known], truth[known]
+        series, step = answers.series.numpy(), answers.step.numpy()
+        row, at, column, truth = self._pairs(answers)
         slot = self._slot[at]
         self.target[slot, column] = truth
         parameters = self._parameters[slot, :, column].T  # (P, R)
-        factors = self._factors[slot, :, column].T  # (K, R)
+        quantiles, features = (part[slot, :, column].T for part in (self._quantiles, self._features))  # (Q, R), (F, R)
         _, _, position, cutoff, _ = self._keys[:, at]
         done = self._close(series, step)
         return Due(
@@ -115,7 +143,8 @@ class Ledger:
             column=torch.from_numpy(column),
             y=torch.from_numpy(truth),
             predictive=self._issued(torch.from_numpy(np.ascontiguousarray(parameters)[..., None])),
-            factors=torch.from_numpy(np.ascontiguousarray(factors)),
+            quantiles=torch.from_numpy(np.ascontiguousarray(quantiles)),
+            features=torch.from_numpy(np.ascontiguousarray(features)),
             x=self._windows(done),
             target=torch.from_numpy(self.target[done]),
             issued=torch.from_numpy(self._parameters[done].transpose(1, 0, 2).copy()),
@@ -137,6 +166,16 @@ class Ledger:
         if not len(parameters):
             return Gaussian.from_parameters(parameters.new_zeros(3, 0, 1))
         return self.family.from_parameters(parameters)
+
+    def _pairs(self, answers: Answers) -> tuple[Ints, Ints, Ints, Floats]:
+        """Truths of open questions, (R,) each: index of the answer and of the question, output column, value."""
+        row, ahead, at = self._match(answers.series.numpy(), answers.step.numpy())
+        outputs, horizon = self.shape.outputs, self.shape.horizon
+        column = (np.arange(outputs) * horizon + ahead[:, None]).reshape(-1)  # (pairs · O,)
+        truth = answers.y.numpy()[row].reshape(-1)
+        row, at = np.repeat(row, outputs), np.repeat(at, outputs)
+        known = ~np.isnan(truth)
+        return row[known], at[known], column[known], truth[known]
 
     def _match(self, series: Ints, step: Ints) -> tuple[Ints, Ints, Ints]:
         """Pairs (answer, steps ahead − 1, index of the open question), by answer and then by step ahead."""
@@ -179,14 +218,15 @@ class Ledger:
         more = max(count - len(self._free), used)
         self._free = np.concatenate([self._free, used + np.arange(more)])
         self._parameters = _longer(self._parameters.reshape(used, parameters, self.shape.columns), more)
-        self._factors, self.target = _longer(self._factors, more), _longer(self.target, more)
+        self._quantiles, self._features = _longer(self._quantiles, more), _longer(self._features, more)
+        self.target = _longer(self.target, more)
         self._past, self._future = _longer(self._past, more), _longer(self._future, more)
         self._context = _longer(self._context, more)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         slot = self._slot
         arrays = {"keys": self._keys, "newest": self._newest, "parameters": self._parameters[slot]}
-        arrays |= {"factors": self._factors[slot], "target": self.target[slot]}
+        arrays |= {"quantiles": self._quantiles[slot], "features": self._features[slot], "target": self.target[slot]}
         arrays |= {"past": self._past[slot], "future": self._future[slot], "context": self._context[slot]}
         return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}, {"serial": self._serial}
 
@@ -195,7 +235,8 @@ class Ledger:
         self._serial = cast(int, rest["serial"])
         self._keys, self._newest = arrays["keys"], arrays["newest"]
         self._slot, self._free = np.arange(self._keys.shape[1]), np.zeros(0, np.int64)
-        self._parameters, self._factors, self.target = arrays["parameters"], arrays["factors"], arrays["target"]
+        self._parameters, self.target = arrays["parameters"], arrays["target"]
+        self._quantiles, self._features = arrays["quantiles"], arrays["features"]
         self._past, self._future, self._context = arrays["past"], arrays["future"], arrays["context"]
 
 

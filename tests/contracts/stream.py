@@ -10,14 +10,15 @@ import torch
 
 from streamgp import registry
 from streamgp.base import Due, Offset, Source
-from streamgp.forecasting.bands import Bands
+from streamgp.forecasting.bands import Bands, Errors, Questions, features
+from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.scores import Scores
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import micro_batches
 from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Windows, WindowSpec
 
-LEVELS = (80.0, 95.0)
+CALIBRATION = Calibration((80.0, 95.0))
 
 
 @dataclass
@@ -28,14 +29,16 @@ class Stream:
     model_name: str
     options: dict[str, Any] = field(default_factory=dict)
     batch: int = 64
+    period: int = 7
     home: Path | None = None
 
     def __post_init__(self) -> None:
         module = registry.load("models", self.model_name)
         self.windows = Windows(self.spec)
         self.model = module.build(module.Config(**self.options), self.windows.shape)
-        self.ledger = Ledger(self.windows.shape, LEVELS, self.model.family)
-        self.bands, self.scores = Bands(self.windows.shape, LEVELS), Scores(self.windows.shape, LEVELS)
+        shape = self.windows.shape
+        self.ledger = Ledger(shape, len(CALIBRATION.probabilities), features(CALIBRATION), self.model.family)
+        self.bands, self.scores = Bands(shape, CALIBRATION, self.period), Scores(shape, CALIBRATION, period=self.period)
         self.after: Offset = {}
         self.asked: list[torch.Tensor] = []
         self.dues: list[Due] = []
@@ -51,7 +54,15 @@ class Stream:
         for rows, after in micro_batches(source, self.after, self.batch):
             asks, answers = self.windows.push(rows)
             if len(asks.origin):
-                self.ledger.add(asks, self.model.predict(asks.x), self.bands.factors())
+                issued = self.model.predict(asks.x)
+                self.ledger.add(asks, issued)
+                seen = self.ledger.seen(answers)
+                order = answers.position.argsort()
+                at = order[torch.searchsorted(answers.position[order], asks.position)]
+                phase = (asks.origin[:, None] + torch.arange(1, self.spec.horizon + 1)) % self.period
+                questions = Questions(asks.series, at, phase, issued, torch.zeros_like(issued.mean))
+                errors = Errors(answers.series, seen.row, seen.column, seen.error)
+                self.ledger.calibrate(*self.bands.issue(questions, errors))
             due = self.ledger.pop(answers)
             self.scores.add(due)
             self.bands.update(due)

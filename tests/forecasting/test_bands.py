@@ -1,4 +1,4 @@
-"""Bands: calibrated in the long run and in every tenth, nested, honest about what was issued, robust to a spike."""
+"""Bands: calibrated over all, by tenth, by step and by phase; quick after a jump; nested; inside bounds; Stateful."""
 
 from __future__ import annotations
 
@@ -8,146 +8,204 @@ import numpy as np
 import pytest
 import torch
 
-from streamgp.base import Shape
-from streamgp.forecasting.bands import Bands
+from streamgp.base import Due, Inputs, Shape
+from streamgp.forecasting.bands import Bands, Errors, Questions
+from streamgp.forecasting.calibration import Calibration
 from streamgp.predictives.gaussian import Gaussian
-from streamgp.predictives.student_t import StudentT
+from streamgp.predictives.mixed import Mixed
 from streamgp.testing import check_stateful
-from tests.forecasting.frames import SHAPE, due_of, frame
 
-LEVELS = (80.0, 95.0)
-
-
-def stream(bands: Bands, shape: Shape, noise: Callable[[np.ndarray], np.ndarray], rows: int, batch: int) -> np.ndarray:
-    """Play `rows` truths a column through the bands, N(0, 1) issued; (levels, rows, T) whether inside."""
-    columns, inside = shape.columns, []
-    one = torch.ones(batch * columns, 1, dtype=torch.float64)
-    for start in range(0, rows, batch):
-        y = torch.from_numpy(noise(np.arange(start, start + batch)[:, None] + np.zeros(columns)).reshape(-1))
-        column = torch.arange(columns).repeat(batch)
-        factors = bands.factors()[:, column]
-        half = torch.special.ndtri(torch.tensor([0.9, 0.975], dtype=torch.float64))[:, None]
-        inside.append((y.abs() <= factors * half).reshape(2, batch, columns))
-        bands.update(due_of(Gaussian(0 * one, 0 * one, one), y, column, factors))
-    return torch.cat(inside, 1).numpy()
+CALIBRATION = Calibration((80.0, 95.0))
+HORIZON, BATCH = 6, 64
+SHAPE = Shape(targets=("y",), horizon=HORIZON, lags=1, past=("y",), future=())
 
 
-def scaled(rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda row: 3.0 * rng.normal(size=row.shape)
+class Player:
+    """Truths of one series or several in turn, forecast by `mean` with the standard deviation 1."""
+
+    def __init__(self, bands: Bands, y: np.ndarray, mean: float = 0.0, series: int = 1, sd: float = 1.0) -> None:
+        self.bands, self.y, self.mean, self.series, self.sd = bands, y, mean, series, sd
+        self.rows = len(y) - HORIZON * series
+        size = len(bands.probabilities)
+        self.quantiles = np.full((size, self.rows, HORIZON), np.nan)
+        self.features = np.full((10, self.rows, HORIZON), np.nan)
+
+    def issued(self, shape: tuple[int, ...]) -> Gaussian:
+        one = torch.ones(shape, dtype=torch.float64)
+        return Gaussian(self.mean * one, 0 * one, self.sd**2 * one)
+
+    def batch(self, start: int, stop: int) -> None:
+        """Rows start to stop: each is asked at and answers the questions of its series at rows before it."""
+        rows = np.arange(start, stop)
+        origin = rows[:, None] - self.series * np.arange(1, HORIZON + 1)
+        row, step = np.nonzero(origin >= 0)
+        origin = origin[row, step]
+        truth = self.y[rows[row]]
+        code, long = torch.from_numpy(rows % self.series), torch.from_numpy
+        errors = Errors(code, long(row), long(step), long(truth - self.mean))
+        ahead = rows[:, None] // self.series + np.arange(1, HORIZON + 1)
+        reference = torch.zeros(len(rows), HORIZON, dtype=torch.float64)
+        phase = long(ahead % self.bands.period)
+        asked = Questions(code, torch.arange(len(rows)), phase, self.issued((len(rows), HORIZON)), reference)
+        issued = self.bands.issue(asked, errors)
+        self.quantiles[:, rows], self.features[:, rows] = issued.quantiles.numpy(), issued.features.numpy()
+        nil = torch.zeros(len(row), dtype=torch.int64)
+        none = Inputs(torch.zeros(0, 1, 1).double(), torch.zeros(0, HORIZON, 0).double())
+        kept = [long(part[:, origin, step].copy()) for part in (self.quantiles, self.features)]
+        past = torch.zeros(0, HORIZON).double(), torch.zeros(3, 0, HORIZON)
+        given = long(truth.copy()), self.issued((len(row), 1))
+        self.bands.update(Due(long(origin % self.series), nil, nil, nil, long(step), *given, *kept, none, *past))
+
+    def play(self, until: int | None = None) -> np.ndarray:
+        """(levels, rows, H) whether the truth is inside of the bands of 80 and 95 %."""
+        stop = self.rows if until is None else until
+        for start in range(0, stop, BATCH):
+            self.batch(start, min(start + BATCH, stop))
+        truth = np.stack([self.y[self.series * h :][: self.rows] for h in range(1, HORIZON + 1)], 1)
+        low, high = CALIBRATION.ends()
+        return np.asarray((truth >= self.quantiles[low]) & (truth <= self.quantiles[high]))
 
 
-def heavy(rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda row: rng.standard_t(2.5, size=row.shape)
+def scaled(rng: np.random.Generator, row: np.ndarray) -> np.ndarray:
+    return 3.0 * rng.normal(size=row.shape)
 
 
-def drifting(rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda row: np.exp(np.sin(2 * np.pi * row / 8000)) * rng.normal(size=row.shape)
+def heavy(rng: np.random.Generator, row: np.ndarray) -> np.ndarray:
+    return rng.standard_t(2.5, size=row.shape)
 
 
-def jumping(rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda row: np.where(row % 6000 < 3000, 0.5, 2.0) * rng.normal(size=row.shape)
+def drifting(rng: np.random.Generator, row: np.ndarray) -> np.ndarray:
+    return np.exp(np.sin(2 * np.pi * row / 8000)) * rng.normal(size=row.shape)
 
 
-@pytest.mark.parametrize("make", [scaled, heavy, drifting, jumping])
-def test_coverage_overall_and_in_every_tenth(make: Callable[..., Callable[[np.ndarray], np.ndarray]]) -> None:
-    rows = 16_000
-    inside = stream(Bands(SHAPE, LEVELS), SHAPE, make(np.random.default_rng(0)), rows, 128)
-    tenths = inside[:, : rows // 10 * 10].reshape(2, 10, -1).mean(2)
-    assert np.abs(inside.mean((1, 2)) - [0.8, 0.95]).max() < 0.02
-    assert tenths[1].min() > 0.90
-    assert np.abs(inside[1].mean(0) - 0.95).max() < 0.02  # every column of its own
+def daily(rng: np.random.Generator, row: np.ndarray) -> np.ndarray:
+    return np.exp(1.5 * np.sin(2 * np.pi * row / 24)) * rng.normal(size=row.shape)
 
 
-def test_the_scale_is_that_of_the_raw_residuals() -> None:
-    """Without tracking, s is the weighted root mean square of z with its prior, whatever was issued."""
-    bands = Bands(SHAPE, LEVELS, window=50.0, rate=0.0)
-    sums, prior = np.zeros((2, 6)), 20
-    for seed in range(5):
-        data, window = frame(60, seed), min(50, max(10 * (seed + 1) / 4, 3))  # ten truths a column and batch
-        z = (data["y"] - data["mean"]) / np.sqrt(data["latent"] + data["noise"])
-        count = np.bincount(data["column"], minlength=6)
-        sums = np.exp(-count / window) * sums + [count, np.bincount(data["column"], z**2, 6)]
-        parts = [torch.from_numpy(data[name])[:, None] for name in ("mean", "latent", "noise")]
-        y, column = torch.from_numpy(data["y"]), torch.from_numpy(data["column"])
-        bands.update(due_of(Gaussian(*parts), y, column, torch.from_numpy(data["factors"])))
-    weight, square = sums.reshape(2, 2, 3)
-    pool = (square.mean(1, keepdims=True) + prior) / (weight.mean(1, keepdims=True) + prior)
-    wanted = np.sqrt((square + prior * pool) / (weight + prior)).reshape(-1)
-    np.testing.assert_allclose(bands.factors().numpy(), np.stack([wanted, wanted]))
+def skewed(rng: np.random.Generator, row: np.ndarray) -> np.ndarray:
+    return rng.gamma(1.0, 1.0, row.shape) - 1.0
 
 
-def test_bands_are_nested_whatever_the_order_of_the_levels() -> None:
-    rng = np.random.default_rng(1)
-    bands = Bands(SHAPE, (95.0, 80.0), rate=0.2)  # a rate that makes the levels cross
-    half = torch.special.ndtri(torch.tensor([0.975, 0.9], dtype=torch.float64))[:, None]
-    crossed = False
-    for _ in range(100):
-        y = torch.from_numpy(rng.normal(size=60) * rng.choice([0.2, 3.0]))
-        column = torch.from_numpy(rng.integers(0, 6, 60))
-        distance = bands.factors() * half
-        assert (distance[0] >= distance[1]).all()
-        crossed |= bool((np.exp(bands._theta[0] - bands._theta[1]) < float(half[1, 0] / half[0, 0])).any())
-        one = torch.ones(60, 1, dtype=torch.float64)
-        bands.update(due_of(Gaussian(0 * one, 0 * one, one), y, column, bands.factors()[:, column]))
-    assert crossed, "the test does not reach what it tests"
+@pytest.mark.parametrize("noise", [scaled, heavy, drifting, daily, skewed])
+def test_coverage_over_all_by_tenth_by_step_and_by_phase(
+    noise: Callable[[np.random.Generator, np.ndarray], np.ndarray],
+) -> None:
+    y = noise(np.random.default_rng(0), np.arange(10_000))
+    inside = Player(Bands(SHAPE, CALIBRATION, 24), y).play()[1, 256:]
+    tenths = [part.mean() for part in np.array_split(inside, 10)]
+    phases = [inside[(np.arange(256, 256 + len(inside)) + 1) % 24 // 4 == k, 0].mean() for k in range(6)]
+    assert abs(inside.mean() - 0.95) < 0.015
+    assert min(tenths) > 0.92 and max(tenths) < 0.98
+    assert np.abs(inside.mean(0) - 0.95).max() < 0.02
+    assert min(phases) > 0.92 and max(phases) < 0.98
+
+
+def test_each_side_is_calibrated_on_its_own() -> None:
+    y = skewed(np.random.default_rng(1), np.arange(8_000))
+    played = Player(Bands(SHAPE, CALIBRATION), y)
+    played.play()
+    truth, quantiles = y[1:][: played.rows], played.quantiles[:, :, 0]
+    below = (truth[2000:] < quantiles[:, 2000:]).mean(1)
+    assert np.abs(below - np.array(CALIBRATION.probabilities)).max() < 0.05
+    assert abs(below[0] - 0.025) < 0.015 and abs(below[-1] - 0.975) < 0.015
+
+
+def test_a_threefold_spread_is_followed_on_the_fourth_day() -> None:
+    rng = np.random.default_rng(2)
+    y = rng.normal(size=4000)
+    y[3000:] *= 3
+    inside = Player(Bands(SHAPE, CALIBRATION, 24), y).play()[1]
+    assert inside[3000 - HORIZON : 3000 + 18].mean() < 0.9  # the delay itself
+    assert inside[3000 + 3 * 24 : 3000 + 4 * 24].mean() > 0.9
 
 
 def test_one_spike_does_not_widen_the_bands_for_long() -> None:
-    bands = Bands(SHAPE, LEVELS)
-    rng = np.random.default_rng(2)
-    stream(bands, SHAPE, lambda row: rng.normal(size=row.shape), 1280, 128)
-    before = bands.factors()
-    one = torch.ones(1, 1, dtype=torch.float64)
-    spike = torch.tensor([1e6], dtype=torch.float64)
-    bands.update(due_of(Gaussian(0 * one, 0 * one, one), spike, torch.tensor([0]), before[:, :1]))
-    assert (bands.factors() / before).max() < 1.2
+    y = np.random.default_rng(3).normal(size=3000)
+    y[2000] = 1e6
+    played = Player(Bands(SHAPE, CALIBRATION, 24), y)
+    played.play()
+    width = (played.quantiles[-1] - played.quantiles[0]).mean(1)
+    assert width[2200:2600].mean() < 1.3 * width[1500:1990].mean()
 
 
-def test_a_certain_forecast_does_not_poison_the_sums() -> None:
-    bands = Bands(SHAPE, LEVELS)
-    nil = torch.zeros(3, 1, dtype=torch.float64)
-    y = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
-    bands.update(due_of(Gaussian(nil, nil, nil), y, torch.tensor([0, 1, 2]), torch.ones(2, 3, dtype=torch.float64)))
-    assert torch.isfinite(bands.factors()).all()
+def test_quantiles_never_cross_and_hold_any_probability() -> None:
+    rng = np.random.default_rng(4)
+    played = Player(Bands(SHAPE, CALIBRATION, 24), rng.normal(size=1500) * rng.choice([0.1, 5.0], 1500))
+    played.play()
+    assert (np.diff(played.quantiles[:, :-HORIZON], axis=0) >= 0).all()
+    nil = torch.zeros(1, dtype=torch.int64)
+    one = torch.ones(1, HORIZON, dtype=torch.float64)
+    asked = Questions(nil, nil, nil[:, None].expand(1, HORIZON), Gaussian(0 * one, 0 * one, one), 0 * one)
+    before = played.bands.state()[0]
+    found = played.bands.quantiles(asked, [0.01, 0.025, 0.25, 0.5, 0.99])
+    assert (found.diff(dim=0) > 0).all()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in played.bands.state()[0].items())
 
 
-def test_several_series_count_as_so_many_rows_each() -> None:
-    """The same truths seen by twelve series in one batch forget no faster than those of one."""
-    one, many = Bands(SHAPE, LEVELS), Bands(SHAPE, LEVELS)
-    y = torch.from_numpy(np.random.default_rng(3).normal(size=120) * 2)
-    column = torch.zeros(120, dtype=torch.int64)
-    issued = Gaussian(*(torch.full((120, 1), v, dtype=torch.float64) for v in (0.0, 0.5, 0.5)))
-    due = due_of(issued, y, column, torch.ones(2, 120, dtype=torch.float64))
-    one.update(due)
-    many.update(due._replace(series=torch.arange(120) % 12))
-    assert one._age == pytest.approx(20) and many._age == pytest.approx(20 / 12)  # of six columns one was seen
-    assert many._theta[0, 0] == pytest.approx(one._theta[0, 0] / 12**2)  # a twelfth of the rows, of the rate too
-    before = many._sums[0, 0, 0]
-    many.update(due._replace(series=torch.arange(120) % 12))
-    assert many._sums[0, 0, 0] == pytest.approx(120 + before * np.exp(-10 / 3))  # ten rows of each
+def test_nothing_is_outside_the_bounds() -> None:
+    y = np.abs(np.random.default_rng(5).normal(size=2000)) * 0.3
+    bands = Bands(SHAPE, Calibration((80.0, 95.0), lower=0.0, upper=1.0), 24)
+    played = Player(bands, y.clip(0, 1), mean=0.1)
+    inside = played.play()[1, 256:]
+    known = played.quantiles[:, ~np.isnan(played.quantiles[0, :, 0])]
+    assert known.min() == 0.0 and known.max() <= 1.0 and 0.93 < inside.mean() < 0.99
 
 
-def test_students_t_is_left_alone_where_it_is_right() -> None:
-    rows = 20_000
-    one = torch.ones(rows, 1, dtype=torch.float64)
-    issued = StudentT(0 * one, 2 * one, 6 * one, one)
-    y = issued.sample(1, torch.Generator().manual_seed(0))[0, :, 0]
-    shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
-    bands = Bands(shape, LEVELS)
-    for start in range(0, rows, 200):
-        part = slice(start, start + 200)
-        seen = StudentT.from_parameters(issued.parameters()[:, part])
-        nil = torch.zeros(200, dtype=torch.int64)
-        bands.update(due_of(seen, y[part], nil, bands.factors().expand(2, 200)))
-    assert (bands.factors() - 1).abs().max() < 0.2
+def test_every_series_has_its_own_volatility() -> None:
+    rng, series = np.random.default_rng(6), 5
+    y = rng.normal(size=15_000) * 10.0 ** (np.arange(15_000) % series - 2)
+    inside = Player(Bands(SHAPE, CALIBRATION, 24), y, series=series).play()[1, 2000:]
+    own = [inside[k::series].mean() for k in range(series)]
+    assert min(own) > 0.93 and max(own) < 0.975
+
+
+def test_forecasts_without_errors_and_without_spread_are_finite() -> None:
+    played = Player(Bands(SHAPE, CALIBRATION, 24), np.r_[np.zeros(600), np.ones(600)], sd=0.0)
+    played.play()
+    assert np.isfinite(played.quantiles[:, : played.rows]).all()
+
+
+def test_experts_that_differ_widen_the_band() -> None:
+    """Errors are as large as the experts are apart."""
+    rng = np.random.default_rng(7)
+    apart = np.exp(rng.normal(size=4000))
+    bands = Bands(SHAPE, CALIBRATION, 24)
+    played = Player(bands, np.zeros(4000))
+    played.y = rng.normal(size=4000) * np.r_[0.0, apart[:-1]]  # the truth one row ahead
+
+    def issued(shape: tuple[int, ...], rows: np.ndarray) -> Mixed:
+        two = torch.from_numpy(apart[rows])[:, None].expand(shape)
+        nil = torch.zeros(shape, dtype=torch.float64)
+        return Mixed(nil, nil, nil + 1, torch.stack([-two, two]))
+
+    for start in range(0, 3968, BATCH):
+        rows = np.arange(start, start + BATCH)
+        played.issued = lambda shape, rows=rows: (  # type: ignore[method-assign,misc]
+            issued(shape, rows) if shape[1] == HORIZON else Gaussian(*(torch.zeros(shape).double() for _ in range(3)))
+        )
+        played.batch(start, start + BATCH)
+    width = np.log(played.quantiles[-1, 2000:3900, 0] - played.quantiles[0, 2000:3900, 0])
+    assert np.corrcoef(width, np.log(apart[2000:3900]))[0, 1] > 0.5
+
+
+def test_the_past_alone_decides_what_is_issued() -> None:
+    """Truths behind a row change nothing that was issued at it or before, also within its micro-batch."""
+    y = np.random.default_rng(8).normal(size=1000)
+    one, two = Player(Bands(SHAPE, CALIBRATION, 24), y), Player(Bands(SHAPE, CALIBRATION, 24), y.copy())
+    two.y[700:] *= 10
+    for player in (one, two):
+        player.play()
+    np.testing.assert_array_equal(one.quantiles[:, :700], two.quantiles[:, :700])
+    assert (one.quantiles[:, 700:720] != two.quantiles[:, 700:720]).any()
 
 
 def test_state() -> None:
-    def advance(bands: Bands, step: int) -> torch.Tensor:
-        data = frame(40, step)
-        parts = [torch.from_numpy(data[name])[:, None] for name in ("mean", "latent", "noise")]
-        y, column = torch.from_numpy(data["y"]), torch.from_numpy(data["column"])
-        bands.update(due_of(Gaussian(*parts), y, column, bands.factors()[:, column]))
-        return bands.factors()
+    y = np.random.default_rng(9).normal(size=2000)
+    played = Player(Bands(SHAPE, CALIBRATION, 24), y)
 
-    check_stateful(lambda: Bands(SHAPE, LEVELS), advance, 5, torch.equal)
+    def advance(bands: Bands, step: int) -> torch.Tensor:
+        played.bands = bands
+        played.batch(step * BATCH, (step + 1) * BATCH)
+        return torch.from_numpy(played.quantiles[:, step * BATCH : (step + 1) * BATCH].copy())
+
+    check_stateful(lambda: Bands(SHAPE, CALIBRATION, 24), advance, 8, torch.equal)

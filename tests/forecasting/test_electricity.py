@@ -53,14 +53,12 @@ def play(year: Year, model: str) -> dict[str, np.ndarray]:
         time=year.schema.names[0],
         every_ns=1800 * 10**9,
     )
-    run = Stream(spec, model, batch=256)
+    run = Stream(spec, model, batch=256, period=48)
     run.run(year)
     low, high = [], []
     for due in run.dues:
-        mean = due.predictive.mean
-        for side, ends in ((-1, low), (1, high)):
-            raw = due.predictive.quantile(torch.tensor([0.5 + side * 0.475], dtype=torch.float64))[0]
-            ends.append((mean + due.factors[1:2].T * (raw - mean))[:, 0])
+        low.append(due.quantiles[0])
+        high.append(due.quantiles[-1])
     parts = {name: torch.cat([getattr(due, name) for due in run.dues]).numpy() for name in ("y", "ds", "position")}
     parts |= {"low": torch.cat(low).numpy(), "high": torch.cat(high).numpy()}
     parts["mean"] = torch.cat([due.predictive.mean[:, 0] for due in run.dues]).numpy()

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Due, Inputs, Shape
-from streamgp.forecasting.bands import Bands
+from streamgp.forecasting.bands import Bands, Errors, Questions
+from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.outcomes import BINS
 from streamgp.forecasting.scores import Scores
 from streamgp.predictives.bernoulli import Bernoulli
@@ -18,6 +19,7 @@ from streamgp.testing import check_stateful
 
 SHAPE = Shape(targets=("rain", "hail"), horizon=2, lags=1, past=("rain", "hail"), future=())
 ROWS = 4000
+NONE = Calibration(none=True)
 
 
 def frame(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -32,8 +34,8 @@ def frame(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
 def due_of(logits: Tensor, y: Tensor, column: Tensor) -> Due:
     issued = Bernoulli(logits[:, :1], logits[:, 1:].square())
     nil, none = torch.zeros(len(y), dtype=torch.int64), torch.zeros(0, 4, dtype=torch.float64)
-    factors = torch.zeros(0, len(y), dtype=torch.float64)
-    return Due(nil, nil, nil, nil, column, y, issued, factors, Inputs(none, none), none, none[None])
+    empty = torch.zeros(0, len(y), dtype=torch.float64)
+    return Due(nil, nil, nil, nil, column, y, issued, empty, empty, Inputs(none, none), none, none[None])
 
 
 def direct(logits: Tensor, y: Tensor) -> dict[str, float]:
@@ -62,7 +64,7 @@ def check(found: dict, wanted: dict[str, float]) -> None:
 
 def test_every_score_is_its_definition_overall_by_step_by_target_and_by_lap() -> None:
     logits, y, column = frame()
-    scores = Scores(SHAPE, (), binary=True)
+    scores = Scores(SHAPE, NONE, binary=True)
     half = ROWS // 2
     scores.add(due_of(logits[:half], y[:half], column[:half]))
     scores.lap()
@@ -85,7 +87,7 @@ def test_every_score_is_its_definition_overall_by_step_by_target_and_by_lap() ->
 
 def test_reliability_says_what_was_said_and_what_happened() -> None:
     logits, y, column = frame(1)
-    scores = Scores(SHAPE, (), binary=True)
+    scores = Scores(SHAPE, NONE, binary=True)
     scores.add(due_of(logits, y, column))
     bins = scores.summary()["reliability"]
     assert sum(one["forecasts"] for one in bins) == ROWS
@@ -98,7 +100,7 @@ def test_reliability_says_what_was_said_and_what_happened() -> None:
     right = (
         torch.rand(ROWS, generator=torch.Generator().manual_seed(2)).double() < torch.sigmoid(logits[:, 0])
     ).double()
-    calm = Scores(SHAPE, (), binary=True)
+    calm = Scores(SHAPE, NONE, binary=True)
     calm.add(due_of(logits * torch.tensor([1.0, 0.0]), right, column))
     for one in calm.summary()["reliability"]:
         p, n = one["probability"], one["forecasts"]
@@ -107,9 +109,9 @@ def test_reliability_says_what_was_said_and_what_happened() -> None:
 
 
 def test_nothing_scored_is_unknown_and_a_probability_of_one_has_a_bin() -> None:
-    empty = Scores(SHAPE, (), binary=True).summary()
+    empty = Scores(SHAPE, NONE, binary=True).summary()
     assert empty["log_loss"] is None and empty["accuracy"] is None and empty["reliability"] == []
-    scores = Scores(SHAPE, (), binary=True)
+    scores = Scores(SHAPE, NONE, binary=True)
     scores.add(
         due_of(torch.tensor([[800.0, 0.0], [-800.0, 0.0]]).double(), torch.tensor([1.0, 0.0]), torch.tensor([0, 1]))
     )
@@ -126,12 +128,15 @@ def test_sums_go_on_from_a_checkpoint() -> None:
         scores.add(due_of(logits[rows], y[rows], column[rows]))
         return [scores.summary(), scores.lap()]
 
-    check_stateful(lambda: Scores(SHAPE, (), binary=True), advance, 5, lambda a, b: a == b)
+    check_stateful(lambda: Scores(SHAPE, NONE, binary=True), advance, 5, lambda a, b: a == b)
 
 
 def test_bands_without_levels_learn_nothing() -> None:
-    bands = Bands(SHAPE, ())
+    bands = Bands(SHAPE, NONE)
     before = {name: tensor.clone() for name, tensor in bands.state()[0].items()}
     bands.update(due_of(*frame()))
-    assert bands.factors().shape == (0, 4)
+    nil = torch.zeros(3, dtype=torch.int64)
+    issued = Bernoulli(torch.zeros(3, 4).double(), torch.zeros(3, 4).double())
+    asked = Questions(nil, nil, nil[:, None].expand(3, 2), issued, issued.mean)
+    assert bands.issue(asked, Errors(nil, nil, nil, nil.double())).quantiles.shape == (0, 3, 4)
     assert all(torch.equal(tensor, before[name]) for name, tensor in bands.state()[0].items())

@@ -15,7 +15,7 @@ from streamgp.forecasting.scores import Scores
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
 from streamgp.testing import check_stateful
-from tests.forecasting.frames import SHAPE, due_of, frame
+from tests.forecasting.frames import CALIBRATION, SHAPE, due_of, frame, normal
 
 LEVELS = (80.0, 95.0)
 
@@ -24,8 +24,8 @@ def tensors(data: dict[str, np.ndarray], rows: slice = slice(None)) -> tuple[Gau
     mean, latent, noise, y, column = (
         torch.from_numpy(data[name][rows]) for name in ("mean", "latent", "noise", "y", "column")
     )
-    factors = torch.from_numpy(data["factors"][:, rows])
-    return Gaussian(mean[:, None], latent[:, None], noise[:, None]), [y, column, factors]
+    quantiles = normal(data)[:, rows]
+    return Gaussian(mean[:, None], latent[:, None], noise[:, None]), [y, column, quantiles]
 
 
 @cache
@@ -38,17 +38,20 @@ def crps(mean: float, sd: float, y: float) -> float:
 
 def direct(data: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, float]:
     mean, y = data["mean"][chosen], data["y"][chosen]
-    sd, factors = np.sqrt(data["latent"] + data["noise"])[chosen], data["factors"][:, chosen]
+    sd, wider = np.sqrt(data["latent"] + data["noise"])[chosen], data["wider"][chosen]
     error, out = np.abs(y - mean), {}
     out["rmse"], out["mae"] = float(np.sqrt(np.mean(error**2))), float(error.mean())
     out["nlpd"] = float(-norm.logpdf(y, mean, sd).mean())
     out["crps"] = float(np.mean([crps(*three) for three in zip(mean, sd, y, strict=True)]))
-    for k, level in enumerate(LEVELS):
+    for level in LEVELS:
         half = norm.ppf(0.5 + level / 200) * sd
-        out[f"coverage{level:g}"] = float((error <= factors[k] * half).mean())
+        out[f"coverage{level:g}"] = float((error <= wider * half).mean())
         out[f"raw_coverage{level:g}"] = float((error <= half).mean())
-        out[f"width{level:g}"] = float((2 * factors[k] * half).mean())
+        out[f"width{level:g}"] = float((2 * wider * half).mean())
         out[f"raw_width{level:g}"] = float((2 * half).mean())
+        for name, width in (("interval_score", wider * half), ("raw_interval_score", half)):
+            outside = np.maximum(error - width, 0.0)
+            out[f"{name}{level:g}"] = float((2 * width + 2 / (1 - level / 100) * outside).mean())
     return out
 
 
@@ -61,14 +64,14 @@ def check(figures: dict, wanted: dict[str, float]) -> None:
 
 def test_every_score_overall_per_step_and_per_target() -> None:
     data = frame(120, 0)
-    scores = Scores(SHAPE, LEVELS)
+    scores = Scores(SHAPE, CALIBRATION)
     rng = np.random.default_rng(1)
     before, season = rng.normal(size=(50, 2)), rng.normal(size=(50, 2))
     before[3, 0] = np.nan
     scores.scale(torch.from_numpy(before), torch.from_numpy(season))
     for start in range(0, 120, 50):
-        issued, (y, column, factors) = tensors(data, slice(start, start + 50))
-        scores.add(due_of(issued, y, column, factors))
+        issued, (y, column, quantiles) = tensors(data, slice(start, start + 50))
+        scores.add(due_of(issued, y, column, quantiles))
     summary = scores.summary()
     column = data["column"]
     assert summary["scored"] == scores.scored == 120
@@ -88,18 +91,18 @@ def test_every_score_overall_per_step_and_per_target() -> None:
 def test_only_what_is_chosen_counts() -> None:
     data = frame(100, 2)
     chosen = np.random.default_rng(0).random(100) < 0.4
-    issued, (y, column, factors) = tensors(data)
-    scores = Scores(SHAPE, LEVELS)
-    scores.add(due_of(issued, y, column, factors), torch.from_numpy(chosen))
+    issued, (y, column, quantiles) = tensors(data)
+    scores = Scores(SHAPE, CALIBRATION)
+    scores.add(due_of(issued, y, column, quantiles), torch.from_numpy(chosen))
     check(scores.summary(), direct(data, chosen))
 
 
 def test_laps_are_what_came_since() -> None:
     data = frame(90, 3)
-    scores = Scores(SHAPE, LEVELS)
+    scores = Scores(SHAPE, CALIBRATION)
     for start in (0, 30, 60):
-        issued, (y, column, factors) = tensors(data, slice(start, start + 30))
-        scores.add(due_of(issued, y, column, factors))
+        issued, (y, column, quantiles) = tensors(data, slice(start, start + 30))
+        scores.add(due_of(issued, y, column, quantiles))
         part = np.zeros(90, bool)
         part[start : start + 30] = True
         check(scores.lap(), direct(data, part))
@@ -108,7 +111,7 @@ def test_laps_are_what_came_since() -> None:
 
 
 def test_nothing_scored_is_none_and_not_nan() -> None:
-    summary = Scores(SHAPE, LEVELS).summary()
+    summary = Scores(SHAPE, CALIBRATION).summary()
     assert summary["scored"] == 0
     for name in ("rmse", "mae", "nlpd", "crps", "mase"):
         assert summary[name] is None
@@ -117,12 +120,12 @@ def test_nothing_scored_is_none_and_not_nan() -> None:
 
 
 def test_mase_needs_a_scale() -> None:
-    issued, (y, column, factors) = tensors(frame(20, 4))
+    issued, (y, column, quantiles) = tensors(frame(20, 4))
     regression = Shape(targets=("y", "z"), horizon=3, lags=0, past=("y", "z", "u"), future=("u",))
     for shape, change in ((SHAPE, 0.0), (regression, 1.0)):
-        scores = Scores(shape, LEVELS)
+        scores = Scores(shape, CALIBRATION)
         scores.scale(torch.full((5, 2), change, dtype=torch.float64), torch.zeros(5, 2, dtype=torch.float64))
-        scores.add(due_of(issued, y, column, factors))
+        scores.add(due_of(issued, y, column, quantiles))
         assert scores.summary()["mase"] is None
 
 
@@ -132,8 +135,9 @@ def test_other_families_are_scored_with_their_own_quantiles() -> None:
     one = torch.ones(rows, 1, dtype=torch.float64)
     issued = StudentT(0 * one, 2 * one, 3 * one, one)
     y = issued.sample(1, generator)[0, :, 0]
-    scores = Scores(SHAPE, LEVELS)
-    scores.add(due_of(issued, y, torch.zeros(rows, dtype=torch.int64), torch.ones(2, rows, dtype=torch.float64)))
+    scores = Scores(SHAPE, CALIBRATION)
+    wide = torch.linspace(-9, 9, len(CALIBRATION.probabilities)).double()[:, None].expand(-1, rows)
+    scores.add(due_of(issued, y, torch.zeros(rows, dtype=torch.int64), wide))
     summary = scores.summary()
     assert summary["raw_coverage"]["95"] == pytest.approx(0.95, abs=0.01)
     assert summary["nlpd"] == pytest.approx(-issued.log_prob(y[:, None]).mean().item())
@@ -141,9 +145,9 @@ def test_other_families_are_scored_with_their_own_quantiles() -> None:
 
 def test_state() -> None:
     def advance(scores: Scores, step: int) -> dict:
-        issued, (y, column, factors) = tensors(frame(20, step))
-        scores.scale(y[:, None].expand(-1, 2), factors.T)
-        scores.add(due_of(issued, y, column, factors))
+        issued, (y, column, quantiles) = tensors(frame(20, step))
+        scores.scale(y[:, None].expand(-1, 2), quantiles[:2].T)
+        scores.add(due_of(issued, y, column, quantiles))
         return scores.summary() | {"lap": scores.lap() if step % 2 else None}
 
-    check_stateful(lambda: Scores(SHAPE, LEVELS), advance, 5, lambda a, b: a == b)
+    check_stateful(lambda: Scores(SHAPE, CALIBRATION), advance, 5, lambda a, b: a == b)

@@ -78,23 +78,16 @@ def test_newer_rows_move_the_windows(plain: Path, tmp_path: Path) -> None:
     assert_frame_equal(still.frame, ask(plain / "c").frame, check_exact=True)
 
 
-def test_a_level_that_was_not_trained_takes_the_nearest_calibration(plain: Path) -> None:
-    trained, other = ask(plain / "c").frame, ask(plain / "c", level=["50", "80", "94", "99.5"]).frame
-    assert [name for name in other.columns if "lo" in name and "raw" not in name] == [
-        f"linear-lo-{level}" for level in ("50", "80", "94", "99.5")
-    ]
-    assert_frame_equal(
-        other.select("linear-lo-80", "linear-raw-hi-80"), trained.select("linear-lo-80", "linear-raw-hi-80")
-    )
-
-    def factor(frame: pl.DataFrame, level: str) -> np.ndarray[Any, Any]:
-        return (
-            (frame[f"linear-hi-{level}"] - frame["linear"]) / (frame[f"linear-raw-hi-{level}"] - frame["linear"])
-        ).to_numpy()
-
-    assert_allclose(factor(other, "94"), factor(trained, "95"))
-    assert_allclose(factor(other, "99.5"), factor(trained, "95"))
-    assert_allclose(factor(other, "50"), factor(trained, "80"))
+def test_levels_and_quantiles_that_were_not_trained_are_those_of_the_same_distribution(plain: Path) -> None:
+    asked = {"level": ["50", "80", "94", "99.5"], "quantiles": "0.1,0.6"}
+    trained, other = ask(plain / "c").frame, ask(plain / "c", **asked).frame
+    names = [f"linear-{side}-{level}" for level in ("50", "80", "94", "99.5") for side in ("lo", "hi")]
+    assert other.columns[4:12] == names and other.columns[12:14] == ["linear-q-0.1", "linear-q-0.6"]
+    assert_frame_equal(other.select("linear-lo-80", "linear-hi-80"), trained.select("linear-lo-80", "linear-hi-80"))
+    assert_allclose(other["linear-q-0.1"], other["linear-lo-80"])
+    order = ["lo-99.5", "lo-94", "lo-80", "lo-50", "q-0.6", "hi-50", "hi-80", "hi-94", "hi-99.5"]
+    assert (np.diff(other.select(f"linear-{end}" for end in order).to_numpy(), axis=1) > 0).all()
+    assert (other["linear-hi-94"] < trained["linear-hi-95"]).all()
 
 
 @pytest.mark.parametrize("levels", [(0.0,), (100.0,), (80.0, float("nan")), ()])
@@ -200,12 +193,6 @@ def test_a_fixed_offset_of_half_an_hour(tmp_path: Path) -> None:
     data[500:].select(t=local[500:], k="k").write_csv(tmp_path / "future.csv")
     found = ask(tmp_path / "c", future=tmp_path / "future.csv").frame
     assert found["ds"].to_list() == data["t"][500:].to_list()
-
-
-def test_a_band_that_borrows_its_calibration_says_so(plain: Path) -> None:
-    assert ask(plain / "c", level=(80.0, 95.0)).warnings == ()
-    (warning,) = ask(plain / "c", level=(95.0, 99.9)).warnings
-    assert "99.9" in warning and "95" in warning
 
 
 # several series and targets

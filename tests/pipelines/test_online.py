@@ -77,10 +77,10 @@ def test_windows_of_one_series_never_hold_another_s_values(tmp_path: Path) -> No
         if series is not None:
             assert (of_b.all(1) == (series == 1)).all()
 
-    def issued(asks: Any, predictive: Any, factors: Any) -> None:
+    def issued(asks: Any, predictive: Any) -> None:
         check(asks.series, asks.x, None)
         seen[0] += len(asks.origin)
-        store(asks, predictive, factors)
+        store(asks, predictive)
 
     def learned(x: Any, y: torch.Tensor, *more: Any) -> Any:
         check(None, x, y)

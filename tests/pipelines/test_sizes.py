@@ -44,8 +44,9 @@ def test_a_ledger_takes_what_is_estimated() -> None:
     asks, _ = windows.push(pa.record_batch({"y": [float(at) for at in range(400)]}))
     one = torch.ones(len(asks.origin), 300, dtype=FLOAT)
     tracemalloc.start()
-    ledger = Ledger(windows.shape, (80.0, 95.0), Gaussian)
-    ledger.add(asks, Gaussian(one, one, one), torch.ones(2, 300))
+    ledger = Ledger(windows.shape, 13, 10, Gaussian)
+    ledger.add(asks, Gaussian(one, one, one))
+    ledger.calibrate(torch.ones(13, len(one), 300), torch.ones(10, len(one), 300))
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     estimate = sizes.ledger(windows.shape, series=1, levels=2, batch=400, rows=400)

@@ -17,8 +17,6 @@ from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Answers, Asks, Windows, WindowSpec
 from tests.properties import examples
 
-LEVELS = [80.0, 95.0]
-
 
 class OracleLedger:
     """One dictionary entry a question."""
@@ -27,7 +25,7 @@ class OracleLedger:
         self.horizon, self.outputs = horizon, outputs
         self.open: dict[tuple[int, int], dict[str, Any]] = {}
 
-    def add(self, asks: Asks, parameters: torch.Tensor, factors: torch.Tensor) -> None:
+    def add(self, asks: Asks, parameters: torch.Tensor, quantiles: torch.Tensor) -> None:
         for n in range(len(asks.origin)):
             key = (int(asks.series[n]), int(asks.origin[n]))
             self.open[key] = {
@@ -35,7 +33,7 @@ class OracleLedger:
                 "cutoff": int(asks.cutoff[n]),
                 "parameters": parameters[:, n].clone(),
                 "issued": parameters[:, n].clone(),
-                "factors": factors.clone(),
+                "quantiles": quantiles[:, n].clone(),
                 "past": asks.x.past[n].clone(),
                 "target": [float("nan")] * self.outputs * self.horizon,
             }
@@ -61,7 +59,7 @@ class OracleLedger:
                             "column": column,
                             "y": y,
                             "parameters": question["parameters"][:, column].tolist(),
-                            "factors": question["factors"][:, column].tolist(),
+                            "quantiles": question["quantiles"][:, column].tolist(),
                         }
                     )
         newest: dict[int, int] = {}
@@ -76,7 +74,7 @@ def compare(due: Due, pairs: list[dict[str, Any]], closed: list[dict[str, Any]])
     for name in ("series", "position", "cutoff", "ds", "column", "y"):
         assert getattr(due, name).tolist() == [pair[name] for pair in pairs], name
     assert due.parameters.T.tolist() == [pair["parameters"] for pair in pairs]
-    assert due.factors.T.tolist() == [pair["factors"] for pair in pairs]
+    assert due.quantiles.T.tolist() == [pair["quantiles"] for pair in pairs]
     assert len(due.target) == len(closed)
     if closed:
         np.testing.assert_array_equal(due.target.numpy(), np.array([q["target"] for q in closed]))
@@ -91,7 +89,7 @@ def test_the_ledger_is_a_dictionary(data: st.DataObject) -> None:
     targets = ("y", "z")[:outputs]
     spec = WindowSpec(targets=targets, lags=1, horizon=horizon, series="s", time="t", every_ns=1, gaps="reset")
     windows, oracle = Windows(spec), OracleLedger(horizon, outputs)
-    ledger = Ledger(windows.shape, LEVELS, Gaussian)
+    ledger = Ledger(windows.shape, 2, 1, Gaussian)
     generator = torch.Generator().manual_seed(0)
     clock = {"a": 0, "b": 5}
     for _ in range(data.draw(st.integers(1, 6))):
@@ -105,12 +103,17 @@ def test_the_ledger_is_a_dictionary(data: st.DataObject) -> None:
             rows["z"].append(data.draw(st.sampled_from([3.0, float("nan")])))
         asks, answers = windows.push(pa.record_batch({k: pa.array(v, _type(k)) for k, v in rows.items()}))
         issued = torch.rand(3, len(asks.origin), windows.shape.columns, generator=generator, dtype=torch.float64)
-        factors = torch.rand(2, windows.shape.columns, generator=generator, dtype=torch.float64)
-        ledger.add(asks, Gaussian.from_parameters(issued), factors)
-        oracle.add(asks, issued, factors)
-        compare(ledger.pop(answers), *oracle.pop(answers))
+        quantiles = torch.rand(2, *issued.shape[1:], generator=generator, dtype=torch.float64)
+        ledger.add(asks, Gaussian.from_parameters(issued))
+        seen = ledger.seen(answers)
+        ledger.calibrate(quantiles, quantiles[:1])
+        oracle.add(asks, issued, quantiles)
+        due = ledger.pop(answers)
+        assert torch.equal(seen.error, due.y - due.parameters[0]) and torch.equal(seen.position, due.position)
+        assert torch.equal(due.features[0], due.quantiles[0]) and torch.equal(seen.column, due.column)
+        compare(due, *oracle.pop(answers))
         assert ledger.open == len(oracle.open)
-        again = Ledger(windows.shape, LEVELS, Gaussian)
+        again = Ledger(windows.shape, 2, 1, Gaussian)
         again.restore(*ledger.state())
         ledger = again
 
@@ -123,18 +126,18 @@ def test_state_goes_on_as_if_nothing_had_happened() -> None:
     """Slots are handed out anew after restore; what comes out must not depend on them."""
     spec = WindowSpec(targets=("y",), lags=2, horizon=3)
     windows = Windows(spec)
-    one, other = (Ledger(windows.shape, LEVELS, Gaussian) for _ in range(2))
+    one, other = (Ledger(windows.shape, 2, 1, Gaussian) for _ in range(2))
     generator = torch.Generator().manual_seed(1)
     for step in range(8):
         asks, answers = windows.push(pa.record_batch({"y": [float(step), step + 0.5, step + 0.7]}))
         issued = Gaussian.from_parameters(torch.rand(3, len(asks.origin), 3, generator=generator, dtype=torch.float64))
         for ledger in (one, other):
-            ledger.add(asks, issued, torch.ones(2, 3))
+            ledger.add(asks, issued)
         due, same = one.pop(answers), other.pop(answers)
         assert torch.equal(due.parameters, same.parameters) and torch.equal(
             due.target.nan_to_num(), same.target.nan_to_num()
         )
-        fresh = Ledger(windows.shape, LEVELS, Gaussian)
+        fresh = Ledger(windows.shape, 2, 1, Gaussian)
         fresh.restore(*other.state())
         other = fresh
 
@@ -142,11 +145,11 @@ def test_state_goes_on_as_if_nothing_had_happened() -> None:
 def test_memory_is_bounded_by_what_is_open() -> None:
     spec = WindowSpec(targets=("y",), lags=1, horizon=5)
     windows = Windows(spec)
-    ledger = Ledger(windows.shape, LEVELS, Gaussian)
+    ledger = Ledger(windows.shape, 2, 1, Gaussian)
     for _ in range(200):
         asks, answers = windows.push(pa.record_batch({"y": [1.0] * 10}))
         one = torch.ones(len(asks.origin), 5, dtype=torch.float64)
-        ledger.add(asks, Gaussian(one, one, one), torch.ones(2, 5))
+        ledger.add(asks, Gaussian(one, one, one))
         ledger.pop(answers)
         assert ledger.open == 5
     assert len(ledger.target) <= 32
@@ -155,10 +158,10 @@ def test_memory_is_bounded_by_what_is_open() -> None:
 def test_a_jump_closes_questions_with_what_they_have() -> None:
     spec = WindowSpec(targets=("y",), lags=1, horizon=3, time="t", every_ns=1)
     windows = Windows(spec)
-    ledger = Ledger(windows.shape, LEVELS, Gaussian)
+    ledger = Ledger(windows.shape, 2, 1, Gaussian)
     asks, answers = windows.push(pa.record_batch({"t": pa.array([0, 1, 90]), "y": [1.0, 2.0, 3.0]}))
     one = torch.ones(3, 3, dtype=torch.float64)
-    ledger.add(asks, Gaussian(one, one, one), torch.ones(2, 3))
+    ledger.add(asks, Gaussian(one, one, one))
     due = ledger.pop(answers)
     np.testing.assert_array_equal(due.target.numpy(), [[2.0, np.nan, np.nan]])  # the second had no truth at all
     assert ledger.open == 1
@@ -167,7 +170,7 @@ def test_a_jump_closes_questions_with_what_they_have() -> None:
 @pytest.mark.parametrize("rows", [0, 3])
 def test_truths_without_questions_give_nothing(rows: int) -> None:
     windows = Windows(WindowSpec(targets=("y",), lags=1))
-    ledger = Ledger(windows.shape, LEVELS, Gaussian)
+    ledger = Ledger(windows.shape, 2, 1, Gaussian)
     _, answers = windows.push(pa.record_batch({"y": pa.array([1.0] * rows, pa.float64())}))
     due = ledger.pop(answers)
     assert (len(due.y), len(due.target), due.parameters.shape[1]) == (0, 0, 0)

@@ -13,6 +13,7 @@ import torch
 
 from streamgp.base import Offset
 from streamgp.errors import DataError, StateError, UsageError
+from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import SKIP, micro_batches
 from streamgp.streaming.paths import inputs_ahead
@@ -56,8 +57,10 @@ class Forecaster:
         spec = WindowSpec(**fields)
         model = build_model(about["model"], about["set"], spec.shape, device, about["seed"])
         schedule = Schedule(about["batch"], about["warmup"])
-        self.trained = tuple(about["levels"])
-        self.learner = Learner(model, Windows(spec), self.trained, schedule, device)
+        told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["calibration"].items()}
+        self.calibration = Calibration(**told)
+        """Bands, quantiles and point of the training."""
+        self.learner = Learner(model, Windows(spec), self.calibration, schedule, device)
         tail = Tail()
         saved.restore(self.learner.parts() | {"tail": tail})
         self.learner.rows = saved.rows
@@ -75,10 +78,9 @@ class Forecaster:
         self._about = about
         self._saved = replace(saved, tensors={}, rest={})
 
-    def naming(self, levels: tuple[float, ...] | None = None) -> Naming:
-        """Column names of this forecaster's frames; levels: those of the training when left out."""
-        wanted = self.trained if levels is None else levels
-        return Naming(self._about["model"], wanted, self.moments)
+    def naming(self, calibration: Calibration | None = None) -> Naming:
+        """Column names of this forecaster's frames; calibration: that of the training when left out."""
+        return Naming(self._about["model"], calibration or self.calibration, self.moments)
 
     @property
     def binary(self) -> bool:
@@ -99,7 +101,7 @@ class Forecaster:
         """Move to the newest row of the checkpoint, or of a table.
 
         Rows of the checkpoint after its last full micro-batch are learned in memory; the checkpoint does not change.
-        Later rows of the table move the windows, and nothing is learned from them.
+        Later rows of the table move the windows and the volatility of the bands; nothing else is learned from them.
 
         Raises:
             TableError: the table is not the one that the checkpoint was trained on.
@@ -110,7 +112,7 @@ class Forecaster:
         check_table(self._saved, table)
         source = Columns(table, columns_read(self.spec), OBSERVED_ROWS)
         for rows, after in micro_batches(source, self.offset, OBSERVED_ROWS):
-            self.learner.windows.push(rows)
+            self.learner.watch(rows)
             self.offset = after
 
     def _learn_tail(self) -> None:
@@ -124,14 +126,19 @@ class Forecaster:
             self.offset = {**self.offset, SKIP: int(self.offset.get(SKIP, 0)) + self.tail.num_rows}
 
     def forecast(
-        self, horizon: int | None = None, levels: Sequence[float] | None = None, future: pa.Table | None = None
+        self,
+        horizon: int | None = None,
+        levels: Sequence[float] | None = None,
+        future: pa.Table | None = None,
+        quantiles: Sequence[float] | None = None,
     ) -> Forecast:
         """Forecast steps 1 to `horizon` after the newest row of every series.
 
         Args:
             horizon: steps ahead; the trained horizon when left out, and never more.
-            levels: bands in percent; each takes the calibration of the nearest trained level.
+            levels: bands in percent; those of the training when left out.
             future: values of the known inputs at those steps.
+            quantiles: probabilities of quantiles beside the bands; those of the training when left out.
 
         Raises:
             StateError: the model has not been fitted yet.
@@ -148,7 +155,7 @@ class Forecaster:
                 f"--horizon {steps} is beyond the {shape.horizon} steps that this checkpoint was trained for",
                 hint=f"{instead}, or train again with --horizon {steps}",
             )
-        naming = self.naming(self._levels(levels))
+        naming = self.naming(self._wanted(levels, quantiles))
         if windows.spec.known and shape.lags and future is not None:
             known = windows.spec.known
             simulate.check_given(inputs_ahead(windows, future, shape.horizon, known), known, windows, naming)
@@ -158,9 +165,9 @@ class Forecaster:
                 "no series has a whole window at its newest row",
                 hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
             )
-        found = frame(as_pairs(self.learner, asks, naming.levels), windows.names, naming, shape).drop("y")
+        found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
-        warnings = (*self._left_out(asks, future), *self._uncalibrated(naming.levels))
+        warnings = tuple(self._left_out(asks, future))
         return Forecast(kept, self.history(), *self._about_it(naming), warnings=warnings, target=self.target)
 
     def simulate(
@@ -171,6 +178,7 @@ class Forecaster:
         seed: int = 0,
         plug_in: bool = False,
         levels: Sequence[float] | None = None,
+        quantiles: Sequence[float] | None = None,
     ) -> Simulation:
         """Simulate steps 1 to `horizon` after the newest row of every series: a rollout of the model on its own output.
 
@@ -183,6 +191,7 @@ class Forecaster:
             seed: of every draw.
             plug_in: feed back means along one path instead; the band is that of one step, and so too narrow.
             levels: bands in percent; the trained ones when left out.
+            quantiles: probabilities of quantiles beside the bands; the trained ones when left out.
 
         Raises:
             StateError: the model has not been fitted yet.
@@ -193,7 +202,7 @@ class Forecaster:
         """
         self._ready()
         windows, model = self.learner.windows, self.learner.model
-        naming = self.naming(self._levels(levels))
+        naming = self.naming(self._wanted(levels, quantiles))
         if plug_in:
             run = simulate.plug_in(model, windows, horizon, future, naming)
         else:
@@ -225,30 +234,25 @@ class Forecaster:
             f"window: {shown}"
         ]
 
-    def _uncalibrated(self, levels: tuple[float, ...]) -> list[str]:
-        """A warning where a band borrows the calibration of another level."""
-        strange = [level for level in levels if level not in self.trained]
-        if not strange:
-            return []
-        borrowed = "; ".join(
-            f"{level:g} % that of {min(self.trained, key=lambda known: abs(known - level)):g} %" for level in strange
-        )
-        return [f"bands at levels that were not trained have the calibration of the nearest one: {borrowed}"]
-
-    def _levels(self, asked: Sequence[float] | None) -> tuple[float, ...]:
-        """Levels as asked for, or the trained ones; there are none where outcomes are forecast.
+    def _wanted(self, levels: Sequence[float] | None, quantiles: Sequence[float] | None) -> Calibration:
+        """Bands and quantiles as asked for, or those of the training; there are none where outcomes are forecast.
 
         Raises:
-            UsageError: a level is none, or there are no bands.
+            UsageError: a level is no percentage, a quantile no probability, or there are no bands.
         """
-        if asked is None:
-            return self.trained
-        if self.binary:
+        if self.binary and (levels is not None or quantiles is not None):
             raise UsageError(
                 "this checkpoint forecasts the probability of an outcome of 0 or 1, which has no bands",
                 hint="leave out --level; the -std-latent column, where positive, says how far the probability is known",
             )
-        return in_order(asked)
+        found = self.calibration
+        if levels is not None:
+            found = replace(found, levels=in_order(levels))
+        if quantiles is not None:
+            if not all(0 < p < 1 for p in quantiles):
+                raise UsageError("quantiles are probabilities between 0 and 1", hint="such as 0.1 and 0.9")
+            found = replace(found, quantiles=tuple(sorted(set(quantiles))))
+        return found
 
     def _ready(self) -> None:
         """Move on to the checkpoint's newest row, and see that the model is fitted."""
@@ -297,12 +301,13 @@ def forecast(config: ForecastConfig) -> Forecast:
         columns = forecaster.spec.inputs if config.simulates else None
         future = read_future(config.future, forecaster.spec, forecaster.moments, columns)
     levels = config.level if "level" in config.model_fields_set else None
+    quantiles = config.quantiles if "quantiles" in config.model_fields_set else None
     if not config.simulates:
-        found = forecaster.forecast(config.horizon, levels, future)
+        found = forecaster.forecast(config.horizon, levels, future, quantiles)
     else:
         steps = forecaster.spec.horizon if config.horizon is None else config.horizon
         paths = PATHS if config.paths is None else config.paths
-        found = forecaster.simulate(steps, paths, future, config.seed, config.plug_in, levels)
+        found = forecaster.simulate(steps, paths, future, config.seed, config.plug_in, levels, quantiles)
         if config.samples is not None:
             write(found.paths(), config.samples)
     if config.output is not None:

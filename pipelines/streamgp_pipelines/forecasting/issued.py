@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 import torch
 
-from streamgp.base import Due
+from streamgp.base import FLOAT, Due
+from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming.windows import Asks, Windows
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
@@ -14,14 +15,15 @@ HISTORY_STEPS = 500
 """Newest rows of each series that come with a forecast, for its picture; fewer where fewer are kept."""
 
 
-def as_pairs(learner: Learner, asks: Asks, levels: tuple[float, ...]) -> Due:
-    """N questions as N · T rows, window by window and column by column; a level takes the calibration of the nearest
-    one that was trained."""
-    rows, shape, trained = len(asks.origin), learner.windows.shape, learner.levels
+def as_pairs(learner: Learner, asks: Asks, calibration: Calibration) -> Due:
+    """N questions as N · T rows, window by window and column by column, with any quantiles of the distribution."""
+    rows, shape, wanted = len(asks.origin), learner.windows.shape, calibration.probabilities
     parameters = learner.model.predict(asks.x.to(learner.device)).parameters().cpu()  # (P, N, T)
     issued = learner.model.family.from_parameters(parameters.reshape(len(parameters), -1, 1))
-    nearest = [min(range(len(trained)), key=lambda k: abs(trained[k] - level)) for level in levels]
-    factors = learner.bands.factors()[nearest]  # (K, T)
+    quantiles = torch.zeros(0, rows * shape.columns, dtype=FLOAT)
+    if wanted:
+        asked = learner.questions(asks, learner.model.family.from_parameters(parameters))
+        quantiles = learner.bands.quantiles(asked, wanted).flatten(1)
     columns = torch.arange(shape.columns)
     return Due(
         series=asks.series.repeat_interleave(shape.columns),
@@ -31,7 +33,8 @@ def as_pairs(learner: Learner, asks: Asks, levels: tuple[float, ...]) -> Due:
         column=columns.repeat(rows),
         y=torch.full((rows * shape.columns,), float("nan"), dtype=torch.float64),
         predictive=issued,
-        factors=factors.repeat(1, rows),
+        quantiles=quantiles,
+        features=torch.zeros(0, rows * shape.columns, dtype=FLOAT),
         x=asks.x.rows(slice(0)),
         target=parameters.new_zeros(0, shape.columns),
         issued=parameters[:, :0],

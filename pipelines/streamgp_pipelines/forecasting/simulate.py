@@ -23,7 +23,7 @@ from streamgp.base import FLOAT, Inputs, Model, Predictive, Simulates
 from streamgp.errors import DataError, NumericalError, UsageError
 from streamgp.streaming.paths import Given, PathWindows, inputs_ahead
 from streamgp.streaming.windows import Windows
-from streamgp_pipelines.learning.frames import Naming, forecast_columns
+from streamgp_pipelines.learning.frames import Naming, assembled, forecast_columns
 
 
 class Run(NamedTuple):
@@ -127,15 +127,15 @@ def path_columns(run: Run, naming: Naming) -> dict[str, Any]:
     spread is noise is not known: the latent standard deviation is null. No calibration was learned for such bands, and
     the raw ones are the same.
     """
+    wanted = naming.calibration
     if run.issued is not None:
-        return forecast_columns(run.issued, torch.ones(len(naming.levels), 1, 1, dtype=FLOAT), naming)
-    y = run.y.permute(0, 1, 3, 2).flatten(1).numpy()  # (P, S · O · K)
-    half = np.array(naming.levels) / 200
-    low, high = (np.quantile(y, p, axis=0, method="weibull") for p in (0.5 - half, 0.5 + half))
-    band = [side for pair in zip(low, high, strict=True) for side in pair]
+        raw = run.issued.quantile(torch.tensor(wanted.probabilities, dtype=FLOAT))[..., 0]
+        return forecast_columns(run.issued, wanted.inside(raw), naming)
+    y = run.y.permute(0, 1, 3, 2).flatten(1)  # (P, S · O · K)
+    probabilities = np.array(wanted.probabilities)
+    quantiles = torch.from_numpy(np.quantile(y.numpy(), probabilities, axis=0, method="weibull"))
     latent = pl.Series([None], dtype=pl.Float64).new_from_index(0, y.shape[1])
-    values = [y.mean(0), *band, y.std(0, ddof=1), latent, *band]
-    return dict(zip(naming.columns(), values, strict=True))
+    return assembled(y.mean(0), wanted.inside(quantiles), quantiles, [y.std(0).numpy(), latent], naming)
 
 
 def frame_of_run(run: Run, names: list[str], targets: tuple[str, ...], naming: Naming) -> pl.DataFrame:

@@ -50,6 +50,10 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
         "seed": config.seed,
         "batch": config.batch,
         "level": list(config.level),
+        "quantiles": list(config.quantiles),
+        "point": config.point,
+        "lower": config.lower,
+        "upper": config.upper,
         "mode": "online" if config.online else "batch",
     }
     if initial is not None:
@@ -70,8 +74,8 @@ def manifest(
         "model": config.model,
         "set": {key: as_text(value) for key, value in flatten(config.set).items()},
         "seed": config.seed,
-        "levels": list(learner.levels),
-        "spec": {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(spec).items()},
+        "calibration": _listed(asdict(learner.calibration)),
+        "spec": _listed(asdict(spec)),
         "moments": asdict(Moments.of(table.meta)),
         "unit": unit_of(table, spec),
         "rows": learner.rows,
@@ -83,6 +87,11 @@ def manifest(
         "threads": torch.get_num_threads(),
         "device": learner.device.type,
     }
+
+
+def _listed(fields: dict[str, Any]) -> dict[str, Json]:
+    """Tuples as the lists that JSON has."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
 
 
 def state_digest(saved: checkpoint.Saved) -> str:

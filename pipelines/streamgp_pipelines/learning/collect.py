@@ -54,7 +54,7 @@ def collect(
         tell: called with the rows read so far.
     """
     windows = Windows(spec)
-    ledger = Ledger(windows.shape, (), Gaussian)  # it pairs questions with their truths
+    ledger = Ledger(windows.shape, 0, 0, Gaussian)  # it pairs questions with their truths
     kept = WarmUp()
     for batch, position, _ in stretches(source, len(hidden), ROWS):
         asks, answers = windows.push(hide(batch, spec.targets, hidden[position : position + batch.num_rows]))
@@ -62,7 +62,7 @@ def collect(
             asks = _at(asks, chosen[asks.position])
         if len(asks.origin):
             nothing = torch.zeros(len(asks.origin), windows.shape.columns, dtype=FLOAT)
-            ledger.add(asks, Gaussian(nothing, nothing, nothing), torch.zeros(0, windows.shape.columns))
+            ledger.add(asks, Gaussian(nothing, nothing, nothing))
         due = ledger.pop(answers)
         kept.add(due.x, due.target)
         tell(position + batch.num_rows)

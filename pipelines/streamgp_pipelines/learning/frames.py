@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Predictive
+from streamgp.forecasting.calibration import Calibration
 from streamgp_pipelines.moments import Moments
 
 
@@ -19,25 +21,32 @@ class Naming:
 
     Attributes:
         model: prefix of every forecast column.
-        levels: (K,) widths of the bands in percent; none where outcomes of 0 and 1 are forecast.
+        calibration: which bands and quantiles it has; none where outcomes of 0 and 1 are forecast.
         moments: how times are written.
     """
 
     model: str
-    levels: tuple[float, ...]
+    calibration: Calibration
     moments: Moments
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """(K,) widths of the bands in percent."""
+        return () if self.calibration.none else self.calibration.levels
 
     def columns(self) -> list[str]:
         """Names of the forecast columns, in their order.
 
         Example:
-            >>> Naming("gp", (80.0,), Moments()).columns()
-            ['gp', 'gp-lo-80', 'gp-hi-80', 'gp-std', 'gp-std-latent', 'gp-raw-lo-80', 'gp-raw-hi-80']
-            >>> Naming("gp", (), Moments()).columns()  # the probability of 1, and what is not known of outcome and it
+            >>> Naming("gp", Calibration((80.0,), quantiles=(0.5,)), Moments()).columns()
+            ['gp', 'gp-lo-80', 'gp-hi-80', 'gp-q-0.5', 'gp-std', 'gp-std-latent', 'gp-raw-lo-80', 'gp-raw-hi-80']
+            >>> Naming("gp", Calibration(none=True), Moments()).columns()  # the probability of 1
             ['gp', 'gp-std', 'gp-std-latent']
         """
         bands = [f"{side}-{percent(level)}" for level in self.levels for side in ("lo", "hi")]
-        ends = ["", *(f"-{band}" for band in bands), "-std", "-std-latent", *(f"-raw-{band}" for band in bands)]
+        quantiles = [] if self.calibration.none else [f"-q-{p:g}" for p in self.calibration.quantiles]
+        ends = ["", *(f"-{band}" for band in bands), *quantiles, "-std", "-std-latent"]
+        ends += [f"-raw-{band}" for band in bands]
         return [self.model + end for end in ends]
 
     def times(self, values: Tensor) -> pl.Series:
@@ -55,30 +64,33 @@ def percent(level: float) -> str:
     return f"{level:g}"
 
 
-def band(predictive: Predictive, levels: tuple[float, ...], factors: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Calibrated and raw bounds, each (K, N, T): lo, hi, raw lo, raw hi.
-
-    A calibrated bound is mean + factor · (quantile − mean): the raw quantile moved along its own distance.
+def forecast_columns(predictive: Predictive, quantiles: Tensor, naming: Naming) -> dict[str, Any]:
+    """The forecast columns.
 
     Args:
-        predictive: N windows, T columns.
-        levels: (K,) percent.
-        factors: (K, N, T), or anything that broadcasts to it.
+        predictive: (R, 1) raw distributions.
+        quantiles: (Q, R) of the calibrated ones, at `naming.calibration.probabilities`.
+        naming: of the columns.
     """
-    half = torch.tensor(levels, dtype=FLOAT) / 200
-    raw_lo, raw_hi = predictive.quantile(0.5 - half), predictive.quantile(0.5 + half)
-    mean = predictive.mean
-    return mean + factors * (raw_lo - mean), mean + factors * (raw_hi - mean), raw_lo, raw_hi
+    wanted = torch.tensor(naming.calibration.probabilities, dtype=FLOAT)
+    raw = predictive.quantile(wanted)[..., 0]
+    deviations = [predictive.variance.sqrt()[:, 0].numpy(), predictive.latent_variance.sqrt()[:, 0].numpy()]
+    return assembled(predictive.mean[:, 0], quantiles, raw, deviations, naming)
 
 
-def forecast_columns(predictive: Predictive, factors: Tensor, naming: Naming) -> dict[str, Any]:
-    """The forecast columns of (R, 1) distributions; factors: (K, R, 1)."""
-    lo, hi, raw_lo, raw_hi = band(predictive, naming.levels, factors)
-    values = [predictive.mean, *_pairs(lo, hi), predictive.variance.sqrt(), predictive.latent_variance.sqrt()]
-    values += _pairs(raw_lo, raw_hi)
-    return {name: value.flatten().numpy() for name, value in zip(naming.columns(), values, strict=True)}
+def assembled(
+    mean: Tensor, quantiles: Tensor, raw: Tensor, deviations: Sequence[Any], naming: Naming
+) -> dict[str, Any]:
+    """The forecast columns from a mean (R,), calibrated and raw quantiles (Q, R), and both standard deviations (R,)."""
+    wanted = naming.calibration
+    low, high = ([], []) if wanted.none else wanted.ends()
+    others = [] if wanted.none else [wanted.probabilities.index(round(p, 9)) for p in wanted.quantiles]
+    values: list[Any] = [wanted.of(mean, quantiles), *_pairs(quantiles[low], quantiles[high]), *quantiles[others]]
+    values = [value.numpy() for value in values]
+    values += [*deviations, *(side.numpy() for side in _pairs(raw[low], raw[high]))]
+    return dict(zip(naming.columns(), values, strict=True))
 
 
 def _pairs(low: Tensor, high: Tensor) -> list[Tensor]:
-    """(K, R, 1) twice -> lo, hi, lo, hi, ... level by level."""
+    """(K, R) twice -> lo, hi, lo, hi, ... level by level."""
     return [side for pair in zip(low, high, strict=True) for side in pair]

@@ -1,10 +1,11 @@
 """One micro-batch of the stream: ask, wait for the truth, score, learn. Everything the next row depends on.
 
-asks, answers = windows.push(rows)                # an ask uses rows up to its origin only
-ledger.add(asks, model.predict(asks.x), factors)  # 1 ask, with parameters and calibration as at the start
-due = ledger.pop(answers)                         # 2 truths that have now arrived, step by step
-scores.add(due); bands.update(due)                # 3 score what was issued, then learn from it
-model.update(due.x, due.target, due.issued)       # 4 one update, with windows whose last step is due
+asks, answers = windows.push(rows)            # an ask uses rows up to its origin only
+ledger.add(asks, model.predict(asks.x))       # 1 ask, with parameters as at the start of the micro-batch
+ledger.calibrate(bands.issue(asks, errors))   #   and with the volatility that is known at the row asked at
+due = ledger.pop(answers)                     # 2 truths that have now arrived, step by step
+scores.add(due); bands.update(due)            # 3 score what was issued, then learn from it
+model.update(due.x, due.target, due.issued)   # 4 one update, with windows whose last step is due
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from streamgp.base import Due, Inputs, Json, Model, Predictive, Progress, Stateful, Step
-from streamgp.forecasting.bands import Bands
+from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress, Stateful, Step
+from streamgp.forecasting.bands import Bands, Errors, Questions, features
+from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.scores import Scores
+from streamgp.predictives.gaussian import Gaussian
 from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Answers, Asks, Windows
 from streamgp_pipelines.learning.clock import Clock
 from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.heldout import HeldOut, restrict
+from streamgp_pipelines.learning.phases import Phases
 from streamgp_pipelines.numbers import number
 
 
@@ -106,7 +110,7 @@ class Learner:
     Args:
         model: on its device; windows travel there once a micro-batch.
         windows: of the run's WindowSpec.
-        levels: (K,) widths of the bands in percent; none for a model of outcomes, which has no bands.
+        calibration: which quantiles are issued; none for a model of outcomes, which has no bands.
         schedule: warm-up and scoring.
         device: where the model lives.
     """
@@ -115,14 +119,15 @@ class Learner:
         self,
         model: Model,
         windows: Windows,
-        levels: tuple[float, ...],
+        calibration: Calibration,
         schedule: Schedule,
         device: torch.device | None = None,
     ) -> None:
         self.device = device or torch.device("cpu")
         self.model = model.to(self.device)
         self.windows = windows
-        self.levels = levels
+        self.calibration = calibration
+        self.phases = Phases(windows.spec)
         self.schedule = schedule
         self.only: HeldOut | None = None
         """Which rows of the stream are scored, in batch training; None is all of them."""
@@ -136,9 +141,11 @@ class Learner:
         """Go back to the first row of the stream; the model keeps what it has learned."""
         self.windows = Windows(self.windows.spec)
         shape = self.windows.shape
-        self.ledger = Ledger(shape, self.levels, self.model.family)
-        self.bands = Bands(shape, self.levels)
-        self.scores = Scores(shape, self.levels, self.model.family.binary)
+        calibration, period = self.calibration, self.phases.period
+        kept = len(calibration.probabilities), features(calibration)
+        self.ledger = Ledger(shape, *kept, self.model.family)
+        self.bands = Bands(shape, calibration, period)
+        self.scores = Scores(shape, calibration, self.model.family.binary, period)
         self.counts = Counts()
         self.rows = 0
 
@@ -161,6 +168,15 @@ class Learner:
     def observe(self, rows: pa.RecordBatch) -> Due:
         """Ask, answer and score rows without learning from them; the returned pairs are those that count."""
         return self.counted(self._take(rows))
+
+    def watch(self, rows: pa.RecordBatch) -> None:
+        """Read rows behind the last one learned: the windows move, and the volatility follows the forecasts that were
+        still open; nothing else is learned, and nothing is asked."""
+        asks, answers = self.windows.push(rows)
+        series, origin, position, cutoff, ds = (part[:0] for part in asks[:-1])
+        nobody = Asks(series, origin, position, cutoff, ds, asks.x.rows(slice(0, 0)))
+        self._calibrate(nobody, self._nothing(), answers)
+        self.ledger.pop(answers)
 
     def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
         """A copy that has asked and scored the last, partial micro-batch but not learned from it.
@@ -231,8 +247,11 @@ class Learner:
             self.scores.scale(answers.y[~held], answers.seasonal[~held])
             self.counts.add_held(answers.y[held])
             asks, answers = restrict(asks, answers, self.only)
+        issued = self._nothing()
         if len(asks.origin):
-            self.ledger.add(asks, self._predict(asks.x), self.bands.factors())
+            issued = self._predict(asks.x)
+            self.ledger.add(asks, issued)
+        self._calibrate(asks, issued, answers)
         due = self.ledger.pop(answers)
         if self.warmup.done_at is None:
             self.scores.scale(answers.y, answers.seasonal)
@@ -241,6 +260,34 @@ class Learner:
         self.scores.add(counted)
         self.bands.update(select(due, ~self._warm(due.position)))
         return due
+
+    def _nothing(self) -> Predictive:
+        """Forecasts of no window."""
+        return Gaussian.from_parameters(torch.zeros(3, 0, self.windows.shape.columns, dtype=FLOAT))
+
+    def _calibrate(self, asks: Asks, issued: Predictive, answers: Answers) -> None:
+        """The quantiles of what was issued now; those of the warm-up are not known."""
+        if self.warmup.done_at is None:
+            kept, shape = (len(self.calibration.probabilities), features(self.calibration)), issued.mean.shape
+            self.ledger.calibrate(*(torch.full((count, *shape), torch.nan, dtype=FLOAT) for count in kept))
+            return
+        seen = self.ledger.seen(answers)
+        fair = ~self._warm(seen.position)
+        errors = Errors(answers.series, seen.row[fair], seen.column[fair], seen.error[fair])
+        order = answers.position.argsort()
+        at = order[torch.searchsorted(answers.position[order], asks.position)]
+        self.ledger.calibrate(*self.bands.issue(self.questions(asks, issued, at), errors))
+
+    def questions(self, asks: Asks, issued: Predictive, at: Tensor | None = None) -> Questions:
+        """What the calibration looks at; `at` (N,): the row that is asked at, among those that errors are of."""
+        shape = self.windows.shape
+        if shape.seasonal:
+            reference = asks.x.future[:, :, : shape.outputs].mT.flatten(1)
+        elif shape.lags:
+            reference = asks.x.past[:, -1, : shape.outputs].repeat_interleave(shape.horizon, 1)
+        else:
+            reference = torch.full((len(asks.origin), shape.columns), torch.nan, dtype=FLOAT)
+        return Questions(asks.series, asks.origin if at is None else at, self.phases.of(asks), issued, reference)
 
     def _learn(self, due: Due) -> Step | None:
         """Step 4; before the end of the warm-up windows are only kept, at its end they are fitted together.
@@ -297,5 +344,6 @@ def select(due: Due, keep: Tensor) -> Due:
         column=due.column[keep],
         y=due.y[keep],
         predictive=family.from_parameters(due.predictive.parameters()[:, keep]),
-        factors=due.factors[:, keep],
+        quantiles=due.quantiles[:, keep],
+        features=due.features[:, keep],
     )

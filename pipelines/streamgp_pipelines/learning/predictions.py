@@ -119,7 +119,7 @@ def frame(due: Due, names: Sequence[str], naming: Naming, shape: Shape) -> pl.Da
     if shape.outputs > 1:
         columns["target"] = pl.Series(shape.targets, dtype=pl.String).gather((due.column // shape.horizon).numpy())
     columns["y"] = due.y.numpy()
-    return pl.DataFrame(columns | forecast_columns(due.predictive, due.factors[:, :, None], naming))
+    return pl.DataFrame(columns | forecast_columns(due.predictive, due.quantiles, naming))
 
 
 def frame_of_nothing(naming: Naming, shape: Shape) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from torch import Tensor
 from streamgp.base import Chunk, Json, Offset
 from streamgp.errors import ServiceError, TableError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
+from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
 from streamgp.streaming.rows import times
 from streamgp.streaming.table import SEQ, Table, TableMeta
@@ -83,6 +84,10 @@ class Tail:
         if "arrow" in tensors:
             with pa.ipc.open_stream(tensors["arrow"].numpy().tobytes()) as stream:
                 self.rows = stream.read_next_batch()
+
+
+_OF_BANDS = ("level", "quantiles", "point", "lower", "upper")
+"""Options that say nothing of probabilities of outcomes."""
 
 
 @dataclass
@@ -164,12 +169,17 @@ def open_session(config: TrainConfig) -> Session:
         initialise(model, config.model, initial)
         check_one_start(config.model, config.set)
         warnings += seen_before(config, initial, table, schedule)
-    levels = () if model.family.binary else config.level
-    if len(levels) < len(config.level) and "level" in config.model_fields_set:
-        warnings.append("--level was not used: the target is an outcome of 0 or 1, and its probability has no bands")
-    learner = Learner(model, Windows(spec), levels, schedule, device)
+    calibration = Calibration(
+        config.level, config.quantiles, config.point, config.lower, config.upper, none=model.family.binary
+    )
+    unused = [f"--{name}" for name in _OF_BANDS if calibration.none and name in config.model_fields_set]
+    if unused:
+        warnings.append(
+            f"{', '.join(unused)} had no effect: the target is an outcome of 0 or 1, and its probability has no bands"
+        )
+    learner = Learner(model, Windows(spec), calibration, schedule, device)
     source = Columns(table, columns_read(spec), config.batch)
-    naming = Naming(config.model, levels, Moments.of(table.meta))
+    naming = Naming(config.model, calibration, Moments.of(table.meta))
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     if spec.series is not None and spec.time is not None and one_after_another(table, spec.time):
         session.warnings.append(

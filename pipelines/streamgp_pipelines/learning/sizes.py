@@ -31,6 +31,9 @@ NUMBER = 8
 PARAMETERS = 4
 """P of the distributions that models issue, at most."""
 
+RECORDED = 30
+"""R numbers that the calibration of a forecast has beside the 2 K ends of its bands, about."""
+
 SHARE = 0.5
 """Of the memory that is at hand, what a run may be estimated to need."""
 
@@ -47,15 +50,15 @@ def windows(spec: WindowSpec, series: int) -> int:
 
 
 def ledger(shape: Shape, series: int, levels: int, batch: int, rows: int) -> int:
-    """Open questions, at most S · H + B and no more than rows, each (P + K + 1) · T + W numbers; twice, for room."""
+    """Open questions, S · H + B and no more than rows, each (P + 2K + R + 1) · T + W numbers; twice, for room."""
     asked = min(series * shape.horizon + batch, rows)
-    return 2 * asked * ((PARAMETERS + levels + 1) * shape.columns + shape.numbers) * NUMBER
+    return 2 * asked * ((PARAMETERS + 2 * levels + RECORDED + 1) * shape.columns + shape.numbers) * NUMBER
 
 
 def micro_batch(shape: Shape, levels: int, batch: int) -> int:
     """What is on the way at once: B windows four times over (looked up, joined, padded, standardised), and B forecasts
-    of P · T numbers three times over, with the K bounds of what is due."""
-    return batch * (4 * shape.numbers + (3 * PARAMETERS + levels) * shape.columns) * NUMBER
+    of P · T numbers three times over, with their 2 K + R numbers of the calibration, four times over."""
+    return batch * (4 * shape.numbers + (3 * PARAMETERS + 4 * (2 * levels + RECORDED)) * shape.columns) * NUMBER
 
 
 def kept(shape: Shape, rows: int) -> int:

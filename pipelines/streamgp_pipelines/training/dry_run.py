@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from streamgp.base import FLOAT, Inputs, Json
+from streamgp.forecasting.bands import features
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.learning.session import open_session
@@ -16,7 +17,7 @@ def plan(config: TrainConfig) -> dict[str, Json]:
     """The columns, the windows, the model and the memory of a run.
 
     The ledger keeps, for each series, the H questions that still wait for a truth and those of one micro-batch: each
-    with its window, and for each of the T columns P parameters, K factors and the truth.
+    with its window, and for each of the T columns P parameters, Q quantiles, F features and the truth.
 
     Raises:
         StreamgpError: whatever training would refuse before its first row.
@@ -31,7 +32,8 @@ def plan(config: TrainConfig) -> dict[str, Json]:
     more = nothing.new_zeros(1, shape.context.width) if shape.context else None
     parameters = len(learner.model.predict(Inputs(nothing, ahead, more)).parameters())
     waiting = shape.horizon + config.batch
-    one = shape.numbers + (parameters + len(learner.levels) + 1) * shape.columns
+    calibrated = len(learner.calibration.probabilities) + features(learner.calibration)
+    one = shape.numbers + (parameters + calibrated + 1) * shape.columns
     weights = sum(tensor.numel() * tensor.element_size() for tensor in learner.model.state()[0].values())
     return {
         "table": str(config.table),

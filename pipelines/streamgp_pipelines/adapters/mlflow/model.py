@@ -110,10 +110,12 @@ def signature(forecaster: Forecaster) -> ModelSignature:
     gives: dict[str, str] = {"unique_id": "string", "ds": time, "cutoff": time}
     gives |= {"target": "string"} if shape.outputs > 1 else {}
     gives |= dict.fromkeys(forecaster.naming().columns(), "double")
-    levels: Any = list(forecaster.trained)
+    calibration = forecaster.calibration
     asked = [ParamSpec("horizon", "long", shape.horizon)]
-    if levels:
-        asked.append(ParamSpec("levels", "double", levels, shape=(-1,)))
+    for name, values in (("levels", calibration.levels), ("quantiles", calibration.quantiles)):
+        if not calibration.none:
+            trained: Any = list(values)
+            asked.append(ParamSpec(name, "double", trained, shape=(-1,)))
     return ModelSignature(
         inputs=Schema([ColSpec(kind, name, required=False) for name, kind in takes.items()]),
         outputs=Schema([ColSpec(kind, name) for name, kind in gives.items()]),

@@ -40,7 +40,8 @@ class StreamgpModel(PythonModel):
                 move the windows and nothing is learned from them. Rows without a target are the future values of the
                 known inputs. May be empty: the forecast then starts at the checkpoint's own newest row. Epochs and
                 elapsed time are numbers, as in the source. Naive times of a table that has a zone are UTC.
-            params: `horizon` (steps ahead) and `levels` (bands in percent; not of outcomes, which have none).
+            params: `horizon` (steps ahead), `levels` (bands in percent) and `quantiles` (probabilities); outcomes have
+                neither of the last two.
 
         Returns:
             pandas frame: unique_id, ds, cutoff, [target,] and the forecast columns.
@@ -49,8 +50,8 @@ class StreamgpModel(PythonModel):
         recent, future = split(model_input, self.forecaster.spec, self.forecaster.moments)
         ahead = _copy(self.forecaster)
         for batch in recent.to_batches():
-            ahead.learner.windows.push(batch)
-        found = ahead.forecast(asked.get("horizon"), asked.get("levels"), future)
+            ahead.learner.watch(batch)
+        found = ahead.forecast(asked.get("horizon"), asked.get("levels"), future, asked.get("quantiles"))
         return found.frame.to_pandas()
 
 
@@ -75,10 +76,11 @@ def split(rows: pd.DataFrame, spec: WindowSpec, moments: Moments) -> tuple[pa.Ta
 
 
 def _copy(forecaster: Forecaster) -> Forecaster:
-    """A forecaster whose windows move on their own; the model, which nobody updates, is shared."""
+    """A forecaster whose windows and bands move on their own; the model, which nobody updates, is shared."""
     ahead = copy.copy(forecaster)
     ahead.learner = copy.copy(forecaster.learner)
-    ahead.learner.windows = copy.deepcopy(forecaster.learner.windows)
+    for part in ("windows", "ledger", "bands"):
+        setattr(ahead.learner, part, copy.deepcopy(getattr(forecaster.learner, part)))
     return ahead
 
 

@@ -1,0 +1,70 @@
+"""What is issued of a calibrated distribution: which quantiles, which point, and within which bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+DECILES = tuple(round(0.1 * k, 1) for k in range(1, 10))
+"""Probabilities whose quantiles are always issued: what pinball loss and CRPS are computed from."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Options of the calibrated distribution.
+
+    Attributes:
+        levels: (K,) widths of the bands in percent.
+        quantiles: other probabilities that are asked for.
+        point: the forecast of one value: the mean of the model, or the median of the calibrated distribution.
+        lower, upper: bounds of the targets; None is none.
+        none: of outcomes of 0 and 1, which have no bands: nothing is issued.
+
+    Example:
+        >>> Calibration((80.0,), (0.05,)).probabilities
+        (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    """
+
+    levels: tuple[float, ...] = (80.0, 90.0, 95.0)
+    quantiles: tuple[float, ...] = ()
+    point: Literal["mean", "median"] = "mean"
+    lower: float | None = None
+    upper: float | None = None
+    none: bool = False
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """(Q,) of the quantiles that are issued, increasing: both ends of the bands, the deciles and the others."""
+        if self.none:
+            return ()
+        ends = [end for level in self.levels for end in sides(level)]
+        return tuple(sorted({*ends, *DECILES, *(round(p, 9) for p in self.quantiles)}))
+
+    def ends(self) -> tuple[list[int], list[int]]:
+        """Where the lower and the upper ends of the K bands are among the probabilities."""
+        low, high = ([self.probabilities.index(sides(level)[at]) for level in self.levels] for at in (0, 1))
+        return low, high
+
+    def of(self, mean: Tensor, quantiles: Tensor) -> Tensor:
+        """(R,) the point forecasts. mean: (R,); quantiles: (Q, R) as issued."""
+        if self.none:
+            return mean
+        if self.point == "median":
+            return quantiles[self.probabilities.index(0.5)]
+        return self.inside(mean)
+
+    def inside(self, values: Tensor) -> Tensor:
+        """The values, within the bounds."""
+        return values if self.lower is None and self.upper is None else values.clamp(self.lower, self.upper)
+
+
+def sides(level: float) -> tuple[float, float]:
+    """The probabilities of both ends of a band.
+
+    Example:
+        >>> sides(95.0)
+        (0.025, 0.975)
+    """
+    return round(0.5 - level / 200, 9), round(0.5 + level / 200, 9)

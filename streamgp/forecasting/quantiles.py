@@ -1,0 +1,33 @@
+"""Scores of a distribution that is known by its quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def crps(probabilities: Sequence[float], quantiles: Tensor, y: Tensor) -> Tensor:
+    """(R,) CRPS of a distribution known by its quantiles: 2 ∫ pinball_p dp by the trapezoidal rule, 0 at 0 and 1.
+
+    Args:
+        probabilities: (Q,) increasing.
+        quantiles: (Q, R).
+        y: (R,) truths.
+
+    Example:
+        >>> p = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
+        >>> round(crps(p.tolist(), torch.special.ndtri(p)[:, None], torch.zeros(1, dtype=torch.float64)).item(), 3)
+        0.234
+    """
+    p = torch.tensor(probabilities, dtype=y.dtype)
+    around = torch.cat([p.new_zeros(1), p, p.new_ones(1)])
+    weight = (around[2:] - around[:-2]) / 2
+    return 2 * weight @ pinball(p, quantiles, y)
+
+
+def pinball(p: Tensor, quantiles: Tensor, y: Tensor) -> Tensor:
+    """(Q, R) max(p (y − q), (p − 1)(y − q)). p: (Q,); quantiles: (Q, R); y: (R,)."""
+    error = y - quantiles
+    return torch.maximum(p[:, None] * error, (p[:, None] - 1) * error)
