@@ -48,6 +48,9 @@ def print_summary(found: dict[str, Any]) -> None:
     if registered := found.get("registered"):
         alias = ", the champion" if registered["champion"] else ""
         pairs["MLflow model"] = f"{registered['name']}, version {registered['version']}{alias}"
+    if found.get("seasons"):
+        each = " and ".join(f"{season:,}" for season in found["seasons"])
+        pairs["windows"] = f"{found['lags']} lags, and the references of seasons of {each} rows"
     if found.get("known"):
         pairs["known ahead"] = f"{', '.join(found['known'])} (from the table's own rows)"
     print_pairs(pairs)

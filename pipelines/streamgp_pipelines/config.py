@@ -164,7 +164,9 @@ class DataConfig(Settings):
     )
     horizon: Annotated[int, Flag(Panel.DATA)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
     season: Annotated[Seasons, Flag(Panel.DATA)] = Field(
-        (), description="Rows in each season: 48,336 for the day and the week of half hours; default: none"
+        (),
+        description="Rows in each season: 48,336 for the day and the week of half hours; auto takes those that "
+        "describe shows; default: none",
     )
     gaps: Annotated[Literal["reset", "mask"], Flag(Panel.DATA)] = Field(
         "reset", description="At a gap: reset skips windows until they are complete, mask marks the missing lags"
@@ -188,9 +190,9 @@ class DataConfig(Settings):
         return self
 
 
-def _micro_batch(seasons: tuple[int, ...]) -> int:
-    """A model that learns once a day forecasts each hour of it with what it knew at midnight."""
-    return min(256, max(seasons[0], 24)) if seasons else 256
+def micro_batch(seasons: tuple[int, ...] | Literal["auto"]) -> int:
+    """Rows of a micro-batch by default: a model that learns seldom forecasts with what it knew long ago."""
+    return 256 if seasons == "auto" or not seasons else min(256, max(seasons[0], 24))
 
 
 class TrainConfig(DataConfig):
@@ -233,7 +235,7 @@ class TrainConfig(DataConfig):
         "500 windows, at most a fifth of the table",
     )
     batch: Annotated[int, Flag(Panel.ONLINE, "ROWS")] = Field(
-        default_factory=lambda given: _micro_batch(given.get("season", ())),
+        default_factory=lambda given: micro_batch(given.get("season", ())),
         ge=1,
         le=LARGEST,
         description="Rows of a micro-batch; default: 256, or the shortest season where that is shorter",

@@ -16,7 +16,10 @@ from streamgp.streaming.quarantine import Quarantine
 from streamgp.streaming.table import SEQ, Table
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.pace import Pace
+from streamgp_pipelines.seasons import proposed
 
+COLUMNS = 8
+"""Columns whose seasons are looked for."""
 SHOWN = 5
 """Newest rows of the quarantine that are shown with their reasons."""
 
@@ -66,6 +69,7 @@ def describe_table(path: str | Path) -> dict[str, Json]:
             "observed": None if observed is None else observed * unit,
         },
         "gaps": pace.gaps(None if declared is None else declared / unit),
+        "seasons": _seasons(table),
         "backwards": pace.backwards,
         "snapped": pace.snapped(meta),
         "duplicates": reasons.get("duplicate", 0),
@@ -90,6 +94,15 @@ def _series(table: Table, pace: Pace) -> Json:
         "count": len(pace.series),
         "names": [str(name) for name in [*pace.series][:20]],
     }
+
+
+def _seasons(table: Table) -> Json:
+    """Rows in each season that `--season auto` would take, by the column."""
+    kinds = (pa.types.is_floating, pa.types.is_integer)
+    skipped = {table.meta.time, table.meta.series, SEQ}
+    names = [f.name for f in table.schema if f.name not in skipped and any(kind(f.type) for kind in kinds)]
+    found: dict[str, Json] = {name: list(proposed(table, name)) for name in names[:COLUMNS]}
+    return {name: seasons for name, seasons in found.items() if seasons}
 
 
 def _column(field: pa.Field[Any]) -> dict[str, Json]:

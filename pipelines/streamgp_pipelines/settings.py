@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import (
@@ -156,7 +156,15 @@ def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(sorted(set(value)))
 
 
-def _seasons(value: tuple[int, ...]) -> tuple[int, ...]:
+def _split_seasons(value: Any) -> Any:
+    """'48,336' -> ('48', '336'); auto stays."""
+    found = _split(value)
+    return "auto" if found == ("auto",) else found
+
+
+def _seasons(value: tuple[int, ...] | Literal["auto"]) -> tuple[int, ...] | Literal["auto"]:
+    if value == "auto":
+        return "auto"
     if any(season < 1 for season in value):
         raise ValueError("seasons are counts of rows, such as 48,336")
     return tuple(sorted({season for season in value if season > 1}))
@@ -239,11 +247,11 @@ Levels = Annotated[
 """Widths of bands."""
 
 Seasons = Annotated[
-    tuple[Annotated[int, Field(le=LARGEST)], ...],
+    tuple[Annotated[int, Field(le=LARGEST)], ...] | Literal["auto"],
     NoDecode,
-    BeforeValidator(_split),
+    BeforeValidator(_split_seasons),
     AfterValidator(_seasons),
-    Flag(metavar="ROWS"),
+    Flag(metavar="ROWS|auto"),
 ]
 """Rows in each season, shortest first; none where there is none."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,8 @@ from streamgp.streaming.table import TableMeta
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.columns import window_spec
-from streamgp_pipelines.learning.session import columns_read, make_schedule
+from streamgp_pipelines.learning.session import columns_read, make_schedule, open_session
+from tests.pipelines.worlds import config_of, frame_of, make_table
 from tests.words import names, naming
 
 SCHEMA = pa.schema(
@@ -148,3 +150,14 @@ def test_score_from_that_is_neither(monkeypatch: pytest.MonkeyPatch) -> None:
         make_schedule(config, window_spec(config, SCHEMA, steps), steps, 0)
     rows = config.model_copy(update={"score_from": "1344"})
     assert make_schedule(rows, window_spec(rows, SCHEMA, CLOCK), CLOCK, 0).score_from == 1344
+
+
+def test_seasons_that_are_left_to_the_data_stay_those_of_the_checkpoint(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(900))
+    first = open_session(config_of(table, tmp_path / "c", season="auto", lags=None, batch=None))
+    assert first.learner.windows.spec.seasons == (24, 168) and first.learner.windows.spec.lags == 24
+    assert first.config.batch == 24
+    week = config_of(table, tmp_path / "c", season=168, lags=None)
+    assert open_session(week).learner.windows.spec.seasons == (24, 168)  # the clock has a day
+    other = config_of(table, tmp_path / "c", season=[12, 50], lags=None)
+    assert open_session(other).learner.windows.spec.seasons == (12, 50)

@@ -30,6 +30,7 @@ from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
+from streamgp_pipelines.learning.seasons import with_seasons
 from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import spoken
@@ -143,10 +144,11 @@ def open_session(config: TrainConfig) -> Session:
         ServiceError: the device is not there.
     """
     table = Table.open(config.table)
+    saved = checkpoint.read(config.checkpoint) if checkpoint.exists(config.checkpoint) else None
+    config = with_seasons(config, table, saved)
     spec = window_spec(config, table.schema, table.meta)
     device = find_device(config.device)
     shape = spec.shape
-    saved = checkpoint.read(config.checkpoint) if checkpoint.exists(config.checkpoint) else None
     schedule = make_schedule(config, spec, table.meta, warmup_rows(config, spec, table, saved))
     initial = None if config.init is None else initial_file.read(config.init)
     options = fingerprint(config, spec, schedule.warmup, initial)

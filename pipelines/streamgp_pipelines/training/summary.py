@@ -55,6 +55,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "offset": dict(session.offset),
         "table_version": session.table.version,
         "known": list(learner.windows.spec.known),
+        "lags": learner.windows.spec.lags,
+        "seasons": list(learner.windows.spec.seasons),
         "late": learner.windows.late,
         "warnings": list(warnings),
     }

@@ -40,6 +40,7 @@ from streamgp_pipelines.learning import sizes
 from streamgp_pipelines.learning.collect import ROWS, collect
 from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.heldout import held_out
+from streamgp_pipelines.learning.seasons import with_seasons
 from streamgp_pipelines.learning.session import Columns, columns_read
 from streamgp_pipelines.learning.whole import advice
 from streamgp_pipelines.numbers import number
@@ -83,8 +84,8 @@ class Tuning:
     """
 
     def __init__(self, config: TuneConfig) -> None:
-        self.config = config
         self.table = Table.open(config.table)
+        self.config = config = with_seasons(config, self.table)
         self.spec = window_spec(config, self.table.schema, self.table.meta)
         self.before = None if config.init is None else files.read(config.init)
         check_writable(config.output, "--output")

@@ -1,0 +1,50 @@
+"""The seasons of a table, as far as its first rows show them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgp.streaming import seasons
+from streamgp.streaming.calendar import Floats, Ints
+from streamgp.streaming.rows import times
+from streamgp.streaming.table import Table
+
+ROWS = 20_000
+"""Rows of the table that are looked at: seasons do not change with what comes later."""
+
+
+def proposed(table: Table, target: str) -> tuple[int, ...]:
+    """Rows in each season of a target: those of the table's clock, or what the first rows of its first series show."""
+    meta = table.meta
+    if meta.time is None or target not in table.schema.names:
+        return ()
+    columns = [name for name in (meta.time, meta.series, target) if name]
+    parts, seen = [], 0
+    for chunk in table.read({}, columns, ROWS):
+        parts.append(chunk.rows.slice(0, ROWS - seen))
+        seen += parts[-1].num_rows
+        if seen >= ROWS:
+            break
+    if not seen:
+        return ()
+    rows = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    if meta.series is not None:
+        first = rows.column(meta.series)[0]
+        rows = rows.filter(pc.equal(rows.column(meta.series), first))
+    values = pc.cast(rows.column(target), pa.float64()).to_numpy(zero_copy_only=False)
+    when = times(rows, meta.time)
+    clock = seasons.of_clock(meta.every_ns, len(values))
+    return clock or seasons.propose(_even(when, values, meta.every_ns))
+
+
+def _even(when: Ints, values: Floats, every: int | None) -> Floats:
+    """One value a step, NaN where a row is missing; the rows as they are where no interval is declared."""
+    if every is None or not len(when):
+        return values
+    step = (when - when[0] + every // 2) // every
+    kept = (step >= 0) & (step < 4 * len(values))
+    even = np.full(int(step[kept].max()) + 1, np.nan)
+    even[step[kept]] = values[kept]
+    return even

@@ -1,0 +1,47 @@
+"""Seasons: of a clock, and of what a series shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamgp.streaming.seasons import of_clock, propose
+
+AT = np.arange(3000)
+NOISE = np.random.default_rng(0).standard_normal(3000)
+
+
+@pytest.mark.parametrize(
+    ("y", "wanted"),
+    [
+        (np.sin(2 * np.pi * AT / 24) + 0.1 * NOISE, (24,)),
+        (np.where(AT % 168 >= 120, 0.3, 1.0) * np.sin(2 * np.pi * AT / 24) + 0.05 * NOISE, (24, 168)),
+        (NOISE, ()),
+        (np.cumsum(NOISE), ()),
+        (np.zeros(3000), ()),
+        (AT.astype(float), ()),
+        (NOISE[:3], ()),
+        (NOISE[:0], ()),
+    ],
+    ids=["day", "day and week", "noise", "walk", "nothing", "line", "three rows", "no rows"],
+)
+def test_what_a_series_shows(y: np.ndarray, wanted: tuple[int, ...]) -> None:
+    assert propose(y) == wanted
+
+
+def test_gaps_and_glitches_hide_no_season() -> None:
+    y = np.sin(2 * np.pi * AT / 24) + 0.1 * NOISE
+    y[::50] = np.nan
+    y[777] = 1e9
+    assert propose(y) == (24,)
+
+
+def test_a_clock_has_a_day_and_a_week_where_the_series_is_long_enough() -> None:
+    minute = 60 * 10**9
+    assert of_clock(30 * minute, 2000) == (48, 336)
+    assert of_clock(30 * minute, 500) == (48,)
+    assert of_clock(30 * minute, 100) == ()
+    assert of_clock(7 * minute, 10**6) == ()  # no whole number of rows a day
+    assert of_clock(10**9, 10**7) == ()  # seconds: a day is too far away
+    assert of_clock(24 * 60 * minute, 1000) == (7,)
+    assert of_clock(None, 1000) == ()
