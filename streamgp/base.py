@@ -88,6 +88,7 @@ class Shape:
         future: names of the F future channels: `season(target)` when season > 1, known inputs, `calendar(...)`.
         season: rows in one season, the longest; 1 means no season.
         context: the layout of `Inputs.context`, where there are seasons.
+        panel: whether there are several series.
 
     Example:
         >>> shape = Shape(targets=("y",), horizon=2, lags=3, past=("y", "season(y)"), future=("season(y)",), season=7)
@@ -102,6 +103,7 @@ class Shape:
     future: tuple[str, ...]
     season: int = 1
     context: Context | None = None
+    panel: bool = False
 
     @property
     def outputs(self) -> int:

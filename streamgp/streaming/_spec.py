@@ -136,4 +136,5 @@ class WindowSpec:
             future=(*seasonal, *future, *clock),
             season=self.season,
             context=self.context,
+            panel=self.series is not None,
         )

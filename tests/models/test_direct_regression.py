@@ -20,8 +20,9 @@ from streamgp.testing import check_model
 from streamgp.testing.models import SEASONS, example_windows
 
 
-def test_it_keeps_the_laws() -> None:
-    check_model(lambda shape: build(Config(), shape), shapes=[SEASONS])
+@pytest.mark.parametrize("panel", [False, True])
+def test_it_keeps_the_laws(panel: bool) -> None:
+    check_model(lambda shape: build(Config(), shape), shapes=[replace(SEASONS, panel=panel)])
 
 
 def test_without_a_context_it_is_the_regression_on_windows() -> None:
@@ -159,3 +160,23 @@ def test_drawn_functions_have_the_mean_and_variance_of_the_forecast() -> None:
     issued = model.predict(few)
     assert torch.allclose(drawn.mean(0), issued.mean, atol=5 * float(drawn.std(0).max()) / paths**0.5)
     assert (drawn.var(0) >= 0.9 * issued.noise).all()
+
+
+def test_series_of_a_panel_are_forecast_well_whatever_their_size() -> None:
+    (y, k), (other, more) = stream(1500, seed=1), stream(1500, seed=2)
+    large = 1000 * other
+    rows = {
+        "s": np.tile(["a", "b"], 1500),
+        "y": np.stack([y, large], 1).ravel(),
+        "k": np.stack([k, more], 1).ravel(),
+    }
+    spec = WindowSpec(targets=("y",), known=("k",), lags=4, horizon=6, season=168, seasons=(24, 168), series="s")
+    asks, _ = Windows(spec).push(pa.record_batch(rows))
+    both = torch.stack([torch.from_numpy(y), torch.from_numpy(large)])
+    truth = both[asks.series[:, None], asks.position[:, None] // 2 + torch.arange(1, 7)]
+    errors = run(DirectLinear(spec.shape), asks.x, truth, batch=48)
+    for code, (values, known, size) in enumerate(((y, k, 1.0), (other, more, 1000.0))):
+        x, own, windows = windows_of(values, known)
+        alone = run(DirectLinear(windows.shape), x, own)
+        ours = errors[asks.series == code] / size
+        assert ours[800:].mean() < 1.1 * alone[800:].mean()

@@ -26,6 +26,7 @@ from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models.linear.columns import Known, SeasonColumns, describe
 from streamgp.models.linear.sums import Sums
 from streamgp.online.inputs import plausible, reporting, usable_rows
+from streamgp.online.panel import panel_of
 from streamgp.online.state import gather, holding, scatter
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import Winsoriser
@@ -214,12 +215,18 @@ class DirectLinear(Model):
         self.regression = DirectRegression(shape, ridge, memory)
         self.mixer = Mixer(self.regression.memories, shape, forgetting(shape))
         self.limit = Winsoriser(shape, limit)
+        self.panel = panel_of(shape)
         self.register_buffer("rows", torch.zeros((), dtype=FLOAT))
         self.rows: Tensor  # () learned
 
     def predict(self, x: Inputs) -> Mixed:
         """The mix of the memories; before any data the base, with the variance of a random walk."""
-        return self._mixed(x, self.regression.look(x)[2])
+        if self.panel is None:
+            return self._mixed(x, self.regression.look(x)[2])
+        sizes = self.panel.sizes(x)
+        x = self.panel.divide(x, sizes)
+        scale = self.panel.columns(sizes)
+        return self._mixed(x, self.regression.look(x)[2]).affine(scale, torch.zeros_like(scale))
 
     def _mixed(self, x: Inputs, means: Tensor) -> Mixed:
         prior = random_walk_variance(x, self.shape)
@@ -242,6 +249,12 @@ class DirectLinear(Model):
             offset = torch.linalg.solve_triangular(root.mT, z.to(root)[..., None], upper=True)[..., 0]  # (P, T, d)
 
         def draw(x: Inputs) -> Tensor:
+            if self.panel is None:
+                return drawn(x)
+            sizes = self.panel.sizes(x)
+            return drawn(self.panel.divide(x, sizes)) * self.panel.columns(sizes)
+
+        def drawn(x: Inputs) -> Tensor:
             features, _, means = regression.look(x)
             mixed = self._mixed(x, means)
             noise = torch.randn(mixed.mean.shape, generator=generator, dtype=FLOAT, device=generator.device)
@@ -257,6 +270,11 @@ class DirectLinear(Model):
         """Learn N windows, and weigh the memories by what was issued; a numerical failure is undone and told."""
         y, taken, left_out = usable_rows(x, y)
         x, y = x.rows(taken), y[taken]
+        given = None if issued is None else Mixed.from_parameters(issued.parameters()[:, taken])
+        if self.panel is not None and len(y):
+            sizes = self.panel.sizes(x)
+            x, scale = self.panel.divide(x, sizes), self.panel.columns(sizes)
+            y, given = y / scale, None if given is None else given.affine(1.0 / scale, torch.zeros_like(scale))
         if not len(y):
             return reporting(Step(float("nan"), self.regression.size, True, "nothing observed"), left_out)
         regression = self.regression
@@ -273,9 +291,7 @@ class DirectLinear(Model):
             why = error.message
             put_back()
         else:
-            self.mixer.learn(
-                means if issued is None else Mixed.from_parameters(issued.parameters()[:, taken]).experts, y
-            )
+            self.mixer.learn(means if given is None else given.experts, y)
             self.rows += len(y)
         step = Step(loss, regression.size, not why, f"update; undone: {why}" if why else "update")
         return reporting(step, left_out)
@@ -291,7 +307,11 @@ class DirectLinear(Model):
         x, y, left_out = plausible(x, y)
         seen = torch.isfinite(y).any(1)
         if bool(seen.any()):
-            self.regression.begin(x.rows(seen), y[seen])
+            first, truth = x.rows(seen), y[seen]
+            if self.panel is not None:
+                sizes = self.panel.sizes(first)
+                first, truth = self.panel.divide(first, sizes), truth / self.panel.columns(sizes)
+            self.regression.begin(first, truth)
         total, healthy, done = 0.0, True, "epoch"
         for start in range(0, len(y), CHUNK):
             rows = slice(start, start + CHUNK)
