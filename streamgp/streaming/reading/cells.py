@@ -121,15 +121,16 @@ def exact_kind(cells: Sequence[str]) -> pa.DataType | None:
     said = [cell for cell in (cell.strip() for cell in cells) if cell]
     if not any(len(cell) > 15 for cell in said) or not all(_WHOLE_NUMBER.fullmatch(cell) for cell in said):
         return None
-    numbers = [int(cell) for cell in said if len(cell) <= _DIGITS]
-    if len(numbers) == len(said) and all(int(float(number)) == number for number in numbers):
+    if max(map(len, said)) > _DIGITS:
         return None
-    inside = len(numbers) == len(said) and all(-(2**63) <= number < 2**63 for number in numbers)
-    return pa.int64() if inside else pa.string()
+    numbers = [int(cell) for cell in said]
+    if all(int(float(number)) == number for number in numbers):
+        return None
+    return pa.int64() if all(-(2**63) <= number < 2**63 for number in numbers) else pa.string()
 
 
 _WHOLE_NUMBER = re.compile(r"[+-]?\d+")
-_DIGITS = 40  # longer numbers are not looked at
+_DIGITS = 40  # what is longer is damage, and no name
 
 
 def fault(reason: str, column: str, detail: str) -> str:
