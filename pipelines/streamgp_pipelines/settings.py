@@ -157,9 +157,14 @@ def _levels(value: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _split_seasons(value: Any) -> Any:
-    """'48,336' -> ('48', '336'); auto stays."""
+    """'48,336' -> (48, 336); auto stays."""
     found = _split(value)
-    return "auto" if found == ("auto",) else found
+    if found == ("auto",):
+        return "auto"
+    try:
+        return tuple(int(part) for part in found)
+    except (TypeError, ValueError):
+        raise ValueError("seasons are counts of rows, such as 48,336, or auto") from None
 
 
 def _seasons(value: tuple[int, ...] | Literal["auto"]) -> tuple[int, ...] | Literal["auto"]:

@@ -26,6 +26,7 @@ def quadratic(a: Tensor, gram: Tensor) -> Tensor:
         ()
 
     Example:
+        >>> import torch
         >>> a = torch.tensor([[1.0], [2.0]])
         >>> quadratic(a, torch.eye(2)).item(), quadratic_sampled(a, torch.eye(2), torch.arange(2)).item()
         (2.5, 2.5)

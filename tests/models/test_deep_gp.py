@@ -107,7 +107,9 @@ def test_drawn_functions_have_the_forecasts_mean_and_variance(options: dict[str,
     assert isinstance(model, Simulates)
     paths, some = 3000, chunk(x, y, 70, 73)[0]
     draw = model.functions(paths, torch.Generator().manual_seed(0))
-    asked = Inputs(*(part.repeat(paths, 1, 1) for part in some))  # path-major: path p has windows 3p, 3p + 1, 3p + 2
+    asked = Inputs(
+        *(part.repeat(paths, 1, 1) for part in some.parts)
+    )  # path-major: path p has windows 3p, 3p + 1, 3p + 2
     found = draw(asked)
     assert found.shape == (3 * paths, 2) and found.dtype == FLOAT
     found, issued = found.unflatten(0, (paths, 3)), model.predict(some)
@@ -128,7 +130,7 @@ def test_a_path_is_one_function_wherever_it_is_asked(options: dict[str, Any]) ->
     draw = model.functions(4, torch.Generator().manual_seed(0))
 
     def ask(which: int) -> Tensor:
-        return draw(Inputs(*(part[which : which + 1].expand(4, -1, -1) for part in x)))
+        return draw(Inputs(*(part[which : which + 1].expand(4, -1, -1) for part in x.parts)))
 
     first, other, again = ask(50), ask(52), ask(50)
     size = float(model.frame.scale * model.factor.sqrt())

@@ -47,7 +47,7 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         raise UsageError("--calendar needs a clock, and this table has none", hint="ingest it with --time COLUMN")
     assert config.season != "auto", "seasons are taken from the table first"
     seasons = config.season
-    lags = config.lags if config.lags is not None else _default_lags(seasons, meta)
+    lags = config.lags if config.lags is not None else _default_lags(_with_day(seasons, meta), meta)
     if lags == 0 and not inputs and not config.calendar:
         raise UsageError("without lags and without inputs there is nothing to look at", hint="give --lags or --inputs")
     if lags == 0 and (config.horizon != 1 or seasons):

@@ -72,7 +72,8 @@ def train_line(config: TuneConfig, initial: Initial, rows: int) -> str:
     words += ["--calendar"] if config.calendar else []
     for name in ("lags", "horizon", "season", "gaps", "test_column", "test_tail"):
         if name in config.model_fields_set and (given := getattr(config, name)) is not None:
-            words += [f"--{name.replace('_', '-')}", str(given)]
+            text = ",".join(map(str, given)) if isinstance(given, tuple) else str(given)
+            words += [f"--{name.replace('_', '-')}", text] if text else []
     radial = not initial.kernel.get("separable")
     whole = "svgp" if not online and rows > _EXACT else "exact"
     words += ["--model", _RADIAL.get(str(initial.kernel["name"]), whole) if radial else whole]

@@ -47,7 +47,7 @@ class Sums(nn.Module):
         >>> z = torch.tensor([[3.0, 5.0, 9.0]]).double()
         >>> sums = Sums([1], torch.ones(1).double(), halves=[1e6], ridges=[1e-6])
         >>> sums.add(x, z, torch.ones_like(z), passed=3, solve=True)
-        >>> sums.weights.round(decimals=3).tolist()  # z = 2 x + 1
+        >>> sums.weights.round(decimals=2).tolist()  # z = 2 x + 1
         [[[2.0, 1.0]]]
     """
 
