@@ -1,4 +1,4 @@
-"""Seasons that were left to the data: `--season auto`."""
+"""Options that are left to the data: seasons, and with them the micro-batch."""
 
 from __future__ import annotations
 
@@ -8,21 +8,30 @@ from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import DataConfig, TrainConfig, micro_batch
 from streamgp_pipelines.learning.columns import with_commas
+from streamgp_pipelines.learning.sizes import count_series
 from streamgp_pipelines.seasons import proposed
 
 Config = TypeVar("Config", bound=DataConfig)
 
 
+PANEL_BATCH = 2048
+"""Rows of a micro-batch of a panel at most, by default."""
+
+
 def with_seasons(config: Config, table: Table, saved: Saved | None = None) -> Config:
-    """The options with seasons in the place of `auto`: those of the checkpoint, or those that are proposed."""
-    if config.season != "auto":
-        return config
-    target = with_commas(config.target, table.schema, "--target")[:1]
-    found = proposed(table, target[0] if target else "y")
-    if saved is not None:
-        spec: Any = saved.manifest["spec"]
-        found = tuple(spec["seasons"])
-    update: dict[str, Any] = {"season": found}
+    """The options with what is left to the data filled in: `--season auto`, and the micro-batch of a panel.
+
+    A run that goes on keeps what its checkpoint says.
+    """
+    update: dict[str, Any] = {}
+    about: Any = {} if saved is None else saved.manifest
+    if config.season == "auto":
+        target = with_commas(config.target, table.schema, "--target")[:1]
+        update["season"] = tuple(about["spec"]["seasons"]) if about else proposed(table, target[0] if target else "y")
     if isinstance(config, TrainConfig) and "batch" not in config.model_fields_set:
-        update["batch"] = micro_batch(found)
-    return config.model_copy(update=update)
+        seasons = update.get("season", config.season)
+        batch = micro_batch(seasons)
+        if seasons and table.meta.series is not None:  # as many steps of each series
+            batch = min(max(batch * count_series(table), 256), PANEL_BATCH)
+        update["batch"] = about["batch"] if about else batch
+    return config.model_copy(update=update) if update else config
