@@ -201,7 +201,8 @@ class DirectLinear(Model):
 
     Args:
         shape: of the windows.
-        ridge, memory: of `DirectRegression`.
+        ridge: of `DirectRegression`.
+        memory: of `DirectRegression`.
         limit: standard deviations of its own forecast that a truth counts for at most; None: any.
     """
 
