@@ -60,6 +60,7 @@ pictures: $(READY)
 # Every benchmark writes its JSON, then the results pages are written from it.
 bench: export BENCHMARK_RESULTS := docs/results/data
 bench: $(READY)
+	$(BIN)/pip install -q -e '.[bench]' -c constraints.txt
 	@status=0; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || status=1; done; \
 	$(BIN)/python docs/make_results.py || status=1; exit $$status
 
