@@ -5,16 +5,14 @@ For column t (a target, h steps ahead) the weights minimise
     wᵀ S̃_t w + λ ‖w‖²,      S̃_t = Σ_h' ρ^|h−h'| S_h' / τ_t
 
 where S_t are forgetting second moments of the experts' errors, pooled over the neighbouring steps of the same target.
-A row has weight 1/max(|error of the mix|, ½ s_t), s_t the running mean of that error, so that the quadratic stands for
-an absolute loss (iteratively reweighted least squares; Huber near 0). τ_t is the second moment of the best expert, so
+A row has weight 1/max(|error of the mix|, s_t), s_t the running mean of that error, so that the quadratic stands for
+a Huber loss (iteratively reweighted least squares). τ_t is the second moment of the best expert, so
 that λ is a share of it: of experts that are equally good it takes the mean, and it gives nothing to those that are not.
 
 An error counts as at most `FAR` times the present scale: one glitch does not decide the weights of weeks.
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +24,7 @@ RIDGE = 0.05
 """λ: towards equal weights, as a share of the best expert's second moment."""
 POOL = 0.7
 """ρ: weight of the errors of a neighbouring step."""
-NEAR = 0.5
+NEAR = 1.0
 """Running mean errors below which an error has no more weight for being smaller."""
 FAR = 10.0
 """Running mean errors that an error counts for at most."""
@@ -174,10 +172,10 @@ _STATE = ("moments", "rows", "scale", "square", "apart", "count", "weights")
 
 
 def forgetting(shape: Shape) -> float:
-    """Rows after which an error counts 1/e by default: six of the longest seasons, and never fewer than 2,000.
+    """Rows after which an error counts 1/e by default: three of the longest seasons, and never fewer than 500.
 
     Example:
         >>> round(forgetting(Shape(targets=("y",), horizon=1, lags=1, past=("y", "season(y)"), future=(), season=336)))
-        2036
+        1008
     """
-    return max(6.0 * shape.season * 0.7 / math.log(2.0), 2000.0)
+    return max(3.0 * shape.season, 500.0)

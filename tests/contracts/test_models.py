@@ -32,7 +32,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ensemble": [
         {"svdgp": {"basis": 32, "reservoir": 256, "rebuild": 400, "evidence_rows": 64}},
         {"experts": "persistence,linear", "memory": 500.0},
-        {"experts": ["svdgp", "linear"], "on_top": False, "svdgp": {"basis": 16, "reservoir": 64, "evidence_rows": 32}},
+        {"experts": ["svdgp", "linear"], "on_top": True, "svdgp": {"basis": 16, "reservoir": 64, "evidence_rows": 32}},
     ],
     "finite_rkhs": [
         FINITE,

@@ -3,8 +3,10 @@
     ŷ_t(x) = Σ_k w_kt m_kt(x)
 
 Each expert k is a registered model, learns every window, and forecasts m_k. The weights of output column t are learned
-from the errors of what the experts had issued, once the truth is known (`streamgp.mixing`). A GP learns what the linear
-expert leaves (`on_top`). Before there is anything to compare, the mix is the mean of the naive experts.
+from the errors of what the experts had issued, once the truth is known (`streamgp.mixing`). An expert that is a mix
+itself contributes what it mixes. Before there is anything to compare, the mix is the mean of the naive experts.
+
+A GP can learn what the linear expert leaves (`on_top`). Alone it is the better expert (decision 17).
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ class Config(BaseModel):
         min_length=1,
         description="models to mix: linear, svdgp, qsgp, finite_rkhs, rvm, gp_lstm, lstm, persistence, seasonal_naive",
     )
-    on_top: bool = Field(True, description="GPs beside linear learn what it leaves, with its forecast as an input")
+    on_top: bool = Field(False, description="GPs beside linear learn what it leaves, with its forecast as an input")
     memory: float | None = Field(
-        None, gt=0, description="rows after which an error counts 1/e in the weights; none: six seasons, at least 2000"
+        None, gt=0, description="rows after which an error counts 1/e in the weights; none: three seasons, at least 500"
     )
     linear: LinearConfig = Field(LinearConfig(), description="options of the expert")
     svdgp: SvdgpConfig = Field(SvdgpConfig(), description="options of the expert")

@@ -1,4 +1,4 @@
-"""Experts of an ensemble: a model as it is, or one that learns what another one's forecast leaves."""
+"""Experts of an ensemble: a model as it is, or one that learns what the linear expert's forecast leaves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from streamgp.base import Inputs, Json, Model, Shape, Step
+from streamgp.mixing.mixer import Mixer
+from streamgp.predictives.mixed import Mixed
 
 LAGS = 8
 """Lags of the targets that a model on top of another sees."""
@@ -20,19 +22,38 @@ class Member(nn.Module):
     Args:
         name: of the model.
         model: before any data.
+
+    Attributes:
+        count: forecasts that it contributes: one, or those that it mixes itself.
     """
 
     def __init__(self, name: str, model: Model) -> None:
         super().__init__()
         self.name, self.model = name, model
+        mixer = getattr(model, "mixer", None)
+        self.count = mixer.experts if isinstance(mixer, Mixer) else 1
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of its forecasts."""
+        return [self.name] if self.count == 1 else [f"{self.name} {place + 1}" for place in range(self.count)]
 
     def means(self, x: Inputs, base: Tensor | None) -> Tensor:
-        """(N, T) forecasts. base: (N, T) what the linear expert forecasts; None where there is none."""
-        return self.model.predict(x).mean
+        """(count, N, T) forecasts. base: (N, T) what the linear expert forecasts; None where nobody asks for it."""
+        issued = self.model.predict(x)
+        return issued.experts if self.count > 1 and isinstance(issued, Mixed) else issued.mean[None]
 
-    def update(self, x: Inputs, y: Tensor, base: Tensor | None) -> Step:
-        """Learn N windows. base: (N, T) what the linear expert had forecast for them."""
-        return self.model.update(x, y)
+    def update(self, x: Inputs, y: Tensor, given: Tensor, base: Tensor | None) -> Step:
+        """Learn N windows.
+
+        Args:
+            x, y: the windows and their truths (N, T).
+            given: (count, N, T) what it had forecast for them.
+            base: (N, T) what the linear expert had forecast for them.
+        """
+        if self.count == 1:
+            return self.model.update(x, y)
+        return self.model.update(x, y, Mixed(given.mean(0), torch.zeros_like(y), torch.ones_like(y), given))
 
     def fit(self, x: Inputs, y: Tensor, base: Tensor | None, epochs: int) -> Iterator[Step]:
         """Learn N windows in batch. base: (N, T) what the linear expert forecasts without having seen them."""
@@ -49,13 +70,29 @@ class OnTop(Member):
     """A model of y − b(x), b the linear expert's forecast, which it sees as a known input; b is added to its forecast.
 
     It sees few inputs: b, the known inputs and the calendar of the steps ahead, and the newest lags of the targets.
+
+    Args:
+        name: of the model.
+        model: built for `inner(shape)`.
+        shape: of the windows.
     """
+
+    def __init__(self, name: str, model: Model, shape: Shape) -> None:
+        super().__init__(name, model)
+        self.shape = shape
+
+    @staticmethod
+    def inner(shape: Shape) -> Shape:
+        """The shape that a model on top is built for."""
+        ahead = tuple(f"linear({name})" for name in shape.targets)
+        known = shape.future[shape.outputs if shape.seasonal else 0 :]
+        return replace(shape, lags=min(shape.lags, LAGS), past=shape.targets, future=(*ahead, *known), season=1)
 
     def means(self, x: Inputs, base: Tensor | None) -> Tensor:
         assert base is not None
-        return base + self.model.predict(self._inputs(x, base)).mean
+        return (base + self.model.predict(self._inputs(x, base)).mean)[None]
 
-    def update(self, x: Inputs, y: Tensor, base: Tensor | None) -> Step:
+    def update(self, x: Inputs, y: Tensor, given: Tensor, base: Tensor | None) -> Step:
         assert base is not None
         return self.model.update(self._inputs(x, base), y - base)
 
@@ -63,21 +100,8 @@ class OnTop(Member):
         assert base is not None
         return self.model.fit(self._inputs(x, base), y - base, epochs)
 
-    def __init__(self, name: str, model: Model, shape: Shape) -> None:
-        super().__init__(name, model)
-        self.shape = shape
-
     def _inputs(self, x: Inputs, base: Tensor) -> Inputs:
         outputs, known = self.shape.outputs, self.shape.outputs if self.shape.seasonal else 0
         ahead = base.unflatten(1, (outputs, self.shape.horizon)).transpose(1, 2)  # (N, H, O)
         past = x.past[:, -LAGS:, :outputs]
         return Inputs(past, torch.cat([ahead, x.future[..., known:]], 2))
-
-    @staticmethod
-    def inner(shape: Shape) -> Shape:
-        """The shape that a model on top is built for."""
-        ahead = tuple(f"linear({name})" for name in shape.targets)
-        known = shape.future[shape.outputs if shape.seasonal else 0 :]
-        return replace(
-            shape, lags=min(shape.lags, LAGS), past=shape.targets, future=(*ahead, *known), season=1, context=None
-        )

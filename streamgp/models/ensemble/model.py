@@ -3,14 +3,14 @@
 With windows that are complete the experts' errors are those of the forecasts that were issued for them; then every
 expert learns the windows. What fails in one expert is undone and reported there; the others go on.
 
-A batch of windows is fitted in three steps. The linear expert forecasts each third of the windows after a fit on the
-others, so that those that learn what it leaves see errors as they will be. Copies of all experts, fitted on the first
-two thirds, forecast the last one: that is where the mixer starts. Then every expert is fitted on all windows.
+A batch of windows is fitted in two steps. Copies of all experts, fitted on the first two thirds, forecast the last one:
+that is where the mixer starts. Then every expert is fitted on all windows. Experts that learn what the linear one
+leaves see its forecast of each third after a fit on the others, so that errors are as they will be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 import torch
@@ -55,9 +55,11 @@ class Ensemble(Model):
         self.config, self.shape = config, shape
         both = shape.seasonal or "persistence" not in config.experts  # without a season the two naive ones are one
         self.names = tuple(name for name in config.experts if both or name != "seasonal_naive")
-        self.members = nn.ModuleList(self._build())
-        self.mixer = Mixer(len(self.names), shape, config.memory or forgetting(shape))
-        naive = torch.tensor([float(name in NAIVE) for name in self.names], dtype=torch.float64)
+        self.members = nn.ModuleList([self._member(name) for name in self.names])
+        self.labels = [label for member in self.experts for label in member.labels]
+        """Of the K forecasts that are mixed."""
+        self.mixer = Mixer(len(self.labels), shape, config.memory or forgetting(shape))
+        naive = torch.tensor([float(label in NAIVE) for label in self.labels], dtype=torch.float64)
         if bool(naive.any()):
             self.mixer.weights.copy_((naive / naive.sum()).expand_as(self.mixer.weights))
         self.fitted = ""  # fingerprint of the batch that was fitted last
@@ -82,8 +84,10 @@ class Ensemble(Model):
         self.fitted = ""
         given = self.predict(x) if issued is None else Mixed.from_parameters(issued.parameters()[:, taken])
         self.mixer.learn(given.experts, y)
-        base = self._base(given.experts)
-        steps = {member.name: member.update(x, y, base) for member in self.experts}
+        parts = given.experts.split([member.count for member in self.experts])
+        base, steps = self._base(parts), dict[str, Step]()
+        for member, part in zip(self.experts, parts, strict=True):
+            steps[member.name] = member.update(x, y, part, base)
         loss = -torch.nanmean(given.log_prob(y)).item()
         return reporting(self._step(steps, "update", loss), left_out)
 
@@ -94,7 +98,7 @@ class Ensemble(Model):
         if epochs < 1 or not len(y):
             return
         batch = fingerprint(x, y)
-        base = self._across(x, y) if "linear" in self.names else None
+        base = self._across(x, y) if any(isinstance(member, OnTop) for member in self.experts) else None
         if batch != self.fitted:
             self._start(x, y, base)
         fits = [member.fit(x, y, base, epochs) for member in self.experts]
@@ -110,10 +114,6 @@ class Ensemble(Model):
     def warnings(self) -> list[str]:
         return [f"{member.name}: {one}" for member in self.experts for one in member.model.warnings()]
 
-    def _build(self) -> list[Member]:
-        """The experts, before any data."""
-        return [self._member(name) for name in self.names]
-
     def _member(self, name: str) -> Member:
         top = self.config.on_top and name in PROCESSES and "linear" in self.names
         shape = OnTop.inner(self.shape) if top else self.shape
@@ -122,15 +122,18 @@ class Ensemble(Model):
             raise UsageError(f"{name} forecasts outcomes here, and an ensemble does not", hint=f"use --model {name}")
         return OnTop(name, model, self.shape) if top else Member(name, model)
 
-    def _means(self, experts: list[Member], x: Inputs, base: Tensor | None = None) -> Tensor:
+    def _means(self, experts: list[Member], x: Inputs) -> Tensor:
         """(K, N, T) what each forecasts."""
-        if base is None and "linear" in self.names:
-            base = experts[self.names.index("linear")].means(x, None)
-        return torch.stack([base if one.name == "linear" else one.means(x, base) for one in experts])  # type: ignore[misc]
+        parts, base = dict[str, Tensor](), None
+        for member in sorted(experts, key=lambda member: isinstance(member, OnTop)):  # these need the linear one's
+            parts[member.name] = member.means(x, base)
+            if member.name == "linear":
+                base = parts["linear"].mean(0)
+        return torch.cat([parts[name] for name in self.names])
 
-    def _base(self, means: Tensor) -> Tensor | None:
-        """(K, N, T) -> (N, T) the linear expert's forecast."""
-        return means[self.names.index("linear")] if "linear" in self.names else None
+    def _base(self, parts: Sequence[Tensor]) -> Tensor | None:
+        """Forecasts by expert, (count, N, T) each -> (N, T) the linear one's."""
+        return parts[self.names.index("linear")].mean(0) if "linear" in self.names else None
 
     def _across(self, x: Inputs, y: Tensor) -> Tensor:
         """(N, T) what the linear expert forecasts of each part of the windows after a fit on the others.
@@ -139,11 +142,12 @@ class Ensemble(Model):
         """
         rows = len(y)
         if rows < FEWEST:
-            return self._fitted("linear", x, y, None).means(x, None)
+            return self._fitted("linear", x, y, None).means(x, None).mean(0)
         place, found = torch.arange(rows, device=y.device), torch.empty_like(y)
         for part in place.chunk(PARTS):
             near = (place >= part[0] - self._gap(rows)) & (place <= part[-1] + self._gap(rows))
-            found[part] = self._fitted("linear", x.rows(~near), y[~near], None).means(x.rows(part), None)
+            member = self._fitted("linear", x.rows(~near), y[~near], None)
+            found[part] = member.means(x.rows(part), None).mean(0)
         return found
 
     def _gap(self, rows: int) -> int:
@@ -157,12 +161,11 @@ class Ensemble(Model):
             return
         last = torch.arange(rows, device=y.device).chunk(PARTS)[-1]
         before = slice(0, int(last[0]) - self._gap(rows))
-        held = None if base is None else base[last]
         copies = [
-            one if one.name in ("linear", *NAIVE) else self._fitted(one.name, x.rows(before), y[before], base)
+            one if one.name in NAIVE else self._fitted(one.name, x.rows(before), y[before], base)
             for one in self.experts
         ]
-        self.mixer.learn(self._means(copies, x.rows(last), held), y[last])
+        self.mixer.learn(self._means(copies, x.rows(last)), y[last])
 
     def _fitted(self, name: str, x: Inputs, y: Tensor, base: Tensor | None) -> Member:
         """A new expert, fitted on these windows. base: of them, and of windows that follow."""
