@@ -2,12 +2,14 @@
 
 For column t (a target, h steps ahead) the weights minimise
 
-    wᵀ S̃_t w + λ ‖w‖²,      S̃_t = Σ_h' ρ^|h−h'| S_h' / τ_t
+    wᵀ S̃_t w + λ_t ‖w − w₀‖²,      S̃_t = Σ_h' ρ^|h−h'| S_h' / τ_t,      λ_t = λ + κ H / n_t
 
 where S_t are forgetting second moments of the experts' errors, pooled over the neighbouring steps of the same target.
 A row has weight 1/max(|error of the mix|, s_t), s_t the running mean of that error, so that the quadratic stands for
 a Huber loss (iteratively reweighted least squares). τ_t is the second moment of the best expert, so
 that λ is a share of it: of experts that are equally good it takes the mean, and it gives nothing to those that are not.
+Errors of windows that overlap are not independent: of n_t rows n_t/H are, and κ of those are behind the weights w₀ that
+are taken before anything is known.
 
 An error counts as at most `FAR` times the present scale: one glitch does not decide the weights of weeks.
 """
@@ -22,6 +24,8 @@ from streamgp.mixing.simplex import minimise
 
 RIDGE = 0.05
 """λ: towards equal weights, as a share of the best expert's second moment."""
+YOUNG = 5.0
+"""κ: independent errors that stand behind the first weights."""
 POOL = 0.7
 """ρ: weight of the errors of a neighbouring step."""
 NEAR = 1.0
@@ -43,9 +47,10 @@ class Mixer(nn.Module):
         experts: K.
         shape: of the windows: T columns of O targets and H steps.
         memory: rows after which an error counts 1/e in the weights.
+        first: (K,) w₀; equal weights where None.
 
     Attributes:
-        weights: (T, K) on the simplex; equal before any error is known.
+        weights: (T, K) on the simplex; w₀ before any error is known.
 
     Example:
         >>> shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
@@ -56,7 +61,7 @@ class Mixer(nn.Module):
         [0.75, 0.25]
     """
 
-    def __init__(self, experts: int, shape: Shape, memory: float) -> None:
+    def __init__(self, experts: int, shape: Shape, memory: float, first: Tensor | None = None) -> None:
         super().__init__()
         self.experts, self.shape, self.memory = experts, shape, memory
         columns, steps = shape.columns, torch.arange(shape.horizon, dtype=FLOAT)
@@ -69,15 +74,18 @@ class Mixer(nn.Module):
             "count": (columns,),
         }.items():
             self.register_buffer(name, torch.zeros(size, dtype=FLOAT))
-        self.register_buffer("weights", torch.full((columns, experts), 1.0 / experts, dtype=FLOAT))
+        first = torch.full((experts,), 1.0 / experts, dtype=FLOAT) if first is None else first
+        self.register_buffer("first", first.to(FLOAT), persistent=False)
+        self.register_buffer("weights", first.to(FLOAT).repeat(columns, 1))
         self.register_buffer("near", POOL ** (steps[:, None] - steps).abs(), persistent=False)
         self.moments: Tensor  # (T, K, K) S
-        self.rows: Tensor  # (T,) rows that S is made of, after forgetting
+        self.rows: Tensor  # (T,) n, rows so far
         self.scale: Tensor  # (T,) s, the running mean of |error of the mix|
         self.square: Tensor  # (T,) sum of squared errors of the mix
         self.apart: Tensor  # (T,) sum of the experts' weighted variance around the mix
         self.count: Tensor  # (T,) rows behind `scale` and these sums, after forgetting
         self.weights: Tensor
+        self.first: Tensor  # (K,) w₀
         self.near: Tensor  # (H, H) ρ^|h−h'|
 
     def mean(self, means: Tensor) -> Tensor:
@@ -126,7 +134,7 @@ class Mixer(nn.Module):
         kept = torch.exp(-seen / self.memory)
         new = torch.einsum("knt,nt,lnt->tkl", error, share, error)
         self.moments.mul_(kept[:, None, None]).add_(new)
-        self.rows.mul_(kept).add_(seen)
+        self.rows.add_(seen)
         self.solve()
 
     def _rescale(self, mixed: Tensor, known: Tensor, seen: Tensor) -> None:
@@ -156,8 +164,10 @@ class Mixer(nn.Module):
         some = size.amax(1) > 0
         best = torch.maximum(best, 1e-12 * size.amax(1)).clamp(min=torch.finfo(FLOAT).tiny)
         a = torch.where(some[:, None, None], pooled / best[:, None, None], 0.0)
-        a += RIDGE * torch.eye(k, dtype=FLOAT, device=a.device)
-        found = minimise(a, self.weights, size <= WORST**2 * best[:, None])
+        ridge = RIDGE + YOUNG * horizon / self.rows.clamp(min=1.0)  # (T,)
+        a += ridge[:, None, None] * torch.eye(k, dtype=FLOAT, device=a.device)
+        allowed = size <= WORST**2 * best[:, None]
+        found = minimise(a, self.weights, allowed, ridge[:, None] * self.first)
         self.weights.copy_(torch.where(some[:, None], found, self.weights))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:

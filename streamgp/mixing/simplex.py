@@ -30,8 +30,8 @@ def project(v: Tensor) -> Tensor:
     return (v - threshold.gather(-1, support - 1)).clamp(min=0.0)
 
 
-def minimise(a: Tensor, start: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """The weights w on the simplex that minimise wᵀAw: accelerated projected gradients with restarts.
+def minimise(a: Tensor, start: Tensor, allowed: Tensor | None = None, b: Tensor | None = None) -> Tensor:
+    """The weights w on the simplex that minimise ½ wᵀAw − bᵀw: accelerated projected gradients with restarts.
 
     (Beck & Teboulle 2009, section 4; O'Donoghue & Candès 2015, section 3.2.) The step is 1/‖A‖_F.
 
@@ -39,6 +39,7 @@ def minimise(a: Tensor, start: Tensor, allowed: Tensor | None = None) -> Tensor:
         a: (..., K, K) positive semidefinite, not 0.
         start: (..., K) on the simplex.
         allowed: (..., K) which weights may be more than 0, at least one in each row; all where None.
+        b: (..., K); 0 where None.
 
     Example:
         >>> a, start = torch.diag(torch.tensor([1.0, 3.0]).double()), torch.full((2,), 0.5).double()
@@ -53,6 +54,7 @@ def minimise(a: Tensor, start: Tensor, allowed: Tensor | None = None) -> Tensor:
     momentum = torch.ones_like(rate)
     for _ in range(ITERATIONS):
         gradient = (a @ point[..., None])[..., 0]
+        gradient = gradient if b is None else gradient - b
         new = point - rate * gradient
         new = project(new if allowed is None else new.masked_fill(~allowed, _NEVER))
         moved = new - w

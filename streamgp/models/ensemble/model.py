@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgp import registry
-from streamgp.base import Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models.ensemble.config import Config
@@ -58,9 +58,10 @@ class Ensemble(Model):
         self.members = nn.ModuleList([self._member(name) for name in self.names])
         self.labels = [label for member in self.experts for label in member.labels]
         """Of the K forecasts that are mixed."""
-        self.mixer = Mixer(len(self.labels), shape, config.memory or forgetting(shape))
-        naive = torch.tensor([float(label in NAIVE) for label in self.labels], dtype=torch.float64)
-        if bool(naive.any()):
+        naive = torch.tensor([label in NAIVE for label in self.labels])
+        first = torch.where(naive, 0.0 if not bool(naive.all()) else 1.0, 1.0).to(FLOAT)
+        self.mixer = Mixer(len(self.labels), shape, config.memory or forgetting(shape), first / first.sum())
+        if bool(naive.any()):  # until the first errors are known
             self.mixer.weights.copy_((naive / naive.sum()).expand_as(self.mixer.weights))
         self.fitted = ""  # fingerprint of the batch that was fitted last
 
