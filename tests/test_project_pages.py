@@ -67,7 +67,9 @@ def test_options_of_models_exist(page: Path) -> None:
         found = re.search(r"--model (\w+)", rest)
         if command == "train" and "--model $" not in rest:
             named = set(re.findall(r"--set '?([\w.]+)=", rest))
-            assert named <= settings(found[1] if found else "svdgp"), f"streamgp {command}{rest}"
+            assert named <= settings(found[1] if found else "svdgp") | (set() if found else settings("ensemble")), (
+                f"streamgp {command}{rest}"
+            )
     model, inside = None, False
     for line in page.read_text().splitlines():
         model = (named_model(line) or model) if line.startswith("#") else model

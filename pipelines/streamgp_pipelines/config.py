@@ -190,6 +190,10 @@ class DataConfig(Settings):
         return self
 
 
+AUTO = "auto"
+"""The model that fits the run: see `learning.default_model`."""
+
+
 def micro_batch(seasons: tuple[int, ...] | Literal["auto"]) -> int:
     """Rows of a micro-batch by default: a model that learns seldom forecasts with what it knew long ago."""
     return 256 if seasons == "auto" or not seasons else min(256, max(seasons[0], 24))
@@ -204,7 +208,11 @@ class TrainConfig(DataConfig):
         (('y',), (80.0, 95.0), 1)
     """
 
-    model: Annotated[str, Flag(Panel.MODEL, "NAME")] = Field("svdgp", description="Model to train, see streamgp models")
+    model: Annotated[str, Flag(Panel.MODEL, "NAME")] = Field(
+        AUTO,
+        description="Model to train, see streamgp models; auto: ensemble online, svdgp in batch, for regression and "
+        "where options of it are set",
+    )
     set: Annotated[Assignments, Flag(Panel.MODEL)] = Field(
         {}, description="Option of the model, repeatable; see streamgp models NAME"
     )

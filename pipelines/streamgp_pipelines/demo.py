@@ -1,4 +1,4 @@
-"""The whole road on bundled real data: ingest, train beside a baseline, forecast the day that was held out."""
+"""The whole road on bundled real data: ingest, train beside baselines, forecast the day that was held out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.train import Draw, train
 
-BASELINE = "seasonal_naive"
+BASELINES = ("seasonal_naive", "linear")
 TIME = "timestamp"
 ZONE = "+10:00"
 
@@ -38,7 +38,7 @@ class Demo:
         forecast: the forecast of the held-out day.
         forecast_mae: its mean absolute error against that day, in target units.
         files: name -> path of everything written.
-        tracking_uri: of the store with both runs; "" where nothing was tracked.
+        tracking_uri: of the store with the runs; "" where nothing was tracked.
     """
 
     scores: dict[str, dict[str, Json]]
@@ -63,7 +63,7 @@ def demo(
 
     Args:
         directory: where everything goes; made when missing.
-        tracker: makes the trackers of the two runs.
+        tracker: makes the trackers of the runs.
         draw: draws a run's plots.
         picture: draws the forecast.
         progress: called with how far it is.
@@ -97,7 +97,7 @@ def demo(
         uri = tracking_uri or f"sqlite:///{directory.absolute() / 'mlflow.db'}"
         is_tracked = uri != "none"
         scores = {}
-        for model in (BASELINE, settings.model):
+        for model in dict.fromkeys((*BASELINES, settings.model)):
             options: dict[str, Any] = {"table": paths["table"], "model": model, "checkpoint": directory / model}
             config = TrainConfig.read(options | {"tracking_uri": uri}, recipe)
             run = tracker(uri, config.experiment, title(model, config.target, config.horizon))

@@ -27,6 +27,7 @@ from streamgp_pipelines.learning.checkpointing import fingerprint, manifest, mat
 from streamgp_pipelines.learning.collect import ROWS as COLLECTED
 from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.curves import Curves
+from streamgp_pipelines.learning.default_model import with_model
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
@@ -147,6 +148,7 @@ def open_session(config: TrainConfig) -> Session:
     saved = checkpoint.read(config.checkpoint) if checkpoint.exists(config.checkpoint) else None
     config = with_seasons(config, table, saved)
     spec = window_spec(config, table.schema, table.meta)
+    config = with_model(config, spec)
     device = find_device(config.device)
     shape = spec.shape
     schedule = make_schedule(config, spec, table.meta, warmup_rows(config, spec, table, saved))

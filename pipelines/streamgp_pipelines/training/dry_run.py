@@ -53,7 +53,7 @@ def plan(config: TrainConfig) -> dict[str, Json]:
         "columns_forecast": shape.columns,
         "warmup": learner.schedule.warmup,
         "batch": config.batch,
-        "model": config.model,
+        "model": session.config.model,
         "model_mb": weights / 1e6,
         "ledger_mb_per_series": waiting * one * _BYTES / 1e6,
         "device": learner.device.type,

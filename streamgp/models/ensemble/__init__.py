@@ -4,7 +4,7 @@
 
 Each expert k is a registered model, learns every window, and forecasts m_k. The weights of output column t are learned
 from the errors of what the experts had issued, once the truth is known (`streamgp.mixing`). An expert that is a mix
-itself contributes what it mixes. Before there is anything to compare, the mix is the mean of the naive experts.
+itself contributes what it mixes. Before there is anything to compare, the mix is the mean of those that learn.
 
 A GP can learn what the linear expert leaves (`on_top`). Alone it is the better expert (decision 17).
 """

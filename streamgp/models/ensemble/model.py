@@ -3,9 +3,9 @@
 With windows that are complete the experts' errors are those of the forecasts that were issued for them; then every
 expert learns the windows. What fails in one expert is undone and reported there; the others go on.
 
-A batch of windows is fitted in two steps. Copies of all experts, fitted on the first two thirds, forecast the last one:
-that is where the mixer starts. Then every expert is fitted on all windows. Experts that learn what the linear one
-leaves see its forecast of each third after a fit on the others, so that errors are as they will be.
+Before any error is known the experts that learn have equal weights, and the naive ones none. When a batch of windows is
+fitted, experts that learn what the linear one leaves see its forecast of each third after a fit on the others, so that
+errors are as they will be.
 """
 
 from __future__ import annotations
@@ -59,10 +59,8 @@ class Ensemble(Model):
         self.labels = [label for member in self.experts for label in member.labels]
         """Of the K forecasts that are mixed."""
         naive = torch.tensor([label in NAIVE for label in self.labels])
-        first = torch.where(naive, 0.0 if not bool(naive.all()) else 1.0, 1.0).to(FLOAT)
+        first = (~naive | naive.all()).to(FLOAT)
         self.mixer = Mixer(len(self.labels), shape, config.memory or forgetting(shape), first / first.sum())
-        if bool(naive.any()):  # until the first errors are known
-            self.mixer.weights.copy_((naive / naive.sum()).expand_as(self.mixer.weights))
         self.fitted = ""  # fingerprint of the batch that was fitted last
 
     @property
@@ -100,8 +98,6 @@ class Ensemble(Model):
             return
         batch = fingerprint(x, y)
         base = self._across(x, y) if any(isinstance(member, OnTop) for member in self.experts) else None
-        if batch != self.fitted:
-            self._start(x, y, base)
         fits = [member.fit(x, y, base, epochs) for member in self.experts]
         for done in zip_longest(*fits):
             self.fitted = batch
@@ -143,11 +139,11 @@ class Ensemble(Model):
         """
         rows = len(y)
         if rows < FEWEST:
-            return self._fitted("linear", x, y, None).means(x, None).mean(0)
+            return self._fitted("linear", x, y).means(x, None).mean(0)
         place, found = torch.arange(rows, device=y.device), torch.empty_like(y)
         for part in place.chunk(PARTS):
             near = (place >= part[0] - self._gap(rows)) & (place <= part[-1] + self._gap(rows))
-            member = self._fitted("linear", x.rows(~near), y[~near], None)
+            member = self._fitted("linear", x.rows(~near), y[~near])
             found[part] = member.means(x.rows(part), None).mean(0)
         return found
 
@@ -155,25 +151,12 @@ class Ensemble(Model):
         """Windows between two parts of a batch."""
         return min(self.shape.horizon, rows // (4 * PARTS))
 
-    def _start(self, x: Inputs, y: Tensor, base: Tensor | None) -> None:
-        """The mixer learns from forecasts of the last part of a batch by experts that were fitted on those before."""
-        rows = len(y)
-        if rows < FEWEST:
-            return
-        last = torch.arange(rows, device=y.device).chunk(PARTS)[-1]
-        before = slice(0, int(last[0]) - self._gap(rows))
-        copies = [
-            one if one.name in NAIVE else self._fitted(one.name, x.rows(before), y[before], base)
-            for one in self.experts
-        ]
-        self.mixer.learn(self._means(copies, x.rows(last)), y[last])
-
-    def _fitted(self, name: str, x: Inputs, y: Tensor, base: Tensor | None) -> Member:
-        """A new expert, fitted on these windows. base: of them, and of windows that follow."""
+    def _fitted(self, name: str, x: Inputs, y: Tensor) -> Member:
+        """A new expert, fitted on these windows."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             member = self._member(name).to(y.device)
-        for _ in member.fit(x, y, None if base is None else base[: len(y)], member.model.epochs_for(len(y))):
+        for _ in member.fit(x, y, None, member.model.epochs_for(len(y))):
             pass
         return member
 
