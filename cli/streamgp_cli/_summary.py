@@ -45,6 +45,8 @@ def print_summary(found: dict[str, Any]) -> None:
     }
     if not binary and found["mase"] is not None:
         pairs["MASE scale"] = _scale(found["mase_scale"], online=bool(found["warmup"]))
+    if spread := _spread(found, list(levels)[-1:]):
+        pairs["coverage in parts"] = spread
     if registered := found.get("registered"):
         alias = ", the champion" if registered["champion"] else ""
         pairs["MLflow model"] = f"{registered['name']}, version {registered['version']}{alias}"
@@ -56,6 +58,24 @@ def print_summary(found: dict[str, Any]) -> None:
     print_pairs(pairs)
     for warning in found.get("warnings") or []:
         print(f"note: {warning}")
+
+
+def _spread(found: dict[str, Any], levels: list[str]) -> str:
+    """Least and largest coverage of the widest band over steps, phases, tenths and series; "" without bands."""
+    by = found.get("coverage_by") or {}
+    parts = {
+        "step": found.get("steps") or [],
+        "phase": by.get("phases") or [],
+        "tenth": by.get("tenths") or [],
+        "series": list((by.get("series") or {}).values()),
+    }
+    words = []
+    for name, pieces in parts.items():
+        shares = [piece["coverage"][level] for piece in pieces for level in levels if by]
+        shares = [share for share in shares if share is not None]
+        if len(shares) > 1:
+            words.append(f"by {name} {min(shares):.3f} to {max(shares):.3f}")
+    return f"{levels[0]} % {', '.join(words)}" if words else ""
 
 
 def _scale(scale: dict[str, Any], online: bool) -> str:

@@ -122,18 +122,26 @@ def plot_curves(
     return save(figure, path)
 
 
-def plot_steps(steps: Mapping[str, Sequence[float]], path: Path, *, title: str, ylabel: str) -> Path:
-    """Draw values over steps ahead, one line a name; the first value is one step ahead."""
+def plot_steps(
+    steps: Mapping[str, Sequence[float]],
+    path: Path,
+    *,
+    title: str,
+    ylabel: str,
+    xlabel: str = "steps ahead",
+    bottom: float = 0.0,
+) -> Path:
+    """Draw values over steps ahead, or over other parts that count from 1, one line a name."""
     figure = _figure(8.0, 4.0)
     axes = figure.add_subplot()
     for index, (name, values) in enumerate(steps.items()):
         marker = "o" if len(values) <= 48 else ""
         colour = _COLOURS[index % len(_COLOURS)]
         axes.plot(range(1, len(values) + 1), values, color=colour, lw=1.5, marker=marker, ms=3, label=name)
-    axes.set_xlabel("steps ahead")
+    axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.set_title(title, loc="left", fontsize=11)
-    axes.set_ylim(bottom=0.0)
+    axes.set_ylim(bottom=bottom)
     _tidy(axes)
     if steps:
         axes.legend(fontsize=8, frameon=False)

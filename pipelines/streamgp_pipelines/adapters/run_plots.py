@@ -66,11 +66,33 @@ def draw_run(curves: Curves, summary: dict[str, Any], outlook: Outlook | None, f
     if len(steps) > 1:
         ahead = {name: [float(step[name]) for step in steps] for name in errors}
         plot_steps(ahead, folder / "error_by_step.png", title="Error by steps ahead", ylabel=unit)
+    for part, (pieces, label) in _parts(summary, steps).items():
+        known = {
+            f"{level} %": [float(one["coverage"][level]) for one in pieces]
+            for level in coverage
+            if len(pieces) > 1 and all(one["coverage"][level] is not None for one in pieces)
+        }
+        if known:
+            title = f"Coverage of the calibrated bands by {part}"
+            bottom = max(0.0, min(map(min, known.values())) - 0.05)
+            path = folder / f"coverage_by_{part}.png"
+            plot_steps(known, path, title=title, ylabel="share of truths inside", xlabel=label, bottom=bottom)
     if outlook is not None:
         draw_forecast(outlook.forecast, folder / "forecast.png", outlook.truth)
     if summary.get("reliability"):
         parts = {name: part["reliability"] for name, part in (summary.get("targets") or {}).items()}
         plot_reliability(parts or {"forecasts": summary["reliability"]}, folder / "reliability.png")
+
+
+def _parts(summary: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, tuple[list[dict[str, Any]], str]]:
+    """What coverage is drawn over: part -> its pieces and the name of the axis."""
+    by = summary.get("coverage_by") or {}
+    return {
+        "step": (steps if by else [], "steps ahead"),
+        "phase": (by.get("phases") or [], "sixth of the season"),
+        "tenth": (by.get("tenths") or [], "tenth of the stream"),
+        "series": (list((by.get("series") or {}).values()), "series"),
+    }
 
 
 def draw_forecast(found: Forecast, path: Path, truth: pl.DataFrame | None = None) -> None:

@@ -15,8 +15,9 @@ from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.whole import advice, span
 from streamgp_pipelines.numbers import number
 
-_POINT = ("rmse", "mae", "nlpd", "crps", "mase", "log_loss", "brier", "accuracy", "calibration_error", "base_rate")
-_BAND = ("coverage", "raw_coverage", "width", "raw_width")
+_OUTCOMES = ("log_loss", "brier", "accuracy", "calibration_error", "base_rate")
+_POINT = ("rmse", "mae", "nlpd", "crps", "mase", "calibrated_crps", "pinball", "raw_pinball", *_OUTCOMES)
+_BAND = ("coverage", "raw_coverage", "width", "raw_width", "interval_score", "raw_interval_score")
 
 
 def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
@@ -30,7 +31,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     Returns:
         beside the scores and times: `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
-        `mase_scale`, what MASE divides by; `snapped`, rows off the grid of --every by no more than the --tolerance.
+        `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `snapped`, rows off
+        the grid of --every by no more than the --tolerance.
     """
     scores = learner.scores.summary()
     warnings = [*session.warnings, *learner.model.warnings(), *learner.counts.warnings()]
@@ -48,6 +50,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "forecasts": _forecasts(learner),
         "snapped": learner.windows.snapped,
         **scores,
+        "coverage_by": learner.scores.breakdown(learner.windows.names),
         "mase_scale": learner.scores.naive(),
         **session.learner.clock.summary(learner.rows),
         "peak_mb": peak_mb(),

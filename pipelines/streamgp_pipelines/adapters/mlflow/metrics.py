@@ -19,7 +19,7 @@ SPILL = "unsent_metrics.json"
 BATCH = 1000  # MLflow's limit of one call
 SECONDS = 3.0  # between sends, when fewer than a batch wait
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
-_GROUPS = re.compile(r"^(overall|coverage|raw_coverage|width|raw_width)_")
+_GROUPS = re.compile(r"^(overall|coverage|raw_coverage|width|raw_width|interval_score|raw_interval_score)_")
 _log = logging.getLogger("streamgp.tracking")
 
 
