@@ -2,9 +2,9 @@
 
 The calibrated quantile of level p is point + s · q(p), inside the bounds of the target, with
 
-    log s   b + θ·φ, and b = log v + max(0, log v₁ − log v − JUMP) + log a_h. v and v₁ are exponentially weighted means
+    log s   b + θ·φ, and b = log v + d min(1, max(0, d/JUMP − 1)) + log a_h with d = log v₁/v. v, v₁ are weighted means
             of the known |errors| of the series (half-lives 3 cycles and 1 cycle) over the profile a of the steps;
-            their difference lets b follow a jump within a day. φ are the features of `_phi`; θ is a ridge regression of
+            b is v₁'s where d shows a jump. φ are the features of `_phi`; θ is a ridge regression of
             log(|error| + FLOOR · e^b) − b on them, with a memory of 16 weeks of days.
     q(p)    the quantile of the histogram of error/s: that of the phase and group of steps, shrunk to that of the phase,
             shrunk to that of all, shrunk to a logistic distribution. Half of the distance of its median to that of all
@@ -35,8 +35,8 @@ Ints: TypeAlias = NDArray[np.int64]
 
 HALF_LIVES = np.array([0.25, 1.0, 3.0])
 """Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
-JUMP = 0.35
-"""Log excess of the daily over the slow volatility that is taken for noise; what is above it counts at once."""
+JUMP = 0.15
+"""Log excess of the daily over the slow volatility that is taken for noise; twice as much is believed in full."""
 START = 12
 """Rows that the raw standard deviation of a series' first forecast counts as, in its volatility."""
 SPIKE = 5.0
@@ -233,13 +233,14 @@ class Bands:
         """mean, deviation: (N, O, H). seen: (N, O, 3, 2) volatility sums. wanted: (Q,) probabilities."""
         outputs, horizon = self.shape.outputs, self.shape.horizon
         log = self._volatility(seen, self._raw[asked.series.numpy()])  # (N, O, 3)
-        level = log[..., 2] + np.maximum(0.0, log[..., 1] - log[..., 2] - JUMP)
+        risen = log[..., 1] - log[..., 2]
+        level = log[..., 2] + risen * ((risen - JUMP) / JUMP).clip(0.0, 1.0)
         base = level[..., None] + profile  # (N, O, H)
-        unit = np.exp(base)
+        unit: Floats = np.exp(base)
 
         def relative(distance: Floats, share: float) -> Floats:
             """log of a distance in units of the base, with a floor; 0 where it is not known."""
-            return np.nan_to_num(np.log(distance + share * unit + _TINY) - base).clip(-8.0, 8.0)
+            return np.asarray(np.nan_to_num(np.log(distance + share * unit + _TINY) - base).clip(-8.0, 8.0))
 
         none = np.zeros_like(base)
         spread = getattr(asked.issued, "spread", None)
