@@ -182,10 +182,10 @@ _STATE = ("moments", "rows", "scale", "square", "apart", "count", "weights")
 
 
 def forgetting(shape: Shape) -> float:
-    """Rows after which an error counts 1/e by default: three of the longest seasons, and never fewer than 500.
+    """Rows after which an error counts 1/e by default: the longest season, and never fewer than 300.
 
     Example:
         >>> round(forgetting(Shape(targets=("y",), horizon=1, lags=1, past=("y", "season(y)"), future=(), season=336)))
-        1008
+        336
     """
-    return max(3.0 * shape.season, 500.0)
+    return max(float(shape.season), 300.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-ITERATIONS = 100
+ITERATIONS = 50
 """Steps at most; with weights to start from far fewer are taken."""
 TOLERANCE = 1e-5
 """Change of every weight below which the search ends."""

@@ -37,7 +37,9 @@ class Config(BaseModel):
     )
     on_top: bool = Field(False, description="GPs beside linear learn what it leaves, with its forecast as an input")
     memory: float | None = Field(
-        None, gt=0, description="rows after which an error counts 1/e in the weights; none: three seasons, at least 500"
+        None,
+        gt=0,
+        description="rows after which an error counts 1/e in the weights; none: the longest season, at least 300",
     )
     linear: LinearConfig = Field(LinearConfig(), description="options of the expert")
     svdgp: SvdgpConfig = Field(SvdgpConfig(), description="options of the expert")
