@@ -12,6 +12,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs
 from streamgp.errors import NotPositiveDefinite
+from streamgp.models import ensemble
 from streamgp.models.linear import Config, DirectLinear, build
 from streamgp.models.linear.direct import groups
 from streamgp.models.linear.sums import FLOOR, FREE, Sums
@@ -23,6 +24,12 @@ from streamgp.testing.models import SEASONS, example_windows
 @pytest.mark.parametrize("panel", [False, True])
 def test_it_keeps_the_laws(panel: bool) -> None:
     check_model(lambda shape: build(Config(), shape), shapes=[replace(SEASONS, panel=panel)])
+
+
+@pytest.mark.parametrize("panel", [False, True])
+def test_an_ensemble_with_it_keeps_them_too(panel: bool) -> None:
+    config = ensemble.Config(experts=("linear", "persistence", "seasonal_naive"))
+    check_model(lambda shape: ensemble.build(config, shape), shapes=[replace(SEASONS, panel=panel)])
 
 
 def test_without_a_context_it_is_the_regression_on_windows() -> None:

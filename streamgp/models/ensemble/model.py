@@ -23,6 +23,7 @@ from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models.ensemble.config import Config
 from streamgp.models.ensemble.members import Member, OnTop
 from streamgp.online.inputs import reporting, usable_rows
+from streamgp.online.panel import panel_of
 from streamgp.online.state import Parts, fingerprint, gather, scatter
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.mixed import Mixed
@@ -58,6 +59,7 @@ class Ensemble(Model):
         self.members = nn.ModuleList([self._member(name) for name in self.names])
         self.labels = [label for member in self.experts for label in member.labels]
         """Of the K forecasts that are mixed."""
+        self.panel = panel_of(shape)
         naive = torch.tensor([label in NAIVE for label in self.labels])
         first = (~naive | naive.all()).to(FLOAT)
         self.mixer = Mixer(len(self.labels), shape, config.memory or forgetting(shape), first / first.sum())
@@ -70,6 +72,13 @@ class Ensemble(Model):
 
     def predict(self, x: Inputs) -> Mixed:
         """The mix, with the variance of its own past errors."""
+        if self.panel is None:
+            return self._predict(x)
+        sizes = self.panel.sizes(x)
+        scale = self.panel.columns(sizes)
+        return self._predict(self.panel.divide(x, sizes)).affine(scale, torch.zeros_like(scale))
+
+    def _predict(self, x: Inputs) -> Mixed:
         means = self._means(self.experts, x)
         latent, noise = self.mixer.variances(means, random_walk_variance(x, self.shape))
         return Mixed(self.mixer.mean(means), latent, noise, means)
@@ -81,7 +90,12 @@ class Ensemble(Model):
         if not len(y):
             return reporting(Step(float("nan"), 0, True, "nothing observed"), left_out)
         self.fitted = ""
-        given = self.predict(x) if issued is None else Mixed.from_parameters(issued.parameters()[:, taken])
+        given = None if issued is None else Mixed.from_parameters(issued.parameters()[:, taken])
+        if self.panel is not None:
+            sizes = self.panel.sizes(x)
+            x, scale = self.panel.divide(x, sizes), self.panel.columns(sizes)
+            y, given = y / scale, None if given is None else given.affine(1.0 / scale, torch.zeros_like(scale))
+        given = self._predict(x) if given is None else given
         self.mixer.learn(given.experts, y)
         parts = given.experts.split([member.count for member in self.experts])
         base, steps = self._base(parts), dict[str, Step]()
@@ -96,13 +110,16 @@ class Ensemble(Model):
         x, y = x.rows(taken), y[taken]
         if epochs < 1 or not len(y):
             return
+        if self.panel is not None:
+            sizes = self.panel.sizes(x)
+            x, y = self.panel.divide(x, sizes), y / self.panel.columns(sizes)
         batch = fingerprint(x, y)
         base = self._across(x, y) if any(isinstance(member, OnTop) for member in self.experts) else None
         fits = [member.fit(x, y, base, epochs) for member in self.experts]
         for done in zip_longest(*fits):
             self.fitted = batch
             steps = {name: step for name, step in zip(self.names, done, strict=True) if step is not None}
-            loss = -torch.nanmean(self.predict(x).log_prob(y)).item()
+            loss = -torch.nanmean(self._predict(x).log_prob(y)).item()
             yield reporting(self._step(steps, "epoch", loss), left_out)
 
     def epochs_for(self, rows: int) -> int:
