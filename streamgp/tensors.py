@@ -182,6 +182,10 @@ class Model(nn.Module, ABC):
         """What a user of the forecasts should know of the model as it is now, a sentence each."""
         return []
 
+    def figures(self) -> dict[str, float]:
+        """What of the model is worth a curve over the rows seen, by name; nothing by default."""
+        return {}
+
     @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Everything the next prediction and the next update depend on, random state included."""

@@ -137,6 +137,7 @@ def test_a_run_is_drawn_from_its_curves_and_its_summary(tmp_path: Path) -> None:
     curves = Curves()
     for rows in range(256, 2560, 256):
         scored = {"rmse": 0.2, "mae": 0.1, "crps": 0.1, "coverage_95": 0.94, "width_95": 1.0}
+        scored |= {"weight_linear_1": 0.6, "weight_svdgp": 0.4}
         curves.add(rows, 1.0, {"loss": 1.0} if rows < 600 else scored)
     steps = [{"step": step, "rmse": 0.1 * step, "mae": 0.1, "crps": 0.05} for step in (1, 2, 3)]
     draw_run(curves, {"coverage": {"95": 0.94}, "width": {"95": 1.0}, "steps": steps}, None, tmp_path)
@@ -144,6 +145,7 @@ def test_a_run_is_drawn_from_its_curves_and_its_summary(tmp_path: Path) -> None:
         "coverage.png",
         "error.png",
         "error_by_step.png",
+        "weights.png",
         "width.png",
     ]
 

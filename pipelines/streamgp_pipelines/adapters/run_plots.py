@@ -1,4 +1,4 @@
-"""The pictures of a training run: error, coverage and width over the rows seen, and over the steps ahead.
+"""The pictures of a training run: error, coverage, width and weights over the rows seen, and over the steps ahead.
 
 Probabilities of outcomes have no bands: in place of coverage and width, how often what was said came true.
 """
@@ -56,6 +56,9 @@ def draw_run(curves: Curves, summary: dict[str, Any], outlook: Outlook | None, f
             values,
         ),
     }
+    weights = sorted(name for name in curves.values if name.startswith("weight_"))
+    lines = {name.removeprefix("weight_").replace("_", " "): _points(curves, name) for name in weights}
+    over_rows["weights.png"] = (lines, "Weights of the experts, mean over the steps", "weight")
     nominal = {f"{level} %": float(level) / 100 for level in coverage}
     for file, (lines, title, label) in over_rows.items():
         drawn = {name: points for name, points in lines.items() if points}

@@ -94,7 +94,7 @@ class OnlineRun:
             self.predictions.add(due, learner.windows.names)
         if learner.rows // LAP_ROWS > (learner.rows - rows) // LAP_ROWS:
             lap = learner.scores.lap()
-            metrics = lap_metrics(lap, step)
+            metrics = lap_metrics(lap, step) | learner.model.figures()
             session.curves.add(learner.rows, float(lap["scored"]), metrics)  # type: ignore[arg-type]
             self.tracker.metrics(metrics | self._overall(), step=learner.rows)
             if learner.clock.total and learner.rows != self._total():

@@ -128,6 +128,11 @@ class Ensemble(Model):
     def warnings(self) -> list[str]:
         return [f"{member.name}: {one}" for member in self.experts for one in member.model.warnings()]
 
+    def figures(self) -> dict[str, float]:
+        """The weight of each forecast that is mixed, the mean over the output columns: weight_linear_1, ..."""
+        names = [f"weight_{label.replace(' ', '_')}" for label in self.labels]
+        return dict(zip(names, self.mixer.weights.mean(0).tolist(), strict=True))
+
     def _member(self, name: str) -> Member:
         top = self.config.on_top and name in PROCESSES and "linear" in self.names
         shape = OnTop.inner(self.shape) if top else self.shape

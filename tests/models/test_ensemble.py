@@ -1,0 +1,65 @@
+"""The ensemble: what it mixes, what a failing expert costs, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from streamgp.base import Shape, Step
+from streamgp.errors import UsageError
+from streamgp.models.ensemble import Config, build
+from streamgp.models.ensemble.model import Ensemble
+from streamgp.testing.models import SHAPES, example_windows
+
+SMALL = {"basis": 32, "reservoir": 256, "rebuild": 400, "evidence_rows": 64}
+
+
+def trained(model: Ensemble, shape: Shape, rows: int = 960) -> tuple[list[Step], torch.Tensor]:
+    """Learn a stream with forecasts that were issued 64 rows before; (1 + K,) errors of mix and experts."""
+    x, y = example_windows(shape, rows)
+    list(model.fit(x.rows(slice(0, 192)), y[:192], 1))
+    steps, total = [], torch.zeros(1 + model.mixer.experts, dtype=torch.float64)
+    waiting = model.predict(x.rows(slice(192, 256)))
+    for start in range(192, rows - 64, 64):
+        now, ahead = slice(start, start + 64), slice(start + 64, start + 128)
+        following = model.predict(x.rows(ahead))
+        total += (torch.cat([waiting.mean[None], waiting.experts]) - y[now]).abs().mean((1, 2))
+        steps.append(model.update(x.rows(now), y[now], waiting))
+        waiting = following
+    return steps, total
+
+
+@pytest.mark.parametrize("shape", SHAPES[:2], ids=["one step", "two targets"])
+def test_the_mix_is_as_good_as_its_best_expert(shape: Shape) -> None:
+    model = build(Config(experts="linear,svdgp,persistence,seasonal_naive", svdgp=SMALL), shape)  # type: ignore[arg-type]
+    steps, error = trained(model, shape)
+    assert all(step.healthy for step in steps)
+    assert float(error[0]) <= 1.01 * float(error[1:].min())
+    figures = model.figures()
+    assert set(figures) == {f"weight_{label.replace(' ', '_')}" for label in model.labels}
+    assert sum(figures.values()) == pytest.approx(1.0)
+
+
+def test_a_failing_expert_is_reported_and_the_others_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, other = (build(Config(experts=("linear", "persistence")), SHAPES[0]) for _ in range(2))
+    x, y = example_windows(SHAPES[0], 200)
+    broken = model.experts[0].model
+    monkeypatch.setattr(broken, "update", lambda *_: Step(float("nan"), 0, False, "update; undone: too bad"))
+    step = model.update(x, y)
+    assert not step.healthy and "linear" in step.done and "too bad" in step.done
+    other.update(x, y)
+    assert torch.equal(model.experts[1].means(x, None), other.experts[1].means(x, None))
+
+
+def test_without_a_season_the_naive_models_are_one() -> None:
+    assert build(Config(), SHAPES[0]).names == ("linear", "svdgp", "persistence")
+
+
+def test_what_cannot_be_mixed_is_refused() -> None:
+    with pytest.raises(ValidationError, match="experts"):
+        Config(experts=("linear", "lineer"))
+    with pytest.raises(ValidationError, match="experts"):
+        Config(experts=("linear", "linear"))
+    with pytest.raises(UsageError, match="svdgp"):
+        build(Config(experts=("svdgp",), svdgp={"likelihood": "logistic"}), SHAPES[0])  # type: ignore[arg-type]
