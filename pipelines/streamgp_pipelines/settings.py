@@ -75,6 +75,8 @@ def _explain(error: ValidationError, settings: type[Settings]) -> str:
     """One line per wrong value: its name as a flag, and what is wrong with it."""
     lines = []
     for item in error.errors():
+        if item["type"] == "default_factory_not_called":  # follows from another one
+            continue
         if item["type"] == "extra_forbidden":
             unknown = str(item["loc"][0])
             near = get_close_matches(unknown, settings.model_fields, n=1)
@@ -164,14 +166,14 @@ def _split_seasons(value: Any) -> Any:
     try:
         return tuple(int(part) for part in found)
     except (TypeError, ValueError):
-        raise ValueError("seasons are counts of rows, such as 48,336, or auto") from None
+        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or auto") from None
 
 
 def _seasons(value: tuple[int, ...] | Literal["auto"]) -> tuple[int, ...] | Literal["auto"]:
     if value == "auto":
         return "auto"
     if any(season < 1 for season in value):
-        raise ValueError("seasons are counts of rows, such as 48,336")
+        raise ValueError("seasons are counts of rows from 1 on, such as 48,336, or auto")
     return tuple(sorted({season for season in value if season > 1}))
 
 

@@ -32,6 +32,8 @@ NEAR = 1.0
 """Running mean errors below which an error has no more weight for being smaller."""
 FAR = 10.0
 """Running mean errors that an error counts for at most."""
+WILD = 50.0
+"""Running mean errors from the median of the experts beyond which a forecast is none."""
 WORST = 4.0
 """Times the best expert's root mean square error from which on an expert has no weight."""
 SCALE_ROWS = 2000.0
@@ -90,7 +92,16 @@ class Mixer(nn.Module):
 
     def mean(self, means: Tensor) -> Tensor:
         """(K, N, T) the experts' forecasts -> (N, T) the mix."""
-        return torch.einsum("knt,tk->nt", means, self.weights)
+        return torch.einsum("knt,tk->nt", self._plausible(means), self.weights)
+
+    def _plausible(self, means: Tensor) -> Tensor:
+        """Forecasts beyond `WILD` mean errors from the median of all are that median: a glitch among the inputs of one
+        expert is no forecast. Two experts have no majority."""
+        if self.experts < 3:
+            return means
+        middle = means.median(0).values
+        wild = (means - middle).abs() > WILD * self.scale
+        return torch.where(wild & (self.scale > 0), middle, means)
 
     def variances(self, means: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
         """The variance around the mix: the part in which the experts disagree, and the rest.
@@ -106,7 +117,7 @@ class Mixer(nn.Module):
         """
         share = (LATENT * self.square / self.apart.clamp(min=torch.finfo(FLOAT).tiny)).clamp(max=1.0)
         noise = (self.square - share * self.apart + prior) / (self.count + 1.0)
-        return share * self._apart(means), noise
+        return share * self._apart(self._plausible(means)), noise
 
     def _apart(self, means: Tensor) -> Tensor:
         """(K, N, T) -> (N, T) the weighted variance of the experts around the mix."""

@@ -202,6 +202,18 @@ def test_experts_without_error_keep_their_weights() -> None:
     assert bool((latent == 0).all()) and bool((noise > 0).all())
 
 
+def test_a_forecast_far_from_all_others_is_left_out_of_the_mix() -> None:
+    means, y = toy(400, 3)
+    mixer = Mixer(3, SHAPE, 500.0)
+    mixer.learn(means, y)
+    clean, wild = means[:, :1], means[:, :1].clone()
+    wild[1] += 1e9
+    moved = (mixer.mean(wild) - mixer.mean(clean)).abs()
+    assert (moved < 5 * mixer.scale).all()
+    latent, noise = mixer.variances(wild, torch.ones_like(clean[0]))
+    assert (latent + noise < 100 * mixer.scale.square()).all()
+
+
 def test_state_goes_on_bit_for_bit() -> None:
     means, y = toy(200, 4)
 

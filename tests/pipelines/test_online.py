@@ -353,6 +353,22 @@ def test_a_glitch_does_little_harm(tmp_path: Path, model: str, at: int, value: f
     assert found["width"]["95"] < 1.3 * clean["width"]["95"]
 
 
+def test_a_glitch_spoils_no_forecast_of_the_default_mix(tmp_path: Path) -> None:
+    data = frame_of(1100)
+    spoilt = data.with_columns(pl.when(pl.int_range(pl.len()) == 800).then(1e6).otherwise("y").alias("y"))
+    options = {"model": "ensemble", "set": {"svdgp.basis": "48", "svdgp.evidence_rows": "60"}, "score_from": "700"}
+    run(make_table(tmp_path / "t", spoilt), tmp_path / "c", predictions=tmp_path / "p.parquet", **options)
+    found = pl.read_parquet(tmp_path / "p.parquet").filter(pl.col("y") < 1e5)
+    assert (found["y"] - found["ensemble"]).abs().max() < 30
+
+
+def test_a_run_that_forecasts_seldom_for_want_of_whole_windows_says_how_to_forecast_more(tmp_path: Path) -> None:
+    data = frame_of(900).with_columns(pl.when(pl.int_range(pl.len()) % 40 == 7).then(None).otherwise("y").alias("y"))
+    table = make_table(tmp_path / "t", data)
+    assert any("--gaps mask" in note for note in run(table, tmp_path / "a")["warnings"])
+    assert not any("--gaps mask" in note for note in run(table, tmp_path / "b", gaps="mask")["warnings"])
+
+
 def test_a_model_in_its_warm_up_does_not_forecast(tmp_path: Path) -> None:
     run(make_table(tmp_path / "t", frame_of(300)), tmp_path / "c", warmup=1000)
     with pytest.raises(StateError):

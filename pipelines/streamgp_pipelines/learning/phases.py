@@ -11,6 +11,8 @@ from streamgp.streaming.windows import Asks, WindowSpec
 
 FEWEST = 4
 """Rows of a day, below which it is no cycle."""
+MOST = 1440
+"""Rows of a day, above which it is too long to be one: on a clock of seconds a phase hardly comes back."""
 
 
 class Phases:
@@ -34,7 +36,7 @@ class Phases:
         self._day = 0  # rows of a day
         if spec.lags and spec.time is not None and spec.every_ns is not None and DAY % spec.every_ns == 0:
             rows = DAY // spec.every_ns
-            self._day = rows if rows >= FEWEST else 0
+            self._day = rows if FEWEST <= rows <= MOST else 0
         periods = [rows for rows in (*(spec.seasons or (spec.season,)), self._day) if rows > 1]
         self.period = min(periods, default=1)
 

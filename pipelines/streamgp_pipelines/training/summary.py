@@ -15,6 +15,9 @@ from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.whole import advice, span
 from streamgp_pipelines.numbers import number
 
+LOST = 0.1
+"""Part of the rows without a whole window from which on a run says so."""
+
 _OUTCOMES = ("log_loss", "brier", "accuracy", "calibration_error", "base_rate")
 _POINT = ("rmse", "mae", "nlpd", "crps", "mase", "calibrated_crps", "pinball", "raw_pinball", *_OUTCOMES)
 _BAND = ("coverage", "raw_coverage", "width", "raw_width", "interval_score", "raw_interval_score")
@@ -38,6 +41,13 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     warnings = [*session.warnings, *learner.model.warnings(), *learner.counts.warnings()]
     if not scores["scored"]:
         warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")
+    counts, spec = learner.counts, learner.windows.spec
+    if spec.lags and spec.gaps == "reset" and counts.broken > LOST * (counts.whole + counts.broken):
+        part = counts.broken / (counts.whole + counts.broken)
+        warnings.append(
+            f"at {part:.0%} of the rows nothing was forecast, because a value of the window was missing: "
+            "--gaps mask forecasts there too"
+        )
     if learner.windows.late:
         warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows.spec)}")
     return {
