@@ -7,7 +7,7 @@ from torch import Tensor
 
 ITERATIONS = 50
 """Steps at most; with weights to start from far fewer are taken."""
-TOLERANCE = 1e-5
+TOLERANCE = 1e-7
 """Change of every weight below which the search ends."""
 _NEVER = -1e30
 """Is projected to 0 beside anything else."""

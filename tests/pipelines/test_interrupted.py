@@ -24,9 +24,9 @@ CHECKPOINT, PREDICTIONS = "streamgp.streaming.checkpoint", "streamgp_pipelines.l
 CRASHES = {
     "before any row": Crash("streamgp_pipelines.training.online", "OnlineRun.run", 1),
     "in the warm-up": Crash("streamgp_pipelines.learning.learner", "Learner.advance", 2),
-    "after the model was fitted": Crash("streamgp.models.linear", "Linear.fit", 1, after=True),
-    "in the middle of a micro-batch": Crash("streamgp.models.linear", "Linear.update", 5),
-    "after an update, before a checkpoint": Crash("streamgp.models.linear", "Linear.update", 8, after=True),
+    "after the model was fitted": Crash("streamgp.models.linear", "DirectLinear.fit", 1, after=True),
+    "in the middle of a micro-batch": Crash("streamgp.models.linear", "DirectLinear.update", 5),
+    "after an update, before a checkpoint": Crash("streamgp.models.linear", "DirectLinear.update", 8, after=True),
     "before the forecasts are kept": Crash(PREDICTIONS, "Predictions.write_part", 4),
     "between the forecasts and their checkpoint": Crash(PREDICTIONS, "Predictions.write_part", 4, after=True),
     "while tensors are written": Crash(CHECKPOINT, "store_file", 3),
