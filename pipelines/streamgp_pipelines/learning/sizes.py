@@ -28,8 +28,8 @@ from streamgp.streaming.timeline import PACE
 NUMBER = 8
 """Bytes of a float64, an int64."""
 
-PARAMETERS = 4
-"""P of the distributions that models issue, at most."""
+PARAMETERS = 10
+"""P of the distributions that models issue: 2 to 4, or 3 and one an expert of a mix."""
 
 RECORDED = 30
 """R numbers that the calibration of a forecast has beside the 2 K ends of its bands, about."""
