@@ -3,7 +3,8 @@
 With a short season of D rows (a day) and a long one of W rows (a week), the *context* of a window at row i holds, for
 the step ahead h and j = i + h,
 
-    targets         one, two, three short and one, two long seasons before j, their neighbours, and both together
+    targets         one, two, three short and one, two long seasons before j, their neighbours, both together,
+                    and means over several seasons
     known inputs    the same, at j itself, and the mean of the last short season up to j
     the past of i   the last values, means of blocks of the last short season, means of the last short and long season
     phases          where j lies in each season and in the year, 0 to 1
@@ -24,6 +25,8 @@ POINTS = 24
 """Rows that the mean over a season is made of, at most."""
 BLOCKS = 12
 """Blocks of the last short season."""
+LONGS, SHORTS = 4, 7
+"""Long and short seasons that the mean of a phase is taken over."""
 COARSE = 8
 """Blocks of the last short season that are compared with those one long season before."""
 
@@ -115,6 +118,12 @@ class Context:
                 found += [
                     Entry(f"now-long({name})", channel, ((-long,),)),
                     Entry(f"day-long({name})", channel, (_mean(-long, short),)),
+                    Entry(f"now-longs({name})", channel, (tuple(-long * back for back in range(1, LONGS + 1)),)),
+                    Entry(
+                        f"day-longs({name})",
+                        channel,
+                        (tuple(at for back in range(1, LONGS + 1) for at in _mean(-long * back, short)),),
+                    ),
                     Entry(f"week({name})", channel, (_mean(0, long, 7 * POINTS),)),
                 ]
                 for label, back in (("coarse", 0), ("coarse-long", long)):
@@ -139,6 +148,9 @@ class Context:
                 add(f"short{times + 1}({name})", channel, [(before(short, h) - times * short,) for h in ahead])
             for label, shift in (("-", -1), ("+", 1)):
                 add(f"short1{label}({name})", channel, [(min(before(short, h) + shift, 0),) for h in ahead])
+            for label, season, count in (("shorts", short, SHORTS), ("longs", long, LONGS))[: 1 + bool(long)]:
+                means = [tuple(before(season, h) - times * season for times in range(count)) for h in ahead]
+                add(f"{label}({name})", channel, means)
             if not long:
                 continue
             for times in range(2):

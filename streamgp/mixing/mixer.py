@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT, Json, Shape
 from streamgp.mixing.simplex import minimise
 
-RIDGE = 0.05
+RIDGE = 0.01
 """λ: towards equal weights, as a share of the best expert's second moment."""
 YOUNG = 5.0
 """κ: independent errors that stand behind the first weights."""
@@ -193,10 +193,10 @@ _STATE = ("moments", "rows", "scale", "square", "apart", "count", "weights")
 
 
 def forgetting(shape: Shape) -> float:
-    """Rows after which an error counts 1/e by default: the longest season, and never fewer than 300.
+    """Rows after which an error counts 1/e by default: three of the longest season, and never fewer than 300.
 
     Example:
         >>> round(forgetting(Shape(targets=("y",), horizon=1, lags=1, past=("y", "season(y)"), future=(), season=336)))
-        336
+        1008
     """
-    return max(float(shape.season), 300.0)
+    return max(3.0 * shape.season, 300.0)

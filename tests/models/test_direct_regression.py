@@ -14,7 +14,9 @@ from streamgp.base import FLOAT, Inputs
 from streamgp.errors import NotPositiveDefinite
 from streamgp.models import ensemble
 from streamgp.models.linear import Config, DirectLinear, build
+from streamgp.models.linear.columns import describe
 from streamgp.models.linear.direct import groups
+from streamgp.models.linear.phases import RIDGES, SHARE, PhaseRegression
 from streamgp.models.linear.sums import FLOOR, FREE, Sums
 from streamgp.streaming.windows import Windows, WindowSpec
 from streamgp.testing import check_model
@@ -70,6 +72,55 @@ def test_sums_are_a_ridge_regression_with_forgetting() -> None:
             penalty = np.append(ridge * penalties.numpy() ** 2 * spread[:-1] ** 2, FREE)
             wanted = np.linalg.solve((big * v[:, None]).T @ big + np.diag(penalty), (big * v[:, None]).T @ target)
             np.testing.assert_allclose(sums.weights[m, group].numpy(), wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_a_regression_by_phase_is_a_ridge_of_each_phase_and_of_its_neighbours() -> None:
+    shape = SEASONS
+    x, y = example_windows(shape, 300)
+    assert shape.context is not None
+    regression = PhaseRegression(shape)
+    levels = torch.zeros(shape.outputs, dtype=FLOAT)
+    parts = regression.columns.split(x)
+    known = [describe(parts.step(f"at({name})").flatten()) for name in shape.context.known]
+    base = regression.columns.bases(x, levels)[0]
+    z = (y - base).T.clone()
+    z[:, ::7] = torch.nan
+    regression.begin(x, known, levels)
+    features, group, means = regression.look(x, base, known, levels)
+    assert torch.equal(means, base.expand_as(means))
+    regression.learned(features, group, z, passed=300, due=True)()
+    assert regression.sums is not None
+    groups, phases, penalties = len(regression.sums.largest), regression.phases, regression.sums.penalties.numpy()
+    flat, owner, target = features.flatten(0, 1).numpy(), group.flatten().numpy(), z.flatten().numpy()
+    for own in range(groups):
+        weight = np.zeros(len(owner))
+        for other in range(own - own % phases, own - own % phases + phases):
+            apart = min((own - other) % phases, (other - own) % phases)
+            weight[owner == other] = 1.0 if apart == 0 else SHARE if apart == 1 else 0.0
+        weight[np.isnan(target)] = 0.0
+        if not weight.any():
+            continue
+        mean = (weight[:, None] * flat).sum(0) / weight.sum()
+        spread = np.sqrt(np.maximum((weight[:, None] * flat**2).sum(0) / weight.sum() - mean**2, 0.0))
+        seen = np.abs(flat[(owner == own) & np.isfinite(target)]).max(0, initial=0.0)
+        spread = np.maximum(spread, FLOOR * seen)[:-1]
+        spread[spread == 0.0] = 1.0
+        penalty = np.append(RIDGES[0] * shape.horizon * penalties**2 * spread**2, FREE)
+        gram = (flat * weight[:, None]).T @ flat + np.diag(penalty)
+        wanted = np.linalg.solve(gram, (flat * weight[:, None]).T @ np.nan_to_num(target))
+        fitted, expected = flat @ regression.sums.weights[0, own].numpy(), flat @ wanted
+        np.testing.assert_allclose(fitted, expected, atol=1e-7 * np.abs(expected).max())
+
+
+def test_a_phase_with_laws_of_its_own_is_learned() -> None:
+    """At one hour of the day the target follows a known input, at all others it does not: harmonics cannot say that."""
+    generator = np.random.default_rng(3)
+    k = generator.standard_normal(3000)
+    y = 0.1 * generator.standard_normal(3000) + np.where(np.arange(3000) % 24 == 7, 5.0 * k, 0.0)
+    x, truth, windows = windows_of(y, k)
+    both = run(DirectLinear(windows.shape), x, truth)[1500:].mean()
+    alone = run(DirectLinear(windows.shape, memory=1e6), x, truth)[1500:].mean()
+    assert both < 0.85 * alone
 
 
 def test_sums_that_fail_change_nothing() -> None:

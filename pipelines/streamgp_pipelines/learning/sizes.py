@@ -82,7 +82,8 @@ def model(settings: BaseModel, shape: Shape) -> int:
         return 2 * shape.columns * NUMBER
     if name == "linear" and shape.context is not None:
         columns = 100 + 30 * len(shape.context.known) + 6 * shape.outputs + 3 * len(shape.context.inputs)
-        return 8 * columns**2 * min(shape.columns, 20 * shape.outputs) * NUMBER  # four memories, solved in copies
+        groups = 8 * min(shape.columns, 20 * shape.outputs) + 4 * 24 * shape.outputs  # steps, phases: solved in copies
+        return groups * columns**2 * NUMBER
     functions = _functions(settings, name, width)
     return (4 * functions**2 + 2 * functions * (width + shape.columns)) * NUMBER
 

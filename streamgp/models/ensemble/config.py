@@ -39,7 +39,7 @@ class Config(BaseModel):
     memory: float | None = Field(
         None,
         gt=0,
-        description="rows after which an error counts 1/e in the weights; none: the longest season, at least 300",
+        description="rows after which an error counts 1/e in the weights; none: three long seasons, at least 300",
     )
     linear: LinearConfig = Field(LinearConfig(), description="options of the expert")
     svdgp: SvdgpConfig = Field(SvdgpConfig(), description="options of the expert")

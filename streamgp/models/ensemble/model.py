@@ -183,7 +183,7 @@ class Ensemble(Model):
         return member
 
     def _step(self, steps: dict[str, Step], usual: str, loss: float) -> Step:
-        """One step of all; what is not usual is told with the expert's name."""
+        """One step for all experts; `done` also reports, by expert, what differs from a plain update or epoch."""
         told = [f"{name}: {step.done}" for name, step in steps.items() if step.done not in (usual, "update", "epoch")]
         basis = sum(step.basis for step in steps.values())
         return Step(loss, basis, all(step.healthy for step in steps.values()), "; ".join([usual, *told]))

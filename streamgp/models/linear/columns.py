@@ -82,12 +82,12 @@ class SeasonColumns:
             self.places.append(torch.tensor(own))
             self.owners.append(target)
 
-    def split(self, x: Inputs) -> _Parts:
+    def split(self, x: Inputs) -> Parts:
         """The numbers of the context by name."""
         assert x.context is not None
         count = len(self.window)
         steps = x.context[:, count:].unflatten(1, (self.shape.horizon, self.context.per_step))
-        return _Parts(x.context[:, :count].T[..., None], steps.permute(2, 1, 0), self.window, self.steps)
+        return Parts(x.context[:, :count].T[..., None], steps.permute(2, 1, 0), self.window, self.steps)
 
     def bases(self, x: Inputs, levels: Tensor) -> Tensor:
         """(B, N, T) what may stand for zero: the long season before (or the short), the short one, the last value.
@@ -99,9 +99,9 @@ class SeasonColumns:
             last = parts.at(f"now-0({name})").expand(self.shape.horizon, -1)
             short = parts.step(f"short1({name})")
             long = parts.step(f"long1({name})") if self.context.long else short
-            last = _first(last, short, long, level)
-            short = _first(short, last)
-            found.append(torch.stack([_first(long, short), short, last]))  # (B, H, N)
+            last = first_known(last, short, long, level)
+            short = first_known(short, last)
+            found.append(torch.stack([first_known(long, short), short, last]))  # (B, H, N)
         return torch.cat(found, 1).mT
 
     def __call__(self, x: Inputs, known: Sequence[Known], levels: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,26 +113,25 @@ class SeasonColumns:
             levels: (O,) of the targets, from the first rows.
         """
         parts = self.split(x)
-        clock = _Clock(parts, self.context)
+        clock = Clock(parts, self.context)
         columns, penalties = list[Tensor](), torch.zeros(0, dtype=FLOAT)
-        for at, name in enumerate(self.shape.targets):
+        for name, level in zip(self.shape.targets, levels, strict=True):
             block = Block()
-            self._target(block, parts, clock, name, levels[at])
-            self._known(block, parts, clock, name, known)
-            for other in self.shape.targets:
-                if other != name:
-                    self._other(block, parts, other)
-            for other in self.context.inputs:
-                now, day = parts.at(f"now-0({other})"), parts.at(f"day({other})")
-                block.add(2.0, now - day, now - parts.at(f"now-1({other})"), day)
-            self._calendar(block, clock)
+            self._fill(block, parts, clock, name, level, known)
             block.add(0.0, torch.ones_like(clock.year[..., 0]))
             columns.append(torch.cat([part.expand(self.shape.horizon, -1, -1) for part in block.columns], 2))
             penalties = torch.tensor(block.penalties[:-1], dtype=FLOAT)
         whole = columns[0] if len(columns) == 1 else torch.cat(columns)
         return whole.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0), penalties
 
-    def _target(self, block: Block, parts: _Parts, clock: _Clock, name: str, level: Tensor) -> None:
+    def _fill(self, block: Block, parts: Parts, clock: Clock, name: str, level: Tensor, known: Sequence[Known]) -> None:
+        """The columns of one target."""
+        self._target(block, parts, clock, name, level)
+        self._known(block, parts, clock, name, known)
+        self._others(block, parts, name)
+        self._calendar(block, clock)
+
+    def _target(self, block: Block, parts: Parts, clock: Clock, name: str, level: Tensor) -> None:
         """Departures of the target's own references from each other."""
 
         def at(label: str) -> Tensor:
@@ -151,6 +150,7 @@ class SeasonColumns:
         if not self.context.long:
             fresh = now - at("now-short")
             block.add(1.0, fresh, r2 - r1, r3 - r1, r1 - day, now - day, day - level)
+            block.add(2.0, step("shorts") - r1)
             block.add(2.0, blocks("block") - day[..., None], step("short1-") - r1, step("short1+") - r1)
             block.add(3.0, *(value[..., None] * clock.few for value in (fresh, r1 - r2, now - day)))
             return
@@ -158,19 +158,25 @@ class SeasonColumns:
         fresh = now - at("now-long")
         block.add(1.0, fresh, day - at("day-long"), r1 - step("both"), r7 - r14, r1 - r7, r2 - r7, r3 - r7)
         block.add(1.0, r7 - week, now - week, day - week, week - level)
+        block.add(2.0, step("longs") - r7, step("shorts") - r7, now - at("now-longs"), day - at("day-longs"))
         block.add(2.0, blocks("block") - week[..., None], blocks("coarse") - blocks("coarse-long"))
         block.add(2.0, step("long1+") - r7, step("long1-") - r7, step("short1+") - r1, step("short1-") - r1)
         block.add(3.0, *(value[..., None] * clock.few for value in (fresh, r1 - r7, now - week, r7 - week)))
         if clock.days is not None:
             block.add(3.0, clock.days * (r1 - r7)[..., None])
 
-    def _other(self, block: Block, parts: _Parts, name: str) -> None:
-        """How far another target has departed of late."""
-        now, day = parts.at(f"now-0({name})"), parts.at(f"day({name})")
+    def _others(self, block: Block, parts: Parts, name: str) -> None:
+        """How far other targets and the inputs have departed of late."""
         back = "long" if self.context.long else "short"
-        block.add(2.0, now - parts.at(f"now-{back}({name})"), now - day)
+        for other in self.shape.targets:
+            if other != name:
+                now, day = parts.at(f"now-0({other})"), parts.at(f"day({other})")
+                block.add(2.0, now - parts.at(f"now-{back}({other})"), now - day)
+        for other in self.context.inputs:
+            now, day = parts.at(f"now-0({other})"), parts.at(f"day({other})")
+            block.add(2.0, now - day, now - parts.at(f"now-1({other})"), day)
 
-    def _known(self, block: Block, parts: _Parts, clock: _Clock, name: str, known: Sequence[Known]) -> None:
+    def _known(self, block: Block, parts: Parts, clock: Clock, name: str, known: Sequence[Known]) -> None:
         """Known inputs at the step, at its references, and their change since."""
         long, full = bool(self.context.long), 0
         flags = [other for other, what in zip(self.context.known, known, strict=True) if what.flag]
@@ -220,7 +226,7 @@ class SeasonColumns:
             if not flags:
                 block.add(1.0, there - at("now"), there - step("at-1"))
 
-    def _calendar(self, block: Block, clock: _Clock) -> None:
+    def _calendar(self, block: Block, clock: Clock) -> None:
         """The time of the step."""
         if clock.days is not None:
             block.add(6.0, clock.days, (clock.days[..., None] * clock.few[:, :, None]).flatten(2))
@@ -229,7 +235,7 @@ class SeasonColumns:
         block.add(10.0, clock.year)
 
 
-def _first(*values: Tensor) -> Tensor:
+def first_known(*values: Tensor) -> Tensor:
     """The first of them that is not missing."""
     found = values[-1]
     for value in reversed(values[:-1]):
@@ -237,7 +243,7 @@ def _first(*values: Tensor) -> Tensor:
     return found
 
 
-class _Parts(NamedTuple):
+class Parts(NamedTuple):
     """The context, by name: numbers (M, N, 1) of the windows, by_step (·, H, N) of the steps."""
 
     numbers: Tensor
@@ -254,7 +260,7 @@ class _Parts(NamedTuple):
         return self.by_step[self.steps[name]]
 
 
-class _Clock:
+class Clock:
     """Harmonics and indicators of the steps' phases.
 
     Attributes:
@@ -263,7 +269,7 @@ class _Clock:
         year: (H, N, 2) the first harmonic of the year, less its value at the beginning; 0 without a clock.
     """
 
-    def __init__(self, parts: _Parts, context: Context) -> None:
+    def __init__(self, parts: Parts, context: Context) -> None:
         short, long, year = parts.by_step[-Context.PHASES :].unbind(0)
         angles = 2 * torch.pi * short[..., None] * torch.arange(1, 4, dtype=FLOAT)  # (H, N, 3)
         waves = torch.stack([angles.sin(), angles.cos()], 3).flatten(2)  # (H, N, 6)

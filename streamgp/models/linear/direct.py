@@ -5,17 +5,18 @@
 
 x holds departures of references from each other, known inputs at the step and their change since the reference, and
 the calendar (`columns`); with all coefficients at zero the forecast is the base. Steps far ahead share coefficients
-with their neighbours (`groups`). The forecast is the mix of the memories, weighed by what each forecast when it was
-asked (`mixing.Mixer`).
+with their neighbours (`groups`). A second regression has coefficients for each phase of the short season in place of
+each step (`phases`). The forecast is the mix of all memories of both, weighed by what each forecast when it was asked
+(`mixing.Mixer`).
 
-Cost: O(T d²) a row to learn and O(M G d³) a short season to solve, for T columns in G groups and M memories; O(M G d²)
-of state. The regressions are solved after each short season of rows.
+Cost: O(T d²) a row to learn and O(G d³) to solve a memory, for T columns in G groups; O(M G d²) of state for M
+memories. A memory is solved after each short season of rows, and at most `sums.OFTEN` times in its half-life.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -24,6 +25,7 @@ from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
 from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models.linear.columns import Known, SeasonColumns, describe
+from streamgp.models.linear.phases import PhaseRegression
 from streamgp.models.linear.sums import Sums
 from streamgp.online.inputs import plausible, reporting, usable_rows
 from streamgp.online.panel import panel_of
@@ -36,8 +38,6 @@ MEMORIES = (4.0, 12.0, 40.0, 160.0)
 """Long seasons that each regression remembers: the half-life is 0.7 of it."""
 RIDGES = (60.0, 30.0, 20.0, 10.0)
 """λ of each memory, rows: the shorter the memory, the more is shrunk."""
-CLIP = 8.0
-"""Standard deviations that a value of a column counts for at most: a glitch among the references bends nothing."""
 FAR = 100.0
 """Mean absolute deviations from the target's level beyond which a reference is a glitch, and counts as missing."""
 CHUNK = 256
@@ -61,6 +61,26 @@ def groups(horizon: int) -> list[int]:
     return found
 
 
+class Look(NamedTuple):
+    """What windows look like to the regressions.
+
+    Attributes:
+        features: (T, N, d) the columns of the direct regression, within their bounds.
+        base: (N, T) what it departs from.
+        means: (M, N, T) the forecasts of all memories.
+        season: (N, T) what the regression by phase departs from; None where there is none.
+        phased: (T, N, d') its columns.
+        group: (T, N) its groups.
+    """
+
+    features: Tensor
+    base: Tensor
+    means: Tensor
+    season: Tensor | None = None
+    phased: Tensor | None = None
+    group: Tensor | None = None
+
+
 class DirectRegression(nn.Module):
     """The regressions alone: forecasts of each memory, and learning. See the module.
 
@@ -81,7 +101,7 @@ class DirectRegression(nn.Module):
         longest = self.context.long or 7 * self.context.short
         self.halves = [0.7 * seasons * longest for seasons in MEMORIES] if memory is None else [0.6931 * memory]
         self.ridges = [ridge * part for part in (RIDGES if memory is None else RIDGES[1:2])]
-        self.memories = len(self.halves)
+        self.memories = len(self.halves) + (PhaseRegression.memories if memory is None else 0)
         self.sizes = groups(shape.horizon) * shape.outputs
         self.register_buffer("group", torch.arange(len(self.sizes)).repeat_interleave(torch.tensor(self.sizes)))
         for name in ("levels", "width"):
@@ -93,6 +113,7 @@ class DirectRegression(nn.Module):
         self.base: Tensor  # (T,) which of `SeasonColumns.bases`
         self.known: list[Known] = []
         self.sums: Sums | None = None
+        self.phases = PhaseRegression(shape, ridge) if memory is None else None
 
     @property
     def begun(self) -> bool:
@@ -120,26 +141,31 @@ class DirectRegression(nn.Module):
         self.base.copy_(error.nan_to_num(torch.inf).argmin(0))
         _, penalties = self.columns(x.rows(slice(0, 1)), self.known, self.levels)
         self.sums = Sums(self.sizes, penalties, self.halves, self.ridges).to(y.device)
+        if self.phases is not None:
+            self.phases.begin(x, self.known, self.levels)
 
-    def look(self, x: Inputs) -> tuple[Tensor, Tensor, Tensor]:
-        """The columns (T, N, d) within `CLIP` standard deviations, the base (N, T), each memory's forecast (M, N, T).
+    def look(self, x: Inputs) -> Look:
+        """What the windows look like to the regressions, and their forecasts.
 
         Before anything was learned there are no columns, and all memories forecast the first base.
         """
         if self.sums is None:
             first = self.columns.bases(x, self.levels)[0]
-            return first.new_zeros(self.shape.columns, len(first), 0), first, first.expand(self.memories, -1, -1)
+            none = first.new_zeros(self.shape.columns, len(first), 0)
+            return Look(none, first, first.expand(self.memories, -1, -1))
         x = self._guarded(x)
         bases = self.columns.bases(x, self.levels)
         base = bases.gather(0, self.base.expand(1, len(bases[0]), -1))[0]
         features, _ = self.columns(x, self.known, self.levels)
-        if bool(self.sums.count[-1].any()):
-            bound = CLIP * self.sums.deviation()
-            bound[:, -1] = 1.0
+        bound = self.sums.bounds()
+        if bound is not None:
             bound = bound[self.group][:, None]
             features = torch.clamp(features, -bound, bound)
         means = base + torch.einsum("tnd,mtd->mnt", features, self.sums.weights[:, self.group])
-        return features, base, means
+        if self.phases is None:
+            return Look(features, base, means)
+        phased, group, more = self.phases.look(x, bases[0], self.known, self.levels)
+        return Look(features, base, torch.cat([means, more]), bases[0], phased, group)
 
     def _guarded(self, x: Inputs) -> Inputs:
         """Without references that are glitches: they count as missing."""
@@ -153,13 +179,13 @@ class DirectRegression(nn.Module):
                 context[:, at] = torch.where(wild, torch.nan, values)
         return x._replace(context=context)
 
-    def learn(self, x: Inputs, features: Tensor, z: Tensor) -> None:
+    def learn(self, x: Inputs, look: Look, y: Tensor) -> None:
         """Learn N windows.
 
         Args:
             x: the windows.
-            features: (T, N, d) their columns.
-            z: (N, T) departures of the truths from the base, NaN = not observed.
+            look: of `look`.
+            y: (N, T) the truths, NaN = not observed.
 
         Raises:
             NotPositiveDefinite: a factorisation failed; nothing is changed.
@@ -167,8 +193,14 @@ class DirectRegression(nn.Module):
         assert self.sums is not None
         passed = len(self.columns.split(x).by_step[-2, 0].unique())  # several series share a step
         due = self.sums.young or float(self.sums.passed) + passed >= self.context.short
+        z = y - look.base
         known = torch.isfinite(z.T)
-        self.sums.add(features, torch.nan_to_num(z.T), known.to(FLOAT), passed, due)
+        keep = [self.sums.added(look.features, torch.nan_to_num(z.T), known.to(FLOAT), passed, due)]
+        if self.phases is not None:
+            assert look.season is not None and look.phased is not None and look.group is not None
+            keep.append(self.phases.learned(look.phased, look.group, (y - look.season).T, passed, due))
+        for each in keep:
+            each()
         kept = 0.5 ** (len(z) / WIDTH_ROWS)
         for at, part in enumerate(z.split(self.shape.horizon, 1)):
             if bool(torch.isfinite(part).any()):
@@ -177,7 +209,9 @@ class DirectRegression(nn.Module):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         if self.sums is None:
             return {}, {}
-        tensors = {f"sums.{name}": part for name, part in self.sums.named_buffers()}
+        tensors = {f"sums.{name}": part for name, part in self.sums.state_dict().items()}
+        if self.phases is not None:
+            tensors |= {f"phases.{name}": part for name, part in self.phases.state()[0].items()}
         tensors |= {"levels": self.levels, "width": self.width, "base": self.base}
         if self.known:
             tensors["knots"] = torch.stack([what.knots for what in self.known])
@@ -192,8 +226,11 @@ class DirectRegression(nn.Module):
         for at, (flag, centre, scale) in enumerate(cast("list[list[float]]", rest["known"])):
             self.known.append(Known(bool(flag), float(centre), float(scale), tensors["knots"][at].clone()))
         self.sums = Sums(self.sizes, tensors["sums.penalties"], self.halves, self.ridges).to(self.levels.device)
-        for name, buffer in self.sums.named_buffers():
+        for name, buffer in self.sums.state_dict().items():
             buffer.copy_(tensors[f"sums.{name}"])
+        if self.phases is not None:
+            own = {name.removeprefix("phases."): part for name, part in tensors.items() if name.startswith("phases.")}
+            self.phases.restore(own, {})
 
 
 class DirectLinear(Model):
@@ -223,11 +260,11 @@ class DirectLinear(Model):
     def predict(self, x: Inputs) -> Mixed:
         """The mix of the memories; before any data the base, with the variance of a random walk."""
         if self.panel is None:
-            return self._mixed(x, self.regression.look(x)[2])
+            return self._mixed(x, self.regression.look(x).means)
         sizes = self.panel.sizes(x)
         x = self.panel.divide(x, sizes)
         scale = self.panel.columns(sizes)
-        return self._mixed(x, self.regression.look(x)[2]).affine(scale, torch.zeros_like(scale))
+        return self._mixed(x, self.regression.look(x).means).affine(scale, torch.zeros_like(scale))
 
     def _mixed(self, x: Inputs, means: Tensor) -> Mixed:
         prior = random_walk_variance(x, self.shape)
@@ -256,13 +293,13 @@ class DirectLinear(Model):
             return drawn(self.panel.divide(x, sizes)) * self.panel.columns(sizes)
 
         def drawn(x: Inputs) -> Tensor:
-            features, _, means = regression.look(x)
-            mixed = self._mixed(x, means)
+            look = regression.look(x)
+            mixed = self._mixed(x, look.means)
             noise = torch.randn(mixed.mean.shape, generator=generator, dtype=FLOAT, device=generator.device)
             value = mixed.mean + mixed.noise.sqrt() * noise.to(mixed.mean)
             if offset is None:
                 return value
-            own = torch.einsum("tpsd,ptd->pst", features.unflatten(1, (paths, -1)), offset).flatten(0, 1)
+            own = torch.einsum("tpsd,ptd->pst", look.features.unflatten(1, (paths, -1)), offset).flatten(0, 1)
             return value + mixed.noise.sqrt() * own
 
         return draw
@@ -281,18 +318,18 @@ class DirectLinear(Model):
         regression = self.regression
         if not regression.begun:
             regression.begin(x, y)
-        features, base, means = regression.look(x)
-        now = self._mixed(x, means)
+        look = regression.look(x)
+        now = self._mixed(x, look.means)
         loss = -torch.nanmean(now.log_prob(y)).item()
         put_back, why = holding({"limit": self.limit}), ""
         y = self.limit(y, now, self.rows)
         try:
-            regression.learn(x, features, y - base)
+            regression.learn(x, look, y)
         except NotPositiveDefinite as error:
             why = error.message
             put_back()
         else:
-            self.mixer.learn(means if given is None else given.experts, y)
+            self.mixer.learn(look.means if given is None else given.experts, y)
             self.rows += len(y)
         step = Step(loss, regression.size, not why, f"update; undone: {why}" if why else "update")
         return reporting(step, left_out)

@@ -11,7 +11,7 @@ as free. What is new waits in sums of its own until the regressions are solved a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import torch
@@ -26,6 +26,8 @@ FREE = 1e-3
 """Penalty of the constant column."""
 OFTEN = 20.0
 """Times a memory is solved in one of its half-lives, at most."""
+CLIP = 8.0
+"""Standard deviations that a value of a column counts for at most: a glitch among the references bends nothing."""
 YOUNG = 4
 """Rows a column until which the regressions are solved with every batch."""
 
@@ -38,6 +40,7 @@ class Sums(nn.Module):
         penalties: (d − 1,) of the columns.
         halves: M half-lives in steps, the longest last.
         ridges: M values of λ, in rows.
+        near: (G, G) what share of its sums each group lends to each other one; none where None.
 
     Attributes:
         weights: (M, G, d) the solutions.
@@ -52,7 +55,12 @@ class Sums(nn.Module):
     """
 
     def __init__(
-        self, sizes: Sequence[int], penalties: Tensor, halves: Sequence[float], ridges: Sequence[float]
+        self,
+        sizes: Sequence[int],
+        penalties: Tensor,
+        halves: Sequence[float],
+        ridges: Sequence[float],
+        near: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.halves, self.ridges = tuple(halves), tuple(ridges)
@@ -79,6 +87,8 @@ class Sums(nn.Module):
         }.items():
             self.register_buffer(name, torch.zeros(size_of, dtype=FLOAT))
         self.register_buffer("penalties", penalties.clone())
+        self.register_buffer("near", near, persistent=False)
+        self.near: Tensor | None
         self.gram: Tensor
         self.cross: Tensor
         self.count: Tensor  # (M, G) rows, after forgetting
@@ -103,7 +113,11 @@ class Sums(nn.Module):
         return bool((self.count[-1] + self.new_count < YOUNG * self.width).any())
 
     def add(self, x: Tensor, z: Tensor, weight: Tensor, passed: int, solve: bool) -> None:
-        """Learn N rows. O(T N d²), and O(M G d³) to solve.
+        """Learn N rows: `added`, at once."""
+        self.added(x, z, weight, passed, solve)()
+
+    def added(self, x: Tensor, z: Tensor, weight: Tensor, passed: int, solve: bool) -> Callable[[], None]:
+        """Learn N rows when the result is called, so that a failure changes nothing. O(T N d²), and O(M G d³) to solve.
 
         Args:
             x: (T, N, d).
@@ -113,7 +127,7 @@ class Sums(nn.Module):
             solve: whether the regressions are solved.
 
         Raises:
-            NotPositiveDefinite: numbers overflow, or a factorisation failed; nothing is changed.
+            NotPositiveDefinite: numbers overflow, or a factorisation failed.
         """
         parts = [self._products(x, z, weight, *run) for run in self.runs]
         gram, cross, count, largest = (torch.cat(columns) for columns in zip(*parts, strict=True))
@@ -124,12 +138,23 @@ class Sums(nn.Module):
         elapsed = self.passed + passed
         if not bool(torch.isfinite(cross).all() and torch.isfinite(gram.diagonal(dim1=1, dim2=2)).all()):
             raise NotPositiveDefinite("the sums of the regressions overflow", hint="scale the columns")
-        if solve:
-            self._solve(gram, cross, count, largest, elapsed)
-            gram, cross, count, elapsed = (torch.zeros_like(part) for part in (gram, cross, count, elapsed))
-        for name, part in {"new_gram": gram, "new_cross": cross, "new_count": count, "largest": largest}.items():
-            getattr(self, name).copy_(part)
-        self.passed.copy_(elapsed)
+        solved = self._solved(gram, cross, count, largest, elapsed) if solve else []
+        age = self.age + elapsed
+
+        def keep() -> None:
+            for m, memory in enumerate(solved):
+                buffers = (self.gram, self.cross, self.count, self.weights, self.since)
+                for buffer, part in zip(buffers, memory, strict=True):
+                    buffer[m] = part
+            new = [gram, cross, count, elapsed]
+            if solved:
+                self.age.copy_(age)
+                new = [torch.zeros_like(part) for part in new]
+            for buffer, part in zip((self.new_gram, self.new_cross, self.new_count, self.passed), new, strict=True):
+                buffer.copy_(part)
+            self.largest.copy_(largest)
+
+        return keep
 
     def _products(
         self, x: Tensor, z: Tensor, weight: Tensor, start: int, size: int, count: int
@@ -142,9 +167,11 @@ class Sums(nn.Module):
         cross = (weighted * z[taken].reshape(count, -1, 1)).sum(1)
         return weighted.mT @ own, cross, share[..., 0].sum(1), (weighted.abs() * size).amax(1)
 
-    def _solve(self, gram: Tensor, cross: Tensor, count: Tensor, largest: Tensor, elapsed: Tensor) -> None:
-        """Take the new sums into every memory, and solve it; all memories change, or none."""
-        found, all_of_them, age = [], self.young, self.age + elapsed
+    def _solved(
+        self, gram: Tensor, cross: Tensor, count: Tensor, largest: Tensor, elapsed: Tensor
+    ) -> list[tuple[Tensor, ...]]:
+        """Every memory with the new sums, and its solution: its gram, cross, count, weights and since."""
+        found, all_of_them, age = list[tuple[Tensor, ...]](), self.young, self.age + elapsed
         for m, (half, ridge) in enumerate(zip(self.halves, self.ridges, strict=True)):
             kept = 0.5 ** (float(elapsed) / half)
             total, against, rows = (
@@ -155,16 +182,34 @@ class Sums(nn.Module):
             if not all_of_them and float(since) < min(half, float(age)) / OFTEN:
                 found.append((total, against, rows, self.weights[m], since))
                 continue
-            unit = deviation(total, rows, largest).reciprocal()  # solved in columns of unit spread: better numbers
-            scaled = (total * unit[:, :, None]).mul_(unit[:, None, :])
-            factor = self._factor(scaled, ridge)
-            solved = torch.cholesky_solve((against * unit)[..., None], factor)[..., 0] * unit
+            solved = self._solution(self._lent(total), self._lent(against), self._lent(rows), largest, ridge)
             found.append((total, against, rows, solved, torch.zeros_like(since)))
-        self.age.copy_(age)
-        for m, parts in enumerate(found):
-            buffers = (self.gram, self.cross, self.count, self.weights, self.since)
-            for buffer, part in zip(buffers, parts, strict=True):
-                buffer[m] = part
+        return found
+
+    def _lent(self, sums: Tensor) -> Tensor:
+        """(G, ...) sums with what the other groups lend."""
+        return sums if self.near is None else (self.near @ sums.reshape(len(sums), -1)).view_as(sums)
+
+    def _solution(self, total: Tensor, against: Tensor, rows: Tensor, largest: Tensor, ridge: float) -> Tensor:
+        """(G, d) coefficients."""
+        unit = deviation(total, rows, largest).reciprocal()  # solved in columns of unit spread: better numbers
+        scaled = (total * unit[:, :, None]).mul_(unit[:, None, :])
+        factor = self._factor(scaled, ridge)
+        return torch.cholesky_solve((against * unit)[..., None], factor)[..., 0] * unit
+
+    def bounds(self, shared: int = 1) -> Tensor | None:
+        """(G, d) what a column counts for at most: `CLIP` standard deviations; None before any row.
+
+        Args:
+            shared: neighbouring groups that have their bounds in common.
+        """
+        if not bool(self.count[-1].any()):
+            return None
+        gram, count = self.gram[-1].unflatten(0, (-1, shared)), self.count[-1].unflatten(0, (-1, shared))
+        largest = self.largest.unflatten(0, (-1, shared)).amax(1)
+        found = CLIP * deviation(gram.sum(1), count.sum(1), largest)
+        found = torch.where(largest > 0, found, torch.inf)  # what has always been 0 has no coefficient either
+        return found.repeat_interleave(shared, 0)
 
     def deviation(self) -> Tensor:
         """(G, d) of the columns in the longest memory."""

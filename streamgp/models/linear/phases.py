@@ -1,0 +1,211 @@
+"""Regression by phase: the steps ahead that fall on the same part of the short season share coefficients.
+
+    ŷ_{i+h} = base + w_pᵀx,     p the part of the short season (the hours of a day) in which the row i + h lies
+
+The direct regression has coefficients of its own for each step ahead, and harmonics for the phase; this one has
+coefficients of its own for each phase, and decays for the step ahead. What has departed of late, v, enters as v,
+v e^(−24h/D) and v e^(−5h/D). Neither is better everywhere, and their errors differ: the mix is better than both.
+
+Neighbouring phases lend each other `SHARE` of their sums. Cost: O(H d²) a row to learn for each target, O(P d³) to
+solve for P phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count, takewhile
+
+import torch
+from torch import Tensor, nn
+
+from streamgp.base import FLOAT, Inputs, Json, Shape
+from streamgp.models.linear.columns import FULL, Block, Clock, Known, Parts, SeasonColumns
+from streamgp.models.linear.sums import Sums
+
+PHASES = 24
+"""Parts of the short season at most."""
+SHARE = 0.7
+"""Of its sums that a phase lends to each of its neighbours."""
+MEMORIES = (12.0, 160.0)
+"""Long seasons that each regression remembers: the half-life is 0.7 of it."""
+RIDGES = (60.0, 30.0)
+"""λ of each memory, times the horizon: the errors of steps ahead of the same row are not independent."""
+
+
+class PhaseColumns(SeasonColumns):
+    """Columns of which the phase is no part; see `SeasonColumns`."""
+
+    def _fill(self, block: Block, parts: Parts, clock: Clock, name: str, level: Tensor, known: Sequence[Known]) -> None:
+        step = torch.arange(1, self.shape.horizon + 1, dtype=FLOAT, device=clock.year.device)[:, None]
+        near = -step / self.context.short
+        decay = torch.stack([torch.ones_like(near), (24.0 * near).exp(), (5.0 * near).exp()], 2)  # (H, 1, 3)
+        self._references(block, parts, clock, name, level, decay)
+        self._known_inputs(block, parts, name, known, decay)
+        self._others(block, parts, name)
+        block.add(2.0, clock.few)
+        block.add(3.0, clock.year)
+
+    def _references(self, block: Block, parts: Parts, clock: Clock, name: str, level: Tensor, decay: Tensor) -> None:
+        """Departures of the target's own references from each other, and of late."""
+
+        def at(label: str) -> Tensor:
+            return parts.at(f"{label}({name})")
+
+        def step(label: str) -> Tensor:
+            return parts.step(f"{label}({name})")
+
+        def blocks(label: str) -> Tensor:
+            found = (f"{label}{k}({name})" for k in count())
+            return torch.stack([parts.at(key) for key in takewhile(self.window.__contains__, found)], 2)
+
+        now, day, r1 = at("now-0"), at("day"), step("short1")
+        block.add(1.0, step("short1-") - r1, step("short1+") - r1)
+        if not self.context.long:
+            block.add(1.0, step("short2") - r1, step("short3") - r1, step("shorts") - r1, r1 - day, day - level)
+            apart = blocks("block") - day[..., None]
+            late = [now - at("now-short"), now - day, at("now-1") - now]
+        else:
+            r7, week = step("long1"), at("week")
+            block.add(1.0, *(step(label) - r7 for label in ("short1", "short2", "short3", "shorts", "long2", "longs")))
+            block.add(1.0, r1 - step("both"), step("long1-") - r7, step("long1+") - r7)
+            block.add(1.0, r7 - week, day - week, day - at("day-long"), week - level)
+            apart = blocks("coarse") - blocks("coarse-long")
+            late = [now - at("now-long"), now - at("now-short"), now - at("now-longs"), now - week, at("now-1") - now]
+            if clock.days is not None:
+                block.add(2.0, clock.days, clock.days * (r1 - r7)[..., None])
+        late += apart[..., :3].unbind(2)
+        block.add(1.5, *(value[..., None] * decay for value in late))
+        block.add(2.0, apart[..., 3:])
+
+    def _known_inputs(self, block: Block, parts: Parts, name: str, known: Sequence[Known], decay: Tensor) -> None:
+        """Known inputs at the step, their change since its references, and what they changed of late."""
+        long, full = bool(self.context.long), 0
+        back = "long" if long else "short"
+        r1, r2 = parts.step(f"short1({name})"), parts.step(f"short2({name})")
+        base = parts.step(f"long1({name})") if long else r1
+        fresh = parts.at(f"now-0({name})") - parts.at(f"now-{back}({name})")
+        flags = [other for other, what in zip(self.context.known, known, strict=True) if what.flag]
+        for other, what in zip(self.context.known, known, strict=True):
+
+            def step(label: str, other: str = other, what: Known = what) -> Tensor:
+                return (parts.step(f"{label}({other})") - what.centre) / what.scale
+
+            def at(label: str, other: str = other, what: Known = what) -> Tensor:
+                return (parts.at(f"{label}({other})") - what.centre) / what.scale
+
+            def hinges(value: Tensor, what: Known = what) -> Tensor:
+                return torch.cat([value[..., None], (value[..., None] - what.knots).clamp(min=0.0)], 2)
+
+            there, day, before = step("at"), step("at-short"), step(f"at-{back}")
+            if what.flag:
+                block.add(1.0, there, there - before, there - day, step("at-2short"))
+                block.add(1.0, (r1 - base) * (there == day), (r2 - base) * (there == step("at-2short")))
+                same = (at("now") == at(f"now-{back}"), at("now") == there)
+                block.add(1.5, *((fresh * equal)[..., None] * decay for equal in same))
+                if long:
+                    r14 = parts.step(f"long2({name})")
+                    block.add(1.0, (r1 - base) * (there == before), (r14 - base) * (there == step("at-2long")))
+                continue
+            full += 1
+            if full > FULL:
+                block.add(1.5, there, there - day, there - before)
+                continue
+            here = hinges(there)
+            block.add(1.5, here, here - hinges(before))
+            if full > 1:
+                block.add(1.5, there - day, there - at("now"))
+                continue
+            mean = hinges(step("day"))
+            block.add(
+                1.5, here - hinges(day), mean, mean - hinges(step(f"day-{back}")), mean - hinges(step("day-short"))
+            )
+            moved = hinges(at("now")) - hinges(at(f"now-{back}"))
+            block.add(1.5, (moved[..., None] * decay[:, :, None]).flatten(2))
+            block.add(3.0, *(here * parts.step(f"at({flag})")[..., None] for flag in flags))
+
+
+class PhaseRegression(nn.Module):
+    """The regressions of all phases, with a short and a long memory.
+
+    Args:
+        shape: of the windows; it has a context.
+        ridge: multiplies λ.
+
+    Attributes:
+        memories: M.
+    """
+
+    memories = len(MEMORIES)
+
+    def __init__(self, shape: Shape, ridge: float = 1.0) -> None:
+        super().__init__()
+        assert shape.context is not None
+        self.shape, self.columns, self.context = shape, PhaseColumns(shape), shape.context
+        longest = self.context.long or 7 * self.context.short
+        self.phases = min(self.context.short, PHASES)
+        self.halves = [0.7 * seasons * longest for seasons in MEMORIES]
+        self.ridges = [ridge * part * shape.horizon for part in RIDGES]
+        self.sums: Sums | None = None
+
+    def begin(self, x: Inputs, known: Sequence[Known], levels: Tensor) -> None:
+        """Start over, with what is known from the first windows."""
+        self._make(self.columns(x.rows(slice(0, 1)), known, levels)[1].to(levels.device))
+
+    def _make(self, penalties: Tensor) -> None:
+        apart = (torch.arange(self.phases)[:, None] - torch.arange(self.phases)).abs()
+        apart = torch.minimum(apart, self.phases - apart)
+        near = torch.where(apart == 0, 1.0, torch.where(apart == 1, SHARE, 0.0)).to(FLOAT)
+        near = torch.block_diag(*[near] * self.shape.outputs)
+        sums = Sums([1] * len(near), penalties, self.halves, self.ridges, near)
+        self.sums = sums.to(penalties.device)
+
+    def look(self, x: Inputs, base: Tensor, known: Sequence[Known], levels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The columns (T, N, d) within their bounds, the group of each (T, N), each memory's forecast (M, N, T)."""
+        assert self.sums is not None
+        features, _ = self.columns(x, known, levels)
+        phase = (
+            self.columns.split(x).by_step[-self.context.PHASES] * self.phases + 1e-6
+        ).long() % self.phases  # (H, N)
+        group = torch.cat([phase + self.phases * target for target in range(self.shape.outputs)])
+        bound = self.sums.bounds(self.phases)
+        if bound is not None:
+            bound = bound[group]
+            features = torch.clamp(features, -bound, bound)
+        means = [base + (features * weights[group]).sum(2).T for weights in self.sums.weights]
+        return features, group, torch.stack(means)
+
+    def learned(self, features: Tensor, group: Tensor, z: Tensor, passed: int, due: bool) -> Callable[[], None]:
+        """Learn N windows when the result is called.
+
+        Args:
+            features, group: of `look`.
+            z: (T, N) departures of the truths from the base, NaN = not observed.
+            passed: steps in time that the windows span.
+            due: whether the regressions are solved.
+
+        Raises:
+            NotPositiveDefinite: a factorisation failed.
+        """
+        assert self.sums is not None
+        flat = group.flatten()
+        order = flat.argsort(stable=True)
+        counts = torch.bincount(flat, minlength=len(self.sums.largest))
+        rows = torch.arange(int(counts.max()), device=flat.device) < counts[:, None]  # (G, R)
+        x = features.new_zeros(*rows.shape, features.shape[2])
+        x[rows] = features.flatten(0, 1)[order]
+        target, weight = x.new_zeros(rows.shape), x.new_zeros(rows.shape)
+        known = z.isfinite()
+        target[rows] = z.nan_to_num(0.0).flatten()[order]
+        weight[rows] = known.to(FLOAT).flatten()[order]
+        return self.sums.added(x, target, weight, passed, due)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return ({} if self.sums is None else self.sums.state_dict()), {}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.sums = None
+        if tensors:
+            self._make(tensors["penalties"])
+            assert self.sums is not None
+            for name, buffer in self.sums.state_dict().items():
+                buffer.copy_(tensors[name])
