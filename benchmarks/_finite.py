@@ -29,9 +29,9 @@ from streamgp.errors import NumericalError
 from streamgp.kernels import linear, squared_exponential
 from streamgp.models.finite_rkhs.features import FiniteFeatures
 from streamgp.objectives.finite_evidence import best_weights, nlml, statistics
-from streamgp.online.training import training
 from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
 from streamgp.optim.finite_head import FiniteHead
+from streamgp.training.fit import training
 
 Kernel = Literal["linear", "gaussian", "gaussian 1000"]
 ENCODER: dict[str, Any] = {

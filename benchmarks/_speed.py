@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from streamgp.encoders import Bounded, Encoder, Layout, lstm, mlp
 from streamgp.kernels import squared_exponential
-from streamgp.models._deep.config import DeepGpConfig
+from streamgp.models.deep.config import DeepGpConfig
 from streamgp.optim.alternating import Alternating
 from streamgp.solvers import exact, kiss
 

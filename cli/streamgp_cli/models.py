@@ -65,15 +65,9 @@ def few_of(config: type[BaseModel]) -> tuple[str, ...]:
 
 def _descriptions() -> list[tuple[str, str]]:
     """Each model and the first sentence of its file, read without importing it."""
-    import ast
-    from importlib.resources import files
-
     from streamgp import registry
 
-    room = files("streamgp") / "models"
-    homes = ((name, room / f"{name}.py", room / name / "__init__.py") for name in registry.names("models"))
-    texts = ((name, (file if file.is_file() else package).read_text(encoding="utf-8")) for name, file, package in homes)
-    return [(name, _first_sentence(ast.get_docstring(ast.parse(text)))) for name, text in texts]
+    return [(name, _first_sentence(registry.docstring("models", name))) for name in registry.names("models")]
 
 
 def _first_sentence(docstring: str | None) -> str:

@@ -190,7 +190,7 @@ def initialise(model: Model, name: str, initial: Initial) -> None:
     Raises:
         UsageError: it has none of this kind, or they do not fit it.
     """
-    if not isinstance(model, TakesInitial):
+    if name not in TAKERS or not isinstance(model, TakesInitial):
         why = getattr(model, "untuned", "has no kernel, and so no hyper-parameters to start from")
         raise UsageError(f"{name} {why}", hint=f"models that start from a file: {', '.join(TAKERS)}")
     model.initialise(initial)

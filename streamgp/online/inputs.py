@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Shape, Step
+from streamgp.encoders import Layout
 from streamgp.online.scaling import InputScaling
 
 LARGEST = 1e150
@@ -123,8 +126,10 @@ class KernelInputs(nn.Module):
 
     Args:
         shape: of the windows.
+        hidden: names of channels that are left out.
 
     Attributes:
+        layout: how the channels that are seen lie in a row.
         groups: (W,) the group of each column.
         count: G, the number of groups.
 
@@ -137,7 +142,7 @@ class KernelInputs(nn.Module):
         [0.33, 0.33, 0.33, 0.33, 0.33, 0.33, 0.5, 0.5]
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, hidden: Collection[str] = ()) -> None:
         super().__init__()
         channels = len(shape.past) if shape.lags else 0
         past = torch.arange(channels).repeat(shape.lags)
@@ -145,8 +150,15 @@ class KernelInputs(nn.Module):
         groups = torch.cat((past, ahead))
         self.scaling = InputScaling(shape)
         self.count = channels + len(shape.future)
+        seen = torch.tensor([name not in hidden for name in (*shape.past[:channels], *shape.future)], dtype=torch.bool)
+        before, after = int(seen[:channels].sum()), int(seen[channels:].sum())
+        self.layout = Layout(shape.lags, before, shape.horizon, after)
+        self.without_past = shape.targets[0] in hidden
         self.groups: Tensor
-        self.register_buffer("groups", groups)
+        self.columns: Tensor | None
+        columns = seen[groups].nonzero()[:, 0] if hidden else None
+        self.register_buffer("columns", columns, persistent=False)
+        self.register_buffer("groups", groups if columns is None else groups[columns])
 
     @property
     def scale(self) -> Tensor:
@@ -162,7 +174,11 @@ class KernelInputs(nn.Module):
     def forward(self, x: Inputs) -> Tensor:
         """(N, W)"""
         flat: Tensor = self.scaling.flat(x)
-        return flat
+        return flat if self.columns is None else flat[:, self.columns]
+
+    def seen(self, x: Inputs) -> Inputs:
+        """The windows without lags where the targets are hidden."""
+        return Inputs(x.past[:, :0], x.future) if self.without_past else x
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return self.scaling.state()

@@ -39,6 +39,8 @@ CHUNK = 4096
 """Windows that are forecast at once: the work takes the memory of one chunk, whatever the number of windows."""
 PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""
+HASTE = 64
+"""Rows at least from one rebuild to the next where the forecasts say that it should not wait for its turn."""
 WEAK = 0.01
 """Ratio of signal to noise variance below which a run is warned."""
 
@@ -51,6 +53,7 @@ class StreamModel(Model):
         options: what every family can be set to.
         shape: of the windows.
         memory: of the stream; with `StreamOptions` by default a reservoir of `options.reservoir` windows.
+        inputs: what the posterior sees of a window; by default all of it.
         settled: rows to learn before winsorising begins; by default as many as `winsorise.SETTLED`.
     """
 
@@ -61,11 +64,12 @@ class StreamModel(Model):
         shape: Shape,
         memory: Reservoir | RecentWindows | None = None,
         settled: float | None = None,
+        inputs: KernelInputs | None = None,
     ) -> None:
         super().__init__()
         self.options, self.shape, self.posterior = options, shape, posterior
-        self.family = posterior.family
-        self.inputs = KernelInputs(shape)
+        self.family, self.untuned = posterior.family, posterior.untuned
+        self.inputs = KernelInputs(shape) if inputs is None else inputs
         self.outputs = Standardiser(shape.columns)
         self.reference = reference(options.target if posterior.units else "level", shape, options.decay)
         if memory is None:
@@ -79,6 +83,7 @@ class StreamModel(Model):
         self.rebuilt = 0  # rows seen at the last rebuild
         self.tried = 0  # rows seen when one was last tried
         self.fitted = ""  # fingerprint of the batch that was fitted last
+        self.converged = False  # whether another epoch of it would change nothing
 
     @property
     def seen(self) -> int:
@@ -152,6 +157,8 @@ class StreamModel(Model):
         if first:
             self.fitted = ""  # where the first epoch fails, nothing that was fitted is left
             self.memory.offer(x, y, self.generator)
+        elif self.converged:
+            return
         rows, units = self._rows(Sample(x, y, y.new_ones(len(y)), no_rows(y)), rescale=first)
         self.rebuilt = self.tried = self.seen
         for left in range(epochs, 0, -1):
@@ -165,7 +172,7 @@ class StreamModel(Model):
                 self._attach()
                 self.posterior.failed()
                 why = error.message
-            self.fitted, first = batch, False
+            self.fitted, self.converged, first = batch, not more, False
             yield reporting(self._step(_joined("epoch", why and f"undone: {why}"), healthy=not why), left_out)
             if not more:
                 return
@@ -184,7 +191,10 @@ class StreamModel(Model):
 
     def _due(self, since: int, rows: int) -> bool:
         """Whether a rebuild is due, so many rows after the last try, these rows among them."""
-        return bool(self.options.rebuild) and since >= min(self.options.rebuild, PATIENCE * self.tried + rows)
+        early = PATIENCE * self.tried + rows
+        if self.posterior.overdue and since >= HASTE:
+            return True
+        return bool(self.options.rebuild) and since >= min(self.options.rebuild, early)
 
     def _issue(self, x: Inputs, look: Look) -> Predictive:
         """The forecast in the units of the columns."""
@@ -193,7 +203,8 @@ class StreamModel(Model):
             return issued
         shift = self.reference(x)
         if not self.rebuilt:
-            return issued.affine((random_walk_variance(x, self.shape) / issued.variance).sqrt(), shift)
+            before = random_walk_variance(self.inputs.seen(x), self.shape)
+            return issued.affine((before / issued.variance).sqrt(), shift)
         return issued.affine(self.outputs.scale.to(shift), self.outputs.location.to(shift) + shift)
 
     def targets(self, x: Inputs, y: Tensor) -> Tensor:
@@ -236,7 +247,8 @@ class StreamModel(Model):
             self._attach()
 
         def work() -> str:
-            rows, units = self._rows(self.memory.sample(), rescale=True)
+            sample = self.memory.sample()
+            rows, units = self._rows(sample, rescale=not self.rebuilt or self.posterior.rescales(len(sample.y)))
             event = self.posterior.rebuild(rows, units, self.generator)
             self.rebuilt = self.tried = self.seen
             return event
@@ -292,7 +304,8 @@ class StreamModel(Model):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, parts = gather(self._parts())
         tensors["generator"] = self.generator.get_state()
-        return tensors, {"parts": parts, "rebuilt": self.rebuilt, "tried": self.tried, "fitted": self.fitted}
+        fit: dict[str, Json] = {"fitted": self.fitted, "converged": self.converged}
+        return tensors, {"parts": parts, "rebuilt": self.rebuilt, "tried": self.tried, **fit}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         parts = rest["parts"]
@@ -300,7 +313,7 @@ class StreamModel(Model):
         scatter(self._parts(), tensors, parts)
         self.generator.set_state(tensors["generator"].cpu())
         self.rebuilt, self.tried = int(str(rest["rebuilt"])), int(str(rest["tried"]))
-        self.fitted = str(rest["fitted"])
+        self.fitted, self.converged = str(rest["fitted"]), bool(rest["converged"])
         self._attach()
 
 
@@ -316,7 +329,7 @@ class SimulatedStreamModel(StreamModel):
             reference: Tensor = self.reference(x)
             if draw is None:
                 noise = torch.randn(reference.shape, generator=generator, dtype=FLOAT, device=generator.device)
-                return reference + random_walk_variance(x, self.shape).sqrt() * noise.to(reference)
+                return reference + random_walk_variance(self.inputs.seen(x), self.shape).sqrt() * noise.to(reference)
             value = draw(self.inputs(x))
             return reference + self.outputs.location.to(value) + self.outputs.scale.to(value) * value
 

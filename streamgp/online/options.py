@@ -25,17 +25,8 @@ class OnlineOptions(BaseModel):
     decay: float = Field(
         0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
     )
-    temper: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
-        "auto",
-        description="likelihood tempering: rows enter with weight 1/temper, as windows that overlap are not "
-        "independent; auto: the square root of the horizon",
-    )
     rebuild: int = Field(
         4000, ge=0, description="rows from one rebuild (scaling, hyper-parameters, basis) to the next; 0: never"
-    )
-    learn: Literal["rebuild", "once"] = Field(
-        "rebuild",
-        description="hyper-parameters: estimate them at every rebuild, or once; those of --init stay with once",
     )
     limit: float | None = Field(
         5.0,
@@ -48,17 +39,31 @@ class OnlineOptions(BaseModel):
         """The forgetting time constant in rows, or None where no weight decays."""
         return None
 
+
+class KernelOptions(OnlineOptions):
+    """Those of a model with a kernel of windows, whose hyper-parameters are estimated at rebuilds."""
+
+    temper: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+        "auto",
+        description="likelihood tempering: rows enter with weight 1/temper, as windows that overlap are not "
+        "independent; auto: the square root of the horizon",
+    )
+    learn: Literal["rebuild", "once"] = Field(
+        "rebuild",
+        description="hyper-parameters: estimate them at every rebuild, or once; those of --init stay with once",
+    )
+
     def tempering(self, shape: Shape) -> float:
         """The factor on the noise in updates.
 
         Example:
-            >>> OnlineOptions().tempering(Shape(targets=("y",), horizon=4, lags=1, past=("y",), future=()))
+            >>> KernelOptions().tempering(Shape(targets=("y",), horizon=4, lags=1, past=("y",), future=()))
             2.0
         """
         return float(shape.horizon) ** 0.5 if self.temper == "auto" else float(self.temper)
 
 
-class StreamOptions(OnlineOptions):
+class StreamOptions(KernelOptions):
     """Those of a model that forgets old rows by their weight, and keeps a weighted sample of the stream."""
 
     memory: Annotated[int, Field(gt=0)] | Literal["auto", "all"] = Field(

@@ -106,12 +106,14 @@ class Posterior(nn.Module, ABC):
     Attributes:
         family: what `predictive` returns.
         units: whether targets are amounts, which are standardised; else they are learned as they are (outcomes).
+        untuned: why no hyper-parameters can be given to it, where none can.
         robust: whether the likelihood itself bounds the influence of an outlier; then targets are not winsorised.
     """
 
     family: type[Predictive] = Gaussian
     units: bool = True
     robust: bool = False
+    untuned: str = "has no kernel, and so no hyper-parameters to start from"
 
     @property
     @abstractmethod
@@ -156,6 +158,16 @@ class Posterior(nn.Module, ABC):
         Raises:
             NumericalError: a factorisation failed; the shell puts back what was.
         """
+
+    def rescales(self, rows: int) -> bool:
+        """Whether a rebuild on so many rows estimates scaling and reference again; not one that goes on from what was
+        learned in the units of now."""
+        return True
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the forecasts of late say that a rebuild should not wait for its turn."""
+        return False
 
     @abstractmethod
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
@@ -202,9 +214,7 @@ class Posterior(nn.Module, ABC):
         Raises:
             UsageError: they do not fit.
         """
-        raise UsageError(
-            "this model has no hyper-parameters to start from", hint=f"models that do: {', '.join(TAKERS)}"
-        )
+        raise UsageError(f"this model {self.untuned}", hint=f"models that do: {', '.join(TAKERS)}")
 
     def snapshot(self) -> Callable[[], None]:
         """Keep what learning changes; calling the result puts it back. The shell then calls `attach`."""

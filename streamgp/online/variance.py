@@ -1,12 +1,41 @@
-"""How far targets may move, before anything is learned: the variance of a random walk."""
+"""The variance of forecasts: of a random walk before anything is learned, and as the stream's errors say."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.online.scaling import still
+
+OUTLIER = 25.0
+"""Squared standardised error that one row counts for at most in a variance: sensor glitches would dominate it."""
+
+
+def follow(factor: Tensor, squares: Tensor, memory: float, least: float, most: float = math.inf) -> None:
+    """Move a factor on the variance by the errors of new rows, f ← f (κ + (1 − κ) mean z²), κ = exp(−rows/memory).
+
+    Args:
+        factor: (T,), changed in place.
+        squares: (N, T) z² = (y − mean)²/variance of rows that are not learned yet, the factor in the variance; NaN =
+            not observed. Each counts for at most `OUTLIER`.
+        memory: rows after which an error counts 1/e.
+        least: of the factor.
+        most: of the factor.
+
+    Example:
+        >>> factor = torch.ones(1, dtype=FLOAT)
+        >>> follow(factor, torch.full((100, 1), 4.0, dtype=FLOAT), memory=100.0, least=0.1)
+        >>> round(factor.item(), 3)  # 1/e + 4 (1 − 1/e)
+        2.896
+    """
+    seen = torch.isfinite(squares)
+    rows = seen.sum(0)
+    kept = torch.exp(-rows.to(FLOAT) / memory)
+    mean = torch.where(seen, squares, 0.0).clamp(max=OUTLIER).sum(0) / rows.clamp(min=1)
+    factor.mul_(kept + (1 - kept) * mean).clamp_(least, most)
 
 
 def random_walk_variance(x: Inputs, shape: Shape) -> Tensor:

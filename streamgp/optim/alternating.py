@@ -101,6 +101,15 @@ class Alternating:
         self.epochs = 0
         self.healthy = True
 
+    @property
+    def span(self) -> int:
+        """Epochs that a cosine spans."""
+        return self.weights.span
+
+    @span.setter
+    def span(self, epochs: int) -> None:
+        self.weights.span = self.hyperparameters.span = epochs
+
     def epoch(self, z: Tensor, y: Tensor, generator: Generator) -> float:
         """One pass over all rows, or `full_steps` joint steps.
 

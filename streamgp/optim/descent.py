@@ -116,7 +116,7 @@ class Descent:
     """
 
     def __init__(self, module: nn.Module, initial: float, config: DescentConfig, epochs: int = 0) -> None:
-        self.initial, self.config, self.epochs = initial, config, epochs
+        self.initial, self.config, self.span = initial, config, epochs
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self.adam = RowAdam({name: p.detach() for name, p in self.parameters.items()}, {})
         self.skipped = 0
@@ -141,7 +141,7 @@ class Descent:
         if self.config.clip is not None and float(norm) > self.config.clip:
             known = {name: g * (self.config.clip / norm) for name, g in known.items()}
         self._follow()
-        self.adam.step(known, rate(self.config, self.initial, t, self.epochs))
+        self.adam.step(known, rate(self.config, self.initial, t, self.span))
         return True
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:

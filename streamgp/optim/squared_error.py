@@ -70,6 +70,15 @@ class SquaredError:
         self.epochs = 0
         self.healthy = True
 
+    @property
+    def span(self) -> int:
+        """Epochs that a cosine spans."""
+        return self.descent.span
+
+    @span.setter
+    def span(self, epochs: int) -> None:
+        self.descent.span = epochs
+
     def __call__(self, z: Tensor) -> Tensor:
         """(N, width) -> (N, T), differentiable."""
         out: Tensor = self.head(self.encoder(z))

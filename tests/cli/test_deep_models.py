@@ -38,7 +38,7 @@ def trained(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_of_a_model_lists_every_part_s_options() -> None:
     page = json.loads(run("models", "gp_lstm", "--json").stdout)
     options = {option["option"] for option in page["options"]}
-    assert {"encoder.hidden", "kernel.nu", "solver.rank", "training.scheme", "online.refresh", "draws"} <= options
+    assert {"encoder.hidden", "kernel.nu", "solver.rank", "training.scheme", "rebuild", "draws"} <= options
     assert all(option["meaning"] for option in page["options"])
 
 

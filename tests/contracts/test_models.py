@@ -10,8 +10,8 @@ from streamgp import registry
 from streamgp.base import Model, Shape
 from streamgp.testing import check_model, check_recovers
 
-ONLINE = {"window": 256, "refresh": 128, "steps": 2, "stale_steps": 2, "epochs": 1}
-NET: dict[str, Any] = {"online": ONLINE, "encoder": {"hidden": 8}}
+ONLINE = {"window": 256, "steps": 2, "stale_steps": 2, "epochs": 1}
+NET: dict[str, Any] = {"rebuild": 128, "online": ONLINE, "encoder": {"hidden": 8}}
 GP: dict[str, Any] = {**NET, "solver": {"name": "kiss", "grid": 10}}
 BLOCKS = {"size": 96, "width": 32}
 QSGP: dict[str, Any] = {"features": BLOCKS, "reservoir": 300, "rebuild": 500, "seed": 7}  # not that of the rows
@@ -52,14 +52,14 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         GP,
         {**NET, "solver": "exact", "mean": "zero", "target": "level"},
         {**GP, "encoder": DROPPED, "draws": 3},
-        {**GP, "kernel": "matern", "online": {**ONLINE, "refresh": 0, "stale": 1.2, "memory": None}},
+        {**GP, "kernel": "matern", "rebuild": 0, "online": {**ONLINE, "stale": 1.2, "memory": None}},
     ],
     "gp_narx": [
         {**GP, "encoder": {"hidden": 8, "width": 1}, "training": {"scheme": "rows", "delay": 2}, "pretrain": 2},
         {**GP, "mode": "regression", "rescale": 0.0},
-        {**NET, "solver": "exact", "training": {"scheme": "full"}, "online": {**ONLINE, "refresh": 0}},
+        {**NET, "solver": "exact", "training": {"scheme": "full"}, "rebuild": 0},
     ],
-    "gp_rnn": [GP, {**GP, "encoder": {"hidden": 8, "precision": "float64"}, "mean": "persistence", "target": "level"}],
+    "gp_rnn": [GP, {**GP, "encoder": {"hidden": 8, "precision": "float64"}, "mean": "zero", "target": "change"}],
     "gru": [NET],
     "lstm": [NET, {**NET, "encoder": DROPPED, "mode": "regression"}],
     "narx": [NET, {**NET, "target": "level", "mean": "zero", "validation": 0.0}],

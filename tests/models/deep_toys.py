@@ -10,7 +10,9 @@ from torch import Tensor
 
 from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Shape
-from streamgp.models._deep.model import DeepModel
+from streamgp.models.deep.gp import GpPosterior
+from streamgp.models.deep.posterior import DeepPosterior
+from streamgp.online.model import StreamModel
 
 LAGS = 4
 SYSTEM = Shape(targets=("y",), horizon=1, lags=LAGS, past=("y", "u"), future=())
@@ -37,20 +39,35 @@ def windows(shape: Shape, values: np.ndarray[Any, Any]) -> tuple[Inputs, Tensor]
     return Inputs(past, ahead[..., 1:] if shape.future else ahead[..., :0]), ahead[..., 0]
 
 
-def build(name: str, shape: Shape = SYSTEM, **options: Any) -> DeepModel:
+def build(name: str, shape: Shape = SYSTEM, **options: Any) -> StreamModel:
     """Small nets, grids and windows unless the options say otherwise."""
-    small: dict[str, Any] = {"encoder": {"hidden": 8}, "online": {"window": 300, "refresh": 100, "steps": 4}}
+    small: dict[str, Any] = {"encoder": {"hidden": 8}, "rebuild": 100, "online": {"window": 300, "steps": 4}}
     if name.startswith("gp_"):
         small["solver"] = {"name": "kiss", "grid": 16}
     module = registry.load("models", name)
-    made: DeepModel = module.build(module.Config(**{**small, **options}), shape)
+    made: StreamModel = module.build(module.Config(**{**small, **options}), shape)
     return made
+
+
+def deep(model: StreamModel) -> DeepPosterior:
+    assert isinstance(model.posterior, DeepPosterior)
+    return model.posterior
+
+
+def gp_of(model: StreamModel) -> GpPosterior:
+    assert isinstance(model.posterior, GpPosterior)
+    return model.posterior
+
+
+def residuals(model: StreamModel, x: Inputs, y: Tensor) -> Tensor:
+    """(N, T) what the encoder learns of rows."""
+    return deep(model).residuals(model.inputs(x), model.targets(x, y))
 
 
 def chunk(x: Inputs, y: Tensor, start: int, stop: int) -> tuple[Inputs, Tensor]:
     return x.rows(slice(start, stop)), y[start:stop]
 
 
-def fitted(model: DeepModel, x: Inputs, y: Tensor, epochs: int) -> DeepModel:
+def fitted(model: StreamModel, x: Inputs, y: Tensor, epochs: int) -> StreamModel:
     assert all(step.healthy for step in model.fit(x, y, epochs))
     return model

@@ -1,6 +1,8 @@
-"""What stands around an encoder: the frame, the newest windows, staleness, the state of parts."""
+"""Beside an encoder: what it sees, the mean function, the newest windows, staleness, the state of parts."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -8,74 +10,68 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import UsageError
-from streamgp.models._deep.frame import RIDGE, Frame
-from streamgp.models._deep.staleness import Staleness
+from streamgp.models.deep.posterior import RIDGE
+from streamgp.models.deep.staleness import Staleness
+from streamgp.online.model import StreamModel
 from streamgp.online.recent import RecentWindows
 from streamgp.online.state import gather, scatter
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import same_bits
+from tests.models.deep_toys import deep, residuals
 
 TWO = SHAPES[1]  # two targets, a season, an input and a known input
 
 
+def narx(shape: Shape, **options: Any) -> StreamModel:
+    module = registry.load("models", "narx")
+    made: StreamModel = module.build(
+        module.Config(**{"validation": 0.0, "epochs": 1, "target": "level", **options}), shape
+    )
+    return made
+
+
 def test_the_mean_is_a_ridge_regression_on_standardised_windows() -> None:
     x, y = example_windows(TWO, 300)
-    frame = Frame(TWO, "autoregression", "level", "linear")
-    frame.fit(x, y)
-    flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1).numpy()
-    z = frame.inputs(x)
-    assert z.shape[1] == flat.shape[1] == frame.layout.width
-    centred, target = z - z.mean(0), y - y.mean(0)
+    model = narx(TWO, mean="linear")
+    list(model.fit(x, y, 1))
+    z, target = model.inputs(x), (y - y.mean(0)) / y.std(0, correction=0)
+    flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)
+    assert z.shape == flat.shape
+    centred = z - z.mean(0)
     slope = torch.linalg.solve(centred.T @ centred + RIDGE * torch.eye(z.shape[1], dtype=FLOAT), centred.T @ target)
-    left = y - z @ slope
-    torch.testing.assert_close(frame.baseline(x, z), z @ slope + left.mean(0), rtol=1e-9, atol=1e-9)
-    r = frame.residual(x, z, y)
+    left = target - z @ slope
+    torch.testing.assert_close(deep(model).mean(z), z @ slope + left.mean(0), rtol=1e-9, atol=1e-9)
+    r = residuals(model, x, y)
     torch.testing.assert_close(r.mean(0), torch.zeros(6, dtype=FLOAT), atol=1e-9, rtol=0)
     torch.testing.assert_close(r.square().mean(0), torch.ones(6, dtype=FLOAT))
 
 
 def test_regression_sees_inputs_alone() -> None:
-    frame = Frame(TWO, "regression", "auto", "linear")
+    model = narx(TWO, mode="regression", mean="linear")
     x, y = example_windows(TWO, 100)
-    frame.fit(x, y)
-    assert frame.layout == (4, 2, 3, 1)  # u and k of four lags, k of three steps
+    list(model.fit(x, y, 1))
+    assert model.inputs.layout == (4, 2, 3, 1)  # u and k of four lags, k of three steps
     other = Inputs(x.past.clone(), x.future.clone())
     other.past[..., [0, 1, 4, 5]] += 7.0  # both targets and their seasons
     other.future[..., :2] -= 3.0
-    assert torch.equal(frame.inputs(x), frame.inputs(other))
-    assert torch.equal(frame.baseline(x, frame.inputs(x)), frame.baseline(other, frame.inputs(other)))
-    past, future = frame.layout.split(frame.inputs(x))
-    torch.testing.assert_close(past, frame.scaling.past.transform(x.past)[..., [2, 3]])
-    torch.testing.assert_close(future, frame.scaling.future.transform(x.future)[..., [2]].flatten(1))
-
-
-def test_persistence_and_change_are_the_same_residual() -> None:
-    x, y = example_windows(SHAPES[0], 50)
-    frames = [
-        Frame(SHAPES[0], "autoregression", "level", "persistence"),
-        Frame(SHAPES[0], "autoregression", "change", "zero"),
-    ]
-    for frame in frames:
-        frame.fit(x, y)
-    one, other = (frame.residual(x, frame.inputs(x), y) for frame in frames)
-    assert torch.equal(one, other)
+    assert torch.equal(model.inputs(x), model.inputs(other))
+    assert torch.equal(model.predict(x).parameters(), model.predict(other).parameters())
+    past, future = model.inputs.layout.split(model.inputs(x))
+    torch.testing.assert_close(past, model.inputs.scaling.past.transform(x.past)[..., [2, 3]])
+    torch.testing.assert_close(future, model.inputs.scaling.future.transform(x.future)[..., [2]].flatten(1))
 
 
 @pytest.mark.parametrize(
-    ("shape", "mode", "target", "mean"),
-    [
-        (SHAPES[0], "regression", "auto", "linear"),  # no inputs
-        (TWO, "regression", "change", "linear"),
-        (TWO, "regression", "auto", "persistence"),
-        (TWO, "autoregression", "season", "persistence"),
-        (SHAPES[2], "autoregression", "level", "persistence"),  # no lags
-    ],
+    ("shape", "options"),
+    [(SHAPES[0], {"mode": "regression"}), (TWO, {"mode": "regression", "target": "change"})],  # no inputs
+    ids=str,
 )
-def test_what_does_not_go_together_is_refused(shape: Shape, mode: str, target: str, mean: str) -> None:
+def test_what_does_not_go_together_is_refused(shape: Shape, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as refused:
-        Frame(shape, mode, target, mean)  # type: ignore[arg-type]
+        narx(shape, **{"target": "auto", **options})
     assert refused.value.hint
 
 

@@ -11,8 +11,7 @@ from streamgp import registry
 from streamgp.base import Inputs, Model
 from streamgp.errors import NotPositiveDefinite
 from streamgp.evidence.search import Search
-from streamgp.models._deep.gp import DeepGp
-from streamgp.predictives.gaussian import Gaussian
+from streamgp.models.deep.gp import GpPosterior
 from streamgp.testing.stateful import reborn
 from tests.models.deep_toys import SYSTEM, build, chunk, series, windows
 
@@ -26,24 +25,25 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def test_a_fit_of_the_stream_that_fails_numerically_is_undone_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = windows(SYSTEM, series(120))
-    model = build("gp_narx", online={"window": 300, "refresh": 1000, "epochs": 2})
+    model = build("gp_narx", rebuild=1000, online={"window": 300, "epochs": 2})
 
     def fail(*_: Any) -> float:
         raise NotPositiveDefinite("no factor", hint="none")
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeepGp, "_train", fail)
+        patch.setattr(GpPosterior, "descend", fail)
         first = model.update(*chunk(x, y, 0, 10))
-        assert first.done == "fit: first windows; undone: no factor" and not first.healthy
-        assert not model.frame.fitted and bool(model.predict(x).parameters().isfinite().all())
+        assert first.done == "rebuild: first windows; undone: no factor" and not first.healthy
+        assert not model.rebuilt and bool(model.predict(x).parameters().isfinite().all())
     assert model.update(*chunk(x, y, 10, 20)).healthy
-    before, state = model.predict(x).parameters(), {name: value.clone() for name, value in model.state()[0].items()}
+    state = {name: value.clone() for name, value in model.state()[0].items()}
     with monkeypatch.context() as patch:
-        patch.setattr(DeepGp, "_train", fail)
-        second = model.update(*chunk(x, y, 20, 60))
-    assert second.done == "fit: 60 rows; undone: no factor" and not second.healthy
-    assert torch.equal(model.predict(x).mean, Gaussian.from_parameters(before).mean)
-    assert all(torch.equal(state[name], value) for name, value in model.state()[0].items() if "frame" in name)
+        patch.setattr(GpPosterior, "descend", fail)
+        assert model.update(*chunk(x, y, 20, 40)).done == "update"
+        second = model.update(*chunk(x, y, 40, 60))
+    assert second.done == "rebuild: 40 rows; undone: no factor; update" and not second.healthy
+    units = ("inputs", "outputs", "posterior.encoder", "posterior.solver")
+    assert all(torch.equal(state[name], value) for name, value in model.state()[0].items() if name.startswith(units))
     assert model.update(*chunk(x, y, 60, 70)).done == "update"
 
 

@@ -13,7 +13,7 @@ from streamgp.encoders import Layout, identity, mlp
 from streamgp.errors import UsageError
 from streamgp.features.fourier import standard_normals
 from streamgp.models.finite_rkhs.features import FiniteFeatures, orthogonal
-from streamgp.online.training import training
+from streamgp.training.fit import training
 
 LAYOUT = Layout(lags=0, past=0, future=3)
 

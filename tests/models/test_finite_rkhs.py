@@ -18,13 +18,13 @@ from streamgp.base import Inputs, Shape, Simulates
 from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import example
 from streamgp.models import finite_rkhs
-from streamgp.models.finite_rkhs.fit import FiniteFit
 from streamgp.models.finite_rkhs.learner import FiniteLearner
 from streamgp.models.finite_rkhs.posterior import FinitePosterior
 from streamgp.online.model import SimulatedStreamModel
 from streamgp.predictives.student_t import StudentT
 from streamgp.testing import reborn
 from streamgp.testing.models import SHAPES, example_windows
+from streamgp.training.fit import Fit
 from tests.models.oracles_recursive import batch
 from tests.words import naming
 
@@ -52,7 +52,7 @@ def inside(model: SimulatedStreamModel) -> FinitePosterior:
     return model.posterior
 
 
-def fitting(model: SimulatedStreamModel) -> FiniteFit:
+def fitting(model: SimulatedStreamModel) -> Fit:
     fit = inside(model).fit
     assert fit is not None
     return fit
@@ -142,7 +142,7 @@ def test_without_an_end_training_goes_at_its_full_rate() -> None:
     x, y = surface(200)
     model = build(**NET, validation=0.0)
     losses = [step.loss for step, _ in zip(model.fit(x, y, sys.maxsize), range(12), strict=False)]
-    assert min(losses) < losses[0] - 0.3 and fitting(model).descent.span == 0
+    assert min(losses) < losses[0] - 0.3 and fitting(model).optimiser.span == 0
 
 
 def test_validation_rows_select_and_scale_and_are_learned_then() -> None:
@@ -229,7 +229,7 @@ def test_a_failing_first_epoch_raises_and_a_later_one_is_undone(monkeypatch: pyt
         raise NumericalError("no factor", hint="none")
 
     with monkeypatch.context() as patch:
-        patch.setattr(FiniteLearner, "epoch", fail)
+        patch.setattr(FiniteLearner, "descend", fail)
         step = next(fit)
         assert not step.healthy and "no factor" in step.done
         torch.testing.assert_close(model.predict(x).parameters(), before)

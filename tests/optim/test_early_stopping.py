@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from streamgp.errors import UsageError
-from streamgp.optim.early_stopping import EarlyStopping, validation_rows
+from streamgp.training.early_stopping import EarlyStopping, validation_rows
 
 
 def module(value: float) -> nn.Module:

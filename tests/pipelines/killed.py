@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 PRELOAD = ["streamgp_pipelines.training.train", "tests.pipelines.worlds"]
-PRELOAD += ["streamgp.models.linear", "streamgp.models.svdgp", "streamgp.models.gp_lstm"]
+PRELOAD += ["streamgp.models.linear", "streamgp.models.svdgp", "streamgp.models.deep.build"]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from streamgp.encoders import lstm, mlp
 from streamgp.errors import UsageError
 from streamgp.kernels import matern, squared_exponential
 from streamgp.kernels import sum as kernel_sum
-from streamgp.models import gp_narx, linear, svdgp
+from streamgp.models import linear, svdgp
+from streamgp.models.deep.config import GpNarxConfig
 from streamgp_pipelines.assembly import build_model, flatten, model_settings, option_names, seeded
 from streamgp_pipelines.config import ForecastConfig, TrainConfig
 from tests.words import names, naming
@@ -197,7 +198,7 @@ def test_a_part_is_chosen_by_name_by_options_or_both(options: dict[str, Any], en
     ],
 )
 def test_options_without_a_name_are_beside_the_default_s_own(options: dict[str, Any], kernel: Any) -> None:
-    assert model_settings("gp_narx", options) == gp_narx.Config(kernel=kernel)
+    assert model_settings("gp_narx", options) == GpNarxConfig(kernel=kernel)
 
 
 @pytest.mark.parametrize("options", [{"encoder": "gru"}, {"encoder.name": "gru"}, {"encoder": {"name": "gru"}}])
@@ -267,7 +268,7 @@ def test_every_option_of_a_model_is_named() -> None:
     assert {"basis", "likelihood", "seed"} <= set(names) and len(names) == len(set(names))
     assert {"encoder", "encoder.hidden", "encoder.activation", "encoder.recurrent_dropout"} <= set(names)
     assert any(name.startswith("gradient.") for name in names) and "gradient" not in names
-    assert {"kernel", "kernel.nu", "kernel.parts", "solver", "solver.rank"} <= set(option_names(gp_narx.Config))
+    assert {"kernel", "kernel.nu", "kernel.parts", "solver", "solver.rank"} <= set(option_names(GpNarxConfig))
 
 
 def test_the_seed_of_a_run_reaches_every_part_that_has_none_of_its_own() -> None:
@@ -276,7 +277,7 @@ def test_the_seed_of_a_run_reaches_every_part_that_has_none_of_its_own() -> None
     config = seeded(model_settings("svdgp", {"encoder": "lstm", "encoder.seed": "3", "seed": "0"}), 7)
     assert config == svdgp.Config(encoder=lstm.Config(seed=3))
     parts = kernel_sum.Config.model_validate({"parts": ["linear", "spectral_mixture"]})
-    assert seeded(gp_narx.Config(kernel=parts), 7).model_dump()["kernel"]["parts"][1]["seed"] == 7
+    assert seeded(GpNarxConfig(kernel=parts), 7).model_dump()["kernel"]["parts"][1]["seed"] == 7
 
 
 def test_another_seed_is_another_network() -> None:

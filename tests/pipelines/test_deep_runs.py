@@ -30,7 +30,7 @@ SMALL = {
     "encoder.hidden": "6",
     "epochs": "2",
     "online.window": "192",
-    "online.refresh": "96",
+    "rebuild": "96",
     "online.steps": "2",
     "online.stale_steps": "2",
 }
@@ -38,12 +38,19 @@ GP: dict[str, Any] = {"model": "gp_lstm", "set": SMALL | {"solver.grid": "10", "
 NET: dict[str, Any] = {"model": "lstm", "set": SMALL | {"training.batch": "32"}}
 BATCH: dict[str, Any] = {"online": False, "warmup": None, "checkpoint_every": None, "test_tail": 0.2}
 ONE: dict[str, Any] = {"horizon": 1, "season": 1}
-DEEP, SESSION = "streamgp.models._deep.gp", "streamgp_pipelines.learning.session"
+DEEP, SESSION = "streamgp.models.deep.gp", "streamgp_pipelines.learning.session"
 CRASHES = {
-    "in the warm-up's second epoch": Crash(DEEP, "DeepGp._train", 2),
-    "between a refresh and its checkpoint": Crash(DEEP, "DeepGp._renew", 3, after=True),
-    "in the middle of an update": Crash(DEEP, "DeepGp._absorb", 2),
+    "in the warm-up's second epoch": Crash(DEEP, "GpPosterior.descend", 2),
+    "between a refresh and its checkpoint": Crash(DEEP, "GpPosterior.refresh", 3, after=True),
+    "in the middle of an update": Crash(DEEP, "GpPosterior.learn", 2),
 }
+
+
+def epochs_of(home: Path) -> int:
+    """Epochs of the fit that a checkpoint is in."""
+    model: Any = checkpoint.read(home).rest["model"]
+    found: int = model["parts"]["posterior"]["parts"]["fit"]["trained"]
+    return found
 
 
 def home_of(path: Path, rows: int = 500, **options: Any) -> Path:
@@ -104,7 +111,7 @@ def test_epochs_in_batch_are_not_learned_twice(tmp_path: Path, saves: int, after
         assert code_of(process) == code
     assert_same_state(tmp_path / "c", tmp_path / "d")
     assert scores_of(json.loads((tmp_path / "summary").read_text())) == scores_of(json.loads(json.dumps(whole)))
-    assert checkpoint.read(tmp_path / "d").rest["model"]["trained"] == 3
+    assert epochs_of(tmp_path / "d") == 3
 
 
 def told(table: Any, home: Path, **options: Any) -> list[tuple[str, int, int | None]]:
@@ -125,7 +132,7 @@ def test_the_model_says_how_many_epochs_it_wants(tmp_path: Path) -> None:
     assert [step for step in heard if step[0] == "warm-up"] == [("warm-up", 1, 2), ("warm-up", 2, 2)]
     assert ("train", 2, 2) in told(table, tmp_path / "b", **BATCH, **GP)
     assert ("train", 1, 1) in told(table, tmp_path / "c", **BATCH, **GP, epochs=1)
-    assert [checkpoint.read(tmp_path / name).rest["model"]["trained"] for name in "bc"] == [2, 1]
+    assert [epochs_of(tmp_path / name) for name in "bc"] == [2, 1]
     assert not [step for step in told(table, tmp_path / "d") if step[0] == "warm-up"]  # one epoch: nothing to tell
 
 

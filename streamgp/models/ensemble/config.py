@@ -6,10 +6,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from streamgp.models.deep.config import GpLstmConfig, LstmConfig
 from streamgp.models.finite_rkhs import Config as FiniteRkhsConfig
-from streamgp.models.gp_lstm import Config as GpLstmConfig
 from streamgp.models.linear import Config as LinearConfig
-from streamgp.models.lstm import Config as LstmConfig
 from streamgp.models.persistence import Config as PersistenceConfig
 from streamgp.models.qsgp import Config as QsgpConfig
 from streamgp.models.rvm import Config as RvmConfig

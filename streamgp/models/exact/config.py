@@ -10,11 +10,11 @@ from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.kernels import linear, squared_exponential
 from streamgp.kernels import sum as sums
-from streamgp.online.options import OnlineOptions
+from streamgp.online.options import KernelOptions
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig
 
 
-class Config(OnlineOptions):
+class Config(KernelOptions):
     """Exact GP (Rasmussen & Williams 2006, algorithm 2.1): Cholesky factors, hyper-parameters by marginal likelihood.
 
     The baseline of all others, for up to some thousand rows: time is cubic in them and memory their square.

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from torch import Tensor
 
 from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.encoders import identity, mlp
 from streamgp.kernels import linear, squared_exponential
 from streamgp.online.options import StreamOptions
-from streamgp.optim.early_stopping import validation_rows
 from streamgp.optim.finite_descent import FiniteDescentConfig
 from streamgp.regression.recursive import Form
+from streamgp.training.early_stopping import EarlyStoppingOptions
 
-STEPS = 8000
-"""Mini-batches after which a perceptron of the default size has learned most of what it learns."""
-FEWEST_EPOCHS, MOST_EPOCHS = 8, 100
 REFRESH_RATE, NET_REFRESH_RATE = 1e-2, 1e-3
 """Step sizes at a rebuild: of frequencies on the window itself, and of a net, which starts from what it was."""
-LONG = 5000
-"""Rows above which the last tenth alone says enough."""
-FEWEST = 20
-"""Validation rows under which none are held out: so few say little, and the training rows miss them."""
 
 
 class FourierConfig(BaseModel):
@@ -66,8 +57,11 @@ class OnlineConfig(BaseModel):
     )
 
 
-class Config(StreamOptions):
+class Config(StreamOptions, EarlyStoppingOptions):
     """Gaussian process with a kernel of finite dimension: learned features, exact regression on them."""
+
+    usual: ClassVar[int] = 8000
+    most: ClassVar[int] = 100
 
     few: ClassVar[tuple[str, ...]] = (
         *("encoder", "kernel", "fourier", "linear", "predictive"),
@@ -99,29 +93,7 @@ class Config(StreamOptions):
         0.1, ge=1e-6, le=1e3, description="noise that training starts from, in variances of the standardised target"
     )
     floor: float = Field(1e-4, ge=1e-8, le=1.0, description="least noise, in variances of the standardised target")
-    epochs: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto",
-        description="epochs of a fit from scratch, such as a warm-up; auto: 8000 mini-batches, in 8 to 100 epochs, or "
-        "one where there is nothing to train",
-    )
-    validation: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
-        "auto",
-        description="part of the training rows that selects the best epoch and scales the variance; 0: the epoch of "
-        "the largest marginal likelihood; auto: 0.15, above 5000 rows 0.1",
-    )
-    blocks: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto",
-        description="blocks of neighbouring rows that the validation rows form; one: the last rows; auto: 5, above "
-        "5000 rows one",
-    )
     patience: int = Field(20, ge=1, description="epochs without a better score after which training stops")
-    rescale: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        description="power of the validation rows' mean squared standardised error, where above 1, that widens the "
-        "variance; 0: never",
-    )
     online: OnlineConfig = Field(
         OnlineConfig(), description="training at the rebuilds of a stream, and the factor on its variance"
     )
@@ -182,19 +154,6 @@ class Config(StreamOptions):
     def forgetting(self, shape: Shape) -> float | None:
         """As of any model on a stream; but form=factor forgets nothing with memory=auto."""
         return None if self.form == "factor" else super().forgetting(shape)
-
-    def held_out(self, rows: int) -> Tensor:
-        """(rows,) bool: which rows of a fit are for validation."""
-        long = rows > LONG
-        fraction = self.validation if self.validation != "auto" else 0.1 if long else 0.15
-        held = validation_rows(rows, fraction, self.blocks if self.blocks != "auto" else 1 if long else 5)
-        return held & (int(held.sum()) >= FEWEST)
-
-    def epochs_for(self, rows: int) -> int:
-        """Epochs of a fit from scratch on so many rows, where there is something to train."""
-        if self.epochs != "auto":
-            return self.epochs
-        return min(max(math.ceil(STEPS * self.training.batch / max(rows, 1)), FEWEST_EPOCHS), MOST_EPOCHS)
 
     def mixed(self, shape: Shape) -> bool:
         """Whether several prior precisions are mixed."""

@@ -7,6 +7,7 @@ that are whole; the regression learns all.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -22,25 +23,17 @@ from streamgp.kernels import Stationary
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.features import FiniteFeatures
 from streamgp.objectives.finite_evidence import ridge
-from streamgp.online.state import Parts
-from streamgp.online.training import training
+from streamgp.online.state import Parts, holding
 from streamgp.optim.finite_descent import FiniteDescent
 from streamgp.optim.finite_head import FiniteHead
 from streamgp.regression.precision_mixture import STRONGER, PrecisionMixture
 from streamgp.regression.recursive import RecursiveRegression
+from streamgp.training.fit import Learner, Optimiser, Standing, training
 
 CHUNK = 4096
 """Rows whose features are held at once."""
 SAMPLE = 2048
 """Rows of an epoch that trains frequencies on a stream."""
-
-
-class Standing(NamedTuple):
-    """Of N rows: mean (N, T), latent variance (N, T), noise (T,)."""
-
-    mean: Tensor
-    latent: Tensor
-    noise: Tensor
 
 
 class Served(NamedTuple):
@@ -59,7 +52,7 @@ class Served(NamedTuple):
     noise: Tensor
 
 
-class FiniteLearner(nn.Module):
+class FiniteLearner(nn.Module, Learner):
     """See the module.
 
     Args:
@@ -161,15 +154,12 @@ class FiniteLearner(nn.Module):
             self._expect(noise)
         return steady
 
-    def epoch(self, descent: FiniteDescent, z: Tensor, r: Tensor, generator: Generator) -> None:
-        """One epoch of training on the rows that are whole.
+    def descend(self, optimiser: Optimiser, z: Tensor, r: Tensor, generator: Generator) -> float:
+        """One epoch of training on the rows that are whole; `score` is what it is judged by."""
+        self.steady = self._epoch(optimiser, z, r, generator)
+        return math.nan
 
-        Raises:
-            NotPositiveDefinite: a factorisation failed.
-        """
-        self.steady = self._epoch(descent, z, r, generator)
-
-    def _epoch(self, descent: FiniteDescent, z: Tensor, r: Tensor, generator: Generator) -> bool:
+    def _epoch(self, descent: Optimiser, z: Tensor, r: Tensor, generator: Generator) -> bool:
         """Returns whether no step was left out."""
         whole = torch.isfinite(r).all(1)
         if not bool(whole.all()):
@@ -192,6 +182,18 @@ class FiniteLearner(nn.Module):
         self.regression.begin(kappa * (STRONGER if len(self.mixture.times) > 1 else 1.0), noise=noise)
         self.learn(z, r, weight, together=True)
 
+    def complete(self, z: Tensor, r: Tensor) -> None:
+        self.learn(z, r, together=True)
+        self.check()
+
+    def served(self) -> Callable[[], None]:
+        return holding({"regression": self.regression})
+
+    def score(self) -> float:
+        """Exact NLML a row learned, of a regression that is finite."""
+        self.check()
+        return self.nlml()
+
     @torch.no_grad()
     def add(self, phi: Tensor, r: Tensor) -> None:
         """Add rows of a stream to the regression, in the order of their arrival. phi: (N, d) their features."""
@@ -206,13 +208,13 @@ class FiniteLearner(nn.Module):
             self.regression.add(self.features(z[rows]), r[rows], share[rows], together=together)
 
     @torch.no_grad()
-    def score(self, phi: Tensor, r: Tensor) -> None:
+    def compare(self, phi: Tensor, r: Tensor) -> None:
         """Take note of rows that are not learned yet: which prior forecasts best. phi: (N, d) their features."""
         if len(self.mixture.times) > 1:
             self.mixture.score(self.regression, phi, r)
 
     @property
-    def served(self) -> Served:
+    def forecasting(self) -> Served:
         """What forecasts are made with.
 
         Under one prior both variances are in proportion to s², which is unknown. Under a mixture a column's prior is no
@@ -235,7 +237,7 @@ class FiniteLearner(nn.Module):
     @torch.no_grad()
     def standing(self, z: Tensor) -> Standing:
         """What is forecast of some rows."""
-        served = self.served
+        served = self.forecasting
         parts = [(phi @ served.weights, self.regression.leverage(phi)) for phi in map(self.features, z.split(CHUNK))]
         mean, leverage = (torch.cat(part) for part in zip(*parts, strict=True))
         return Standing(mean, leverage[:, None] * served.unit, served.noise)

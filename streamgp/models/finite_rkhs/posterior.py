@@ -16,14 +16,15 @@ from streamgp.base import FLOAT, Json, Predictive, Shape
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
 from streamgp.models.finite_rkhs.config import Config
-from streamgp.models.finite_rkhs.fit import FiniteFit
 from streamgp.models.finite_rkhs.learner import FiniteLearner
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
 from streamgp.online.state import Parts, gather, holding, scatter
-from streamgp.online.training import OUTLIER
+from streamgp.online.variance import follow
+from streamgp.optim.finite_descent import FiniteDescent
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
+from streamgp.training.fit import Fit
 
 LEAST, MOST = 0.25, 4.0
 """Factors on the variance that a stream's errors can lead to."""
@@ -54,7 +55,7 @@ class FinitePosterior(Posterior, Drawn):
         self.learner = FiniteLearner(config, shape)
         self.search = Search(KernelInputs(shape).count, config.learn == "once")
         self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
-        self.fit: FiniteFit | None = None
+        self.fit: Fit | None = None
 
     @property
     def size(self) -> int:
@@ -74,7 +75,7 @@ class FinitePosterior(Posterior, Drawn):
 
     @torch.no_grad()
     def look(self, z: Tensor) -> Look:
-        phi, served = self.learner.features(z), self.learner.served
+        phi, served = self.learner.features(z), self.learner.forecasting
         latent = self.learner.regression.leverage(phi)[:, None] * served.unit
         return Look(z, phi, phi @ served.weights, latent * self.factor, served.noise * self.factor)
 
@@ -91,16 +92,12 @@ class FinitePosterior(Posterior, Drawn):
         if memory is None:
             return
         squares = (y - look.mean).square() / (look.latent + look.noise)
-        seen = torch.isfinite(squares)
-        rows = seen.sum(0)
-        kept = torch.exp(-rows.to(FLOAT) / memory)
-        mean = torch.where(seen, squares, 0.0).clamp(max=OUTLIER).sum(0) / rows.clamp(min=1)
-        self.factor.mul_(kept + (1 - kept) * mean).clamp_(LEAST, MOST)
+        follow(self.factor, squares, memory, LEAST, MOST)
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
         """The regression forgets row by row, by as much as `arrival.kept` does at once."""
         self.fit = None
-        self.learner.score(look.features, arrival.y)
+        self.learner.compare(look.features, arrival.y)
         self.learner.add(look.features, arrival.y)
         self.learner.steady = True
         return ""
@@ -130,7 +127,7 @@ class FinitePosterior(Posterior, Drawn):
         if first:
             self._estimate(rows.z[~held], rows.y[~held], units)
             self.factor.fill_(1.0)
-            self.fit = FiniteFit(self.config, self.learner) if learns else None
+            self.fit = self._fit() if learns else None
             if not learns:
                 self.learner.serve(rows.z, rows.y)
                 self.learner.check()
@@ -139,12 +136,17 @@ class FinitePosterior(Posterior, Drawn):
         self.fit.epoch(rows.z, rows.y, held, self.factor, generator, left)
         return not self.fit.finished
 
+    def _fit(self) -> Fit:
+        return Fit(
+            self.config, self.learner, FiniteDescent(self.learner.features, self.learner.head, self.config.training)
+        )
+
     def failed(self) -> None:
         if self.fit is not None:
             self.fit.failed()
 
     def epochs_for(self, rows: int) -> int:
-        return self.config.epochs_for(rows) if self.learner.learns(rows) else 1
+        return self.config.epochs_for(rows, self.config.training.batch) if self.learner.learns(rows) else 1
 
     def loss(self) -> float:
         """Exact NLML a row, in nats, summed over columns, in standardised units; in a fit that of the last epoch."""
@@ -157,7 +159,7 @@ class FinitePosterior(Posterior, Drawn):
     def draw(self, paths: int, generator: Generator) -> Callable[[Tensor], Tensor]:
         """One draw of the weights a path and column. s² is the posterior mean with predictive=gaussian, and one draw a
         path with student_t."""
-        regression, served = self.learner.regression, self.learner.served
+        regression, served = self.learner.regression, self.learner.forecasting
         exact = self.config.predictive == "student_t"
         weights, variance = regression.draw(paths, generator, noise=None if exact else regression.noise)
         unit = (weights - regression.posterior.weights) / variance.sqrt()[:, None]  # (P, d, T)
@@ -204,7 +206,7 @@ class FinitePosterior(Posterior, Drawn):
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         parts = rest["parts"]
         assert isinstance(parts, dict)
-        self.fit = FiniteFit(self.config, self.learner) if "fit" in parts else None
+        self.fit = self._fit() if "fit" in parts else None
         scatter(self._all(), tensors, parts)
         self.search.unpack(tensors["hyper"])
         self.learner.steady = bool(rest["steady"])

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT, Predictive
 from streamgp.likelihoods.laplace import Laplace
 from streamgp.likelihoods.logistic import Logistic
-from streamgp.online.training import OUTLIER
+from streamgp.online.variance import OUTLIER
 from streamgp.predictives.bernoulli import Bernoulli
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.laplace_noise import LaplaceNoise

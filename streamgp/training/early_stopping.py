@@ -4,12 +4,67 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
 from streamgp.base import Json
 from streamgp.errors import UsageError
+
+LONG = 5000
+"""Rows above which the last tenth alone says enough."""
+FEWEST = 20
+"""Validation rows under which none are held out: so few say little, and the training rows miss them."""
+
+
+class EarlyStoppingOptions(BaseModel):
+    """Options of a model that is trained in epochs.
+
+    A Config that has them says how many mini-batches a fit from scratch wants, and within which numbers of epochs.
+    """
+
+    usual: ClassVar[int]
+    """Mini-batches after which a model of the default size has learned most of what it learns."""
+    fewest: ClassVar[int] = 8
+    most: ClassVar[int]
+
+    epochs: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="epochs of a fit from scratch, such as a warm-up; auto: fewer the more rows there are"
+    )
+    validation: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
+        "auto",
+        description="part of the training rows that selects the best epoch and scales the variance; auto: 0.15, above "
+        "5000 rows 0.1",
+    )
+    blocks: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="blocks of neighbouring rows that the validation rows form; one: the last rows; auto: 5, above "
+        "5000 rows one, since rows amid others are forecast better than rows to come",
+    )
+    patience: int = Field(10, ge=1, description="epochs without a better score after which training stops")
+    rescale: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="power of the validation rows' mean squared standardised error, where above 1, that widens the "
+        "variance; 0: never",
+    )
+
+    def held_out(self, rows: int) -> Tensor:
+        """(rows,) bool: which rows of a fit are for validation."""
+        long = rows > LONG
+        fraction = self.validation if self.validation != "auto" else 0.1 if long else 0.15
+        blocks = self.blocks if self.blocks != "auto" else 1 if long else 5
+        held = validation_rows(rows, fraction, blocks)
+        return held & (int(held.sum()) >= FEWEST)
+
+    def epochs_for(self, rows: int, batch: int) -> int:
+        """Epochs of a fit from scratch on so many rows, in mini-batches of `batch`."""
+        if self.epochs != "auto":
+            return self.epochs
+        return min(max(math.ceil(self.usual * batch / max(rows, 1)), self.fewest), self.most)
 
 
 def validation_rows(n: int, fraction: float, blocks: int) -> Tensor:
@@ -91,15 +146,12 @@ class EarlyStopping:
             self.since += 1
             return False
         self.score, self.since = score, 0
-        self.best = {name: value.detach().clone() for name, value in _tensors(modules).items()}
+        self.best = weights(modules)
         return True
 
-    @torch.no_grad()
     def rewind(self, modules: Mapping[str, nn.Module]) -> None:
         """Put the modules back to where the score was best; they stay as they are, where there was none."""
-        if self.best:
-            for name, value in _tensors(modules).items():
-                value.copy_(self.best[name])
+        load(modules, self.best)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """The copies, and the counts; the modules as they are now belong to their owner."""
@@ -111,5 +163,24 @@ class EarlyStopping:
         self.best = {name: value.clone() for name, value in tensors.items()}
 
 
-def _tensors(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-    return {f"{name}.{key}": value for name, part in modules.items() for key, value in part.state_dict().items()}
+def weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Copies of parameters and buffers, as "module.tensor".
+
+    Example:
+        >>> sorted(weights({"head": nn.Linear(2, 1)}))
+        ['head.bias', 'head.weight']
+    """
+    return {
+        f"{name}.{key}": value.detach().clone()
+        for name, module in modules.items()
+        for key, value in module.state_dict().items()
+    }
+
+
+@torch.no_grad()
+def load(modules: Mapping[str, nn.Module], copies: Mapping[str, Tensor]) -> None:
+    """Put the modules back to such copies; without any they stay as they are."""
+    for name, module in modules.items():
+        for key, value in module.state_dict().items():
+            if f"{name}.{key}" in copies:
+                value.copy_(copies[f"{name}.{key}"])

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
 
+from streamgp.base import Shape
 from streamgp.choice import OneOf
+from streamgp.encoders import gru, lstm, mlp, rnn
+from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
+from streamgp.online.options import OnlineOptions
 from streamgp.optim.alternating import AlternatingConfig
-from streamgp.optim.early_stopping import validation_rows
 from streamgp.optim.squared_error import SquaredErrorConfig
 from streamgp.solvers import kiss
+from streamgp.training.early_stopping import EarlyStoppingOptions
 
-STEPS = 1500
-"""Mini-batches after which an encoder of the default size has learned most of what it learns."""
-FEWEST_EPOCHS, MOST_EPOCHS = 8, 60
-LONG = 5000
-"""Rows above which the last tenth alone says enough."""
+GRID_WIDTH = 2
+"""Columns of the latent space unless the encoder's options say otherwise: a grid in more than three is too large."""
 
 
 class OnlineConfig(BaseModel):
@@ -28,22 +27,18 @@ class OnlineConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     window: int = Field(6000, ge=2, description="newest rows kept, that the encoder is refreshed on")
-    refresh: int = Field(
-        168, ge=0, description="rows from one refresh of encoder and kernel to the next; 0: only when stale"
-    )
     steps: int = Field(
         16, ge=0, description="encoder steps of a refresh, one mini-batch each; half of its rows are new since the last"
     )
     rate: float = Field(5e-4, gt=0, le=1, description="learning rate of the encoder at a refresh")
     variance: Annotated[float, Field(gt=0)] | None = Field(
         2000,
-        description="rows after which a squared error counts 1/e in the variance, or in a GP's factor on it, and at "
-        "most as much as one of 5 standard deviations; none keeps that of the training",
+        description="rows after which a squared error counts 1/e in the factor on the variance, and at most as much as "
+        "one of 5 standard deviations; none keeps that of the training",
     )
     stale: float = Field(
         2.0, gt=1, description="the model is stale when its standardised squared error is this many times the usual"
     )
-    patience: int = Field(64, ge=1, description="rows at least between two refreshes of a stale model")
     stale_steps: int = Field(64, ge=0, description="encoder steps of a refresh when the model is stale")
     epochs: int = Field(
         10, ge=1, description="epochs of a fit while the stream is young, whenever its rows have doubled"
@@ -59,10 +54,11 @@ class OnlineGpConfig(OnlineConfig):
     )
 
 
-class DeepConfig(BaseModel):
+class DeepConfig(OnlineOptions, EarlyStoppingOptions):
     """Options that the nets and the GPs behind an encoder share."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    usual: ClassVar[int] = 1500
+    most: ClassVar[int] = 60
 
     mode: Literal["autoregression", "regression"] = Field(
         "autoregression", description="regression: the targets' own past is hidden, the inputs alone explain them"
@@ -72,44 +68,36 @@ class DeepConfig(BaseModel):
         description="what is learned of a target: its level, its change from the present value, or its departure from "
         "the season; auto: season where there is one, else change where there are lags, else level",
     )
-    mean: Literal["auto", "zero", "persistence", "linear"] = Field(
+    mean: Literal["auto", "zero", "linear"] = Field(
         "auto",
-        description="mean function: none, the present value (target=level), or a ridge regression; auto: linear in "
-        "autoregression, zero in regression",
+        description="mean function: none, or a ridge regression on the window; auto: linear in autoregression, zero in "
+        "regression",
     )
-    decay: float = Field(
-        0.9, ge=0, le=1, description="season: part of the present departure that is expected to be left after 4 rows"
+    rebuild: int = Field(
+        168,
+        ge=0,
+        description="rows from one refresh of encoder and kernel to the next, or to the next fit while the stream is "
+        "young; 0: only when stale",
     )
-    epochs: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto",
-        description="epochs of a fit from scratch, such as a warm-up; auto: 1500 mini-batches, in 8 to 60 epochs",
-    )
-    validation: Annotated[float, Field(ge=0, le=0.5)] | Literal["auto"] = Field(
-        "auto",
-        description="part of the training rows that selects the best epoch and scales the variance; auto: 0.15, above "
-        "5000 rows 0.1",
-    )
-    blocks: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto",
-        description="blocks of neighbouring rows that the validation rows form; one: the last rows; auto: 5, above "
-        "5000 rows one, since rows amid others are forecast better than rows to come",
-    )
-    patience: int = Field(10, ge=1, description="epochs without a better validation NLPD after which training stops")
     online: OnlineConfig = Field(OnlineConfig(), description="learning from a stream")
     seed: int = Field(0, ge=0, description="of mini-batches, dropout and initial weights")
 
-    def held_out(self, rows: int) -> Tensor:
-        """(rows,) bool: which rows of a fit are for validation."""
-        long = rows > LONG
-        fraction = self.validation if self.validation != "auto" else 0.1 if long else 0.15
-        blocks = self.blocks if self.blocks != "auto" else 1 if long else 5
-        return validation_rows(rows, fraction, blocks)
+    def learned(self, shape: Shape) -> Self:
+        """The same with what is learned of a target: its level where its past is hidden.
 
-    def epochs_for(self, rows: int, batch: int) -> int:
-        """Epochs of a fit from scratch on so many rows."""
-        if self.epochs != "auto":
-            return self.epochs
-        return min(max(math.ceil(STEPS * batch / max(rows, 1)), FEWEST_EPOCHS), MOST_EPOCHS)
+        Raises:
+            UsageError: something else is asked for.
+        """
+        found = "season" if shape.seasonal else "change" if shape.lags else "level"
+        if self.mode == "regression":
+            if self.target not in ("auto", "level"):
+                raise UsageError(f"mode=regression cannot learn a {self.target}", hint="use target=level")
+            found = "level"
+        return self.model_copy(update={"target": found}) if self.target == "auto" else self
+
+    def linear(self, shape: Shape) -> bool:
+        """Whether there is a linear mean function."""
+        return self.mean == "linear" or (self.mean == "auto" and self.mode == "autoregression" and bool(shape.lags))
 
 
 class DeepNetConfig(DeepConfig):
@@ -138,16 +126,13 @@ class DeepGpConfig(DeepConfig):
         "auto", description="epochs of the encoder on squared error before; auto: 5 above 1000 rows, else 0"
     )
     pretrain_rate: float = Field(1e-2, gt=0, le=1, description="learning rate of pre-training")
-    rescale: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        description="power of the validation rows' mean squared standardised error, where above 1, that widens the "
-        "variance; 0: never",
-    )
     draws: int = Field(
         0, ge=0, description="networks drawn by dropout that a forecast averages over; 0: none (Monte Carlo dropout)"
     )
+
+    def forgetting(self, shape: Shape) -> float | None:
+        """Between two refreshes."""
+        return self.online.memory
 
     @property
     def refreshing(self) -> AlternatingConfig:
@@ -161,3 +146,59 @@ class DeepGpConfig(DeepConfig):
         """Training on squared error."""
         training = self.training
         return SquaredErrorConfig(batch=training.batch, clip=training.clip, rate=self.pretrain_rate, seed=self.seed)
+
+
+class GpGruConfig(DeepGpConfig):
+    """A GP behind gated recurrent units."""
+
+    encoder: gru.Config = Field(
+        gru.Config(width=GRID_WIDTH), description="gated recurrent units over the lags, in front of the kernel"
+    )
+
+
+class GpLstmConfig(DeepGpConfig):
+    """A GP behind long short-term memory."""
+
+    encoder: lstm.Config = Field(
+        lstm.Config(width=GRID_WIDTH), description="long short-term memory over the lags, in front of the kernel"
+    )
+
+
+class GpNarxConfig(DeepGpConfig):
+    """A GP behind a perceptron."""
+
+    encoder: mlp.Config = Field(
+        mlp.Config(width=GRID_WIDTH), description="a perceptron over the flattened lags (NARX), in front of the kernel"
+    )
+
+
+class GpRnnConfig(DeepGpConfig):
+    """A GP behind an Elman network."""
+
+    encoder: rnn.Config = Field(
+        rnn.Config(width=GRID_WIDTH), description="an Elman network over the lags, in front of the kernel"
+    )
+
+
+class GruConfig(DeepNetConfig):
+    """A linear head behind gated recurrent units."""
+
+    encoder: gru.Config = Field(gru.Config(width=32), description="gated recurrent units over the lags")
+
+
+class LstmConfig(DeepNetConfig):
+    """A linear head behind long short-term memory."""
+
+    encoder: lstm.Config = Field(lstm.Config(width=32), description="long short-term memory over the lags")
+
+
+class NarxConfig(DeepNetConfig):
+    """A linear head behind a perceptron."""
+
+    encoder: mlp.Config = Field(mlp.Config(width=64), description="a perceptron over the flattened lags (NARX)")
+
+
+class RnnConfig(DeepNetConfig):
+    """A linear head behind an Elman network."""
+
+    encoder: rnn.Config = Field(rnn.Config(width=32), description="an Elman network over the lags")

@@ -1,0 +1,199 @@
+"""GPs on the latents of an encoder: k̃(x, x') = k_θ(φ_W(x), φ_W(x')), one a column (Al-Shedivat et al. 2017).
+
+Training alternates steps on the encoder and on the kernel (`streamgp.optim.alternating`). Between refreshes a stream is
+learned by the solver's own data alone, which for the additive KISS head is exact, at a cost that does not depend on the
+rows seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Self
+
+import torch
+from pydantic import BaseModel
+from torch import Generator, Tensor, nn
+
+from streamgp import choice
+from streamgp.base import Shape
+from streamgp.encoders import Bounded, Dropout, Encoder, Layout
+from streamgp.errors import UsageError
+from streamgp.models.deep.config import GRID_WIDTH, DeepGpConfig
+from streamgp.models.deep.posterior import CHUNK, DeepPosterior
+from streamgp.online.posterior import Arrival, Drawn
+from streamgp.online.state import Parts
+from streamgp.optim.alternating import Alternating
+from streamgp.optim.squared_error import SquaredError
+from streamgp.solvers import Data, Posterior, Solver
+from streamgp.training.fit import Standing, training
+
+SETTLED, SPREAD, SMOOTH = 2048, 0.35, 0.1
+"""Rows on which latents are settled; their spread on a grid, where tanh is still nearly linear; without one, at
+most: a perceptron's first latents are of order 1, and a GP on few rows that starts rough stays rough."""
+MANY = 1000
+"""Rows above which pre-training pays; on fewer, pre-trained nets grow over-confident."""
+
+
+class GpPosterior(DeepPosterior, Drawn):
+    """See the module.
+
+    Args:
+        config: of the model.
+        shape: of the windows.
+        encoder: the Config of φ_W.
+        layout: of the windows that it sees.
+
+    Raises:
+        UsageError: the layout does not go with the encoder or the solver, or draws are asked of an encoder without
+            dropout.
+    """
+
+    config: DeepGpConfig
+    untuned = "learns its kernel on what its net makes of a window, and net and kernel together"
+
+    def __init__(self, config: DeepGpConfig, shape: Shape, encoder: BaseModel, layout: Layout) -> None:
+        super().__init__(config, shape, layout.width)
+        if config.draws and not any(getattr(encoder, name, 0.0) for name in ("dropout", "recurrent_dropout")):
+            raise UsageError(
+                "draws averages over networks drawn by dropout, and the encoder has none",
+                hint="set encoder.dropout or encoder.recurrent_dropout, such as 0.1, or leave draws out",
+            )
+        if "width" not in encoder.model_fields_set:
+            encoder = encoder.model_copy(update={"width": GRID_WIDTH})
+        inner: Encoder = choice.build("encoders", encoder, layout)
+        kernel = choice.build("kernels", gridded(config), inner.width)
+        self.solver: Solver = choice.build("solvers", config.solver, kernel, shape.columns)
+        self.encoder: Encoder = Bounded(inner) if self.solver.bounded else inner
+        self.refresher = Alternating(self.encoder, self.solver, config.refreshing)
+        self.data: Data = self.solver.data()
+        self.given: Posterior = self.solver.condition(self.data)
+
+    @property
+    def size(self) -> int:
+        return self.given.basis
+
+    @property
+    def trained(self) -> Mapping[str, nn.Module]:
+        return {"encoder": self.encoder, "solver": self.solver}
+
+    def parts(self) -> Parts:
+        return {"data": self.data, "refresher": self.refresher}
+
+    def epochs_for(self, rows: int) -> int:
+        return self.config.epochs_for(rows, self.config.training.batch)
+
+    def draw(self, paths: int, generator: Generator) -> Callable[[Tensor], Tensor]:
+        """One function a path and column from the posterior, and noise at every step."""
+        given, draw = self.given, self.given.draw(paths, generator)
+
+        @torch.no_grad()
+        def observe(z: Tensor) -> Tensor:
+            mean = torch.stack([given.mean(self.encoder(z, network)) for network in self._networks()]).mean(0)
+            drawn = draw(self._latents_of_paths(z, paths)).flatten(0, 1)
+            noise = torch.randn(drawn.shape, generator=generator, dtype=drawn.dtype).to(drawn) * given.noise.sqrt()
+            spread = (drawn - mean + noise) * self.factor.sqrt()
+            return self.mean(z) + self.residual.scale.to(z) * (mean + spread)
+
+        return observe
+
+    def put(self) -> None:
+        """Data and posterior to where the solver is: they are no modules, which PyTorch would move."""
+        tensors, rest = self.data.state()
+        device = self.solver.log_noise.device
+        self.data.restore({name: tensor.to(device) for name, tensor in tensors.items()}, rest)
+        self.given = self.solver.condition(self.data)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.put()
+        return self
+
+    def _networks(self) -> list[Dropout | None]:
+        """What the encoder is asked with: as it is, or as one network after another, the same at every call."""
+        generator = torch.Generator().manual_seed(self.config.seed)
+        return [Dropout(generator, shared=True)] * self.config.draws or [None]
+
+    def _latents_of_paths(self, z: Tensor, paths: int) -> Tensor:
+        """(P · S, W) -> (P, S, d); each path sees through one network, whenever it asks."""
+        networks = self._networks()
+        each = z.unflatten(0, (paths, -1))
+        h: Tensor = each.new_zeros(*each.shape[:2], self.solver.kernel.dims)
+        for number, network in enumerate(networks[:paths]):
+            own = each[number :: len(networks)]
+            h[number :: len(networks)] = self.encoder(own.flatten(0, 1), network).unflatten(0, own.shape[:2])
+        return h
+
+    def optimiser(self) -> Alternating:
+        return Alternating(self.encoder, self.solver, self.config.training)
+
+    def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
+        """Pre-training where it pays; then latents and noise are put to where the kernel's training starts well."""
+        self.refresher = Alternating(self.encoder, self.solver, self.config.refreshing)
+        wanted = self.config.pretrain
+        epochs = wanted if wanted != "auto" else 5 if len(z) > MANY else 0
+        if epochs:
+            first = SquaredError(self.encoder, r.shape[1], self.config.pretraining)
+            with training(self.encoder):
+                for _ in range(epochs):
+                    loss = first.epoch(z, r, generator)
+            with torch.no_grad():
+                self.solver.log_noise.fill_(math.log(max(loss, 2 * self.solver.floor) - self.solver.floor))
+        some = z[:: len(z) // SETTLED + 1]
+        if self.solver.bounded:
+            self.encoder.settle(some, SPREAD)
+        elif not epochs:
+            self.encoder.settle(some, SMOOTH, widen=False)
+
+    def serve(self, z: Tensor, r: Tensor) -> None:
+        self.data = self.solver.data()
+        self.complete(z, r)
+
+    @torch.no_grad()
+    def complete(self, z: Tensor, r: Tensor) -> None:
+        for some, part in zip(z.split(CHUNK), r.split(CHUNK), strict=True):
+            self.data.add(self.encoder(some), part)
+        self.given = self.solver.condition(self.data)
+
+    def served(self) -> Callable[[], None]:
+        data, given = self.data, self.given
+
+        def put_back() -> None:
+            self.data, self.given = data, given
+
+        return put_back
+
+    def learn(self, z: Tensor, r: Tensor, arrival: Arrival) -> None:
+        self.data.forget(arrival.kept)
+        if self.data.rows + len(z) > 2 * len(arrival.shares):  # a solver that keeps rows, and no refresh is due
+            rows = arrival.memory()
+            self.serve(rows.z, self.residuals(rows.z, rows.filled))
+            return
+        self.complete(z, r)
+
+    def refresh(self, z: Tensor, r: Tensor, steps: int, generator: Generator) -> bool:
+        with training(self.encoder):
+            self.refresher.steps(z, r, steps, generator, self.since)
+        self.serve(z, r)
+        return self.refresher.healthy
+
+    def moments(self, z: Tensor) -> Standing:
+        """Of the mixture of networks, where there are several."""
+        given, latents = self.given, [self.encoder(z, network) for network in self._networks()]
+        if len(latents) == 1:
+            return Standing(given.mean(latents[0]), given.variance(latents[0]), given.noise)
+        means = torch.stack([given.mean(h) for h in latents])
+        within = torch.stack([given.variance(h) for h in latents]).mean(0)
+        return Standing(means.mean(0), within + means.var(0, correction=0), given.noise)
+
+
+def gridded(config: DeepGpConfig) -> BaseModel:
+    """The kernel's Config; in front of a grid, the product over dimensions of a kernel that offers both forms."""
+    fields = type(config.kernel).model_fields
+    if (
+        choice.part_name(config.solver) == "exact"
+        or "separable" not in fields
+        or "separable" in config.kernel.model_fields_set
+    ):
+        return config.kernel
+    return config.kernel.model_copy(update={"separable": True})

@@ -1,0 +1,103 @@
+"""A plain net: an encoder and a linear head, trained on squared error. The baseline of the GP on the same encoder.
+
+Its predictive is N(m(x), s²): s² is the mean squared error on validation rows, and on a stream the running mean
+squared error of forecasts scored before their rows were learned. It knows no more of its uncertainty than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from pydantic import BaseModel
+from torch import Generator, Tensor, nn
+
+from streamgp import choice
+from streamgp.base import FLOAT, Shape
+from streamgp.encoders import Encoder, Layout
+from streamgp.models.deep.config import DeepNetConfig
+from streamgp.models.deep.posterior import CHUNK, DeepPosterior
+from streamgp.online.state import Parts
+from streamgp.optim.squared_error import Head, SquaredError
+from streamgp.training.fit import Standing, training
+
+
+class NetPosterior(DeepPosterior):
+    """See the module.
+
+    Args:
+        config: of the model.
+        shape: of the windows.
+        encoder: the Config of the net; unless it names a width, it is as wide as its hidden layer.
+        layout: of the windows that it sees.
+
+    Attributes:
+        noise: (T,) mean squared residual of the rows that were trained on.
+
+    Raises:
+        UsageError: the layout does not go with the encoder.
+    """
+
+    config: DeepNetConfig
+    noise: Tensor
+
+    def __init__(self, config: DeepNetConfig, shape: Shape, encoder: BaseModel, layout: Layout) -> None:
+        super().__init__(config, shape, layout.width)
+        if "width" not in encoder.model_fields_set:
+            encoder = encoder.model_copy(update={"width": encoder.model_dump()["hidden"]})
+        self.encoder: Encoder = choice.build("encoders", encoder, layout)
+        self.head = Head(self.encoder.width, shape.columns, config.seed)
+        self.refresher = SquaredError(self.encoder, shape.columns, config.refreshing, head=self.head)
+        self.register_buffer("noise", torch.ones(shape.columns, dtype=FLOAT))
+
+    @property
+    def size(self) -> int:
+        return 0
+
+    @property
+    def trained(self) -> Mapping[str, nn.Module]:
+        return {"encoder": self.encoder, "head": self.head}
+
+    def parts(self) -> Parts:
+        return {"noise": self.noise, "refresher": self.refresher}
+
+    def epochs_for(self, rows: int) -> int:
+        return self.config.epochs_for(rows, self.config.training.batch)
+
+    def optimiser(self) -> SquaredError:
+        return SquaredError(self.encoder, self.shape.columns, self.config.training, head=self.head)
+
+    def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
+        """The head starts where it is."""
+        self.refresher = SquaredError(self.encoder, self.shape.columns, self.config.refreshing, head=self.head)
+
+    @torch.no_grad()
+    def serve(self, z: Tensor, r: Tensor) -> None:
+        squares = [(part - self.net(some)).square() for some, part in zip(z.split(CHUNK), r.split(CHUNK), strict=True)]
+        self.noise.copy_(torch.cat(squares).mean(0).clamp(min=1e-12))
+
+    def complete(self, z: Tensor, r: Tensor) -> None:
+        """The variance stays what the held rows say of it: `noise` of the others times `factor`."""
+
+    def served(self) -> Callable[[], None]:
+        noise = self.noise.clone()
+
+        def put_back() -> None:
+            self.noise.copy_(noise)
+
+        return put_back
+
+    def refresh(self, z: Tensor, r: Tensor, steps: int, generator: Generator) -> bool:
+        """The variance stays what the stream says of it."""
+        with training(self.encoder):
+            self.refresher.steps(z, r, steps, generator, self.since)
+        return self.refresher.healthy
+
+    def moments(self, z: Tensor) -> Standing:
+        mean = self.net(z)
+        return Standing(mean, torch.zeros_like(mean), self.noise)
+
+    def net(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N, T)"""
+        out: Tensor = self.head(self.encoder(z))
+        return out

@@ -1,0 +1,1 @@
+"""Training in epochs with early stopping, whatever is trained."""
