@@ -87,7 +87,7 @@ def forecasts(case: Case, path: Path, work: Path, model: str = "svdgp") -> tuple
     table = work / case.file.partition(".")[0]
     if not table.exists():
         ingest(IngestConfig.read({"source": (str(path),), "table": str(table), **case.ingest}))
-    name = f"{case.file}-{case.target}-{case.options.get('known', '')}"
+    name = f"{case.file}-{case.target}-{case.options.get('known', '')}-{model}"
     out = work / f"{name}.parquet"
     began = time.process_time()
     found = fit_stream(
@@ -157,8 +157,9 @@ def judge(case: Case, frame: pl.DataFrame, found: dict[str, Any]) -> tuple[list[
     return row, missed
 
 
-def jump(work: Path, seeds: int = 5) -> tuple[list[float], list[str]]:
-    """Coverage on each of six days after the spread of the noise became three times as large, mean of five streams."""
+def jump(work: Path, model: str, seeds: int = 5) -> tuple[list[float], list[str]]:
+    """Coverage of a model's band on each of six days after the spread of the noise became three times as large, mean of
+    five streams."""
     rows, at, days = 3000, 1800, []
     hours = np.arange(rows)
     first = pl.datetime(2024, 1, 1)
@@ -168,13 +169,13 @@ def jump(work: Path, seeds: int = 5) -> tuple[list[float], list[str]]:
         y = np.sin(2 * np.pi * hours / 24) + np.where(hours < at, 0.3, 0.9) * noise
         case = Case(f"jump{seed}.parquet", "y", {**HOURS, "season": "24"}, {"every": "1h"})
         pl.DataFrame({"ds": stamps, "y": y}).write_parquet(work / case.file)
-        frame, _ = forecasts(case, work / case.file, work, "linear")
-        inside = pl.col("y").is_between("linear-lo-95", "linear-hi-95")
+        frame, _ = forecasts(case, work / case.file, work, model)
+        inside = pl.col("y").is_between(f"{model}-lo-95", f"{model}-hi-95")
         day = ((pl.col("ds") - stamps[at]).dt.total_hours() // 24).alias("day")
         shares = frame.select(day, inside.alias("inside")).group_by("day").agg(pl.col("inside").mean()).sort("day")
         days.append(shares.filter(pl.col("day").is_between(0, 5))["inside"].to_list())
     found = np.mean(days, 0).tolist()
-    return found, [] if found[3] > 0.9 else [f"fourth day after a three-fold spread: {found[3]:.3f}"]
+    return found, [] if found[3] > 0.9 else [f"{model}, fourth day after a three-fold spread: {found[3]:.3f}"]
 
 
 def main(folder: Path) -> int:
@@ -192,16 +193,18 @@ def main(folder: Path) -> int:
             print("  ".join(f"{name}: {value}" for name, value in zip(COLUMNS, row, strict=True)), flush=True)
             rows.append(row)
             missed += wrong
-        days, wrong = jump(work)
-        missed += wrong
-    print("three-fold spread, coverage by day:", " ".join(f"{share:.3f}" for share in days))
-    print("holds" if not missed else "does not hold: " + "; ".join(missed))
+        jumps = {model: jump(work, model) for model in ("linear", "svdgp")}
+    days = {model: [f"{share:.3f}" for share in found] for model, (found, _) in jumps.items()}
+    slow = [text for _, wrong in jumps.values() for text in wrong]
+    for model, shares in days.items():
+        print(f"three-fold spread, {model}, coverage by day:", " ".join(shares))
+    print("holds" if not missed + slow else "does not hold: " + "; ".join(missed + slow))
     claims = [Claim("Bands by hour, tenth and step", TEXT, COLUMNS, rows, missed)]
-    text = "Coverage of the 95 % band of linear, 24 hours ahead, after the noise became three times as large."
-    names = tuple(f"day {day + 1}" for day in range(len(days)))
-    claims.append(Claim("A three-fold spread", text, names, [[f"{share:.3f}" for share in days]], None))
+    text = "Coverage of the 95 % band, 24 hours ahead, after the noise became three times as large: above 0.9 on day 4."
+    names = ("model", *(f"day {day + 1}" for day in range(6)))
+    claims.append(Claim("A three-fold spread", text, names, [[model, *day] for model, day in days.items()], slow))
     report(__file__, *claims)
-    return 1 if missed else 0
+    return 1 if missed + slow else 0
 
 
 if __name__ == "__main__":

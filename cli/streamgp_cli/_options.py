@@ -184,7 +184,7 @@ def _shown(default: Any, flag: Flag) -> str:
     if isinstance(default, bool):
         return "yes" if default else "no"
     if isinstance(default, tuple):
-        return ",".join(f"{item:g}" for item in default)
+        return ",".join(item if isinstance(item, str) else f"{item:g}" for item in default)
     if flag.metavar == "SIZE":
         return f"{default / 1e6:g}MB"
     return f"{default:g}" if isinstance(default, float) else str(default)

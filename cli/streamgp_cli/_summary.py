@@ -53,11 +53,18 @@ def print_summary(found: dict[str, Any]) -> None:
     if found.get("seasons"):
         each = " and ".join(f"{season:,}" for season in found["seasons"])
         pairs["windows"] = f"{found['lags']} lags, and the references of seasons of {each} rows"
+    if found.get("transforms"):
+        pairs["learned as"] = ", ".join(_learned(name, kind) for name, kind in found["transforms"].items())
     if found.get("known"):
         pairs["known ahead"] = f"{', '.join(found['known'])} (from the table's own rows)"
     print_pairs(pairs)
     for warning in found.get("warnings") or []:
         print(f"note: {warning}")
+
+
+def _learned(name: str, kind: str) -> str:
+    """What a model learns in place of a target."""
+    return name if kind == "none" else f"{kind}({name})"
 
 
 def _spread(found: dict[str, Any], levels: list[str]) -> str:

@@ -230,6 +230,11 @@ class TrainConfig(DataConfig):
     upper: Annotated[float | None, Flag(Panel.DISTRIBUTION)] = Field(
         None, allow_inf_nan=False, description="Upper bound of the targets; default: none"
     )
+    transform: Annotated[Names, Flag(Panel.DISTRIBUTION, "KIND")] = Field(
+        ("none",),
+        description="Learn log of the target (above --lower, or 0), logit (between --lower and --upper) or the target "
+        "itself (none), or what the warm-up suggests (auto); TARGET=KIND,... for each of several",
+    )
     seed: Annotated[Seed, Flag(Panel.MODEL)] = 0
     device: Annotated[Device, Flag(Panel.MODEL)] = "auto"
     online: Annotated[bool, Flag(Panel.ONLINE)] = Field(
@@ -287,6 +292,13 @@ class TrainConfig(DataConfig):
             raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
             raise ValueError("--lower must be less than --upper")
+        kinds = {word.rpartition("=")[2] for word in self.transform}
+        if not kinds or not kinds <= {"none", "log", "logit", "auto"}:
+            raise ValueError("--transform is none, log, logit or auto, or TARGET=KIND for each of several targets")
+        if "logit" in kinds and (self.lower is None or self.upper is None):
+            raise ValueError("--transform logit needs --lower and --upper")
+        if self.init is not None and kinds & {"log", "logit"}:
+            raise ValueError("the hyper-parameters of --init are of the target itself: leave out --transform")
         return self
 
 

@@ -10,6 +10,9 @@ from torch import Tensor
 DECILES = tuple(round(0.1 * k, 1) for k in range(1, 10))
 """Probabilities whose quantiles are always issued: what pinball loss and CRPS are computed from."""
 
+TAILS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.95, 0.975, 0.99, 0.995, 0.999)
+"""Those that are issued too where targets are transformed: what the mean is computed from."""
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -21,6 +24,7 @@ class Calibration:
         point: the forecast of one value: the mean of the model, or the median of the calibrated distribution.
         lower, upper: bounds of the targets; None is none.
         none: of outcomes of 0 and 1, which have no bands: nothing is issued.
+        transformed: whether the model learns transformed targets. The mean is then that of the calibrated distribution.
 
     Example:
         >>> Calibration((80.0,), (0.05,)).probabilities
@@ -33,6 +37,7 @@ class Calibration:
     lower: float | None = None
     upper: float | None = None
     none: bool = False
+    transformed: bool = False
 
     @property
     def probabilities(self) -> tuple[float, ...]:
@@ -40,7 +45,8 @@ class Calibration:
         if self.none:
             return ()
         ends = [end for level in self.levels for end in sides(level)]
-        return tuple(sorted({*ends, *DECILES, *(round(p, 9) for p in self.quantiles)}))
+        tails = TAILS if self.transformed else ()
+        return tuple(sorted({*ends, *DECILES, *tails, *(round(p, 9) for p in self.quantiles)}))
 
     def ends(self) -> tuple[list[int], list[int]]:
         """Where the lower and the upper ends of the K bands are among the probabilities."""

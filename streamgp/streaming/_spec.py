@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from streamgp.base import Inputs, Shape
 from streamgp.context import Context
 from streamgp.errors import UsageError
 from streamgp.streaming import calendar
+from streamgp.transforms import Transform, Transforms, by_row, each
 
 
 class Asks(NamedTuple):
@@ -68,6 +70,8 @@ class WindowSpec:
         tolerance_ns: how far from the next tick of its clock a row may be and still be on the grid (`steps`); None
             counts intervals from the first row of the series.
         zone: an IANA name or an offset such as +10:00, for the calendar; None is UTC.
+        transforms: one a target, of what windows hold of the targets and models learn; none where they are left as
+            they are. Answers and the history are in the units of the targets.
 
     Raises:
         UsageError: the parts do not fit each other.
@@ -87,8 +91,13 @@ class WindowSpec:
     zone: str | None = None
     tolerance_ns: int | None = None
     seasons: tuple[int, ...] = ()
+    transforms: Transforms = ()
 
     def __post_init__(self) -> None:
+        made = tuple(Transform(**one) if isinstance(one, dict) else one for one in self.transforms)
+        object.__setattr__(self, "transforms", made)  # as a checkpoint has them, or as they are
+        if len(made) not in (0, len(self.targets)):
+            raise UsageError("there must be a transform for each target", hint="use none for those left as they are")
         if not self.targets:
             raise UsageError("no target was named", hint="name one with --target COLUMN")
         if len(set(self.columns)) < len(self.columns):
@@ -113,6 +122,19 @@ class WindowSpec:
     def columns(self) -> tuple[str, ...]:
         """Targets, inputs that are not known, known inputs: the order of the channels."""
         return (*self.targets, *(name for name in self.inputs if name not in self.known), *self.known)
+
+    def learned(self, y: Tensor, column: Tensor | None = None) -> Tensor:
+        """Targets as models learn them: (..., O · K), or (R,) of the output column of each."""
+        if not self.transforms:
+            return y
+        if column is None:
+            return torch.from_numpy(each(self.transforms, "forward", y.numpy()))
+        output = column.numpy() // self.horizon
+        return torch.from_numpy(by_row(self.transforms, "forward", y.numpy(), output))
+
+    def in_units(self, z: Tensor) -> Tensor:
+        """The inverse of `learned`: (..., O · K)."""
+        return torch.from_numpy(each(self.transforms, "backward", z.numpy())) if self.transforms else z
 
     @property
     def context(self) -> Context | None:

@@ -28,6 +28,7 @@ from streamgp.streaming.calendar import Bools, Floats, Ints
 from streamgp.streaming.context import Filler
 from streamgp.streaming.rows import Names, Rows, increasing, numbers, times
 from streamgp.streaming.timeline import NEVER, PACE, Ring, Timeline
+from streamgp.transforms import each
 
 __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
 
@@ -236,7 +237,7 @@ class Windows:
         when, whole = self._times(rows, timeline)
 
         def look(off: Ints, channels: slice) -> Floats:
-            return timeline.look(rows.code, rows.step, rows.place, off, channels)
+            return self._look(timeline, rows, off, channels)
 
         past, ahead = [look(self._lags, slice(0, len(spec.columns)))], []
         if self.shape.seasonal:
@@ -263,9 +264,16 @@ class Windows:
         if self._filler is not None:
             left = _Current(*(part[whole] for part in rows))
             known = None if future is None else future[whole]
-            filled = self._filler.fill(partial(_look, timeline, left), left.step, when[whole], known)
+            filled = self._filler.fill(partial(self._look, timeline, left), left.step, when[whole], known)
             inputs = inputs._replace(context=torch.from_numpy(filled))
         return Asks(series, origins, position, cutoff, ds, inputs)
+
+    def _look(self, timeline: Timeline, rows: _Current, off: Ints, channels: slice = slice(None)) -> Floats:
+        """Columns at these offsets, (N, J, C), targets as models learn them; from the first column on, or no target."""
+        found, outputs = timeline.look(rows.code, rows.step, rows.place, off, channels), len(self.spec.targets)
+        if self.spec.transforms and (channels.start or 0) < outputs:
+            found[..., :outputs] = each(self.spec.transforms, "forward", found[..., :outputs])
+        return found
 
     def _times(self, rows: _Current, timeline: Timeline) -> tuple[Ints, Bools]:
         """The H times ahead of each row, (N, H), and whether they can be told: without a declared interval a series
@@ -312,11 +320,6 @@ class Windows:
             raise ValueError(f"windows of {ring.step.shape[1]} rows a series, where {ring.capacity} are wanted")
         ring.series = len(ring.step)
         self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()
-
-
-def _look(timeline: Timeline, rows: _Current, off: Ints) -> Floats:
-    """Every column at these offsets, (N, J, C)."""
-    return timeline.look(rows.code, rows.step, rows.place, off, slice(None))
 
 
 def _long(array: Ints) -> Tensor:

@@ -25,7 +25,7 @@ def as_pairs(learner: Learner, asks: Asks, calibration: Calibration) -> Due:
         asked = learner.questions(asks, learner.model.family.from_parameters(parameters))
         quantiles = learner.bands.quantiles(asked, wanted).flatten(1)
     columns = torch.arange(shape.columns)
-    return Due(
+    due = Due(
         series=asks.series.repeat_interleave(shape.columns),
         position=asks.position.repeat_interleave(shape.columns),
         cutoff=asks.cutoff.repeat_interleave(shape.columns),
@@ -39,6 +39,7 @@ def as_pairs(learner: Learner, asks: Asks, calibration: Calibration) -> Due:
         target=parameters.new_zeros(0, shape.columns),
         issued=parameters[:, :0],
     )
+    return learner.in_units(due)
 
 
 def history(windows: Windows, naming: Naming) -> pl.DataFrame:

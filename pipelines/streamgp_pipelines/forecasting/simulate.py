@@ -21,6 +21,7 @@ from torch import Generator, Tensor
 from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Simulates
 from streamgp.errors import DataError, NumericalError, UsageError
+from streamgp.forecasting.units import raw_in_units
 from streamgp.streaming.paths import Given, PathWindows, inputs_ahead
 from streamgp.streaming.windows import Windows
 from streamgp_pipelines.learning.frames import Naming, assembled, forecast_columns
@@ -83,7 +84,8 @@ def sample_paths(
 
 
 def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None, naming: Naming) -> Run:
-    """One path that feeds back the means, with the distribution of one step at each.
+    """One path that feeds back the means (of transformed targets: the transform's inverse of the mean), with the
+    distribution of one step at each.
 
     Args, raises: as `sample_paths`; any model will do.
     """
@@ -98,8 +100,10 @@ def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None,
 
     with torch.no_grad():
         run = _simulate(mean, windows, steps, 1, future, naming)
-    issued = torch.stack(parameters, 3)  # (·, S, O, K)
-    return run._replace(issued=model.family.from_parameters(issued.reshape(len(issued), -1, 1)))
+    parts = torch.stack(parameters, 3)  # (·, S, O, K)
+    issued = model.family.from_parameters(parts.reshape(len(parts), -1, 1))
+    output = torch.arange(parts.shape[2]).repeat_interleave(steps).repeat(parts.shape[1])
+    return run._replace(issued=raw_in_units(issued, output, windows.spec.transforms, naming.calibration))
 
 
 def simulators() -> list[str]:
@@ -199,7 +203,7 @@ def _simulate(
                 "a value one season before is missing",
                 hint=f"simulate {step} steps, or train without --season",
             )
-        y.append(next_y(asks.x))
+        y.append(windows.spec.in_units(next_y(asks.x)))
         if not torch.isfinite(y[-1]).all():
             raise NumericalError(
                 f"the simulated values grew beyond all bounds {step + 1} steps ahead: the model is not stable",

@@ -54,6 +54,7 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
         "point": config.point,
         "lower": config.lower,
         "upper": config.upper,
+        "transform": list(config.transform),
         "mode": "online" if config.online else "batch",
     }
     if initial is not None:

@@ -64,7 +64,7 @@ def collect(
             nothing = torch.zeros(len(asks.origin), windows.shape.columns, dtype=FLOAT)
             ledger.add(asks, Gaussian(nothing, nothing, nothing))
         due = ledger.pop(answers)
-        kept.add(due.x, due.target)
+        kept.add(due.x, spec.learned(due.target))
         tell(position + batch.num_rows)
     return kept.windows()
 

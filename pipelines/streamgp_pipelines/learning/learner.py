@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress,
 from streamgp.forecasting.bands import Bands, Errors, Questions, features
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.scores import Scores
+from streamgp.forecasting.units import in_units
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Answers, Asks, Windows
@@ -144,7 +145,8 @@ class Learner:
         calibration, period = self.calibration, self.phases.period
         kept = len(calibration.probabilities), features(calibration)
         self.ledger = Ledger(shape, *kept, self.model.family)
-        self.bands = Bands(shape, calibration, period)
+        inner = replace(calibration, lower=None, upper=None) if calibration.transformed else calibration
+        self.bands = Bands(shape, inner, period)
         self.scores = Scores(shape, calibration, self.model.family.binary, period)
         self.counts = Counts()
         self.rows = 0
@@ -210,8 +212,12 @@ class Learner:
             self._learn(found[-1]._replace(x=windows[0], target=windows[1], issued=issued))
 
     def counted(self, due: Due) -> Due:
-        """The pairs whose forecast was issued by a warmed-up model and after scoring starts."""
-        return select(due, self._counts(due.position, due.cutoff))
+        """The pairs whose forecast was issued by a warmed-up model and after scoring starts, in target units."""
+        return self.in_units(select(due, self._counts(due.position, due.cutoff)))
+
+    def in_units(self, due: Due) -> Due:
+        """Forecasts in target units, also where the model learns transformed targets."""
+        return in_units(due, self.windows.spec.transforms, self.windows.shape, self.calibration)
 
     def to_come(self) -> int:
         """Forecasts that count and whose truth is not due yet."""
@@ -253,12 +259,13 @@ class Learner:
             self.ledger.add(asks, issued)
         self._calibrate(asks, issued, answers)
         due = self.ledger.pop(answers)
+        due = due._replace(target=self.windows.spec.learned(due.target))
         if self.warmup.done_at is None:
             self.scores.scale(answers.y, answers.seasonal)
             return due
-        counted = self.counted(due)
-        self.scores.add(counted)
-        self.bands.update(select(due, ~self._warm(due.position)))
+        self.scores.add(self.counted(due))
+        fair = select(due, ~self._warm(due.position))
+        self.bands.update(fair._replace(y=self.windows.spec.learned(fair.y, fair.column)))
         return due
 
     def _nothing(self) -> Predictive:
@@ -271,7 +278,7 @@ class Learner:
             kept, shape = (len(self.calibration.probabilities), features(self.calibration)), issued.mean.shape
             self.ledger.calibrate(*(torch.full((count, *shape), torch.nan, dtype=FLOAT) for count in kept))
             return
-        seen = self.ledger.seen(answers)
+        seen = self.ledger.seen(answers._replace(y=self.windows.spec.learned(answers.y)))
         fair = ~self._warm(seen.position)
         errors = Errors(answers.series, seen.row[fair], seen.column[fair], seen.error[fair])
         order = answers.position.argsort()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Chunk, Json, Offset
-from streamgp.errors import ServiceError, TableError
+from streamgp.errors import ServiceError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
@@ -32,6 +32,7 @@ from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.seasons import with_seasons
+from streamgp_pipelines.learning.transforms import with_transforms
 from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import spoken
@@ -150,8 +151,10 @@ def open_session(config: TrainConfig) -> Session:
     spec = window_spec(config, table.schema, table.meta)
     config = with_model(config, spec)
     device = find_device(config.device)
+    warmup = warmup_rows(config, spec, table, saved)
+    spec = with_transforms(config, spec, table, warmup, saved)
     shape = spec.shape
-    schedule = make_schedule(config, spec, table.meta, warmup_rows(config, spec, table, saved))
+    schedule = make_schedule(config, spec, table.meta, warmup)
     initial = None if config.init is None else initial_file.read(config.init)
     options = fingerprint(config, spec, schedule.warmup, initial)
     warnings = []
@@ -173,8 +176,16 @@ def open_session(config: TrainConfig) -> Session:
         initialise(model, config.model, initial)
         check_one_start(config.model, config.set)
         warnings += seen_before(config, initial, table, schedule)
+    if model.family.binary and spec.transforms:
+        raise UsageError("an outcome of 0 or 1 is not transformed", hint="leave out --transform")
     calibration = Calibration(
-        config.level, config.quantiles, config.point, config.lower, config.upper, none=model.family.binary
+        config.level,
+        config.quantiles,
+        config.point,
+        config.lower,
+        config.upper,
+        none=model.family.binary,
+        transformed=bool(spec.transforms),
     )
     unused = [f"--{name}" for name in _OF_BANDS if calibration.none and name in config.model_fields_set]
     if unused:

@@ -49,6 +49,7 @@ def plan(config: TrainConfig) -> dict[str, Json]:
         "lags": spec.lags,
         "horizon": spec.horizon,
         "season": list(spec.seasons) or [spec.season],
+        "transforms": {name: one.kind for name, one in zip(spec.targets, spec.transforms, strict=False)},
         "window_width": shape.width,
         "columns_forecast": shape.columns,
         "warmup": learner.schedule.warmup,

@@ -35,7 +35,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         beside the scores and times: `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `snapped`, rows off
-        the grid of --every by no more than the --tolerance.
+        the grid of --every by no more than the --tolerance; `transforms`, of each target, {} where none is transformed.
     """
     scores = learner.scores.summary()
     warnings = [*session.warnings, *learner.model.warnings(), *learner.counts.warnings()]
@@ -70,6 +70,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "known": list(learner.windows.spec.known),
         "lags": learner.windows.spec.lags,
         "seasons": list(learner.windows.spec.seasons),
+        "transforms": {name: one.kind for name, one in zip(spec.targets, spec.transforms, strict=False)},
         "late": learner.windows.late,
         "warnings": list(warnings),
     }
