@@ -159,8 +159,8 @@ class DataConfig(Settings):
         None,
         ge=0,
         le=LARGEST,
-        description="Past rows in a window; default: the shortest season, 96 at most; 24 without one; 0 (regression) "
-        "for a table without times",
+        description="Past rows in a window; default: the shortest season, at most 96, or 24 for nets and finite_rkhs; "
+        "24 without one; 0 (regression) for a table without times",
     )
     horizon: Annotated[int, Flag(Panel.DATA)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
     season: Annotated[Seasons, Flag(Panel.DATA)] = Field(

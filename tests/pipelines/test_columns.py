@@ -46,6 +46,15 @@ def test_defaults() -> None:
     assert columns_read(found) == ("t", "site", "load")
 
 
+def test_lags_by_default_are_the_shortest_season_as_far_as_the_model_gains_by_them() -> None:
+    seasons = {"season": [48, 336]}
+    assert spec(**seasons).lags == spec(model="linear", **seasons).lags == 48
+    assert spec(season=336).lags == 48 and spec(season=200).lags == 96
+    for model in ("gp_lstm", "narx", "finite_rkhs"):
+        assert spec(model=model, **seasons).lags == 24 and spec(model=model, season=12).lags == 12
+        assert spec(model=model, lags=40, **seasons).lags == 40
+
+
 def test_patterns_take_numbers_in_table_order() -> None:
     assert spec(inputs="temp*").inputs == ("temp_in", "temp_out")
     assert spec(inputs="*").inputs == ("temp_in", "temp_out", "holiday", "count")

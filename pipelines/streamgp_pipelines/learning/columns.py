@@ -7,17 +7,18 @@ from fnmatch import fnmatchcase
 
 import pyarrow as pa
 
+from streamgp import registry
 from streamgp.errors import SchemaError, UsageError
 from streamgp.streaming import calendar
 from streamgp.streaming.reading.cells import unit_in
 from streamgp.streaming.table import SEQ, TableMeta
 from streamgp.streaming.windows import WindowSpec
-from streamgp_pipelines.config import DataConfig
+from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
 from streamgp_pipelines.settings import split_names
 
 DEFAULT_LAGS = 24
 LARGEST_LAGS = 96
-"""Lags by default at most, where a season is longer."""
+"""Lags by default at most, where a season is longer and the Config of the model has no `most_lags` of its own."""
 
 
 def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> WindowSpec:
@@ -47,7 +48,7 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         raise UsageError("--calendar needs a clock, and this table has none", hint="ingest it with --time COLUMN")
     assert config.season != "auto", "seasons are taken from the table first"
     seasons = config.season
-    lags = config.lags if config.lags is not None else _default_lags(_with_day(seasons, meta), meta)
+    lags = config.lags if config.lags is not None else _default_lags(_with_day(seasons, meta), meta, _most_lags(config))
     if lags == 0 and not inputs and not config.calendar:
         raise UsageError("without lags and without inputs there is nothing to look at", hint="give --lags or --inputs")
     if lags == 0 and (config.horizon != 1 or seasons):
@@ -73,10 +74,17 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
     )
 
 
-def _default_lags(seasons: tuple[int, ...], meta: TableMeta) -> int:
+def _default_lags(seasons: tuple[int, ...], meta: TableMeta, most: int) -> int:
     if meta.time is None:
         return 0
-    return min(seasons[0], LARGEST_LAGS) if seasons else DEFAULT_LAGS
+    return min(seasons[0], most) if seasons else DEFAULT_LAGS
+
+
+def _most_lags(config: DataConfig) -> int:
+    """Lags by default at most, as the model says."""
+    if not isinstance(config, TrainConfig) or config.model == AUTO:
+        return LARGEST_LAGS
+    return int(getattr(registry.load("models", config.model).Config, "most_lags", LARGEST_LAGS))
 
 
 def _with_day(seasons: tuple[int, ...], meta: TableMeta) -> tuple[int, ...]:

@@ -59,6 +59,8 @@ class DeepConfig(OnlineOptions, EarlyStoppingOptions):
 
     usual: ClassVar[int] = 1500
     most: ClassVar[int] = 60
+    most_lags: ClassVar[int] = 24
+    """By default: more columns are more weights to learn."""
 
     mode: Literal["autoregression", "regression"] = Field(
         "autoregression", description="regression: the targets' own past is hidden, the inputs alone explain them"

@@ -62,6 +62,8 @@ class Config(StreamOptions, EarlyStoppingOptions):
 
     usual: ClassVar[int] = 8000
     most: ClassVar[int] = 100
+    most_lags: ClassVar[int] = 24
+    """By default: more columns are more to learn features of."""
 
     few: ClassVar[tuple[str, ...]] = (
         *("encoder", "kernel", "fourier", "linear", "predictive"),
