@@ -15,9 +15,9 @@ import time
 import torch
 from _report import Claim, report
 
-from streamgp.encoders import Layout, identity
-from streamgp.likelihoods import gaussian
-from streamgp.models.svdgp.gradient import GradientConfig, GradientPosterior
+from streamgp.base import Shape
+from streamgp.models.svdgp import Config
+from streamgp.models.svdgp.gradient import GradientPosterior
 
 SIZES = (512, 1024, 2048, 4096, 8192)
 ROWS, WIDTH, STEPS = 512, 8, 15
@@ -26,10 +26,10 @@ BOUND = 1.15
 
 def step_seconds(size: int) -> float:
     """Median CPU seconds of a step with a full basis of `size` mean functions."""
-    config = GradientConfig(mean_basis=size, covariance_basis=128, grow=size + 128)
-    model = GradientPosterior(
-        config, WIDTH, 1, gaussian.build(gaussian.Config(), 1), identity.build(identity.Config(), Layout(1, WIDTH))
-    )
+    gradient = {"mean_basis": size, "covariance_basis": 128, "grow": size + 128}
+    inputs = tuple(f"u{number}" for number in range(WIDTH))
+    shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", *inputs), future=inputs)
+    model = GradientPosterior(Config.model_validate({"gradient": gradient}), shape)
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(size + 128, WIDTH, dtype=torch.float64, generator=generator)
     y = torch.sin(points[:, :1])

@@ -224,6 +224,7 @@ class StreamModel(Model):
             offered.places,
             self.memory.shares(),
             lambda: self._rows(self.memory.sample(), rescale=False)[0],
+            lambda rows: self._older(rows, offered.places),
         )
 
         def back() -> None:
@@ -284,6 +285,15 @@ class StreamModel(Model):
         inputs = self.inputs
         units = Units(inputs.scale, self.outputs.scale, before, inputs.inverse, inputs.groups, inputs)
         return Rows(self.inputs(x), self.targets(x, y), weight, self.targets(x, filled), places, x), units
+
+    def _older(self, rows: int, new: Tensor) -> Rows:
+        """So many rows of the memory at random, none of those at the places `new`; they stand for all of the others."""
+        places = self.memory.places()
+        places = places[~torch.isin(places, new)]
+        some = places[torch.randperm(len(places), generator=self.generator)[:rows].to(places.device)]
+        weight = self.memory.shares()[some] * (len(places) / max(len(some), 1))
+        x = Inputs(self.memory.past[some], self.memory.future[some])
+        return self._rows(Sample(x, self.memory.y[some], weight, some), rescale=False)[0]
 
     def _attach(self) -> None:
         """Hand the posterior the windows of the memory again."""

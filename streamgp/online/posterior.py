@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Generator, Tensor, nn
@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 from streamgp.base import Inputs, Predictive
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import TAKERS, Initial
+from streamgp.evidence.search import Search
 from streamgp.online.state import holding
 from streamgp.predictives.gaussian import Gaussian
 
@@ -90,6 +91,8 @@ class Arrival(NamedTuple):
             empty.
         memory: function () -> all rows that the memory keeps, these among them: for a posterior that was fitted to
             other rows before.
+        older: function (R,) -> at most R of the rows that the memory kept before, at random; their weights add up to
+            those of all.
     """
 
     y: Tensor
@@ -98,6 +101,7 @@ class Arrival(NamedTuple):
     places: Tensor
     shares: Tensor
     memory: Callable[[], Rows]
+    older: Callable[[int], Rows]
 
 
 class Posterior(nn.Module, ABC):
@@ -230,6 +234,47 @@ class Posterior(nn.Module, ABC):
 
     def scored(self, look: Look, y: Tensor) -> None:
         """Take note of how rows that are not learned yet were forecast. y: (N, T) standardised, as observed."""
+
+
+class Regressor(Protocol):
+    """A Bayesian linear regression on features.
+
+    Attributes:
+        weight: () rows learned, after forgetting.
+        coefficients: (M, T) their posterior mean.
+    """
+
+    weight: Tensor
+    coefficients: Tensor
+
+    def loss(self) -> float: ...
+
+
+class RegressionPosterior(Posterior):
+    """A regression on features of the windows, under hyper-parameters that a search estimates.
+
+    Attributes:
+        regression: of the rows learned.
+        search: of the hyper-parameters.
+    """
+
+    regression: Regressor
+    search: Search
+
+    @property
+    def weight(self) -> Tensor:
+        return self.regression.weight
+
+    @property
+    def healthy(self) -> bool:
+        return bool(torch.isfinite(self.regression.coefficients).all())
+
+    @property
+    def signal(self) -> float | None:
+        return self.search.signal if self.search.found else None
+
+    def loss(self) -> float:
+        return self.regression.loss()
 
 
 class Drawn(ABC):

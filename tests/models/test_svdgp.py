@@ -14,7 +14,7 @@ from streamgp.testing.models import SHAPES, check_model, example_windows
 from tests.words import naming
 
 SMALL = {"basis": 48, "reservoir": 256, "rebuild": 200, "evidence_rows": 60}
-GRADIENT = {"mean_basis": 24, "covariance_basis": 16, "grow": 8, "batch": 64, "steps": 2, "reservoir": 128}
+GRADIENT = {"mean_basis": 24, "covariance_basis": 16, "grow": 8, "batch": 64, "steps": 2}
 
 
 SLOW = pytest.mark.slow

@@ -3,40 +3,53 @@
 from __future__ import annotations
 
 import copy
-import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from streamgp.encoders import Encoder, Layout, identity, mlp
-from streamgp.likelihoods import Likelihood, gaussian, student_t
+from streamgp.base import Inputs, Shape, Step
+from streamgp.models import svdgp
 from streamgp.models.svdgp import gradient
-from streamgp.models.svdgp.gradient import GradientConfig, GradientPosterior
+from streamgp.models.svdgp.gradient import GradientPosterior
+from streamgp.online.model import StreamModel
 
-SMALL = GradientConfig(mean_basis=24, covariance_basis=16, grow=8, batch=64, reservoir=128, steps=64)
-
-
-def build(
-    config: GradientConfig = SMALL, columns: int = 1, noise: Likelihood | None = None, front: Encoder | None = None
-) -> GradientPosterior:
-    torch.manual_seed(0)  # must not matter
-    noise = noise or gaussian.build(gaussian.Config(), columns)
-    return GradientPosterior(
-        config, 2, columns, noise, front or identity.build(identity.Config(), Layout(1, 2)), seed=3
-    )
+SMALL = {"mean_basis": 24, "covariance_basis": 16, "grow": 8, "batch": 64, "steps": 64}
 
 
-def rows(count: int, seed: int = 0, shift: float = 0.0) -> tuple[Tensor, Tensor]:
+def build(outputs: int = 1, small: dict[str, Any] | None = None, **options: Any) -> StreamModel:
+    targets = ("y", "z", "w")[:outputs]
+    shape = Shape(targets=targets, horizon=1, lags=0, past=(*targets, "u", "v"), future=("u", "v"))
+    given = {"inference": "gradient", "gradient": SMALL | (small or {}), "reservoir": 128, "seed": 3} | options
+    torch.manual_seed(0)
+    model = svdgp.build(svdgp.Config.model_validate(given), shape)
+    assert isinstance(model, StreamModel)
+    return model
+
+
+def inside(model: StreamModel) -> GradientPosterior:
+    assert isinstance(model.posterior, GradientPosterior)
+    return model.posterior
+
+
+def rows(count: int, seed: int = 0, shift: float = 0.0, outputs: int = 1) -> tuple[Inputs, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    x = 4.0 * torch.rand(count, 2, dtype=torch.float64, generator=generator) - 2.0
-    x[:, 0] += shift
+    u = 4.0 * torch.rand(count, 2, dtype=torch.float64, generator=generator) - 2.0
+    u[:, 0] += shift
     noise = 0.1 * torch.randn(count, 1, dtype=torch.float64, generator=generator)
-    return x, torch.sin(2.0 * x[:, :1]) * torch.cos(x[:, 1:]) + noise
+    return Inputs(u.new_zeros(count, 0, outputs + 2), u[:, None]), torch.sin(2.0 * u[:, :1]) * torch.cos(
+        u[:, 1:]
+    ) + noise
 
 
-def error(model: GradientPosterior, x: Tensor, y: Tensor) -> float:
-    return (model.predictive(x).mean - y).square().mean().sqrt().item()
+def error(model: StreamModel, x: Inputs, y: Tensor) -> float:
+    return (model.predict(x).mean - y).square().mean().sqrt().item()
+
+
+def learn(model: StreamModel, x: Inputs, y: Tensor, batch: int, start: int = 0) -> list[Step]:
+    parts = torch.arange(start, len(y)).split(batch)
+    return [model.update(x.rows(part), y[part]) for part in parts]
 
 
 def test_it_learns_in_batch() -> None:
@@ -45,94 +58,91 @@ def test_it_learns_in_batch() -> None:
     losses = [step.loss for step in model.fit(x, y, epochs=40)]
     assert losses[-1] < losses[0] - 0.5
     test_x, test_y = rows(256, seed=1)
-    p = model.predictive(test_x)
+    p = model.predict(test_x)
     assert error(model, test_x, test_y) < 0.2
-    inside = ((test_y - p.mean).abs() < 1.96 * p.variance.sqrt()).double().mean().item()
-    assert inside > 0.85
+    covered = ((test_y - p.mean).abs() < 1.96 * p.variance.sqrt()).double().mean().item()
+    assert covered > 0.85
     assert (p.latent_variance >= 0).all()
 
 
 def test_it_learns_from_a_stream_that_is_sorted() -> None:
-    model = build(SMALL.model_copy(update={"reservoir": 512}))
+    model = build(reservoir=512)
     x, y = rows(1024)
-    order = torch.argsort(x[:, 0])
-    for chosen in order.split(32):
-        step = model.update(x[chosen], y[chosen])
-        assert step.healthy, step.done
-    assert step.basis == 40
+    order = torch.argsort(x.future[:, 0, 0])
+    steps = learn(model, x.rows(order), y[order], 32)
+    assert all(step.healthy for step in steps)
+    assert steps[-1].basis == 40
     assert error(model, *rows(256, seed=1)) < 0.45
 
 
 def test_basis_points_move_to_where_the_stream_went() -> None:
-    model = build(SMALL.model_copy(update={"memory": 256, "steps": 128}))
-    x, y = rows(512)
-    for chosen in torch.arange(512).split(32):
-        model.update(x[chosen], y[chosen])
-    far_x, far_y = rows(512, seed=1, shift=40.0)
-    told = [model.update(far_x[chosen], far_y[chosen]).done for chosen in torch.arange(512).split(32)]
-    assert any("replaced" in done for done in told)
+    model = build(small={"steps": 128}, memory=256)
+    learn(model, *rows(512), 32)
+    steps = learn(model, *rows(512, seed=1, shift=40.0), 32)
+    assert any("replaced" in step.done for step in steps)
     assert error(model, *rows(256, seed=2, shift=40.0)) < 0.45
 
 
 def test_before_the_first_row_it_is_the_prior() -> None:
-    model = build(columns=3)
-    mean, variance = model.predict(rows(4)[0])
-    assert mean.shape == variance.shape == (4, 3)
-    assert mean.abs().max() == 0
-    torch.testing.assert_close(variance, torch.ones(4, 3, dtype=torch.float64))
+    look = inside(build(outputs=3)).look(torch.randn(4, 2, dtype=torch.float64))
+    assert look.mean.shape == (4, 3) and look.mean.abs().max() == 0
+    torch.testing.assert_close(look.latent, torch.ones(4, 1, dtype=torch.float64))
 
 
 def test_restored_it_goes_on_bit_for_bit() -> None:
-    config = SMALL.model_copy(update={"memory": 100})
     x, y = rows(640)
-    whole = build(config)
-    batches = list(torch.arange(640).split(40))
-    for chosen in batches[:7]:
-        whole.update(x[chosen], y[chosen])
+    whole, fresh = build(memory=100), build(memory=100)
+    learn(whole, x.rows(slice(280)), y[:280], 40)
     tensors, rest = copy.deepcopy(whole.state())
-    fresh = build(config)
     fresh.restore(tensors, rest)
-    for chosen in batches[7:]:
-        assert whole.update(x[chosen], y[chosen]) == fresh.update(x[chosen], y[chosen])
+    assert learn(whole, x, y, 40, start=280) == learn(fresh, x, y, 40, start=280)
     ours, theirs = whole.state(), fresh.state()
     assert ours[1] == theirs[1]
     assert all(torch.equal(value, theirs[0][name]) for name, value in ours[0].items())
     assert {n: t.shape for n, t in tensors.items()} == {n: t.shape for n, t in ours[0].items()}
-    assert torch.equal(whole.predictive(x).parameters(), fresh.predictive(x).parameters())
+    assert torch.equal(whole.predict(x).parameters(), fresh.predict(x).parameters())
 
 
-def test_predict_is_pure_and_one_row_is_its_row_of_the_batch() -> None:
-    model = build()
-    x, y = rows(128)
-    model.update(x, y)
-    before = copy.deepcopy(model.state())
-    whole = model.predictive(x).parameters()
-    alone = torch.cat([model.predictive(row[None]).parameters() for row in x], 1)
-    torch.testing.assert_close(alone, whole, rtol=1e-10, atol=1e-13)
-    after = model.state()
-    assert before[1] == after[1] and all(torch.equal(v, after[0][n]) for n, v in before[0].items())
-    assert not model.predictive(x).mean.requires_grad
+def test_older_rows_stand_for_all_that_the_stream_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a forgetting time constant of τ rows and new ones of weight 1 the weights of a step tend to τ."""
+    model = build(small={"steps": 1}, memory=200)
+    x, y = rows(1200)
+    learn(model, x.rows(slice(1000)), y[:1000], 20)
+    seen = []
+    posterior = inside(model)
+    ascend = posterior.ascend
+
+    def spy(z: Tensor, targets: Tensor, weights: Tensor) -> float:
+        seen.append((len(z), weights))
+        return ascend(z, targets, weights)
+
+    monkeypatch.setattr(posterior, "ascend", spy)
+    learn(model, x, y, 20, start=1000)
+    for count, weights in seen:
+        assert count == 20 + 64 and torch.equal(weights[:20], torch.ones(20, dtype=torch.float64))
+    total = torch.stack([weights.sum() for _, weights in seen]).mean().item()
+    assert total == pytest.approx(200.0, rel=0.15)
 
 
 def test_missing_targets_teach_nothing() -> None:
-    x, y = rows(256)
+    x, y = rows(256, outputs=2)
     two = torch.cat((y, torch.full_like(y, torch.nan)), 1)
-    model = build(columns=2)
+    model = build(outputs=2)
     for _ in model.fit(x, two, epochs=10):
         pass
-    mean, _ = model.predict(x)
+    mean = model.predict(x).mean
     assert mean[:, 0].std() > 0.3 and mean[:, 1].abs().max() < 1e-6
-    assert all(t.isfinite().all() for n, t in model.state()[0].items() if n != "replay.y" and t.is_floating_point())
+    assert all(t.isfinite().all() for n, t in model.state()[0].items() if "posterior" in n and t.is_floating_point())
 
 
 def test_columns_share_bases_and_have_their_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradient, "HYPER_RATE", 0.3)
-    x, y = rows(512)
+    x, y = rows(512, outputs=2)
     both = torch.cat((y, y + 0.8 * torch.randn(512, 1, dtype=torch.float64, generator=torch.Generator())), 1)
-    model = build(columns=2)
+    model = build(outputs=2)
     for _ in model.fit(x, both, epochs=60):
         pass
-    first, second = model.likelihood.scale.tolist()
+    first, second = (inside(model).likelihood.scale * model.outputs.scale).tolist()
     assert first < 0.3 and 0.6 < second < 1.1
 
 
@@ -140,7 +150,7 @@ def test_student_t_noise_keeps_outliers_from_the_mean() -> None:
     x, y = rows(512)
     spoilt = y.clone()
     spoilt[::10] += 6.0
-    plain, robust = build(), build(noise=student_t.build(student_t.Config(dof=3.0), 1))
+    plain, robust = build(), build(likelihood={"name": "student_t", "dof": 3.0})
     for model in (plain, robust):
         for _ in model.fit(x, spoilt, epochs=25):
             pass
@@ -150,13 +160,12 @@ def test_student_t_noise_keeps_outliers_from_the_mean() -> None:
 
 
 def test_an_encoder_is_trained_along() -> None:
-    encoder = mlp.build(mlp.Config(hidden=16, layers=1, width=2), Layout(1, 2))
-    before = copy.deepcopy(encoder.state_dict())
-    model = build(front=encoder)
+    model = build(encoder={"hidden": 16, "layers": 1, "width": 2})
+    before = copy.deepcopy(inside(model).encoder.state_dict())
     x, y = rows(512)
     for _ in model.fit(x, y, epochs=40):
         pass
-    assert all(not torch.equal(before[name], value) for name, value in encoder.state_dict().items())
+    assert all(not torch.equal(before[name], value) for name, value in inside(model).encoder.state_dict().items())
     assert error(model, *rows(256, seed=1)) < 0.35
 
 
@@ -164,42 +173,39 @@ def test_dropout_is_for_training_alone() -> None:
     x, y = rows(256)
     learned = []
     for rate in (0.0, 0.3):
-        model = build(front=mlp.build(mlp.Config(hidden=8, layers=1, width=2, dropout=rate), Layout(1, 2)))
-        assert torch.equal(model.encoder(x), model.encoder(x))
+        model = build(encoder={"hidden": 8, "layers": 1, "width": 2, "dropout": rate})
         model.update(x, y)
-        learned.append(model.predictive(x).mean)
-        assert torch.equal(learned[-1], model.predictive(x).mean), "forecasts drop nothing"
+        learned.append(model.predict(x).mean)
+        assert torch.equal(learned[-1], model.predict(x).mean), "forecasts drop nothing"
     assert not torch.allclose(*learned)
 
 
-def test_trouble_is_told_and_changes_nothing() -> None:
+def test_a_fit_forgets_what_was_learned_before() -> None:
+    x, y = rows(128)
+    fresh, again = build(encoder={"hidden": 8, "width": 2}), build(encoder={"hidden": 8, "width": 2})
+    learn(again, *rows(256, seed=5, shift=9.0), 64)
+    for model in (fresh, again):
+        inside(model).generator.manual_seed(7)
+    assert list(again.fit(x, y, epochs=3)) == list(fresh.fit(x, y, epochs=3))
+
+
+def test_an_elbo_that_is_not_finite_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build()
     x, y = rows(128)
     model.update(x, y)
     before = copy.deepcopy(model.state())
-    step = model.update(torch.full_like(x, math.inf), y)
-    assert not step.healthy and "infinite" in step.done
-    assert all(torch.equal(value, model.state()[0][name]) for name, value in before[0].items())
-
-
-def test_an_elbo_that_is_not_finite_is_a_step_not_taken() -> None:
-    model = build()
-    x, y = rows(128)
-    model.update(x, y)
-    before = {name: p.detach().clone() for name, p in model.named_parameters() if not name.endswith("points")}
-    step = model.update(x, torch.full_like(y, 1e200))
-    assert not step.healthy and "not finite" in step.done
-    after = dict(model.named_parameters())
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    monkeypatch.setattr(gradient.elbo, "scaled", lambda fit, weights: fit.sum() * torch.inf)
+    step = model.update(x, y)
+    assert not step.healthy and "undone" in step.done
+    after = model.state()[0]
+    assert all(torch.equal(value, after[name]) for name, value in before[0].items() if name.startswith(("post", "mem")))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_learns_what_the_cpu_learns() -> None:
-    here = build()
-    there = build().to("cuda")
+    here, there = build(), build().to("cuda")
     x, y = rows(320)
-    for chosen in torch.arange(320).split(64):
-        here.update(x[chosen], y[chosen])
-        assert there.update(x[chosen].cuda(), y[chosen].cuda()).healthy
-    ours, theirs = here.predictive(x).parameters(), there.predictive(x.cuda()).parameters().cpu()
+    learn(here, x, y, 64)
+    assert all(step.healthy for step in learn(there, x.to(torch.device("cuda")), y.cuda(), 64))
+    ours, theirs = here.predict(x).parameters(), there.predict(x.to(torch.device("cuda"))).parameters().cpu()
     torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-7)

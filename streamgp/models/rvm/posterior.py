@@ -34,7 +34,7 @@ from streamgp.models.rvm.functions import Functions
 from streamgp.models.rvm.regression import Regression
 from streamgp.models.rvm.selection import select
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, Look, RegressionPosterior, Rows, Units
 from streamgp.online.state import Parts, gather, scatter
 
 CHUNK = 1024
@@ -68,7 +68,7 @@ class RelevanceVectors(NamedTuple):
     columns: Tensor
 
 
-class RvmPosterior(Posterior):
+class RvmPosterior(RegressionPosterior):
     """See the module; built by `streamgp.models.rvm.build`.
 
     Args:
@@ -82,6 +82,8 @@ class RvmPosterior(Posterior):
     Raises:
         UsageError: linear functions are wanted, and are more than half of the dictionary.
     """
+
+    regression: Regression
 
     def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
@@ -121,18 +123,6 @@ class RvmPosterior(Posterior):
     def size(self) -> int:
         return len(self.functions)
 
-    @property
-    def weight(self) -> Tensor:
-        return self.regression.weight
-
-    @property
-    def healthy(self) -> bool:
-        return bool(torch.isfinite(self.regression.coefficients).all())
-
-    @property
-    def signal(self) -> float | None:
-        return self.search.signal if self.search.found else None
-
     def look(self, z: Tensor) -> Look:
         phi = self.functions(z)
         latent = self.regression.variance(phi)[:, None].expand(-1, self.shape.columns)
@@ -158,9 +148,6 @@ class RvmPosterior(Posterior):
         known = rows.filled if first else torch.where(torch.isfinite(rows.y), rows.y, self._means(rows.z))
         self._learn(rows, units, known, evidence_rows, generator)
         return len(rows.y) > self._room
-
-    def loss(self) -> float:
-        return self.regression.loss()
 
     def start_from(self, initial: Initial) -> None:
         initial.radial("rvm", ("squared_exponential",))

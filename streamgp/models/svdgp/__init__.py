@@ -1,15 +1,15 @@
 """SVDGP: sparse variational Gaussian process with decoupled bases, made to learn from a stream (Cheng & Boots 2017).
 
 With a Gaussian likelihood and no encoder the posterior of a given kernel and basis is known in closed form, and a batch
-of a stream is learned exactly (`conjugate`, `online`). Everything else goes by stochastic gradients on
-the ELBO, the paper's Algorithm 1 (`gradient`, `by_gradient`).
+of a stream is learned exactly (`conjugate`, `posterior`). Everything else goes by stochastic gradients on
+the ELBO, the paper's Algorithm 1 (`gradient`).
 """
 
 from __future__ import annotations
 
 from streamgp.base import Model, Shape
-from streamgp.models.svdgp.by_gradient import GradientSvdgp
 from streamgp.models.svdgp.config import Config
+from streamgp.models.svdgp.gradient import GradientPosterior
 from streamgp.models.svdgp.posterior import SvdgpPosterior
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.model import StreamModel
@@ -32,6 +32,6 @@ def build(config: Config, shape: Shape) -> Model:
         (True, True)
     """
     if config.by_gradient:
-        return GradientSvdgp(config, shape)
+        return StreamModel(GradientPosterior(config, shape), config.model_copy(update={"rebuild": 0}), shape)
     inputs = KernelInputs(shape)
     return StreamModel(SvdgpPosterior(config, shape, inputs.groups, inputs.count), config, shape)

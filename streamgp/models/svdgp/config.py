@@ -26,14 +26,13 @@ class GradientConfig(BaseModel):
     lengthscale: float = Field(
         1.0, ge=1e-6, le=1e6, description="factor on the initial lengthscale, the median trick's"
     )
-    reservoir: int = Field(8192, ge=1, description="rows kept for replay")
-    memory: int | None = Field(None, ge=1, description="rows that the posterior accounts for; none: all rows seen")
 
 
 class Config(StreamOptions):
     """Sparse variational GP with decoupled bases (Cheng & Boots 2017), online.
 
-    The options under `gradient` belong to inference by stochastic gradients, the others to the closed form.
+    The options under `gradient` belong to inference by stochastic gradients; `rebuild`, `learn`, `evidence_rows` and
+    those of the basis to the closed form.
     """
 
     few: ClassVar[tuple[str, ...]] = (

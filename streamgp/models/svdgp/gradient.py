@@ -1,28 +1,30 @@
 """SVDGP by stochastic gradients: for likelihoods without closed forms, and behind an encoder that is trained.
 
-Algorithm 1 of Cheng & Boots 2017, with what a stream needs beside it: a bounded reservoir that is replayed (a batch of
-a stream is not a sample of all rows), a stated N, places given to new points when the basis is full, and averaged
-iterates for prediction.
+Algorithm 1 of Cheng & Boots 2017, with what a stream needs beside it: older rows are replayed (a batch of a stream is
+not a sample of all rows), a stated N, places given to new points when the basis is full, and averaged iterates for
+prediction. A young stream is learned from the beginning, in new units, whenever its rows have doubled. Later the
+scaling stays: what was learned would mean something else under another.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-from streamgp.base import Json, Predictive, Step
-from streamgp.encoders import Dropout, Encoder
-from streamgp.errors import NumericalError
-from streamgp.likelihoods import Likelihood
-from streamgp.models.svdgp.config import GradientConfig
+from streamgp import choice
+from streamgp.base import FLOAT, Json, Predictive, Shape
+from streamgp.encoders import Dropout, Encoder, Layout
+from streamgp.errors import NumericalError, UsageError
+from streamgp.likelihoods import Likelihood, gaussian
+from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.posteriors import Hybrid, Hyper, Prepared, scaled
-from streamgp.models.svdgp.replay import Replay
 from streamgp.objectives import elbo
+from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
 from streamgp.optim.adam import RowAdam, schedule
 
 HYPER_RATE, OUTCOME_RATE = 0.02, 0.2
@@ -35,59 +37,66 @@ KL_COLUMNS = 64
 """Columns of the Gram matrix sampled for the KL."""
 MOVED = 2.0
 """Latent variance of new rows against replayed ones from which a stream counts as moved."""
+ROWS = 512
+"""New rows for which `steps` are taken."""
+YOUNG = 1000
+"""Rows of a start that is the last."""
 
-__all__ = ["GradientConfig", "GradientPosterior"]
 
+class GradientPosterior(Posterior):
+    """An SVDGP on standardised rows, learned by Adam on the ELBO; built by `streamgp.models.svdgp.build`.
 
-class GradientPosterior(nn.Module):
-    """An SVDGP on standardised rows, learned by Adam on the ELBO.
-
-    The objective of a step is unbiased for the N rows that the posterior stands for, N = min(rows seen, memory) plus
-    the new ones: with B new rows and R replayed ones it is Σ_new + (N/R) Σ_replayed − KL.
+    The objective of a step is unbiased for the rows that the forgetting stream stands for: with B new rows and R older
+    ones that are drawn from the memory, each with its weight w, it is (Σ_new + Σ_drawn w)/temper − KL.
 
     The module's parameters are the running mean of the iterates, which predicts (Polyak averaging: in the coefficients
     of a thousand correlated basis functions, Adam's last iterate is mostly noise). The iterates are kept beside them.
 
     Args:
-        config: see GradientConfig.
-        width: columns of a row.
-        columns: T target columns.
-        likelihood: built for T columns; its `family` is what `predictive` returns.
-        encoder: built for `width` columns; trained along with the rest, at its own rates of dropout.
-        seed: of replay, basis growth and sampled columns.
+        config: of the model.
+        shape: of the windows.
 
-    Example:
-        >>> from streamgp.encoders import identity
-        >>> from streamgp.encoders import Layout
-        >>> from streamgp.likelihoods import gaussian
-        >>> noise, front = gaussian.build(gaussian.Config(), 1), identity.build(identity.Config(), Layout(1, 1))
-        >>> model = GradientPosterior(GradientConfig(mean_basis=8, covariance_basis=8, grow=8), 1, 1, noise, front)
-        >>> x = torch.linspace(-2, 2, 64, dtype=torch.float64)[:, None]
-        >>> for step in model.fit(x, torch.sin(2 * x), epochs=60):
-        ...     pass
-        >>> step.healthy, bool((model.predictive(x).mean - torch.sin(2 * x)).abs().max() < 0.2)
-        (True, True)
+    Raises:
+        UsageError: the encoder runs over a past, and the windows have none; targets without units are to be learned
+            as a change or as a departure.
     """
 
-    def __init__(
-        self, config: GradientConfig, width: int, columns: int, likelihood: Likelihood, encoder: Encoder, seed: int = 0
-    ) -> None:
+    untuned = "finds its lengthscales along with its posterior where inference goes by gradients"
+
+    def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
-        self.config, self.likelihood, self.encoder = config, likelihood, encoder
-        self.posterior = Hybrid(config.mean_basis, config.covariance_basis, encoder.width, columns)
-        self.log_lengthscale = nn.Parameter(torch.zeros(encoder.width, dtype=torch.float64))
-        self.log_rho = nn.Parameter(torch.zeros((), dtype=torch.float64))
+        self.config, self.shape = config.gradient, shape
+        self.likelihood: Likelihood = choice.build("likelihoods", config.likelihood, shape.columns)
+        self.family, self.units = self.likelihood.family, self.likelihood.units
+        self.robust = not isinstance(config.likelihood, gaussian.Config)
+        if not self.units and config.target not in ("auto", "level"):
+            raise UsageError(
+                f"target={config.target} has no meaning for likelihood={choice.part_name(config.likelihood)}, whose "
+                "targets are no amounts",
+                hint="leave out --set target: what the target was stands in the lags",
+            )
+        layout = Layout(shape.lags, len(shape.past) if shape.lags else 0, shape.horizon, len(shape.future))
+        self.encoder: Encoder = choice.build("encoders", config.encoder, layout)
+        basis = self.config.mean_basis, self.config.covariance_basis
+        self.posterior = Hybrid(*basis, self.encoder.width, shape.columns)
+        self.log_lengthscale = nn.Parameter(torch.zeros(self.encoder.width, dtype=FLOAT))
+        self.log_rho = nn.Parameter(torch.zeros((), dtype=FLOAT))
         self.offset: Tensor | None
-        offset = None if likelihood.units else torch.zeros(columns, dtype=torch.float64)
-        self.register_buffer("offset", offset)  # (T,) of the function, where targets were not centred
-        self.replay = Replay(config.reservoir, width, columns)
-        self.generator = torch.Generator().manual_seed(seed)
-        self.taken = 0
+        self.count: Tensor
+        # (T,) of the function, where targets were not centred
+        self.register_buffer("offset", None if self.units else torch.zeros(shape.columns, dtype=FLOAT))
+        self.begun: Tensor
+        self.register_buffer("count", torch.zeros((), dtype=FLOAT))  # rows learned, after forgetting
+        self.register_buffer("begun", torch.zeros((), dtype=FLOAT))  # the same at the start
+        self.share = 1.0 / config.tempering(shape)
+        self.generator = torch.Generator().manual_seed(config.seed)
+        self.taken, self.last = 0, math.nan
         self.adam = RowAdam(dict(self.named_parameters()), self._rates())
         self.iterate = {name: p.detach().clone() for name, p in self.named_parameters()}
+        self.blank = {name: value.clone() for name, value in self.state_dict().items()}
 
     def _rates(self) -> dict[str, float]:
-        hyper = HYPER_RATE if self.likelihood.units else OUTCOME_RATE
+        hyper = HYPER_RATE if self.units else OUTCOME_RATE
         rates: dict[str, float] = {"log_lengthscale": hyper, "log_rho": hyper}
         for name, _ in self.named_parameters():
             if name.startswith("encoder."):
@@ -103,16 +112,37 @@ class GradientPosterior(nn.Module):
         """The hyper-parameters as they are."""
         return Hyper(self.log_lengthscale.exp(), self.log_rho.exp())
 
-    def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, width) -> mean (N, T), latent variance (N, T); the prior before the first row."""
-        with torch.no_grad():
-            mean, variance = self._moments(x, self.hyper)[:2]
-        return mean, variance[:, None].expand_as(mean)
+    @property
+    def size(self) -> int:
+        return self.posterior.alpha.size + self.posterior.beta.size
 
-    def predictive(self, x: Tensor) -> Predictive:
-        """(N, width) -> the distribution of the targets, in the standardised units of y."""
-        with torch.no_grad():
-            return self.likelihood.predictive(*self.predict(x))
+    @property
+    def weight(self) -> Tensor:
+        return self.count
+
+    @property
+    def healthy(self) -> bool:
+        return bool(self.posterior.coefficients.isfinite().all() and self.posterior.mean.isfinite().all())
+
+    @property
+    def overdue(self) -> bool:
+        return bool((self.begun < YOUNG) & (self.count >= 2 * self.begun))
+
+    @torch.no_grad()
+    def look(self, z: Tensor) -> Look:
+        mean, variance, _ = self._moments(z, self.hyper)
+        return Look(z, None, mean, variance[:, None], self.likelihood.scale.detach().square())
+
+    @torch.no_grad()
+    def predictive(self, look: Look) -> Predictive:
+        return self.likelihood.predictive(look.mean, look.latent.expand_as(look.mean))
+
+    def check(self, y: Tensor, names: Sequence[str]) -> None:
+        self.likelihood.check(y, names)
+
+    def loss(self) -> float:
+        """−ELBO a row, of the last step or epoch."""
+        return self.last
 
     def _moments(self, x: Tensor, hyper: Hyper, dropout: Dropout | None = None) -> tuple[Tensor, Tensor, Prepared]:
         prepared = self.posterior.prepare(hyper)
@@ -122,13 +152,15 @@ class GradientPosterior(nn.Module):
         return mean, variance.clamp(min=1e-12), prepared
 
     def start(self, x: Tensor, y: Tensor) -> None:
-        """Hyper-parameters by the median trick (appendix C.2). x: (N, width), y: (N, T).
+        """Forget what was learned; hyper-parameters by the median trick (appendix C.2). x: (N, width), y: (N, T).
 
         ρ = 1. Departures: s is 0.1 √d of the median distance in d >= 8 dimensions (at the median itself the Gram matrix
         of thousands of points in few dimensions is so ill-conditioned that gradients crawl; windows of a hundred
         columns want more; behind a trained encoder, which stretches its space as it needs, it is the median), and the
         noise is a fraction of the targets' variance.
         """
+        self.load_state_dict(self.blank)
+        self.adam, self.taken = RowAdam(dict(self.named_parameters()), self._rates()), 0
         with torch.no_grad():
             latent = self.encoder(x[:1024])
             distance = torch.pdist(latent) if latent.shape[0] > 1 else torch.ones(1, dtype=torch.float64)
@@ -169,6 +201,7 @@ class GradientPosterior(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.iterate = {name: fn(value) for name, value in self.iterate.items()}
+        self.blank = {name: fn(value) for name, value in self.blank.items()}
         self.adam.move(dict(self.named_parameters()), fn)
         return self
 
@@ -185,7 +218,7 @@ class GradientPosterior(nn.Module):
             fit = self.likelihood.expected_log_prob(y, mean, variance[:, None])
             index = torch.randperm(self.posterior.alpha.size, generator=self.generator)[:KL_COLUMNS]
             kl = self.posterior.kl(hyper, prepared, index.to(x.device))
-            loss = (kl - elbo.scaled(fit, weights)) / total
+            loss = (kl - self.share * elbo.scaled(fit, weights)) / total
             value = float(loss.detach())
             if not math.isfinite(value):
                 raise NumericalError("the ELBO is not finite", hint="lower the step size (rate)")
@@ -206,14 +239,15 @@ class GradientPosterior(nn.Module):
             with torch.no_grad():
                 self._begin(self.posterior.add(self.encoder(x[chosen])))
 
-    def _renew(self, x: Tensor, replayed: Tensor) -> bool:
+    def _renew(self, x: Tensor, arrival: Arrival) -> bool:
         """Replace basis points when the basis is full and the stream has moved.
 
         It has when the latent variance of the new rows is over twice that of replayed ones. The least known of the
         new rows take the places.
         """
-        if self.posterior.alpha.room or self.posterior.beta.room or not len(replayed):
+        if self.posterior.alpha.room or self.posterior.beta.room:
             return False
+        replayed = arrival.older(self.config.batch).z
         hyper = self.hyper
         with torch.no_grad():
             unknown = self._moments(x, hyper)[1]
@@ -230,69 +264,73 @@ class GradientPosterior(nn.Module):
             for basis in (self.posterior.alpha, self.posterior.beta):
                 basis.observe(scaled(latent, basis.active, scale), decay=0.95)
 
-    def update(self, x: Tensor, y: Tensor) -> Step:
-        """Learn new rows of a stream, with replayed ones beside them. x: (N, width), y: (N, T), NaN = not observed.
+    def absorb(self, look: Look, arrival: Arrival) -> str:
+        """Some steps on the new rows and on older ones, other ones at each step."""
+        self.count.mul_(arrival.kept).add_(len(arrival.y))
+        moved = self._renew(look.z, arrival)
+        self._grow(look.z)
+        for _ in range(self._steps(len(look.z))):
+            older = arrival.older(self.config.batch)
+            weights = torch.cat((older.weight.new_ones(len(look.z)), older.weight))
+            self.last = -self.ascend(torch.cat((look.z, older.z)), torch.cat((arrival.y, older.y)), weights)
+        self._observe(look.z)
+        return "basis points replaced" if moved else ""
 
-        Numerical failures are not raised but reported (`healthy` is false), and the step that met it is not taken.
-        """
-        config, basis = self.config, self.posterior.alpha.size + self.posterior.beta.size
-        if not bool(torch.isfinite(x).all()):
-            return Step(math.nan, basis, False, "update: rows with NaN or infinite inputs; nothing learned")
-        if not int(self.replay.seen):
-            self.start(x, y)
-        replayed = min(int(self.replay.count), config.batch)
-        loss, healthy, done = math.nan, True, "update"
-        try:
-            if self._renew(x, self.replay.draw(replayed, self.generator)[0]):
-                done = "update: basis points replaced"
-            self._grow(x)
-            past = min(int(self.replay.seen), config.memory or int(self.replay.seen))
-            for _ in range(max(1, round(config.steps * x.shape[0] / 512))):
-                old_x, old_y = self.replay.draw(replayed, self.generator)
-                old = torch.full((old_x.shape[0],), past / max(old_x.shape[0], 1), dtype=x.dtype, device=x.device)
-                weights = torch.cat((torch.ones(x.shape[0], dtype=x.dtype, device=x.device), old))
-                loss = -self.ascend(torch.cat((x, old_x)), torch.cat((y, old_y)), weights)
-            self._observe(x)
-        except NumericalError as error:
-            healthy, done = False, f"update: {error.message}"
-        self.replay.offer(x, y, config.memory, self.generator)
-        return Step(loss, self.posterior.alpha.size + self.posterior.beta.size, healthy, done)
+    def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
+        """As many steps as these rows would have had as new ones."""
+        self._start_on(rows)
+        for _ in range(self._steps(len(rows.y))):
+            chosen = self._some(rows)[: 2 * self.config.batch]
+            self.last = self._learn(rows, chosen)
+        self._observe(rows.z[chosen])
+        return ""
 
-    def fit(self, x: Tensor, y: Tensor, epochs: int) -> Iterator[Step]:
-        """Learn a bounded set of rows, a Step an epoch; N is its number of rows. x: (N, width), y: (N, T)."""
-        rows = x.shape[0]
-        if not int(self.replay.seen):
-            first = torch.randperm(rows, generator=self.generator)[:1024].to(x.device)
-            self.start(x[first], y[first])
-            self.replay.offer(x, y, self.config.memory, self.generator)
-        for _ in range(epochs):
-            order = torch.randperm(rows, generator=self.generator).to(x.device)
-            total, healthy, done = 0.0, True, "epoch"
-            for chosen in order.split(self.config.batch):
-                try:
-                    self._grow(x[chosen])
-                    weights = torch.full((chosen.numel(),), rows / chosen.numel(), dtype=x.dtype, device=x.device)
-                    total -= self.ascend(x[chosen], y[chosen], weights) * chosen.numel()
-                except NumericalError as error:
-                    healthy, done = False, f"epoch: {error.message}"
-            self._observe(x[order[: self.config.batch]])
-            yield Step(total / rows, self.posterior.alpha.size + self.posterior.beta.size, healthy, done)
+    def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
+        """A pass over the rows in mini-batches."""
+        if first:
+            self._start_on(rows)
+        order = self._some(rows)
+        parts = order.split(self.config.batch)
+        self.last = sum(self._learn(rows, part) * len(part) for part in parts) / len(order)
+        self._observe(rows.z[parts[0]])
+        return True
+
+    def failed(self) -> None:
+        """The next epoch takes the rows in another order."""
+        torch.randperm(2, generator=self.generator)
+
+    def _steps(self, rows: int) -> int:
+        return max(1, round(self.config.steps * rows / ROWS))
+
+    def _some(self, rows: Rows) -> Tensor:
+        """All rows in random order."""
+        return torch.randperm(len(rows.y), generator=self.generator).to(rows.z.device)
+
+    def _learn(self, rows: Rows, chosen: Tensor) -> float:
+        """A step on the chosen rows, which stand for all; returns −ELBO a row."""
+        self._grow(rows.z[chosen])
+        return -self.ascend(rows.z[chosen], rows.y[chosen], rows.weight[chosen] * (len(rows.y) / len(chosen)))
+
+    def _start_on(self, rows: Rows) -> None:
+        """Start from some of the rows."""
+        some = self._some(rows)[:1024]
+        self.start(rows.z[some], rows.y[some])
+        self.count.copy_(rows.weight.sum())
+        self.begun.copy_(self.count)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Parameters, reservoir, counts, Adam and the random state; of fixed shapes."""
-        tensors = {name: value.detach().clone() for name, value in self.state_dict().items()}
-        adam, _ = self.adam.state()
-        tensors |= {f"adam.{name}": value for name, value in adam.items()}
-        tensors |= {f"iterate.{name}": value.clone() for name, value in self.iterate.items()}
-        tensors["generator"] = self.generator.get_state().clone()
-        return tensors, {"taken": self.taken}
+        """Parameters, counts, Adam and the random state; of fixed shapes."""
+        tensors = {name: value.detach() for name, value in self.state_dict().items()}
+        tensors |= {f"adam.{name}": value for name, value in self.adam.state()[0].items()}
+        tensors |= {f"iterate.{name}": value for name, value in self.iterate.items()}
+        tensors["generator"] = self.generator.get_state()
+        return tensors, {"taken": self.taken, "last": self.last if math.isfinite(self.last) else None}
 
     def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
-        """The inverse of `state`, on a posterior built from the same arguments."""
-        own = self.state_dict()
-        self.load_state_dict({name: tensors[name] for name in own})
+        self.load_state_dict({name: tensors[name] for name in self.state_dict()})
         self.adam.restore({n.removeprefix("adam."): t for n, t in tensors.items() if n.startswith("adam.")}, {})
         for name, value in self.iterate.items():
             value.copy_(tensors[f"iterate.{name}"])
         self.generator.set_state(tensors["generator"].cpu())
         self.taken = int(str(rest["taken"]))
+        self.last = math.nan if rest["last"] is None else float(str(rest["last"]))

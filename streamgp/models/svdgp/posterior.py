@@ -17,7 +17,7 @@ from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
-from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
+from streamgp.online.posterior import Arrival, Look, RegressionPosterior, Rows, Units
 
 CHUNK = 1024
 """Rows whose features are held at once."""
@@ -27,7 +27,7 @@ EVIDENCE = 1600
 """Rows at most that estimate hyper-parameters in batch: each step is cubic in them."""
 
 
-class SvdgpPosterior(Posterior):
+class SvdgpPosterior(RegressionPosterior):
     """See the module; built by `streamgp.models.svdgp.build`.
 
     Args:
@@ -36,6 +36,8 @@ class SvdgpPosterior(Posterior):
         groups: (W,) the group of each column, of `KernelInputs`.
         count: G.
     """
+
+    regression: Conjugate
 
     def __init__(self, config: Config, shape: Shape, groups: Tensor, count: int) -> None:
         super().__init__()
@@ -49,18 +51,6 @@ class SvdgpPosterior(Posterior):
     @property
     def size(self) -> int:
         return len(self.regression.points)
-
-    @property
-    def weight(self) -> Tensor:
-        return self.regression.weight
-
-    @property
-    def healthy(self) -> bool:
-        return bool(torch.isfinite(self.regression.coefficients).all())
-
-    @property
-    def signal(self) -> float | None:
-        return self.search.signal if self.search.found else None
 
     def look(self, z: Tensor) -> Look:
         phi = self.regression.features(z)
@@ -100,9 +90,6 @@ class SvdgpPosterior(Posterior):
         self._begin(rows, units, size, min(self.config.evidence_rows << self.epochs, EVIDENCE), generator)
         self.epochs += size < most
         return size < most
-
-    def loss(self) -> float:
-        return self.regression.loss()
 
     def start_from(self, initial: Initial) -> None:
         initial.radial("svdgp", ("squared_exponential",))
