@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
-from streamgp_cli._signals import working
+from streamgp_cli.signals import working
 from streamgp_pipelines.numbers import number
 
 

@@ -14,13 +14,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from streamgp_cli._options import add
-from streamgp_cli._signals import INTERRUPTED, TERMINATED, received
 from streamgp_cli.demo import demo
 from streamgp_cli.describe import describe
 from streamgp_cli.forecast import forecast
 from streamgp_cli.ingest import ingest
 from streamgp_cli.models import models
+from streamgp_cli.options import add
+from streamgp_cli.signals import INTERRUPTED, TERMINATED, received
 from streamgp_cli.train import train
 from streamgp_cli.tune import tune
 from streamgp_cli.ui import ui
@@ -45,7 +45,7 @@ class Root(TyperGroup):
             SystemExit: always; 0 done, 2 usage, 3 data, 4 state, 5 outside service, 130 interrupted, 143 terminated,
                 1 a defect.
         """
-        from streamgp_cli._errors import interrupted, report
+        from streamgp_cli.errors import interrupted, report
 
         # Threads of torch that wait by spinning take the cores from each other and from everyone else.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

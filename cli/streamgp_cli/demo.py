@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamgp_cli._options import AsJson, Given
+from streamgp_cli.options import AsJson, Given
 
 if TYPE_CHECKING:
     import polars as pl

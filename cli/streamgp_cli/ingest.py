@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from streamgp_cli._options import AsJson, Given
+from streamgp_cli.options import AsJson, Given
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig

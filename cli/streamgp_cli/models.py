@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgp_cli._options import AsJson, Debug
+from streamgp_cli.options import AsJson, Debug
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

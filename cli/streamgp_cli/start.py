@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from streamgp_cli import _lean, _signals
+from streamgp_cli import _lean, signals
 
 
 def main() -> NoReturn:
@@ -15,7 +15,7 @@ def main() -> NoReturn:
     A process that has caught an error of the Delta library can abort while the interpreter shuts down, which would
     spoil the exit code: so after an error everything is flushed, and the process ends at once.
     """
-    _signals.install()
+    signals.install()
     _lean.own_this_process()
     try:
         from streamgp_cli.app import app
@@ -25,9 +25,9 @@ def main() -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except KeyboardInterrupt:  # a second one, while the first was seen to
-        code = _signals.received() or _signals.INTERRUPTED
-    _signals.done()
-    code = _signals.received() or code  # also where a library has swallowed the interruption
+        code = signals.received() or signals.INTERRUPTED
+    signals.done()
+    code = signals.received() or code  # also where a library has swallowed the interruption
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -35,5 +35,5 @@ def main() -> NoReturn:
             code = code or 1
     if code:
         os._exit(code)
-    _signals.finished()
+    signals.finished()
     raise SystemExit(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamgp_cli._options import AsJson, DryRun, Given
+from streamgp_cli.options import AsJson, DryRun, Given
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import TrainConfig

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgp_cli._options import AsJson, DryRun, Given
+from streamgp_cli.options import AsJson, DryRun, Given
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import TuneConfig

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from streamgp_cli._options import AsJson, Given
-from streamgp_cli._signals import working
+from streamgp_cli.options import AsJson, Given
+from streamgp_cli.signals import working
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import UiConfig

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from streamgp.errors import DataError, ServiceError, StateError, UsageError
-from streamgp_cli._errors import explain, report
 from streamgp_cli.app import app
+from streamgp_cli.errors import explain, report
 from tests.words import names
 
 COMMANDS = ("ingest", "describe", "models", "tune", "train", "forecast", "ui", "demo")

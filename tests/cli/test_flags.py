@@ -11,8 +11,8 @@ import typer
 from pydantic import Field
 from typer.testing import CliRunner, Result
 
-from streamgp_cli._options import AsJson, Given, add
 from streamgp_cli.app import app
+from streamgp_cli.options import AsJson, Given, add
 from streamgp_pipelines.config import DataConfig, TrainConfig
 from streamgp_pipelines.settings import Assignments, Bytes, Directory, Flag, Levels, Names, Panel, Settings
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-RAISE = "import os, sys; sys.argv = ['streamgp', *sys.argv[1:]]; from streamgp_cli import _signals, start\n"
+RAISE = "import os, sys; sys.argv = ['streamgp', *sys.argv[1:]]; from streamgp_cli import signals, start\n"
 IN_AN_IMPORT = (
     RAISE
     + """
@@ -55,7 +55,7 @@ def test_a_signal_that_a_library_makes_another_error_of(
         + f"""
 from streamgp_pipelines import state
 def interrupted(config):
-    _signals.working()
+    signals.working()
     try:
         os.kill(os.getpid(), {int(number)})
     except BaseException:

@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from streamgp import registry
-from streamgp.base import FLOAT, Inputs, Shape, Simulates
+from streamgp.base import FLOAT, Inputs, Model, Shape, Simulates
 from streamgp.errors import UsageError
 from streamgp.online.model import SimulatedStreamModel, StreamModel
 from streamgp.testing.models import SHAPES, example_windows
-from tests.models.deep_toys import LAGS, PAIR, SYSTEM, build, chunk, deep, fitted, gp_of, residuals, series, windows
+from tests.models.deep_toys import PAIR, SYSTEM, build, chunk, deep, fitted, gp_of, residuals, series, windows
 
 DROPPED = {"draws": 3, "encoder": {"hidden": 8, "dropout": 0.3}}
 DRAWN = pytest.mark.parametrize("options", [{}, {"solver": "exact"}, DROPPED], ids=["kiss", "exact", "dropout"])
@@ -222,18 +222,27 @@ def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
         registry.load("models", "gp_narx").Config(**options)
 
 
+def line(x: Inputs, y: Tensor) -> Model:
+    linear = registry.load("models", "linear")
+    model: Model = linear.build(linear.Config(), SYSTEM)
+    list(model.fit(x, y, epochs=1))
+    return model
+
+
 def test_a_stream_may_begin_with_a_single_row() -> None:
     x, y = windows(SYSTEM, series(40))
     model = gp(online={"window": 300, "epochs": 1})
     assert all(model.update(*chunk(x, y, row, row + 1)).healthy for row in range(len(y)))
-    assert bool(torch.isfinite(model.predict(x).parameters()).all())
+    assert (model.predict(x).mean - y).square().mean().sqrt() < 0.7 * y.std()
 
 
 @pytest.mark.parametrize("kernel", ["matern", "rational_quadratic", "spectral_mixture", "periodic", "sum"])
 def test_a_kernel_by_its_name_goes_with_the_grid(kernel: str) -> None:
+    """And it learns what a line cannot."""
     x, y = windows(SYSTEM, series(120))
-    model = fitted(gp(kernel=kernel), x, y, epochs=1)
-    assert torch.isfinite(model.predict(x).parameters()).all()
+    models = fitted(gp(kernel=kernel), x, y, epochs=3), line(x, y)
+    error, lines = ((model.predict(x).mean - y).square().mean().sqrt() for model in models)
+    assert error < 0.95 * lines
 
 
 def test_basis_is_what_the_mean_is_made_of() -> None:
@@ -251,10 +260,7 @@ def test_a_recurrent_system_is_learned_better_than_by_a_line() -> None:
     train, test = chunk(x, y, 0, 600), chunk(x, y, 600, 890)
     model = build("gp_lstm", encoder={"hidden": 16})
     fitted(model, *train, epochs=25)
-    linear = registry.load("models", "linear")
-    line = linear.build(linear.Config(), SYSTEM)
-    list(line.fit(*train, epochs=1))
-    scores = [-each.predict(test[0]).log_prob(test[1]).mean().item() for each in (model, line)]
+    scores = [-each.predict(test[0]).log_prob(test[1]).mean().item() for each in (model, line(*train))]
     assert scores[0] < scores[1] - 0.3
     low, high = model.predict(test[0]).quantile(torch.tensor([0.05, 0.95], dtype=FLOAT))
     assert 0.8 <= ((low <= test[1]) & (test[1] <= high)).double().mean() <= 0.97
@@ -290,4 +296,3 @@ def test_latents_stay_on_the_grid() -> None:
     model = fitted(gp(training={"encoder_rate": 0.3}), x, y, epochs=3)
     far = Inputs(x.past * 1e6, x.future)
     assert gp_of(model).encoder(model.inputs(far)).abs().max() <= 1
-    assert torch.isfinite(model.predict(far).variance).all() and LAGS == 4
