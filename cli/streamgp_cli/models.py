@@ -12,16 +12,20 @@ from streamgp_cli.options import AsJson, Debug
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+PARTS = ("kernels", "likelihoods", "encoders", "solvers")
+"""Kinds of parts with options of their own, which are listed once and not with every model."""
+
 
 def models(
-    name: Annotated[str | None, typer.Argument(help="Show the options of this model.", show_default=False)] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Show all options, including those of kernels, encoders and other parts.")
-    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Show the options of this model, or of these parts: kernels, ...", show_default=False),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Show all options of the model.")] = False,
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """List the models, or the main options of one.
+    """List the models, or the main options of one, or those of the parts that it is made of.
 
     Set options with: streamgp train --model NAME --set option=value
 
@@ -30,6 +34,7 @@ def models(
       streamgp models
       streamgp models svdgp
       streamgp models svdgp --all
+      streamgp models kernels
     """
     from streamgp_cli._output import print_json, print_table
 
@@ -42,19 +47,34 @@ def models(
         return
     from streamgp import registry
 
+    columns = ["option", "type", "default", "meaning"]
+    if name in PARTS:
+        options = [one | {"part": part} for part in registry.names(name) for one in options_of(_config(name, part))]
+        if json:
+            print_json({"name": name, "options": options})
+        else:
+            print_table(columns, [[option[column] for column in columns] for option in once(options)])
+        return
     module = registry.load("models", name)
     description = _first_sentence(module.__doc__)
-    options = options_of(module.Config)
     if json:
-        print_json({"name": name, "description": description, "options": options})
+        print_json({"name": name, "description": description, "options": options_of(module.Config)})
         return
-    few = few_of(module.Config)
-    shown = once([one for one in options if every or one["option"] in few])
+    few, options = few_of(module.Config), once(options_of(module.Config, parts=False))
+    shown = [one for one in options if every or one["option"] in few]
     print(f"{name}: {description}")
-    columns = ["option", "type", "default", "meaning"]
     print_table(columns, [[option[column] for column in columns] for option in shown])
-    if not every and len(shown) < len(options):
+    if len(shown) < len(options):
         print(f"{len(options) - len(shown)} more: streamgp models {name} --all")
+    if kinds := [kind for kind in PARTS if any(one["type"] == _one_of(kind) for one in options)]:
+        print(f"Options of parts: {', '.join(f'streamgp models {kind}' for kind in kinds)}")
+
+
+def _config(kind: str, part: str) -> type[BaseModel]:
+    from streamgp import registry
+
+    config: type[BaseModel] = registry.load(kind, part).Config
+    return config
 
 
 def few_of(config: type[BaseModel]) -> tuple[str, ...]:
@@ -75,22 +95,29 @@ def _first_sentence(docstring: str | None) -> str:
     return " ".join(inspect.cleandoc(docstring or "").split("\n\n")[0].split()).removesuffix(".")
 
 
-def options_of(config: type[BaseModel]) -> list[dict[str, Any]]:
+def options_of(config: type[BaseModel], *, parts: bool = True) -> list[dict[str, Any]]:
     """The fields of a Config; those of the parts inside it follow under dotted names.
 
     Where one of several parts can stand inside, each option names the part that it is of.
+
+    Args:
+        config: of a model, or of a part.
+        parts: whether to list options of experts, and options of parts whose default is the part's own.
     """
     from pydantic import BaseModel
 
-    from streamgp import choice
+    from streamgp import choice, registry
 
     found: list[dict[str, Any]] = []
     for name, field, default, part in choice.options(config):
+        expert = "." in name and name.split(".")[0] in registry.names("models")
+        if not parts and (expert or (part and default == choice.default_of(field))):
+            continue
         mark = choice.one_of(field)
         said = _one_of(mark.kind) if mark else _type_name(field.annotation)
         kind = said + "".join(f" {limit}" for limit in _limits(field.metadata))
-        parts = default if isinstance(default, tuple) else (default,)
-        names = [choice.part_name(one) if isinstance(one, BaseModel) else one for one in parts]
+        each = default if isinstance(default, tuple) else (default,)
+        names = [choice.part_name(one) if isinstance(one, BaseModel) else one for one in each]
         shown = names if isinstance(default, tuple) else names[0]
         found.append({"option": name, "part": part, "type": kind, "default": shown, "meaning": field.description or ""})
     return found

@@ -70,12 +70,13 @@ def _list(method: str, as_json: bool) -> None:
 
     if method not in METHODS:
         raise UsageError(f"--method: there is no {method!r}", hint=f"there are: {', '.join(METHODS)}")
-    found = options_of(METHODS[method].options)
+    options = METHODS[method].options
     if as_json:
-        print_json({"name": method, "options": found})
+        print_json({"name": method, "options": options_of(options)})
         return
     columns = ["option", "type", "default", "meaning"]
-    print_table(columns, [[option[column] for column in columns] for option in once(found)])
+    print_table(columns, [[one[column] for column in columns] for one in once(options_of(options, parts=False))])
+    print("Options of kernels: streamgp models kernels")
 
 
 def _print(found: dict[str, Any]) -> None:

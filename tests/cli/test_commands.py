@@ -16,6 +16,8 @@ import polars as pl
 import pytest
 from mlflow import MlflowClient
 
+from streamgp import registry
+
 from .conftest import LINE, ROWS, World, run, write_rows
 
 pytestmark = [
@@ -88,10 +90,26 @@ def test_models_lists_the_parts_to_choose_from_and_their_options() -> None:
     assert found["kernel.parts", "sum"]["default"] == ["squared_exponential", "locally_periodic"]
 
 
-def test_all_options_of_a_model_are_listed_once() -> None:
-    lines = run("models", "svdgp", "--all").stdout.splitlines()
-    names = [line.split()[0] for line in lines if line.startswith((" encoder.", " likelihood."))]
-    assert names.count("encoder.seed") == 1 and names.count("likelihood.noise") == 1 and "encoder.hidden" in names
+def named(*words: str) -> list[str]:
+    """The options that a page lists."""
+    lines = run("models", *words).stdout.splitlines()
+    first = [line.split()[0] for line in lines if line[:1] == " " and line[1:2].isalpha()]
+    return first[1:]  # the first line is the table's head
+
+
+@pytest.mark.parametrize("model", registry.names("models"))
+def test_a_page_of_a_model_leaves_options_of_parts_to_the_pages_of_parts(model: str) -> None:
+    few, every = named(model), named(model, "--all")
+    assert len(few) <= 10 and set(few) <= set(every) and len(every) == len(set(every))
+    assert "likelihood.noise" not in every and "svdgp.basis" not in every
+    assert ("kernel.lengthscale" in every) == model.startswith("gp_"), "its default is another than the kernel's"
+
+
+def test_options_of_parts_are_listed_once() -> None:
+    assert named("encoders").count("seed") == 1 and "hidden" in named("encoders")
+    assert {"lengthscale", "nu", "separable"} <= set(named("kernels"))
+    listed = document(run("models", "kernels", "--json"))["options"]
+    assert {one["part"] for one in listed if one["option"] == "nu"} == {"matern"}
 
 
 def test_a_dry_run_writes_nothing(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
