@@ -22,7 +22,7 @@ import torch
 from _report import Claim, report
 from _tuning import PROCESSES, Rows, drawn, markdown, start
 
-from streamgp.optim.augmented import AdmmConfig, Augmented
+from streamgp.optim.admm import AdmmConfig, Augmented
 from streamgp.optim.cross_validated import Learned, parts
 from streamgp.optim.implicit import ImplicitConfig
 from streamgp.optim.implicit import Problem as Reduced

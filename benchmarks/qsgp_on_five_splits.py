@@ -3,8 +3,8 @@
 
 The layout of that table: mean and standard deviation of the RMSE over the splits, MNLP of the first, all in the units
 of the files, whose targets are not standardised; and coverage of the 95 % band on the first split. The covariance is
-that of the default, blocks. The paper trained for 100,000 steps, for at most 2.1 hours of a GPU a split, and its five
-splits of 90 and 10 % are not known to be these. The last three sets are not in it.
+that of the default, of the first block for all. The paper trained for 100,000 steps, for at most 2.1 hours of a GPU a
+split, and its five splits of 90 and 10 % are not known to be these. The last three sets are not in it.
 
     python benchmarks/qsgp_on_five_splits.py [--data FOLDER] [--sets kin40k pol] [--splits 0 1 2 3 4]
 """

@@ -37,7 +37,6 @@ STREAM = Shape(targets=("y",), horizon=4, lags=6, past=("y", "a"), future=("a",)
 FAMILIES: dict[str, dict[str, Any]] = {
     "auto": {},
     "head": {"covariance": "head"},
-    "block": {"covariance": "block"},
     "none": {"covariance": "none"},
 }
 

@@ -24,8 +24,7 @@ from _uci import FOLDER, load, path, scores, windows
 from torch import Tensor
 
 from streamgp.base import Model, Shape, Step
-from streamgp.evidence.lbfgs import Evidence, descend, start
-from streamgp.evidence.thinned import smooth
+from streamgp.evidence.thinned import Evidence, descend, smooth, start
 from streamgp.kernels.squared_exponential import correlation
 from streamgp.models import rvm
 

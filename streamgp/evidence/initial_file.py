@@ -62,28 +62,20 @@ def document(initial: Initial, readable: Mapping[str, Json] | None = None) -> di
         ({'log_lengthscale': [0.0], 'log_outputscale': 0.0}, True)
     """
     shape = initial.shape
-    windows: dict[str, Json] = {
-        "targets": list(shape.targets),
-        "horizon": shape.horizon,
-        "lags": shape.lags,
-        "past": list(shape.past),
-        "future": list(shape.future),
-        "season": shape.season,
-    }
-    return {
-        "streamgp": streamgp.__version__,
-        "hyperparameters": FORMAT,
-        "windows": windows,
-        "target": initial.target,
-        "decay": initial.decay,
-        "kernel": dict(initial.kernel),
-        "values": {name: value.tolist() for name, value in initial.values.items()},
-        "scale": initial.scale.tolist(),
-        "target_scale": initial.target_scale.tolist(),
-        "noise": initial.noise.tolist(),
-        "found": dict(initial.found),
-        "readable": dict(readable or {}),
-    }
+    return _Document(
+        streamgp=streamgp.__version__,
+        hyperparameters=FORMAT,
+        windows=_Windows(**{name: getattr(shape, name) for name in _Windows.model_fields}),
+        target=initial.target,
+        decay=initial.decay,
+        kernel=dict(initial.kernel),
+        values={name: value.tolist() for name, value in initial.values.items()},
+        scale=initial.scale.tolist(),
+        target_scale=initial.target_scale.tolist(),
+        noise=initial.noise.tolist(),
+        found=dict(initial.found),
+        readable=dict(readable or {}),
+    ).model_dump(mode="json")
 
 
 def from_document(told: Any, where: str) -> Initial:

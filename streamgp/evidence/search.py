@@ -13,18 +13,17 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from streamgp.evidence import thinned as adam
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.thinned import Estimate, Hyper, Profile, smooth
+from streamgp.evidence.thinned import Estimate, Hyper, Profile, by_adam, smooth
 
 
 class Method(Protocol):
-    """Takes the best of several searches, such as `thinned.best` and `lbfgs.best`."""
+    """Takes the best of several searches, `thinned.by_lbfgs` and `thinned.by_adam`."""
 
     def __call__(
         self, x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile
     ) -> Estimate:
-        """Arguments as of `thinned.best`."""
+        """Arguments as of `thinned.by_lbfgs`."""
 
 
 class Way(NamedTuple):
@@ -42,7 +41,7 @@ class Way(NamedTuple):
     further: int
 
 
-ADAM = Way(adam.best, lambda groups: [Hyper.start(groups)], steps=60, further=30)
+ADAM = Way(by_adam, lambda groups: [Hyper.start(groups)], steps=60, further=30)
 
 
 def thinned(rows: int, horizon: int, most: int, device: torch.device) -> Tensor:

@@ -1,14 +1,21 @@
-"""Hyper-parameters of a grouped radial kernel, by the evidence of thinned rows.
+"""Hyper-parameters of a grouped radial kernel, and the kernel itself, by the evidence of thinned rows.
 
 k(x, x') = ρ² c(Σ_g d_g/ℓ_g²), with d_g the mean squared difference of the columns in group g of a standardised window:
 one lengthscale for all lags (or steps ahead) of a channel. c is a kernel's `profile`, by default e^−s/2.
 
-Minimised is ½ tr(YᵀA⁻¹Y)/T + ½ log|A| + ½ Σ_g (log ℓ_g − 1)²: the evidence of one average column, with a lengthscale
-prior. Rows that overlap in time would let it explain each row by its neighbours and the noise collapse: thin them.
+Minimised is ½ tr(YᵀA⁻¹Y)/T + ½ log|A| + ½ Σ_g (log ℓ_g − 1)², A = ρ²c + σ²I: the evidence of one average column, with a
+lengthscale prior. Rows that overlap in time would let it explain each row by its neighbours and the noise collapse:
+thin them. The gradient is in closed form; since c depends on one distance, its derivatives in all lengthscales are two
+matrix products, O(n² W).
+
+L-BFGS comes in 20 evaluations to where Adam is after 60, which matters as an evaluation is O(n³). It is given a floor
+of the noise: without it, it goes to nothing on data that a rough kernel interpolates, and a solver that is given such a
+noise does not converge.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -16,7 +23,11 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
+from streamgp.errors import NotPositiveDefinite
+from streamgp.kernels import Stationary
 from streamgp.linalg.cholesky import cholesky
+from streamgp.optim import minimise
+from streamgp.optim.minimise import HUGE
 
 Profile: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
 """`Stationary.profile` of a radial kernel: s -> c(s), −2 c'(s)."""
@@ -26,6 +37,10 @@ LENGTHSCALE = 1.0
 START_NOISE = -2.3
 """Where log σ² starts, for targets of unit variance; from σ² = 1 the function's own variance would collapse."""
 JITTER = 1e-6
+FLOOR = 1e-3
+"""Least σ² of a search by L-BFGS, in units of the standardised target's variance."""
+BOUND = 12.0
+"""Of the logarithms in a search by Adam."""
 
 
 class Hyper(NamedTuple):
@@ -51,58 +66,10 @@ class Hyper(NamedTuple):
         return cls(packed[:-2], packed[-2], packed[-1])
 
     @classmethod
-    def start(cls, groups: int) -> Hyper:
-        """Where an estimation starts."""
+    def start(cls, groups: int, length: float = LENGTHSCALE) -> Hyper:
+        """Where an estimation starts, with this log ℓ and ρ² = 1."""
         scalars = torch.tensor([0.0, START_NOISE], dtype=FLOAT)
-        return cls.unpack(torch.cat((torch.full((groups,), LENGTHSCALE, dtype=FLOAT), scalars)))
-
-
-def distances(x: Tensor, groups: Tensor) -> Tensor:
-    """(n, D) standardised rows -> (G, n, n) d_g. groups: (D,) the group of each column, 0 … G−1."""
-    found = []
-    for group in range(int(groups.max()) + 1):
-        part = x[:, groups == group]
-        product = part @ part.T
-        size = product.diagonal()
-        found.append((size[:, None] + size - 2.0 * product).clamp(min=0.0) / part.shape[1])
-    return torch.stack(found)
-
-
-def smooth(squares: Tensor) -> tuple[Tensor, Tensor]:
-    """The profile of the squared exponential kernel."""
-    correlation = torch.exp(-0.5 * squares)
-    return correlation, correlation
-
-
-def objective(packed: Tensor, distance: Tensor, y: Tensor, profile: Profile = smooth) -> tuple[Tensor, Tensor]:
-    """The penalised negative log evidence and its gradient, in closed form.
-
-    ∂/∂A = ½ (A⁻¹ − A⁻¹YYᵀA⁻¹/T) =: Q, and ∂/∂θ = ⟨Q, ∂K/∂θ⟩.
-
-    Args:
-        packed: (G + 2,) of `Hyper.pack`.
-        distance: (G, n, n) of `distances`.
-        y: (n, T) standardised.
-        profile: c and −2 c'.
-
-    Returns:
-        (), (G + 2,)
-    """
-    hyper = Hyper.unpack(packed)
-    columns = y.shape[1]
-    inverse = torch.exp(-2.0 * hyper.lengthscale)
-    correlation, fall = profile(torch.tensordot(inverse, distance, 1))
-    scale, noise = torch.exp(hyper.outputscale), torch.exp(hyper.noise)
-    covariance = scale * correlation
-    covariance.diagonal().add_(noise + JITTER)
-    lower = cholesky(covariance, first=0.0).lower
-    alpha = torch.cholesky_solve(y, lower)
-    off = hyper.lengthscale - LENGTHSCALE
-    value = 0.5 * (y * alpha).sum() / columns + lower.diagonal().log().sum() + 0.5 * off.square().sum()
-    q = 0.5 * (torch.cholesky_inverse(lower) - alpha @ alpha.T / columns)
-    slope = inverse * torch.tensordot(distance, scale * (q * fall), 2) + off
-    scalars = torch.stack((scale * (q * correlation).sum(), noise * q.trace()))
-    return value, torch.cat((slope, scalars))
+        return cls.unpack(torch.cat((torch.full((groups,), length, dtype=FLOAT), scalars)))
 
 
 class Estimate(NamedTuple):
@@ -112,50 +79,184 @@ class Estimate(NamedTuple):
     value: float
 
 
-def estimate(
-    x: Tensor, y: Tensor, groups: Tensor, start: Hyper, steps: int, rate: float = 0.1, profile: Profile = smooth
-) -> Hyper:
-    """`steps` steps of Adam from `start`.
+class Found(NamedTuple):
+    """What `choose` chose.
+
+    Attributes:
+        kernel: its place among those offered.
+        hyper: on all the rows.
+        value: penalised negative log evidence a row, on all the rows.
+    """
+
+    kernel: int
+    hyper: Hyper
+    value: float
+
+
+def smooth(squares: Tensor) -> tuple[Tensor, Tensor]:
+    """The profile of the squared exponential kernel."""
+    correlation = torch.exp(-0.5 * squares)
+    return correlation, correlation
+
+
+class Evidence:
+    """The penalised negative log evidence of n rows, and its gradient.
 
     Args:
-        x: (n, D) standardised rows.
+        x: (n, W) standardised rows, float64.
         y: (n, T) standardised targets, none missing.
-        groups: (D,) the group of each column.
-        start: from where.
-        steps: of Adam.
-        rate: step size, in units of the logarithms.
+        groups: (W,) the group of each column, 0 … G − 1.
+        profile: c and −2 c' of the squared scaled distance.
+        spread: prior standard deviation of log ℓ_g around their mean, which is free (a hierarchical prior, for many
+            columns of one kind); None: log ℓ_g ~ N(1, 1) independently.
+        floor: least σ²; 0: none.
+    """
+
+    def __init__(
+        self, x: Tensor, y: Tensor, groups: Tensor, profile: Profile, spread: float | None = None, floor: float = FLOOR
+    ) -> None:
+        self.x, self.y, self.groups, self.profile = x, y, groups, profile
+        self.spread, self.floor = spread, floor
+        self.sizes = torch.bincount(groups).to(x.dtype)
+        self._squares = x.new_empty(len(x), len(x))
+
+    def pack(self, hyper: Hyper) -> Tensor:
+        """(G + 2,) log ℓ, log ρ², log(σ² − floor); a noise that is at the floor is lifted by a tenth of it."""
+        rest = (hyper.noise.exp() - self.floor).clamp(min=0.1 * self.floor)
+        return torch.cat((hyper.lengthscale, torch.stack((hyper.outputscale, rest.log())))).to(self.x)
+
+    def unpack(self, packed: Tensor) -> Hyper:
+        """The inverse of `pack`."""
+        return Hyper(packed[:-2], packed[-2], (packed[-1].exp() + self.floor).log())
+
+    def __call__(self, packed: Tensor) -> tuple[float, Tensor]:
+        """The value and its gradient, (G + 2,)."""
+        length, scale, rest = packed[:-2], packed[-2].exp(), packed[-1].exp()
+        columns, rows = self.y.shape[1], len(self.x)
+        z = self.x * (torch.exp(-length) / self.sizes.sqrt())[self.groups]
+        size = z.square().sum(1)
+        squares = torch.mm(z, z.mT, out=self._squares).mul_(-2.0).add_(size).add_(size[:, None]).clamp_(min=0.0)
+        squares.fill_diagonal_(0.0)  # matrix products are off by 1e-16 ‖z‖², which a root makes 1e-8
+        correlation, fall = self.profile(squares)
+        a = torch.mul(correlation, scale, out=self._squares)
+        a.diagonal().add_(rest + self.floor + JITTER)
+        try:
+            lower = cholesky(a, first=0.0).lower
+        except NotPositiveDefinite:
+            return HUGE, torch.zeros_like(packed)
+        alpha = torch.cholesky_solve(self.y, lower)
+        fit = (self.y * alpha).sum() / columns
+        off = length - (LENGTHSCALE if self.spread is None else length.mean())
+        tight = 1.0 if self.spread is None else self.spread**-2
+        value = 0.5 * fit + lower.diagonal().log().sum() + 0.5 * tight * off.square().sum()
+        inverse = torch.cholesky_inverse(lower, out=self._squares)
+        trace = inverse.diagonal().sum() - alpha.square().sum() / columns  # of 2Q = A⁻¹ − αα′/T
+        signal = rows - fit - (rest + self.floor + JITTER) * trace  # ⟨2Q, ρ²c⟩, from ⟨2Q, A⟩ = n − fit
+        twice = inverse.addmm_(alpha, alpha.mT, alpha=-1.0 / columns).mul_(fall).mul_(scale)
+        each = (twice.sum(1)[:, None] * z.square()).sum(0) - ((twice @ z) * z).sum(0)
+        slope = torch.zeros_like(length).index_add_(0, self.groups, each) + tight * off
+        return float(value), torch.cat((slope, torch.stack((0.5 * signal, 0.5 * rest * trace))))
+
+
+def start(groups: int) -> Hyper:
+    """ℓ = √G, so that rows at a typical distance correlate."""
+    return Hyper.start(groups, 0.5 * math.log(groups))
+
+
+def descend(evidence: Evidence, begin: Hyper, evaluations: int) -> Estimate:
+    """The best of about `evaluations` evaluations of L-BFGS.
+
+    Example:
+        >>> x = torch.linspace(-3, 3, 40, dtype=torch.float64)[:, None]
+        >>> evidence = Evidence(x, x.sin(), torch.zeros(1, dtype=torch.int64), smooth)
+        >>> hyper, value = descend(evidence, start(1), evaluations=20)
+        >>> value < evidence(evidence.pack(start(1)))[0], bool(0.5 < hyper.lengthscale.exp() < 3)
+        (True, True)
+    """
+    found = minimise.lbfgs(evidence, evidence.pack(begin), evaluations)
+    return Estimate(evidence.unpack(found.at), found.value)
+
+
+def by_lbfgs(
+    x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile = smooth
+) -> Estimate:
+    """The best of several searches by L-BFGS.
+
+    Args:
+        x: (n, W) standardised rows.
+        y: (n, T) standardised targets, none missing.
+        groups: (W,) the group of each column.
+        starts: from where, with the evaluations of each.
         profile: of the kernel.
 
     Raises:
-        NotPositiveDefinite: the rows are not finite.
+        NotPositiveDefinite: nowhere can the covariance be factorised, such as where rows are not finite.
     """
-    return best(x, y, groups, [(start, steps)], rate, profile).hyper
+    evidence = Evidence(x, y, groups, profile)
+    return _least([descend(evidence, *one) for one in starts])
 
 
-def best(
+def by_adam(
+    x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile = smooth
+) -> Estimate:
+    """The best of several searches by Adam, without a floor; otherwise as `by_lbfgs`."""
+    evidence = Evidence(x, y, groups, profile, floor=0.0)
+    found = [minimise.adam(evidence, evidence.pack(begin), steps, bound=BOUND) for begin, steps in starts]
+    return _least([Estimate(evidence.unpack(one.at), one.value) for one in found])
+
+
+def _least(tried: list[Estimate]) -> Estimate:
+    found = min(tried, key=lambda one: one.value)
+    if not found.value < HUGE:
+        raise NotPositiveDefinite("the evidence of the rows has no value", hint="look for huge values in the inputs")
+    return found
+
+
+def choose(
     x: Tensor,
     y: Tensor,
     groups: Tensor,
-    starts: Sequence[tuple[Hyper, int]],
-    rate: float = 0.1,
-    profile: Profile = smooth,
-) -> Estimate:
-    """The best of several searches by Adam; arguments as of `estimate`, with the steps of each start."""
-    distance = distances(x, groups)
-    found = [_search(start, steps, distance, y, rate, profile) for start, steps in starts]
-    return min(found, key=lambda one: one.value)
+    kernels: Sequence[Stationary],
+    begin: Hyper | None = None,
+    *,
+    few: int = 400,
+    evaluations: int = 20,
+    refine: int = 10,
+    spread: float | None = None,
+    floor: float = FLOOR,
+) -> Found:
+    """The radial kernel with the best evidence on few rows, and its hyper-parameters on all of them.
 
+    Four kernels and 8 columns take 0.5 s on 400 rows and 0.6 s more on 1000, on one thread. On the sets of Evans & Nair
+    (2020) that were tried, 400 rows choose as 1000 do.
 
-def _search(start: Hyper, steps: int, distance: Tensor, y: Tensor, rate: float, profile: Profile) -> Estimate:
-    packed = start.pack().to(y.device).clone()
-    first, second = torch.zeros_like(packed), torch.zeros_like(packed)
-    least, lowest = packed.clone(), torch.full((), torch.inf, dtype=FLOAT, device=y.device)
-    for step in range(1, steps + 1):
-        value, gradient = objective(packed, distance, y, profile)
-        if bool(value < lowest):
-            least, lowest = packed.clone(), value
-        first = 0.9 * first + 0.1 * gradient
-        second = 0.999 * second + 0.001 * gradient.square()
-        packed = packed - rate * (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
-        packed = packed.clamp(-12.0, 8.0)
-    return Estimate(Hyper.unpack(least), float(lowest))
+    Args:
+        x: (n, W) standardised rows, about 1000 of them.
+        y: (n, T) standardised targets, none missing.
+        groups: (W,) the group of each column.
+        kernels: their `profile` is asked for; their own hyper-parameters are not looked at.
+        begin: from where; by default `start`.
+        few: rows on which kernels are compared, evenly spread over x.
+        evaluations, refine: of each kernel on the few rows, and of the chosen one on all.
+        spread, floor: see `Evidence`.
+
+    Raises:
+        UsageError: a kernel is not radial.
+
+    Example:
+        >>> from streamgp.kernels import matern
+        >>> from streamgp.kernels.squared_exponential import Config, build
+        >>> x = torch.linspace(-3, 3, 40, dtype=torch.float64)[:, None]
+        >>> offered = [matern.build(matern.Config(nu=0.5), 1), build(Config(), 1)]
+        >>> choose(x, x.sin(), torch.zeros(1, dtype=torch.int64), offered).kernel
+        1
+    """
+    begin = start(int(groups.max()) + 1) if begin is None else begin
+    some = torch.linspace(0, len(x) - 1, min(few, len(x)), device=x.device).round().long()
+    tried = [
+        descend(Evidence(x[some], y[some], groups, kernel.profile, spread, floor), begin, evaluations)
+        for kernel in kernels
+    ]
+    index = min(range(len(tried)), key=lambda i: tried[i].value)
+    hyper, value = descend(Evidence(x, y, groups, kernels[index].profile, spread, floor), tried[index].hyper, refine)
+    return Found(index, hyper, value / len(x))

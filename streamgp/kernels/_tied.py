@@ -7,7 +7,7 @@ exist once a group, and are spread over the columns whenever the kernel is asked
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from streamgp import choice
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
-from streamgp.kernels._base import Frequencies, Kernel
+from streamgp.kernels._base import Kernel
 
 
 class Tied(Kernel):
@@ -101,16 +101,6 @@ class Tied(Kernel):
         out: Tensor = self._ask(lambda kernel: kernel.diagonal(self.scaled(x)))
         return out
 
-    def grid_terms(self, axes: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Those of k' on the axes in its units; see `Kernel.grid_terms`.
-
-        Raises:
-            UsageError: k' has none.
-        """
-        own = [axis * unit for axis, unit in zip(axes, self.unit[self.groups], strict=True)]
-        out: list[list[Tensor]] = self._ask(lambda kernel: kernel.grid_terms(own))
-        return out
-
     def profile(self, squares: Tensor) -> tuple[Tensor, Tensor]:
         """k' as a function of s = Σ_d u_d² (x_d − z_d)²/s_d², where it is radial; see `Stationary.profile`.
 
@@ -124,23 +114,6 @@ class Tied(Kernel):
             )
         out: tuple[Tensor, Tensor] = self._ask(lambda kernel: kernel.profile(squares))
         return out
-
-    @property
-    def normals(self) -> int:
-        return self.whole.normals
-
-    @property
-    def strata(self) -> int:
-        return self.whole.strata
-
-    def frequencies(self, normals: Tensor, place: Tensor) -> Frequencies:
-        """Those of k', per unit of x; see `Kernel.frequencies`.
-
-        Raises:
-            UsageError: k' has none.
-        """
-        rate, weight = self._ask(lambda kernel: kernel.frequencies(normals, place))
-        return Frequencies(rate * self.unit[self.groups], weight)
 
     def _ask(self, look: Callable[[Any], Any]) -> Any:
         """What k' says with our hyper-parameters for its own."""

@@ -3,8 +3,8 @@
 A is symmetric positive definite, N × N; `product` maps (N, k) to A times it. Columns are worked on side by side, and a
 product may treat each column by a matrix of its own (another σ² a column, say); a preconditioner likewise.
 The preconditioner of K + σ²I is made of a few columns of K: pivoted Cholesky and Woodbury's identity (Gardner et al.
-2018, section 4.1). A departure: P is kept by its eigenvectors, which gives P^½ and P^−½ as well as P⁻¹ at the price of
-one QR factorisation. Everything here runs without a graph. Where a run does not end well it says so in what it returns.
+2018, section 4.1), kept by the eigenvectors of its low-rank part. Everything here runs without a graph. Where a run
+does not end well it says so in what it returns.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def conjugate_gradients(
 
 
 class LowRank(NamedTuple):
-    """P = U diag(λ) Uᵀ + σ²I with orthonormal U, and what is made of it at O(N r) a column.
+    """P = U diag(λ) Uᵀ + σ²I with orthonormal U, solved at O(N r) a column.
 
     Attributes:
         vectors: (N, r), U.
@@ -97,8 +97,8 @@ class LowRank(NamedTuple):
 
     Example:
         >>> p = LowRank.of(torch.tensor([[2.0], [0.0]]).double(), torch.tensor(1.0).double())
-        >>> p.solve(torch.ones(2, 1).double()).T, p.log_determinant().exp().round(decimals=9)  # P = diag(5, 1)
-        (tensor([[0.2000, 1.0000]], dtype=torch.float64), tensor(5., dtype=torch.float64))
+        >>> p.solve(torch.ones(2, 1).double()).T  # P = diag(5, 1)
+        tensor([[0.2000, 1.0000]], dtype=torch.float64)
     """
 
     vectors: Tensor
@@ -113,27 +113,9 @@ class LowRank(NamedTuple):
         return cls(q @ left, singular.square(), shift)
 
     def solve(self, v: Tensor) -> Tensor:
-        """(N, k) -> (N, k): P⁻¹v, which is Woodbury's identity."""
-        return self._apply(v, -1.0)
-
-    def root(self, v: Tensor) -> Tensor:
-        """(N, k) -> (N, k): P^½ v."""
-        return self._apply(v, 0.5)
-
-    def inverse_root(self, v: Tensor) -> Tensor:
-        """(N, k) -> (N, k): P^−½ v."""
-        return self._apply(v, -0.5)
-
-    def log_determinant(self) -> Tensor:
-        """() or (k,): log|P|."""
-        rows, rank = self.vectors.shape
-        shifted = self.values[:, None] + self.shift.reshape(1, -1)  # (r, k)
-        return (shifted.log().sum(0) + (rows - rank) * self.shift.reshape(-1).log()).reshape(self.shift.shape)
-
-    def _apply(self, v: Tensor, power: float) -> Tensor:
-        """P^power v = σ^(2 power) v + U [(λ + σ²)^power − σ^(2 power)] Uᵀ v."""
-        rest = self.shift.reshape(1, -1) ** power  # (1, k or 1)
-        scale = (self.values[:, None] + self.shift.reshape(1, -1)) ** power - rest  # (r, k or 1)
+        """(N, k) -> (N, k): P⁻¹v = v/σ² + U [(λ + σ²)⁻¹ − σ⁻²] Uᵀv, which is Woodbury's identity."""
+        rest = 1.0 / self.shift.reshape(1, -1)  # (1, k or 1)
+        scale = 1.0 / (self.values[:, None] + self.shift.reshape(1, -1)) - rest  # (r, k or 1)
         return rest * v + self.vectors @ (scale * (self.vectors.T @ v))
 
 

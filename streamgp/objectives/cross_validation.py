@@ -9,14 +9,12 @@ l does not change when all variances, σ_t² among them, are multiplied by one f
 of how large variances are; `rescale` sets them afterwards to where the marginal likelihood of the fitted rows is the
 largest, c_t = y_T,tᵀ z_t/n_T, for free.
 
-There are two forms: a dense one that is differentiated through a Cholesky factor, O(n³), which is the oracle, and that
-of `fold`, which knows its matrices by their products alone, O(n²) and in bounded memory.
+`fold` has l and its gradient by matrix-vector products alone, O(n²) and in bounded memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -24,7 +22,6 @@ from torch import Generator, Tensor
 
 from streamgp.errors import UsageError
 from streamgp.kernels import Kernel, Tied
-from streamgp.linalg.cholesky import cholesky, solve
 
 Arrangement: TypeAlias = Literal["random", "contiguous"]
 """How rows are held out: anywhere, or in spans of the order in which they came."""
@@ -72,34 +69,6 @@ def splits(n: int, folds: int, holdout: float, arrangement: Arrangement, generat
         )
     everything = torch.ones(n, dtype=torch.bool)
     return [Split(everything.index_fill(0, part, False).nonzero()[:, 0], part.sort().values) for part in parts]
-
-
-def dense(kernel: Kernel, noise: Tensor, x: Tensor, y: Tensor, folds: Sequence[Split]) -> Tensor:
-    """() l(θ), summed over the folds, with graph, through Cholesky factors: what everything else is measured by.
-
-    Args:
-        kernel: k_θ.
-        noise: (T,) σ_t².
-        x: (n, D)
-        y: (n, T)
-        folds: one for hold-out.
-
-    Example:
-        >>> from streamgp.kernels import squared_exponential
-        >>> kernel = squared_exponential.build(squared_exponential.Config(), 1)
-        >>> x = torch.zeros(2, 1).double()  # the same place twice: a mean of y/(1 + σ²)
-        >>> split = Split(torch.tensor([0]), torch.tensor([1]))
-        >>> dense(kernel, torch.ones(1), x, 2.0 + x, [split]).item()
-        1.0
-    """
-    total = y.new_zeros(())
-    for train, validation in folds:
-        gram, cross = kernel(x[train], x[train]), kernel(x[validation], x[train])
-        eye = torch.eye(len(train), dtype=y.dtype, device=y.device)
-        for column, own in enumerate(noise):
-            z = solve(cholesky(gram + own * eye, first=0.0).lower, y[train, column : column + 1])
-            total = total + (cross @ z - y[validation, column : column + 1]).square().sum()
-    return total
 
 
 @torch.no_grad()

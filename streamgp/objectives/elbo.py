@@ -15,27 +15,10 @@ from torch import Tensor
 from streamgp.linalg.cholesky import log_determinant
 
 
-def quadratic(a: Tensor, gram: Tensor) -> Tensor:
-    """½ Σ_t a_tᵀ K a_t, the KL of a mean (first term of eq. 9).
-
-    Args:
-        a: (M, T)
-        gram: (M, M)
-
-    Returns:
-        ()
-
-    Example:
-        >>> import torch
-        >>> a = torch.tensor([[1.0], [2.0]])
-        >>> quadratic(a, torch.eye(2)).item(), quadratic_sampled(a, torch.eye(2), torch.arange(2)).item()
-        (2.5, 2.5)
-    """
-    return 0.5 * (a * (gram @ a)).sum()
-
-
 def quadratic_sampled(a: Tensor, columns: Tensor, index: Tensor) -> Tensor:
-    """½ (M/|J|) Σ_t a_tᵀ K_{:,J} a_{J,t}: `quadratic` from |J| columns drawn without replacement; unbiased.
+    """½ (M/|J|) Σ_t a_tᵀ K_{:,J} a_{J,t}: ½ Σ_t a_tᵀKa_t, the KL of a mean (first term of eq. 9), from |J| columns.
+
+    Unbiased, where these are drawn without replacement.
 
     Args:
         a: (M, T)

@@ -12,40 +12,25 @@ G and g are held while the encoder takes its steps. N rows, T columns, d latent 
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from streamgp.errors import UsageError
 from streamgp.objectives import majoriser
-from streamgp.solvers import Data, Posterior
+from streamgp.solvers import Data, Posterior, Solver
+from streamgp.solvers.exact import Exact
+
+Scheme: TypeAlias = Literal["majoriser", "rows", "submatrix"]
+
+Estimate: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""(|b|, d) latents with graph, (|b|,) the numbers of their rows -> () loss per row, of which at the stale weights the
+gradient's mean over mini-batches is ∂NLML/∂W / N."""
 
 CHUNK = 4096
 """Rows that are worked on at a time, so that memory does not follow N."""
-
-
-@runtime_checkable
-class HasPairGradient(Protocol):
-    """A solver that can give ∂NLML/∂k(H, H): an exact one."""
-
-    def pair_gradient(self, data: Data) -> Tensor:
-        """(N, N) G under the present θ and σ², without graph."""
-
-
-@runtime_checkable
-class HasRowGradients(Protocol):
-    """A solver with a cheaper way to the row gradients than through its posterior."""
-
-    def row_gradients(self, h: Tensor, y: Tensor) -> Tensor:
-        """(N, d), (N, T) -> (N, d) ∂NLML/∂h_i of these rows under the present θ and σ², without graph."""
-
-
-@runtime_checkable
-class HasJointLikelihood(Protocol):
-    """A solver whose likelihood is differentiable in the latents as well."""
-
-    def nlml_at(self, h: Tensor, y: Tensor) -> Tensor:
-        """(N, d), (N, T) -> () NLML of these rows."""
 
 
 def row_gradients(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
@@ -118,3 +103,61 @@ def pair_surrogate(gradients: Tensor, covariance: Tensor, total: int) -> Tensor:
     on = products.diagonal().sum()
     off = total * (total - 1) / max(size * (size - 1), 1)
     return off * (products.sum() - on) + (total / size) * on
+
+
+def estimate(scheme: Scheme, solver: Solver, data: Data, h: Tensor, y: Tensor) -> Estimate:
+    """The loss of mini-batches, with everything that needs a kernel solve computed once.
+
+    Args:
+        scheme: see `streamgp.optim.alternating.AlternatingConfig`.
+        solver: its θ and σ² must stay as they are while the estimate is used.
+        data: the N rows at h.
+        h: (N, d) stale latents, without graph.
+        y: (N, T)
+
+    Raises:
+        UsageError: the sub-matrix form with a solver that is not exact.
+    """
+    n = len(y)
+    if scheme == "submatrix":
+        pairs = with_pairs(solver).pair_gradient(data)
+        return lambda latent, rows: pair_surrogate(pairs[rows][:, rows], solver.kernel(latent, latent), n) / n
+    if scheme == "rows":
+        gradients = _stale(solver, data, h, y)
+        return lambda latent, rows: row_surrogate(gradients[rows], latent, n) / n
+    posterior = solver.condition(data)
+    return lambda latent, rows: majoriser.rows(posterior, latent, y[rows]).mean()
+
+
+def joint(solver: Solver, data: Data, h: Tensor, y: Tensor, *, wanted: bool) -> tuple[Tensor, Tensor | None]:
+    """NLML with a graph in θ and σ², and (N, d) its row gradients where they are wanted.
+
+    One factorisation serves both where the solver is exact.
+    """
+    if not wanted:
+        return solver.nlml(data), None
+    if isinstance(solver, Exact):
+        leaf = h.detach().requires_grad_()
+        value = solver.nlml_at(leaf, y)
+        (rows,) = torch.autograd.grad(value, leaf, retain_graph=True)
+        return value, rows
+    return solver.nlml(data), _stale(solver, data, h, y)
+
+
+def with_pairs(solver: Solver) -> Exact:
+    """A solver that has ∂NLML/∂k(H, H).
+
+    Raises:
+        UsageError: this one has not.
+    """
+    if not isinstance(solver, Exact):
+        raise UsageError(
+            f"the sub-matrix form needs the gradients of pairs of rows, which {type(solver).__name__} does not have",
+            hint="use solver=exact, or scheme=majoriser",
+        )
+    return solver
+
+
+def _stale(solver: Solver, data: Data, h: Tensor, y: Tensor) -> Tensor:
+    """(N, d) ∂NLML/∂h_i at the stale latents: in a cheaper way than by the posterior, where the solver is exact."""
+    return solver.row_gradients(h, y) if isinstance(solver, Exact) else row_gradients(solver.condition(data), h, y)

@@ -16,7 +16,6 @@ in closed form (`gradients`). N rows, |b| of a mini-batch, d features, T columns
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
-from streamgp.linalg.cholesky import cholesky, log_determinant, solve
+from streamgp.linalg.cholesky import cholesky, solve
 
 
 class Statistics(NamedTuple):
@@ -130,49 +129,6 @@ def best_weights(data: Statistics, noise: Tensor) -> Tensor:
     return solve(cholesky(regularised(data.gram, ridge(noise)), first=0.0).lower, data.cross)
 
 
-def loss(data: Statistics, weights: Tensor, noise: Tensor) -> Tensor:
-    """l(θ) of all rows, differentiable in everything but the rows' number.
-
-    Args:
-        weights: (d, T)
-        noise: (T,) σ_t², squared units of y.
-
-    Returns:
-        () in twice nats, not per row.
-
-    Raises:
-        NotPositiveDefinite: F could not be factorised.
-    """
-    kappa, width = ridge(noise), len(data.gram)
-    residuals = data.squares - 2.0 * (weights * data.cross).sum(0) + (weights * (data.gram @ weights)).sum(0)
-    shared = cholesky(data.gram + kappa * _eye(data.gram), first=0.0).lower
-    fit = (residuals + kappa * weights.square().sum(0)) / noise + data.rows * noise.log()
-    return fit.sum() + len(noise) * (log_determinant(shared) - width * kappa.log())
-
-
-def nlml(data: Statistics, noise: Tensor) -> Tensor:
-    """Negative log marginal likelihood of all rows, ½(l + TN log 2π) at the best w; differentiable.
-
-    Returns:
-        () in nats, summed over columns. Where the fit is nearly perfect Σy² − ŷ² cancels: about 16 digits less those.
-
-    Raises:
-        NotPositiveDefinite: F could not be factorised.
-
-    Example:
-        >>> phi, y = torch.tensor([[1.0], [2.0]], dtype=FLOAT), torch.tensor([[1.0], [0.0]], dtype=FLOAT)
-        >>> joint = torch.distributions.MultivariateNormal(torch.zeros(2).double(), phi @ phi.T + 0.5 * torch.eye(2))
-        >>> found = nlml(statistics([(phi, y)]), torch.tensor([0.5], dtype=FLOAT))
-        >>> torch.allclose(found, -joint.log_prob(y[:, 0]))
-        True
-    """
-    kappa, width = ridge(noise), len(data.gram)
-    lower = cholesky(data.gram + kappa * _eye(data.gram), first=0.0).lower
-    residuals = data.squares - (data.cross * solve(lower, data.cross)).sum(0)
-    fit = residuals / noise + data.rows * (noise.log() + math.log(2.0 * math.pi))
-    return 0.5 * (fit.sum() + len(noise) * (log_determinant(lower) - width * kappa.log()))
-
-
 def gradients(
     phi: Tensor, y: Tensor, weights: Tensor, noise: Tensor, determinant: Determinant, total: float
 ) -> Gradients:
@@ -207,7 +163,3 @@ def gradients(
         pull.mul_(2.0 / total).add_(phi.T @ scaled, alpha=2.0 / count),
         (kappa * determinant.trace / total + (1.0 - part) + size.mean()) - fit - size,
     )
-
-
-def _eye(like: Tensor) -> Tensor:
-    return torch.eye(len(like), dtype=like.dtype, device=like.device)

@@ -17,8 +17,6 @@ N rows, T columns, d latent width.
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
 from streamgp.solvers import Posterior
@@ -46,30 +44,3 @@ def rows(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
     mean, variance = posterior.moments(h)
     spread = (y - mean).square() + variance
     return (spread / (2 * posterior.noise)).sum(1)
-
-
-def constant(posterior: Posterior, n: int) -> Tensor:
-    """Σ_t [ (N/2) log 2πσ_t² + KL₀_t ], what does not depend on the latents.
-
-    Args:
-        posterior: given N rows.
-        n: N.
-
-    Returns:
-        () in nats.
-    """
-    return (0.5 * n * (2 * math.pi * posterior.noise).log() + posterior.divergence()).sum()
-
-
-def value(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
-    """The whole of E, comparable with the NLML of the same rows.
-
-    Args:
-        posterior: frozen, given the same N rows at their stale latents.
-        h: (N, d)
-        y: (N, T)
-
-    Returns:
-        () in nats.
-    """
-    return rows(posterior, h, y).sum() + constant(posterior, len(y))

@@ -1,4 +1,4 @@
-"""Adam: for tensors that grow by rows, with the step-size schedule that goes with it, and fused for small networks."""
+"""Adam (Kingma & Ba 2015): of PyTorch, and for tensors whose rows have their own ages; a schedule of its step size."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from streamgp.base import Json
 
 DECAYS = (0.9, 0.999)
 EPSILON = 1e-12
+"""Less than the usual 1e-8, since losses are per row and gradients small."""
 
 
 def schedule(initial: float, step: int) -> float:
@@ -30,8 +32,6 @@ class RowAdam:
     Basis functions come and go. A row that is new, or that replaces another, starts with empty moments and the bias
     correction of a first step, while its neighbours go on. A row whose gradient is exactly zero at age zero (not in
     use yet) stays where it is.
-
-    Departure: epsilon is 1e-12, since the objectives are divided by the number of rows and gradients are small.
 
     Args:
         parameters: name -> tensor of fixed shape, updated in place; rows are the first axis.
@@ -106,57 +106,63 @@ class RowAdam:
             self.age[name].copy_(tensors[f"age.{name}"])
 
 
-class FusedAdam:
-    """Adam (Kingma & Ba 2015), by PyTorch's fused kernel: 10 µs for a small network where ten calls take 100.
+class Adam:
+    """Adam by PyTorch's fused kernel, on tensors that others own. Stateful.
 
-    Departure: epsilon is 1e-12, since losses are per row and gradients small.
+    The kernel is called by its functional form: the first `torch.optim.Adam` of a process loads PyTorch's compiler,
+    which takes three CPU-seconds.
 
     Args:
-        parameters: of one dtype and device; they belong to their owner.
+        parameters: updated in place; their number and sizes are fixed from now on, and the state follows them to where
+            they go.
 
     Example:
         >>> w = torch.zeros(2)
-        >>> FusedAdam([w]).step([torch.tensor([3.0, -0.1])], rate=0.5)
+        >>> Adam([w]).step([torch.tensor([3.0, -0.1])], rate=0.5)
         >>> w.round(decimals=6).tolist()
         [-0.5, 0.5]
     """
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self.parameters = [p.detach() for p in parameters]
-        self.first = [torch.zeros_like(p) for p in self.parameters]
-        self.second = [torch.zeros_like(p) for p in self.parameters]
-        device = self.parameters[0].device
-        self.age = torch.zeros((), device=device)
+        self.parameters = list(parameters)
+        self.first = [torch.zeros_like(p, requires_grad=False) for p in self.parameters]
+        self.second = [torch.zeros_like(p, requires_grad=False) for p in self.parameters]
+        self.age = [torch.zeros((), device=p.device) for p in self.parameters]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], rate: float) -> None:
-        self.age += 1
-        # the kernel reads memory in order, whatever the strides
-        torch._fused_adam_(
-            self.parameters,
-            [g.contiguous() for g in gradients],
+        """Descend, all tensors by one step of this size."""
+        if (device := self.parameters[0].device) != self.age[0].device:
+            self.first, self.second, self.age = (
+                [t.to(device) for t in own] for own in (self.first, self.second, self.age)
+            )
+        adam(
+            [p.detach() for p in self.parameters],
+            [g.contiguous() for g in gradients],  # the kernel reads memory in order, whatever the strides
             self.first,
             self.second,
             [],
-            [self.age] * len(self.parameters),
-            lr=rate,
+            self.age,
+            fused=True,
+            amsgrad=False,
             beta1=DECAYS[0],
             beta2=DECAYS[1],
+            lr=rate,
             weight_decay=0.0,
             eps=EPSILON,
-            amsgrad=False,
             maximize=False,
         )
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return self._moments(), {"age": int(self.age)}
+        """Moments and age; the parameters belong to their owner."""
+        both = (("first", self.first), ("second", self.second))
+        moments = {f"{name}.{place}": moment.clone() for name, held in both for place, moment in enumerate(held)}
+        return moments, {"age": int(self.age[0])}
 
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
+        """The inverse of `state`."""
         for name, moment in (("first", self.first), ("second", self.second)):
             for place, tensor in enumerate(moment):
                 tensor.copy_(tensors[f"{name}.{place}"])
-        self.age.fill_(int(str(rest["age"])))
-
-    def _moments(self) -> dict[str, Tensor]:
-        both = (("first", self.first), ("second", self.second))
-        return {f"{name}.{place}": moment.clone() for name, held in both for place, moment in enumerate(held)}
+        for age in self.age:
+            age.fill_(int(str(rest["age"])))

@@ -34,29 +34,64 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from streamgp.kernels import Tied
 from streamgp.objectives.cross_validation import Split
-from streamgp.objectives.fold import Fold
-from streamgp.optim.augmented import SOLVES, AdmmConfig, Augmented
+from streamgp.objectives.fold import Fold, solve_from
+from streamgp.optim import implicit
+from streamgp.optim.adam import EPSILON
 from streamgp.optim.cross_validated import (
     GIB,
     CrossValidationConfig,
     Learned,
     check,
-    none_led,
     parts,
     scaled,
+    search,
     starts,
 )
-from streamgp.optim.implicit import ImplicitConfig, Problem, lbfgs
+from streamgp.optim.implicit import ImplicitConfig, Problem
+from streamgp.optim.minimise import HUGE, Found
 from streamgp.optim.tuned import Tuned
 
-__all__ = ["AdmmConfig", "Descended", "Run", "cv_admm"]
+DECAYS = (0.9, 0.99)
+"""Of Adam's moments: the first gradients are far larger than those near the end, and 0.999 would not forget them."""
+SOLVES = 1000
+"""Steps of conjugate gradients of the solves that are not part of an iteration: the first z, and the final loss."""
+
+
+CG_TOLERANCE, CG_STEPS = 1e-8, 30
+"""Of a solve by conjugate gradients: residual relative to the right-hand side, and steps on z in an iteration."""
+RATE, LAST = 0.1, 0.01
+"""Adam's first step size, in logarithms of the hyper-parameters; the part of it that half a cosine leaves."""
+CONSENSUS = 2.0
+"""ρ_c: weight of (θ_k − mean)²/2 in units of the gradient's root mean square."""
+MOVED, FEASIBLE, PATIENCE = 1e-4, 1e-5, 5
+"""It ends once no logarithm changes by more, and |Cz − y|/|y| is no more, in so many iterations on end."""
+
+
+class AdmmConfig(CrossValidationConfig):
+    """Cross-validation by ADMM."""
+
+    scheme: Literal["naive", "principled"] = Field(
+        "principled",
+        description="naive: folds apart, and the mean of what they found; principled: folds pulled to a consensus",
+    )
+    iterations: int = Field(400, ge=1, le=100_000, description="of Algorithm 1, at most; each is a step of Adam")
+    rho: float = Field(
+        5.0, gt=0, le=1e6, description="weight of (Cz − y)²/2 beside the squared error of rows held out; no unit"
+    )
+    polish: int = Field(
+        20,
+        ge=0,
+        le=100_000,
+        description="evaluations of the reduced gradient of cv-implicit that follow, at most; 0: ADMM alone",
+    )
 
 
 def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmConfig) -> Tuned:
@@ -80,48 +115,129 @@ def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmC
     """
     begun = time.process_time()
     check(kernel, x)
-    run = Run(kernel, log_noise.to(x), x, y, config)
-    offered, failures, evaluations = starts(kernel, log_noise, x, config), list[str](), 0
-    if len(offered) > 1:
-        scouted = list[tuple[float, Tensor]]()
-        for number, start in enumerate(offered):
-            one = run.descend(start, min(config.scouting, config.iterations))
-            evaluations += one.iterations
-            loss, _ = run.loss(one.at)
-            if math.isfinite(loss):
-                scouted.append((loss, one.at))
-            else:
-                failures.append(f"start {number}: the error of rows held out is not finite")
-        if not scouted:
-            raise none_led(len(offered), failures[0])
-        offered = [min(scouted, key=lambda pair: pair[0])[1]]
-    found = run.descend(offered[0], config.iterations)
-    loss, fitted = run.loss(found.at)
-    if not math.isfinite(loss):
-        raise none_led(1, "the error of rows held out is not finite")
-    history, capped = list(found.history), found.capped
+    run, evaluations = Run(kernel, log_noise.to(x), x, y, config), 0
+
+    def descend(start: Tensor, iterations: int) -> Found:
+        nonlocal evaluations
+        one = run.descend(start, iterations)
+        evaluations += one.iterations
+        loss, _ = run.loss(one.at)
+        return Found(one.at, loss if math.isfinite(loss) else HUGE, one.history, one.capped)
+
+    found, failures = search(descend, starts(kernel, log_noise, x, config), config.iterations)
     if config.polish:
         shared = {name: getattr(config, name) for name in CrossValidationConfig.model_fields}
-        exact = ImplicitConfig(**shared, iterations=config.polish)
-        problem = Problem(kernel, log_noise.to(x), x, y, exact)
-        polished = lbfgs(problem, found.at, exact, config.polish)
+        problem = Problem(kernel, log_noise.to(x), x, y, ImplicitConfig(**shared))
+        polished = implicit.descend(problem, found.at, config.polish)
         evaluations += problem.evaluations
-        capped = capped and polished.capped
-        if polished.loss < loss:
-            history += polished.history
-        loss, fitted = run.loss(polished.at if polished.loss < loss else found.at)
+        capped = found.capped and polished.capped
+        if polished.value < found.value:
+            found = polished._replace(history=[*found.history, *polished.history])
+        found = found._replace(capped=capped)
+    loss, fitted = run.loss(found.at)
     result = scaled(run.learned, run.folds, fitted)
     loss = loss if result.same else run.loss(run.learned.read())[0]
-    return Tuned(
-        result.kernel,
-        result.noise,
-        loss,
-        tuple(history),
-        time.process_time() - begun,
-        evaluations + found.iterations,
-        tuple(failures),
-        capped,
-    )
+    seconds, history = time.process_time() - begun, tuple(found.history)
+    return Tuned(result.kernel, result.noise, loss, history, seconds, evaluations, failures, found.capped)
+
+
+class Augmented:
+    """One fold's θ, z and λ under Algorithm 1.
+
+    Args:
+        learned: θ, moved in place.
+        x: (n, W)
+        y: (n, T)
+        split: of the n rows.
+        memory: bytes for kept covariances.
+        config: see there.
+
+    Attributes:
+        at: (P + T,) θ.
+        fitted: (n_T, T) z.
+        dual: (n_T, T) λ.
+        moved: the largest change of θ in the last step.
+        feasibility: the largest ‖Cz − y_T‖/‖y_T‖ of a column.
+        finite: whether the last θ was; one that was not is not taken.
+    """
+
+    def __init__(self, learned: Learned, x: Tensor, y: Tensor, split: Split, memory: int, config: AdmmConfig) -> None:
+        self.learned, self.config = learned, config
+        self.at = learned.read()
+        self.fold = Fold(learned.kernel, learned.noise, x, y, split, memory=memory, rank=config.rank)
+        self.values = self.fold.y_held.numel()
+        self.adam = _Moments(self.at)
+        self.fitted = self.fold.solve(self.fold.y_fitted, tolerance=CG_TOLERANCE, iterations=SOLVES).value
+        self.dual = torch.zeros_like(self.fitted)
+        self.moved, self.feasibility, self.finite = math.inf, math.inf, True
+        self._look()
+
+    def _look(self) -> None:
+        """What the present θ and z make of the constraint and of the rows held out."""
+        self._off = self.fold.product(self.fitted) - self.fold.y_fitted  # (n_T, T)
+        self._error = self.fold.error(self.fitted)  # (n_V, T)
+        scale = self.fold.y_fitted.norm(dim=0).clamp(min=1e-300)
+        self.feasibility = float((self._off.norm(dim=0) / scale).max())
+
+    @property
+    def error(self) -> float:
+        """‖y_V − K_VT z‖² a value."""
+        return float(self._error.square().mean())
+
+    def gradient(self) -> Tensor:
+        """(P + T,) ∇_θ L_ρ a value held out."""
+        z, pull = self.fitted, self.dual + self.config.rho * self._off
+        outer, inner = self.fold.cross.gradient(2.0 * self._error, z), self.fold.gram.gradient(pull, z)
+        flat = [(a + b).flatten() for a, b in zip(outer, inner, strict=True)]
+        return torch.cat([*flat, self.fold.noise * (pull * z).sum(0)]) / self.values
+
+    def step(self, rate: float) -> None:
+        """One iteration of Algorithm 1."""
+        mean, root = self.adam(self.gradient())
+        self.move(self.at - rate * mean / root)
+
+    def move(self, to: Tensor) -> None:
+        """Take θ (P + T,), then z and λ as they follow from it."""
+        self.finite = bool(torch.isfinite(to).all())
+        if not self.finite:
+            return
+        before, self.at = self.at, self.learned.clamped(to)
+        self.moved = float((self.at - before).abs().max())
+        self.learned.write(self.at)
+        self.fold.refresh(self.learned.noise)
+        self.fit()
+        self._look()
+        self.dual += self.config.rho * self._off
+
+    def fit(self) -> None:
+        """z by conjugate gradients on Σ, from where it is."""
+        fold, half = self.fold, 0.5 * self.config.rho
+
+        def sigma(v: Tensor) -> Tensor:
+            return fold.cross.transposed(fold.cross.product(v)) + half * fold.product(fold.product(v))
+
+        def precondition(v: Tensor) -> Tensor:
+            return fold.precondition(fold.precondition(v)) / half
+
+        right = fold.product(half * fold.y_fitted - 0.5 * self.dual) + fold.cross.transposed(fold.y_held)
+        found = solve_from(sigma, right, self.fitted, precondition, CG_TOLERANCE, CG_STEPS)
+        fold.served(found.iterations)
+        self.fitted = found.value
+
+
+class _Moments:
+    """Adam's moments of a gradient, without their bias (Kingma & Ba 2015)."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.first, self.second, self.age = torch.zeros_like(like), torch.zeros_like(like), 0
+
+    def __call__(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean, and the root of the mean square."""
+        self.age += 1
+        self.first.lerp_(gradient, 1.0 - DECAYS[0])
+        self.second.lerp_(gradient.square(), 1.0 - DECAYS[1])
+        root = (self.second / (1.0 - DECAYS[1] ** self.age)).sqrt() + EPSILON
+        return self.first / (1.0 - DECAYS[0] ** self.age), root
 
 
 class Descended(NamedTuple):
@@ -189,7 +305,7 @@ class Run:
             for split in self.splits
         ]
         for fold in self.folds:
-            z = fold.solve(fold.y_fitted, tolerance=self.config.cg_tolerance, iterations=SOLVES).value
+            z = fold.solve(fold.y_fitted, tolerance=CG_TOLERANCE, iterations=SOLVES).value
             fitted.append(z)
             total += float(fold.error(z).square().sum())
         return total / sum(fold.y_held.numel() for fold in self.folds), fitted
@@ -210,7 +326,7 @@ class Run:
             fold.step(self._rate(done, iterations))
             history.append(fold.error)
             quiet = quiet + 1 if self._ended([fold], 0.0) else 0
-            if quiet >= self.config.patience or not fold.finite:
+            if quiet >= PATIENCE or not fold.finite:
                 return Descended(fold.at.clone(), history, fold.feasibility, 0.0, len(history), False)
         return Descended(fold.at.clone(), history, fold.feasibility, 0.0, len(history), True)
 
@@ -225,7 +341,7 @@ class Run:
         up while θ_k cannot follow, and all of it diverges.
         """
         folds = [self._fold(start, split, len(self.splits)) for split in self.splits]
-        weight, history, quiet = self.config.consensus, list[float](), 0
+        weight, history, quiet = CONSENSUS, list[float](), 0
         mean, duals = folds[0].at.clone(), torch.zeros(len(folds), len(start)).to(start)
         apart, capped = 0.0, True
         for done in range(iterations):
@@ -241,7 +357,7 @@ class Run:
             apart = float((each - mean).abs().max())
             history.append(sum(fold.error for fold in folds) / len(folds))
             quiet = quiet + 1 if self._ended(folds, apart) else 0
-            if quiet >= self.config.patience or not all(fold.finite for fold in folds):
+            if quiet >= PATIENCE or not all(fold.finite for fold in folds):
                 capped = False
                 break
         return Descended(mean, history, max(fold.feasibility for fold in folds), apart, len(history), capped)
@@ -249,8 +365,8 @@ class Run:
     def _rate(self, done: int, iterations: int) -> float:
         """Half a cosine over the iterations."""
         fallen = 0.5 * (1.0 + math.cos(math.pi * done / iterations))
-        return self.config.rate * (self.config.last + (1.0 - self.config.last) * fallen)
+        return RATE * (LAST + (1.0 - LAST) * fallen)
 
     def _ended(self, folds: Sequence[Augmented], apart: float) -> bool:
         moved = max(max(fold.moved for fold in folds), apart)
-        return moved <= self.config.settled and all(fold.feasibility <= self.config.feasible for fold in folds)
+        return moved <= MOVED and all(fold.feasibility <= FEASIBLE for fold in folds)

@@ -6,7 +6,7 @@
         what mini-batches need of the kernel, once          row gradients, pair gradients, or the posterior
         τ mini-batches: Adam on W with that stale kernel    τ = 1 is algorithm 1, τ = all of an epoch algorithm 2
 
-The mini-batches' loss is one of `alternating_estimates`; our default is the majoriser (`objectives.majoriser`), which
+The mini-batches' loss is one of `objectives.evidence`; our default is the majoriser (`objectives.majoriser`), which
 bounds NLML from above wherever W goes, where the paper's own estimates hold for small steps only.
 
 Departures: θ steps at a refresh, not at every mini-batch with a stale K (for τ = 1 that is the same); an epoch begins
@@ -24,8 +24,7 @@ from torch import Generator, Tensor
 
 from streamgp.base import Json
 from streamgp.encoders import Dropout, Encoder
-from streamgp.objectives.evidence import CHUNK
-from streamgp.optim.alternating_estimates import check, estimate, joint
+from streamgp.objectives.evidence import CHUNK, estimate, joint, with_pairs
 from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches, recent_batches
 from streamgp.solvers import Data, Posterior, Solver
 
@@ -94,7 +93,8 @@ class Alternating:
     """
 
     def __init__(self, encoder: Encoder, solver: Solver, config: AlternatingConfig, epochs: int = 0) -> None:
-        check(config.scheme, solver)
+        if config.scheme == "submatrix":
+            with_pairs(solver)
         self.encoder, self.solver, self.config = encoder, solver, config
         self.weights = Descent(encoder, config.encoder_rate, config, epochs)
         self.hyperparameters = Descent(solver, config.kernel_rate, config, epochs)

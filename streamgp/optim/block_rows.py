@@ -217,7 +217,15 @@ class Rows(nn.Module):
         return torch.cat((far, drawn)).sort().values, weight
 
     def replace(self, places: Tensor, x: Tensor, y: Tensor, weight: Tensor, fitted: Tensor) -> None:
-        """Other rows in these places, with what μ says of them; see `BlockSolver.put`."""
+        """Other rows in these places, with what μ says of them.
+
+        Args:
+            places: (B,) which.
+            x: (B, W)
+            y: (B, T), NaN = not observed.
+            weight: (B,) or (B, T), as the rows have it.
+            fitted: (B, T) Φμ.
+        """
         seen = torch.isfinite(y)
         self.x = self.x.index_copy(0, places, x.to(self.dtype))  # a copy: the tensor was the caller's
         self.target[places] = torch.where(seen, y, 0.0).to(FLOAT)

@@ -222,18 +222,6 @@ class BlockSolver(nn.Module):
         return float(0.5 * each.mean())
 
     @torch.no_grad()
-    def put(self, rows: Rows, places: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> None:
-        """Replace rows; O(B m (W + T)), since what μ says of them needs all blocks.
-
-        Args:
-            places: (B,) which.
-            x: (B, W)
-            y: (B, T), NaN = not observed.
-            weight: (B,) or (B, T), as the rows have it.
-        """
-        rows.replace(places, x, y, weight, self.mean(x.to(self.dtype)))
-
-    @torch.no_grad()
     def renew(self, rows: Rows) -> None:
         """The residual from scratch, against drift, or after μ, the features or inputs were changed."""
         fitted = torch.zeros_like(rows.target, dtype=self.dtype)

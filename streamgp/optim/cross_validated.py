@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import dropwhile
 from typing import Literal, NamedTuple
 
 import torch
@@ -15,10 +16,11 @@ from streamgp.errors import NumericalError
 from streamgp.kernels import Tied
 from streamgp.objectives.cross_validation import Split, rescale, splits
 from streamgp.objectives.fold import Fold
+from streamgp.optim.minimise import BOUND, HUGE, Found
 from streamgp.optim.starts import draw_start
 
-BOUND = 20.0
-"""Logarithms stay within this of 0, so that their exponentials are numbers that can be multiplied."""
+SCOUTING = 15
+"""Iterations after which starts are compared."""
 GIB = 2**30
 FEW = 20
 """Rows on which a change of the variances is checked."""
@@ -37,12 +39,12 @@ class CrossValidationConfig(BaseModel):
         "order, hold-out the last ones, which asks for forecasts",
     )
     restarts: int = Field(
-        0, ge=0, le=1000, description="further starts, drawn around the data's scales; the best goes on after scouting"
+        0,
+        ge=0,
+        le=1000,
+        description="further starts, drawn around the data's scales; the best after 15 iterations goes on",
     )
-    scouting: int = Field(15, ge=1, le=10_000, description="iterations after which the starts are compared")
-    cg_tolerance: float = Field(
-        1e-4, gt=0, le=0.1, description="residual of a solve by conjugate gradients, relative to its right-hand side"
-    )
+    iterations: int = Field(60, ge=1, le=100_000, description="of the descent, at most")
     rank: int = Field(
         100, ge=0, le=10_000, description="columns of the pivoted Cholesky preconditioner, at most; 0: none"
     )
@@ -158,9 +160,33 @@ def check(kernel: Tied, x: Tensor) -> None:
     rescale(copy.deepcopy(kernel), 2.0, x[:FEW])
 
 
-def none_led(tried: int, reason: str) -> NumericalError:
-    """The error where no start has a finite loss."""
-    return NumericalError(
-        f"no start of {tried} has a finite cross-validated error ({reason})",
-        hint="look for constant or huge columns, raise the least noise, or start from longer lengthscales",
-    )
+def search(
+    descend: Callable[[Tensor, int], Found], offered: Sequence[Tensor], iterations: int
+) -> tuple[Found, tuple[str, ...]]:
+    """The descent from the start that leads after a few iterations, and the starts that led nowhere, a sentence each.
+
+    Args:
+        descend: start (P + T,), iterations -> where it ended.
+        offered: the starts.
+        iterations: at most.
+
+    Raises:
+        NumericalError: no start has a finite loss.
+    """
+    failures, before, begin = list[str](), list[float](), offered[0]
+    if len(offered) > 1:
+        tried = [descend(start, min(SCOUTING, iterations)) for start in offered]
+        reason = "the error of rows held out is not finite"
+        failures = [f"start {number}: {reason}" for number, one in enumerate(tried) if not one.value < HUGE]
+        leading = min(tried, key=lambda one: one.value)
+        begin, before = leading.at, leading.history
+    found = descend(begin, iterations) if len(failures) < len(offered) else leading
+    if not found.value < HUGE:
+        raise NumericalError(
+            f"no start of {len(offered)} has a finite cross-validated error",
+            hint="look for constant or huge columns, raise the least noise, or start from longer lengthscales",
+        )
+    later = dropwhile(
+        lambda value: bool(before) and value >= before[-1], found.history
+    )  # solves end within a tolerance
+    return found._replace(history=[*before, *later]), tuple(failures)

@@ -11,7 +11,7 @@ and clipping do not depend on N.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import Literal
 
@@ -22,8 +22,8 @@ from torch import Generator, Tensor, nn
 from streamgp.base import FLOAT, Json
 from streamgp.objectives.evidence import CHUNK
 from streamgp.objectives.finite_evidence import Statistics, best_weights, statistics
-from streamgp.optim.adam import FusedAdam
-from streamgp.optim.descent import batches_of, minibatches, recent_batches
+from streamgp.optim.adam import Adam
+from streamgp.optim.descent import batches_of, minibatches
 from streamgp.optim.finite_head import Estimator, FiniteHead, Held, Scgd
 from streamgp.optim.minimax import Minimax
 
@@ -64,93 +64,6 @@ def estimator(config: FiniteDescentConfig) -> Estimator:
     return Scgd(config.b) if config.method == "scgd" else Minimax()
 
 
-class FiniteSteps:
-    """Adam on the parameters of features and of a head, in place: one gradient, clipped as a whole, and three rates.
-
-    Args:
-        features: its parameters that ask for a gradient are stepped on, all of one dtype; it may have none.
-        head: weights and log_noise.
-
-    Attributes:
-        skipped: steps left out so far, since features or gradients were not finite.
-    """
-
-    def __init__(self, features: nn.Module, head: FiniteHead) -> None:
-        self.own = [p for p in features.parameters() if p.requires_grad]
-        self.head, self.skipped = head, 0
-        self._make()
-
-    def through(self, phi: Tensor, gradient: Tensor) -> list[Tensor]:
-        """Gradients in the features' parameters from that in φ (n, d); zeros where one is not used."""
-        if not self.own or not phi.requires_grad:
-            return [torch.zeros_like(p) for p in self.own]
-        found = torch.autograd.grad(phi, self.own, gradient.to(phi.dtype), allow_unused=True)
-        return [torch.zeros_like(p) if g is None else g for p, g in zip(self.own, found, strict=True)]
-
-    def step(
-        self, own: Sequence[Tensor], weights: Tensor, log_noise: Tensor, rates: tuple[float, float, float]
-    ) -> bool:
-        """One step.
-
-        Args:
-            own: gradients in the features' parameters.
-            weights, log_noise: (d, T), (T,) gradients in the head's.
-            rates: of features, weights and log_noise.
-
-        Returns:
-            whether it was taken; not, when a gradient was not finite.
-        """
-        norm = math.hypot(*_norms(own), float(weights.norm()), float(log_noise.norm()))
-        if not math.isfinite(norm):
-            self.skipped += 1
-            return False
-        self._follow()
-        gradients = [list(own), [weights], [log_noise]]
-        if norm > CLIP:
-            gradients = [[part * (CLIP / norm) for part in some] for some in gradients]
-        for name, some, rate in zip(("features", "weights", "log_noise"), gradients, rates, strict=True):
-            if name in self.groups:
-                self.groups[name].step(some, rate)
-        return True
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Moments, and the count; the parameters belong to their modules."""
-        tensors: dict[str, Tensor] = {}
-        rest: dict[str, Json] = {"skipped": self.skipped}
-        for name, group in self.groups.items():
-            inner, rest[name] = group.state()
-            tensors |= {f"{name}.{key}": value for key, value in inner.items()}
-        return tensors, rest
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self._follow()
-        self.skipped = int(str(rest["skipped"]))
-        for name, group in self.groups.items():
-            inner = rest[name]
-            assert isinstance(inner, dict)
-            own = {key.removeprefix(f"{name}."): t for key, t in tensors.items() if key.startswith(f"{name}.")}
-            group.restore(own, inner)
-
-    def _make(self) -> None:
-        named = {"features": self.own, "weights": [self.head.weights], "log_noise": [self.head.log_noise]}
-        self.groups = {name: FusedAdam(parts) for name, parts in named.items() if parts}
-        self.at = self.head.weights.data_ptr()
-
-    def _follow(self) -> None:
-        """Modules that went to another device or type have new tensors behind their parameters."""
-        if self.head.weights.data_ptr() != self.at:
-            tensors, rest = self.state()
-            self._make()
-            self.restore(tensors, rest)
-
-
-def _norms(parts: Sequence[Tensor]) -> list[float]:
-    if not parts:
-        return []
-    found: list[float] = torch.stack(torch._foreach_norm(list(parts))).tolist()
-    return found
-
-
 class FiniteDescent:
     """Trains features and a head in place. Stateful: goes on bit for bit from `state`.
 
@@ -158,7 +71,8 @@ class FiniteDescent:
     O(d²), one mini-batch or 4096 rows with graph.
 
     Args:
-        features: φ; features(z) -> (n, d), differentiable; float32 will do, factorisations are in float64.
+        features: φ; features(z) -> (n, d), differentiable; float32 will do, factorisations are in float64. Parameters
+            that ask for a gradient are of one dtype; there may be none.
         head: w and σ².
         config: see there.
         epochs: that the rates fall over; 0: they do not fall.
@@ -182,7 +96,9 @@ class FiniteDescent:
     ) -> None:
         self.features, self.head, self.config = features, head, config
         self.alone, self.estimator = alone, Held() if alone else estimator(config)
-        self.descent = FiniteSteps(features, head)
+        self.own = [p for p in features.parameters() if p.requires_grad]
+        named = {"features": self.own, "weights": [head.weights], "log_noise": [head.log_noise]}
+        self.adams = {name: Adam(parts) for name, parts in named.items() if parts}
         self.span, self.epochs, self.since = epochs, 0, 0
         self.healthy = True
 
@@ -207,19 +123,19 @@ class FiniteDescent:
         self.epochs += 1
         return loss
 
-    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int = 0) -> float:
+    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
         """`count` mini-batches; not an epoch.
 
-        Mini-batches run through one permutation of the rows after another, or, with `recent`, draw half of their rows
-        from the last so many. All rows are looked at (`Estimator.begin`, w solved) before the first step ever, and
-        again once the steps since make an epoch. Arguments, value and errors are those of `epoch`.
+        Mini-batches run through one permutation of the rows after another. All rows are looked at (`Estimator.begin`, w
+        solved) before the first step ever, and again once the steps since make an epoch. Arguments, value and errors
+        are those of `epoch`.
         """
         if not len(y) or not count:
             return float("nan")
-        before, whole = self.descent.skipped, batches_of(len(y), self.config.batch)
+        whole = batches_of(len(y), self.config.batch)
         total, taken = torch.zeros((), dtype=FLOAT, device=z.device), 0
-        drawn = self._drawn(z, y, count, generator, recent)
-        others = self._drawn(z, y, count, generator, recent) if self.estimator.ascends else None
+        drawn = self._drawn(z, y, count, generator)
+        others = self._drawn(z, y, count, generator) if self.estimator.ascends else None
         for place in range(count):
             if self.since % whole == 0:
                 self._look(z, y)
@@ -230,7 +146,7 @@ class FiniteDescent:
                 total, taken = total.add_(value), taken + 1
             if others is not None:
                 self._ascend(next(others)[0], len(y))
-        self.healthy = before == self.descent.skipped
+        self.healthy = taken == count
         return 0.5 * (float(total) / taken + y.shape[1] * LOG_2PI) if taken else float("nan")
 
     def statistics(self, z: Tensor, y: Tensor) -> Statistics:
@@ -242,7 +158,7 @@ class FiniteDescent:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors: dict[str, Tensor] = {}
         rest: dict[str, Json] = {"epochs": self.epochs, "since": self.since, "healthy": self.healthy}
-        for name, part in (("descent", self.descent), ("estimator", self.estimator)):
+        for name, part in self._parts().items():
             inner, rest[name] = part.state()
             tensors |= {f"{name}.{key}": value for key, value in inner.items()}
         return tensors, rest
@@ -250,10 +166,13 @@ class FiniteDescent:
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self.epochs, self.since = int(str(rest["epochs"])), int(str(rest["since"]))
         self.healthy = bool(rest["healthy"])
-        for name, part in (("descent", self.descent), ("estimator", self.estimator)):
+        for name, part in self._parts().items():
             inner = rest[name]
             assert isinstance(inner, dict)
             part.restore({k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(f"{name}.")}, inner)
+
+    def _parts(self) -> dict[str, Adam | Estimator]:
+        return {**self.adams, "estimator": self.estimator}
 
     def _look(self, z: Tensor, y: Tensor) -> None:
         """All rows, where somebody asks for them."""
@@ -268,11 +187,24 @@ class FiniteDescent:
         """One mini-batch; its l̂/N, or None where it was left out."""
         phi = self.features(z)
         if not _finite(phi):
-            self.descent.skipped += 1
             return None
         found = self.estimator.estimate(phi.detach(), y, self.head, total)
-        own = self.descent.through(phi, found.phi)
-        return found.value if self.descent.step(own, found.weights, found.log_noise, self.rates(t)) else None
+        own = self._through(phi, found.phi)
+        gradients = {"features": own, "weights": [found.weights], "log_noise": [found.log_noise]}
+        norm = math.hypot(*(float(part.norm()) for parts in gradients.values() for part in parts))
+        if not math.isfinite(norm):
+            return None
+        for (name, parts), rate in zip(gradients.items(), self.rates(t), strict=True):
+            if rate and name in self.adams:
+                self.adams[name].step(parts if norm <= CLIP else [part * (CLIP / norm) for part in parts], rate)
+        return found.value
+
+    def _through(self, phi: Tensor, gradient: Tensor) -> list[Tensor]:
+        """Gradients in the features' parameters from that in φ (n, d); zeros where one is not used."""
+        if not self.own or not phi.requires_grad:
+            return [torch.zeros_like(p) for p in self.own]
+        found = torch.autograd.grad(phi, self.own, gradient.to(phi.dtype), allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g for p, g in zip(self.own, found, strict=True)]
 
     @torch.no_grad()
     def _ascend(self, z: Tensor, total: int) -> None:
@@ -289,12 +221,10 @@ class FiniteDescent:
             part = warm * (LAST + (1.0 - LAST) * 0.5 * (1.0 + math.cos(math.pi * min(t / self.span, 1.0))))
         return part * self.config.rate, 0.0 if self.alone else part * weights, 0.0 if self.alone else NOISE_RATE
 
-    def _drawn(
-        self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def _drawn(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """Mini-batches of rows; those of 4096 rows are gathered at a time, which takes a tenth of the time."""
         n, batch = len(y), self.config.batch
-        rows = recent_batches(n, recent, batch, count, generator) if recent else minibatches(n, batch, count, generator)
+        rows = minibatches(n, batch, count, generator)
         while some := list(islice(rows, max(CHUNK // batch, 1))):
             sizes, order = [len(part) for part in some], torch.cat(some).to(z.device)
             yield from zip(z[order].split(sizes), y[order].split(sizes), strict=True)

@@ -1,9 +1,8 @@
 """Hyper-parameters by maximum marginal likelihood (ML-II), with restarts.
 
 Minimised is the negative log marginal likelihood of n rows and T columns, with gradients in closed form: one
-factorisation and one inverse an evaluation, or one a column where each has its own noise. L-BFGS-B (Byrd et al. 1995,
-SciPy's) is there in some tens of evaluations; Adam (Kingma & Ba 2015) needs some hundreds, and is offered because the
-literature's figures are its.
+factorisation and one inverse an evaluation, or one a column where each has its own noise. L-BFGS is there in some tens
+of evaluations; Adam needs some hundreds, and is offered because the literature's figures are its.
 
 The marginal likelihood has several maxima. The first start is the kernel as given, every further one a draw
 (`starts.draw_start`); the best value wins. A start that fails numerically is reported, and the others go on.
@@ -19,31 +18,22 @@ import copy
 import math
 import time
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
-from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 
 from streamgp.errors import NotPositiveDefinite, NumericalError
 from streamgp.kernels import Tied
 from streamgp.objectives.marginal_likelihood import shared_noise
+from streamgp.optim.minimise import BOUND, HUGE, Found, adam, lbfgs
 from streamgp.optim.starts import centres, draw_start
 from streamgp.optim.tuned import Tuned
 from streamgp.solvers import exact
 
-HUGE = 1e10
-"""Loss where the covariance cannot be factorised."""
-BOUND = 20.0
-"""Logarithms stay within this of 0, so that their exponentials are numbers that can be multiplied."""
-DECAYS = (0.9, 0.999)
 OWN = 4
 """Columns up to which each has a noise of its own by default."""
-
-Vector: TypeAlias = NDArray[np.float64]
 
 
 class MarginalLikelihoodConfig(BaseModel):
@@ -123,11 +113,13 @@ def maximise(
     if default is not None:
         starts.append(problem.pack({name: value.detach() for name, value in default[0].named_parameters()}, default[1]))
     starts += [problem.pack(*draw_start(kernel, x, y.shape[1], generator)) for _ in range(config.restarts)]
-    descend = _lbfgs if config.method == "lbfgs" else _adam
-    found, failures = list[_Found](), list[str]()
+    found, failures, bounds = list[Found](), list[str](), [(-BOUND, BOUND)] * len(starts[0])
     for number, start in enumerate(starts):
-        one = descend(problem, start, config)
-        if one.loss < HUGE:
+        if config.method == "lbfgs":
+            one = lbfgs(problem, start, config.evaluations, bounds=bounds)
+        else:
+            one = adam(problem, start, config.evaluations, rate=config.rate)
+        if one.value < HUGE:
             found.append(one)
         else:
             failures.append(f"start {number}: {problem.failure}")
@@ -136,12 +128,12 @@ def maximise(
             f"no start of {len(starts)} has a finite marginal likelihood ({failures[0]})",
             hint="look for constant or huge columns, raise the least noise, or start from longer lengthscales",
         )
-    best = min(found, key=lambda one: one.loss)
+    best = min(found, key=lambda one: one.value)
     problem.put(best.at)
     state = {name: value.detach().clone() for name, value in problem.kernel.state_dict().items()}
     noise = problem.noise.detach().expand(y.shape[1]).clone()
     seconds = time.process_time() - begun
-    return Tuned(state, noise, best.loss, tuple(best.history), seconds, problem.evaluations, tuple(failures))
+    return Tuned(state, noise, best.value, tuple(best.history), seconds, problem.evaluations, tuple(failures))
 
 
 class Problem:
@@ -223,53 +215,3 @@ class Problem:
             self.failure = "the marginal likelihood is not finite"
             return HUGE, torch.zeros_like(packed)
         return loss, gradient
-
-
-class _Found(NamedTuple):
-    at: Tensor
-    loss: float
-    history: list[float]
-
-
-class _Best:
-    """The objective, with the best that it has seen."""
-
-    def __init__(self, problem: Problem, start: Tensor) -> None:
-        self.problem, self.at, self.loss = problem, start.clone(), HUGE
-
-    def __call__(self, packed: Tensor) -> tuple[float, Tensor]:
-        loss, gradient = self.problem(packed)
-        if loss < self.loss:
-            self.at, self.loss = packed.clone(), loss
-        return loss, gradient
-
-
-def _lbfgs(problem: Problem, start: Tensor, config: MarginalLikelihoodConfig) -> _Found:
-    best, history = _Best(problem, start), list[float]()
-
-    def evaluate(at: Vector) -> tuple[float, Vector]:
-        loss, gradient = best(torch.from_numpy(at.copy()).to(start))
-        return loss, gradient.cpu().numpy()
-
-    def note(intermediate_result: OptimizeResult) -> None:
-        history.append(float(intermediate_result.fun))
-
-    options = {"maxiter": config.evaluations, "maxfun": config.evaluations, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-7}
-    bounds = [(-BOUND, BOUND)] * len(start)
-    minimize(evaluate, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, callback=note, options=options)
-    return _Found(best.at, best.loss, history)
-
-
-def _adam(problem: Problem, start: Tensor, config: MarginalLikelihoodConfig) -> _Found:
-    best, history, at = _Best(problem, start), list[float](), start.clone()
-    first, second = torch.zeros_like(at), torch.zeros_like(at)
-    for step in range(1, config.evaluations + 1):
-        loss, gradient = best(at)
-        if loss == HUGE:
-            break
-        history.append(loss)
-        first.lerp_(gradient, 1.0 - DECAYS[0])
-        second.lerp_(gradient.square(), 1.0 - DECAYS[1])
-        root = (second / (1.0 - DECAYS[1] ** step)).sqrt() + 1e-12
-        at = (at - config.rate * first / (1.0 - DECAYS[0] ** step) / root).clamp(-BOUND, BOUND)
-    return _Found(best.at, best.loss, history)

@@ -26,7 +26,7 @@ from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
 from streamgp.linalg.cholesky import log_determinant
 from streamgp.objectives.finite_evidence import Determinant, Statistics, factorised, regularised, ridge
-from streamgp.optim.adam import FusedAdam
+from streamgp.optim.adam import Adam
 from streamgp.optim.finite_head import EVERY, Estimator, FiniteHead
 
 PENALTY = 1.0
@@ -102,7 +102,7 @@ class Minimax(Estimator):
     def __init__(self) -> None:
         self.unit, self.age, self.rows = 1.0, 0, 0
         self.primal = self.dual = torch.zeros(0, 0, dtype=FLOAT)
-        self.steps = FusedAdam([self.primal])
+        self.steps = Adam([self.primal])
 
     @property
     def looks(self) -> bool:  # type: ignore[override]
@@ -158,7 +158,7 @@ class Minimax(Estimator):
             self.steps.restore(tensors, rest)
 
     def _take(self, primal: Tensor, dual: Tensor) -> None:
-        self.primal, self.dual, self.steps = primal, dual, FusedAdam([primal])
+        self.primal, self.dual, self.steps = primal, dual, Adam([primal])
         self._note()
 
     def _descend(self, gap: Tensor, kappa: Tensor) -> None:

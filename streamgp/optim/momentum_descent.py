@@ -257,13 +257,6 @@ class MomentumDescent(nn.Module):
         rows.replace(places, x, y, weight, image)
         rows.drift[places] = drift.to(FLOAT)
 
-    @torch.no_grad()
-    def renew(self, rows: SupportRows) -> None:
-        """What is cached of the rows from scratch, O(R m_touched), against rounding that added up."""
-        rows.follow(())
-        rows.residual.copy_(rows.target)
-        self._take(rows, *self.images(rows.x))
-
     def _take(self, rows: SupportRows, image: Tensor, drift: Tensor) -> None:
         rows.residual.sub_(image)
         rows.drift.copy_(drift)

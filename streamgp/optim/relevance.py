@@ -141,24 +141,6 @@ def new_noise(found: Posterior, rows: float) -> float:
     return max(float(found.residual.mean()) / max(free, 1e-12), LEAST)
 
 
-def log_evidence(sums: Sums, kept: Kept) -> float:
-    """log p(y | s, σ²) of the average column (Tipping & Faul 2003, equation (5)):
-    −½ [n log 2πσ² + log|A| − Σ log s_j + (yᵀy − yᵀΦμ)/σ²].
-
-    Example:
-        >>> one = torch.ones(1, 1, dtype=torch.float64)
-        >>> sums = Sums(one[0], one, one[0], 1.0, lambda places: one[:, places])  # one row, one function
-        >>> kept = Kept(torch.tensor([0]), one[0], 1.0, 0)
-        >>> round(log_evidence(sums, kept), 6) == round(-0.5 * (math.log(2 * math.pi * 2) + 0.5), 6)  # y = 1 ~ N(0, 2)
-        True
-    """
-    moment = sums.moment[kept.places]
-    found = posterior(sums.columns(kept.places)[kept.places], moment, sums.total, kept.precision, kept.noise)
-    misfit = float((sums.total - (found.mean * moment).sum(0)).mean()) / kept.noise
-    determinant = 2.0 * float(found.lower.diagonal().log().sum()) - float(kept.precision.log().sum())
-    return -0.5 * (sums.rows * math.log(2.0 * math.pi * kept.noise) + determinant + misfit)
-
-
 def qualities(sums: Sums, cross: Tensor, found: Posterior, noise: float) -> tuple[Tensor, Tensor]:
     """S_j = φ_jᵀC⁻¹φ_j and the mean over t of Q_jt² = (φ_jᵀC⁻¹y_t)² for all m functions, C = σ²I + Φ diag(s)⁻¹Φᵀ.
 

@@ -8,13 +8,9 @@ x (n, W) and y (n, T) are standardised, float64, none missing; `config` is the w
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from torch import Tensor
-
-from streamgp.kernels import Tied
-
-C = TypeVar("C", contravariant=True)
 
 
 class Tuned(NamedTuple):
@@ -39,9 +35,3 @@ class Tuned(NamedTuple):
     evaluations: int
     failures: tuple[str, ...] = ()
     capped: bool = False
-
-
-class Tune(Protocol[C]):
-    """See the module."""
-
-    def __call__(self, kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: C) -> Tuned: ...

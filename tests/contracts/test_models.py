@@ -70,7 +70,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         QSGP,
         # without lags these outcomes are nearly noise: what five batches gain is 0 give or take what the draws decide
         {**QSGP, "likelihood": "logistic", "rebuild": 2000, "seed": 2},
-        {**QSGP, "likelihood": "laplace", "covariance": "block"},
+        {**QSGP, "likelihood": "laplace", "covariance": "head"},
         {**QSGP, "covariance": "head", "linear": False, "memory": "all"},
         {**QSGP, "solver": "stochastic", "steps": 60},
     ],

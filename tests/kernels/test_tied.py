@@ -60,12 +60,6 @@ def test_it_is_the_plain_kernel_with_repeated_hyper_parameters(options: dict[str
     unit = UNIT[GROUPS]
     assert torch.equal(kernel(x, z), whole(x * unit, z * unit))
     assert torch.equal(kernel.diagonal(x), whole.diagonal(x * unit))
-    assert (kernel.normals, kernel.strata) == (whole.normals, whole.strata)
-    if whole.normals:
-        place = torch.arange(3 * whole.strata)
-        normals = torch.randn(len(place), whole.normals, dtype=FLOAT, generator=torch.Generator().manual_seed(3))
-        own, other = kernel.frequencies(normals, place), whole.frequencies(normals, place)
-        assert torch.equal(own.rate, other.rate * unit) and torch.equal(own.weight, other.weight)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=json.dumps)

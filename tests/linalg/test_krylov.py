@@ -108,13 +108,9 @@ def test_low_rank_plus_diagonal_is_woodbury(size, rank, seed):
     factor, v = normal(size, min(rank, size), seed=seed), normal(size, 2, seed=seed + 1)
     shift = torch.tensor([0.1, 3.0]).double()
     p = LowRank.of(factor, shift)
-    determinants = p.log_determinant()
     for column in range(2):
         dense = factor @ factor.T + shift[column] * eye(size)
         torch.testing.assert_close(p.solve(v)[:, column], torch.linalg.solve(dense, v[:, column]), rtol=1e-8, atol=1e-8)
-        assert determinants[column].item() == pytest.approx(torch.logdet(dense).item(), rel=1e-9, abs=1e-9)
-        torch.testing.assert_close(p.root(p.root(v))[:, column], dense @ v[:, column], rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(p.inverse_root(p.root(v)), v, rtol=1e-9, atol=1e-9)
 
 
 @examples(20)

@@ -19,6 +19,7 @@ from streamgp.models.exact.hyper import Hyperparameters
 from streamgp.models.exact.posterior import ExactPosterior
 from streamgp.online.model import SimulatedStreamModel
 from streamgp.optim import marginal_likelihood
+from streamgp.optim.minimise import BOUND
 from streamgp.testing.models import SHAPES, example_windows
 from streamgp.testing.stateful import reborn
 from tests.words import names, naming
@@ -198,7 +199,7 @@ def test_a_first_batch_without_signal_does_not_last() -> None:
     noise = torch.randn(50, 1, generator=torch.Generator().manual_seed(1), dtype=FLOAT)
     model.update(x.rows(slice(0, 50)), 50 + 7 * noise)
     with torch.no_grad():  # as far as such a batch can send them
-        hyper_of(model).kernel.log_outputscale.fill_(-marginal_likelihood.BOUND)
+        hyper_of(model).kernel.log_outputscale.fill_(-BOUND)
     for start in range(50, 400, 50):
         model.update(x.rows(slice(start, start + 50)), y[start : start + 50])
     issued = model.predict(x.rows(slice(300, None)))

@@ -276,7 +276,6 @@ def test_hyper_parameters_of_a_file_stay_where_they_are_learned_once() -> None:
     [
         ({"likelihood": {"name": "gaussian", "noise": 0.2}}, "Gaussian"),
         ({"likelihood": "laplace", "limit": 3.0}, ""),
-        ({"likelihood": "laplace", "noise": "bound"}, ""),
     ],
 )
 def test_options_without_effect_are_refused(options: dict[str, Any], said: str) -> None:

@@ -18,7 +18,7 @@ from tests.models.svgp_toys import COLUMNS, LENGTH, RHO, bound, data, evidence, 
 
 
 def learned(sparse: SparsePrior, *rows: tuple[Tensor, Tensor], kept: float = 1.0) -> GaussianHead:
-    head = GaussianHead(len(sparse.points), COLUMNS, residual=False)
+    head = GaussianHead(len(sparse.points), COLUMNS)
     for x, y in rows:
         head.absorb(part(sparse, x, y), kept)
     return head
@@ -115,7 +115,7 @@ def test_learning_in_pieces_and_in_any_order_is_learning_at_once() -> None:
     pieces = learned(sparse, *((x[rows], y[rows]) for rows in (slice(60, 90), slice(0, 30), slice(30, 60))))
     for one, other in zip(whole, pieces.moments(*sparse.features(q)), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
-    swept = GaussianHead(30, COLUMNS, residual=False)
+    swept = GaussianHead(30, COLUMNS)
     swept.learn(lambda: iter([part(sparse, x[:50], y[:50]), part(sparse, x[50:], y[50:])]), sweeps=1)
     for one, other in zip(whole, swept.moments(*sparse.features(q)), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
@@ -125,7 +125,7 @@ def test_forgetting_is_a_weight_and_leaves_the_prior() -> None:
     (x, y), (q, _) = data(60), data(10, seed=1)
     sparse = prior(x[:20])
     faded = learned(sparse, (x[:30], y[:30]), (x[30:], y[30:]), kept=0.25)
-    weighed = GaussianHead(20, COLUMNS, residual=False)
+    weighed = GaussianHead(20, COLUMNS)
     weighed.absorb(part(sparse, x[:30], y[:30], weight=0.25), 1.0)
     weighed.absorb(part(sparse, x[30:], y[30:]), 1.0)
     for one, other in zip(faded.moments(*sparse.features(q)), weighed.moments(*sparse.features(q)), strict=True):

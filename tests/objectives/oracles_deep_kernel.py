@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from streamgp.kernels import Kernel
+from streamgp.objectives import majoriser
 from streamgp.registry import load
+from streamgp.solvers import Posterior
 from streamgp.solvers.exact import Config, Exact
 
 
@@ -52,3 +55,30 @@ def dense_row_gradients(at: Problem) -> Tensor:
     leaf = at.h.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(dense_nlml(at.solver.kernel, at.solver.noise.detach(), leaf, at.y), leaf)
     return gradient
+
+
+def constant(posterior: Posterior, n: int) -> Tensor:
+    """Σ_t [ (N/2) log 2πσ_t² + KL₀_t ], what does not depend on the latents.
+
+    Args:
+        posterior: given N rows.
+        n: N.
+
+    Returns:
+        () in nats.
+    """
+    return (0.5 * n * (2 * math.pi * posterior.noise).log() + posterior.divergence()).sum()
+
+
+def bound(posterior: Posterior, h: Tensor, y: Tensor) -> Tensor:
+    """The whole of E, comparable with the NLML of the same rows.
+
+    Args:
+        posterior: frozen, given the same N rows at their stale latents.
+        h: (N, d)
+        y: (N, T)
+
+    Returns:
+        () in nats.
+    """
+    return majoriser.rows(posterior, h, y).sum() + constant(posterior, len(y))

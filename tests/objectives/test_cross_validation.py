@@ -17,8 +17,9 @@ from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.kernels import Kernel, Tied
 from streamgp.linalg.blockwise import Blockwise
-from streamgp.objectives.cross_validation import Split, dense, rescale, splits
+from streamgp.objectives.cross_validation import Split, rescale, splits
 from streamgp.objectives.fold import Fold, Reduced, reduced, solve_from
+from tests.optim.cross_validation_toys import dense
 from tests.properties import examples
 
 KERNELS: tuple[Any, ...] = (

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from streamgp import choice
 from streamgp.base import FLOAT
-from streamgp.kernels import Tied
-from streamgp.objectives.cross_validation import Split, dense
+from streamgp.kernels import Kernel, Tied
+from streamgp.linalg.cholesky import cholesky, solve
+from streamgp.objectives.cross_validation import Split
 
 ONE = torch.zeros(1, dtype=torch.int64)
 SE: Any = {"name": "squared_exponential", "lengthscale": 0.5}
@@ -32,6 +33,27 @@ def drawn(kernel: Tied, n: int, *, noise: float = 0.1, columns: int = 1, seed: i
     with torch.no_grad():
         root = torch.linalg.cholesky(kernel(x, x) + noise * torch.eye(n))
     return x, root @ torch.randn(n, columns, generator=generator, dtype=FLOAT)
+
+
+def dense(kernel: Kernel, noise: Tensor, x: Tensor, y: Tensor, folds: Sequence[Split]) -> Tensor:
+    """() l(θ), summed over the folds, with graph, through Cholesky factors: the oracle.
+
+    Args:
+        kernel: k_θ.
+        noise: (T,) σ_t².
+        x: (n, D)
+        y: (n, T)
+        folds: one for hold-out.
+
+    """
+    total = y.new_zeros(())
+    for train, validation in folds:
+        gram, cross = kernel(x[train], x[train]), kernel(x[validation], x[train])
+        eye = torch.eye(len(train), dtype=y.dtype, device=y.device)
+        for column, own in enumerate(noise):
+            z = solve(cholesky(gram + own * eye, first=0.0).lower, y[train, column : column + 1])
+            total = total + (cross @ z - y[validation, column : column + 1]).square().sum()
+    return total
 
 
 def optimum(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, folds: Sequence[Split]) -> float:

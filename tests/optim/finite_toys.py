@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
@@ -11,8 +12,46 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from streamgp.base import FLOAT
+from streamgp.linalg.cholesky import cholesky, log_determinant, solve
 from streamgp.objectives.finite_evidence import Statistics, regularised, ridge, statistics
 from streamgp.optim.finite_head import Estimator, FiniteHead
+
+
+def loss(data: Statistics, weights: Tensor, noise: Tensor) -> Tensor:
+    """l(θ) of all rows, differentiable in everything but the rows' number.
+
+    Args:
+        weights: (d, T)
+        noise: (T,) σ_t², squared units of y.
+
+    Returns:
+        () in twice nats, not per row.
+
+    Raises:
+        NotPositiveDefinite: F could not be factorised.
+    """
+    kappa, width = ridge(noise), len(data.gram)
+    residuals = data.squares - 2.0 * (weights * data.cross).sum(0) + (weights * (data.gram @ weights)).sum(0)
+    shared = cholesky(data.gram + kappa * torch.eye(width, dtype=FLOAT), first=0.0).lower
+    fit = (residuals + kappa * weights.square().sum(0)) / noise + data.rows * noise.log()
+    return fit.sum() + len(noise) * (log_determinant(shared) - width * kappa.log())
+
+
+def nlml(data: Statistics, noise: Tensor) -> Tensor:
+    """Negative log marginal likelihood of all rows, ½(l + TN log 2π) at the best w; differentiable.
+
+    Returns:
+        () in nats, summed over columns. Where the fit is nearly perfect Σy² − ŷ² cancels: about 16 digits less those.
+
+    Raises:
+        NotPositiveDefinite: F could not be factorised.
+
+    """
+    kappa, width = ridge(noise), len(data.gram)
+    lower = cholesky(data.gram + kappa * torch.eye(width, dtype=FLOAT), first=0.0).lower
+    residuals = data.squares - (data.cross * solve(lower, data.cross)).sum(0)
+    fit = residuals / noise + data.rows * (noise.log() + math.log(2.0 * math.pi))
+    return 0.5 * (fit.sum() + len(noise) * (log_determinant(lower) - width * kappa.log()))
 
 
 def normal(*shape: int, seed: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from streamgp.kernels.squared_exponential import correlation
-from streamgp.optim.relevance import Sums
+from streamgp.optim.relevance import Kept, Sums, posterior
 
 
 def normal(*shape: int, seed: int) -> Tensor:
@@ -42,3 +42,15 @@ def sinc(rows: int, seed: int, noise: float = 0.1, columns: int = 1) -> tuple[Te
 def covariance(phi: Tensor, precision: Tensor, noise: float) -> np.ndarray:
     """(n, n) C = σ²I + Φ diag(s)⁻¹Φᵀ."""
     return (noise * torch.eye(len(phi), dtype=torch.float64) + (phi / precision) @ phi.T).numpy()
+
+
+def log_evidence(sums: Sums, kept: Kept) -> float:
+    """log p(y | s, σ²) of the average column (Tipping & Faul 2003, equation (5)):
+    −½ [n log 2πσ² + log|A| − Σ log s_j + (yᵀy − yᵀΦμ)/σ²].
+
+    """
+    moment = sums.moment[kept.places]
+    found = posterior(sums.columns(kept.places)[kept.places], moment, sums.total, kept.precision, kept.noise)
+    misfit = float((sums.total - (found.mean * moment).sum(0)).mean()) / kept.noise
+    determinant = 2.0 * float(found.lower.diagonal().log().sum()) - float(kept.precision.log().sum())
+    return -0.5 * (sums.rows * math.log(2.0 * math.pi * kept.noise) + determinant + misfit)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.errors import NumericalError, UsageError
-from streamgp.optim.admm import AdmmConfig, Run, cv_admm
-from streamgp.optim.augmented import Augmented
+from streamgp.optim import admm, cross_validated
+from streamgp.optim.admm import AdmmConfig, Augmented, Run, cv_admm
 from streamgp.optim.cross_validated import Learned, parts
 from tests.optim.cross_validation_toys import LP, SE, drawn, error, optimum, tied
 
@@ -33,12 +33,14 @@ def lagrangian(fold: Augmented, noise: Tensor, z: Tensor) -> Tensor:
 
 def moving(columns: int = 2, **options: Any) -> Augmented:
     """A fold after three iterations: z off the constraint, λ not 0."""
-    kernel, asked = tied(LP, lengthscale=1.0), config(folds=1, cg_steps=3, **options)
+    kernel, asked = tied(LP, lengthscale=1.0), config(folds=1, **options)
     x, y = drawn(tied(LP), 60, columns=columns)
     learned = Learned(kernel, START.expand(columns), asked.floor)
     fold = Augmented(learned, x, y, parts(x, asked)[0], 2**20, asked)
-    for _ in range(3):
-        fold.step(0.1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admm, "CG_STEPS", 3)
+        for _ in range(3):
+            fold.step(0.1)
     assert fold.feasibility > 1e-4 and bool(fold.dual.any())
     return fold
 
@@ -52,9 +54,10 @@ def test_the_gradient_is_that_of_the_augmented_lagrangian_noise_included() -> No
     torch.testing.assert_close(fold.gradient(), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_z_minimises_the_augmented_lagrangian_given_enough_steps() -> None:
+def test_z_minimises_the_augmented_lagrangian_given_enough_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     fold = moving()
-    fold.config = fold.config.model_copy(update={"cg_steps": 500, "cg_tolerance": 1e-12})
+    monkeypatch.setattr(admm, "CG_STEPS", 500)
+    monkeypatch.setattr(admm, "CG_TOLERANCE", 1e-12)
     fold.fit()
     z = fold.fitted.clone().requires_grad_()
     (slope,) = torch.autograd.grad(lagrangian(fold, fold.fold.noise, z), z)
@@ -73,9 +76,10 @@ def test_hold_out_reaches_the_optimum_and_the_constraint() -> None:
     assert -1e-6 < loss / best - 1.0 < 1e-3
 
 
-def test_one_step_of_conjugate_gradients_and_duals_of_one_do_not_converge() -> None:
+def test_one_step_of_conjugate_gradients_and_duals_of_one_do_not_converge(monkeypatch: pytest.MonkeyPatch) -> None:
     """The paper's settings, but for Adam: what the departures are for."""
-    kernel, asked = tied(SE, lengthscale=1.0), config(folds=1, cg_steps=1, rank=0, patience=1000)
+    monkeypatch.setattr(admm, "CG_STEPS", 1)
+    kernel, asked = tied(SE, lengthscale=1.0), config(folds=1, rank=0)
     x, y = drawn(tied(SE), 200)
     fold = Augmented(Learned(kernel, START, asked.floor), x, y, parts(x, asked)[0], 2**20, asked)
     fold.dual += 1.0
@@ -131,11 +135,12 @@ def test_what_admm_leaves_is_taken_by_the_reduced_gradient(folds: int) -> None:
     assert len(polished.history) > 12 and polished.evaluations > alone.evaluations
 
 
-def test_further_starts_find_another_period() -> None:
+def test_further_starts_find_another_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_validated, "SCOUTING", 10)
     kernel = tied(LP, lengthscale=2.0, period=0.3)
     x, y = drawn(tied(LP, lengthscale=2.0), 100)
     alone = cv_admm(kernel, START, x, y, config(folds=1, iterations=60, polish=0))
-    some = cv_admm(kernel, START, x, y, config(folds=1, iterations=60, polish=0, restarts=6, scouting=10))
+    some = cv_admm(kernel, START, x, y, config(folds=1, iterations=60, polish=0, restarts=6))
     assert some.loss < 0.98 * alone.loss and some.evaluations > 7 * 10
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from streamgp.encoders import Bounded, Layout, mlp
 from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
+from streamgp.objectives.evidence import Scheme, estimate
 from streamgp.optim import alternating
 from streamgp.optim.alternating import Alternating, AlternatingConfig
-from streamgp.optim.alternating_estimates import Scheme, estimate
 from streamgp.solvers import Solver, exact, kiss
 from tests.objectives.oracles_deep_kernel import dense_nlml
 from tests.optim.toys import LAGS, Toy, no_encoder, rows, same, toy
@@ -88,7 +88,7 @@ def test_mini_batch_gradients_average_to_the_full_gradient(scheme: Scheme) -> No
 @pytest.mark.parametrize("bare", [False, True])
 def test_full_is_the_joint_gradient(bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alternating, "CHUNK", 17)
-    at = toy(n=40, columns=2, scheme="full", clip=None)
+    at = toy(n=40, columns=2, scheme="full")
     if bare:
         training = Alternating(at.training.encoder, OnlyPosterior(at.training.solver), at.training.config)
         at = at._replace(training=training)
@@ -107,7 +107,7 @@ def test_full_is_the_joint_gradient(bare: bool, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("scheme", STALE)
 def test_a_delay_of_one_takes_fresh_gradients(scheme: Scheme, monkeypatch: pytest.MonkeyPatch) -> None:
     """Algorithm 1: before every mini-batch the kernel is that of the weights of the moment."""
-    at = toy(n=24, scheme=scheme, delay=1, batch=24, clip=None)  # a mini-batch is all rows: its gradient is exact
+    at = toy(n=24, scheme=scheme, delay=1, batch=24)  # a mini-batch is all rows: its gradient is exact
     step, steps = at.training.weights.adam.step, []
 
     def watch(known: dict[str, Tensor], rate: float) -> None:

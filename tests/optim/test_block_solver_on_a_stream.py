@@ -16,6 +16,10 @@ from streamgp.optim.block_solver import BlockSolver
 from tests.optim.block_toys import Problem, everything, features_of, normal, problem, solution, started
 
 
+def put(solver: BlockSolver, rows: Rows, places: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> None:
+    rows.replace(places, x, y, weight, solver.mean(x.to(solver.dtype)))
+
+
 def test_replaced_rows_are_as_if_they_had_always_been_there() -> None:
     features, p = features_of(), problem("rows")
     solver, rows = started(features, p)
@@ -23,7 +27,7 @@ def test_replaced_rows_are_as_if_they_had_always_been_there() -> None:
     places = torch.tensor([3, 17, 40])
     x, y, weight = normal(3, 2, seed=8), normal(3, 2, seed=9), torch.tensor([0.5, 0.0, 2.0]).double()
     y[1, 0] = torch.nan
-    solver.put(rows, places, x, y, weight)
+    put(solver, rows, places, x, y, weight)
     assert torch.equal(p.x, normal(50, 2, seed=2))  # the caller's rows are the caller's
     assert p.weight is not None
     now = Problem(
@@ -63,7 +67,7 @@ def test_places_without_a_row_are_not_drawn_for_a_gram_matrix() -> None:
     rows = solver.rows(x, y, weight)
     solver.visit(0, rows, refresh=True)
     assert not solver.mu.any()  # nothing to learn from, and nothing that is not finite
-    solver.put(rows, torch.arange(488, 500), p.x, p.y, torch.ones(12).double())
+    put(solver, rows, torch.arange(488, 500), p.x, p.y, torch.ones(12).double())
     for block in range(features.blocks):
         solver.visit(block, rows, refresh=True)
     other, few = started(features, p)
@@ -75,7 +79,7 @@ def test_places_without_a_row_are_not_drawn_for_a_gram_matrix() -> None:
 def stream(solver: BlockSolver, rows: Rows, step: int) -> None:
     """What a model does with five new rows."""
     places = torch.arange(5) + 5 * (step % 10)
-    solver.put(rows, places, normal(5, 2, seed=100 + step), normal(5, 2, seed=200 + step), torch.ones(5).double())
+    put(solver, rows, places, normal(5, 2, seed=100 + step), normal(5, 2, seed=200 + step), torch.ones(5).double())
     rows.reweigh(0.95 * rows.weight)
     solver.visit(step % solver.features.blocks, rows, refresh=True)
 

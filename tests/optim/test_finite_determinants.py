@@ -10,7 +10,7 @@ from streamgp.base import FLOAT
 from streamgp.objectives import finite_evidence as fe
 from streamgp.optim import finite_head
 from streamgp.optim.finite_head import Estimator, FiniteHead, Held, Scgd
-from tests.optim.finite_toys import estimated_rows, features, head_of, problem, true_rows
+from tests.optim.finite_toys import estimated_rows, features, head_of, loss, problem, true_rows
 
 N, BATCHES = 2048, (32, 64)
 
@@ -94,7 +94,7 @@ def test_estimates_at_the_inverse_average_to_the_gradient_of_l(columns: int) -> 
     """Dense NLML by autograd, every mini-batch of a partition, through the floor on the noise."""
     phi, y, head, _ = problem(48, 6, columns)
     leaf = phi.clone().requires_grad_()
-    value = fe.loss(fe.statistics([(leaf, y)]), head.weights, head.noise) / 48
+    value = loss(fe.statistics([(leaf, y)]), head.weights, head.noise) / 48
     expected = torch.autograd.grad(value, [leaf, head.weights, head.log_noise])
     method = Held()
     method.begin(fe.statistics([(phi, y)]), head)

@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 from torch import Tensor
 
 from streamgp.optim import relevance as r
-from tests.optim.relevance_toys import covariance, normal, sums_of
+from tests.optim.relevance_toys import covariance, log_evidence, normal, sums_of
 from tests.properties import examples
 
 N, M, T = 30, 9, 2
@@ -34,7 +34,7 @@ def evidence(phi: Tensor, y: Tensor, precision: Tensor, noise: float = NOISE) ->
 def test_the_evidence_is_a_normal_density_in_row_space() -> None:
     phi, y, s = case()
     kept = r.Kept(torch.tensor([0, 3, 7]), s[:3], NOISE, 0)
-    assert r.log_evidence(sums_of(phi, y), kept) == pytest.approx(evidence(phi[:, [0, 3, 7]], y, s[:3]), rel=1e-10)
+    assert log_evidence(sums_of(phi, y), kept) == pytest.approx(evidence(phi[:, [0, 3, 7]], y, s[:3]), rel=1e-10)
 
 
 def test_a_row_of_weight_two_is_two_rows() -> None:
@@ -44,7 +44,7 @@ def test_a_row_of_weight_two_is_two_rows() -> None:
     twice = torch.cat((torch.arange(N), torch.tensor([4])))
     one, other = sums_of(phi, y, weight), sums_of(phi[twice], y[twice])
     kept = r.Kept(torch.arange(M), s, NOISE, 0)
-    assert r.log_evidence(one, kept) == pytest.approx(r.log_evidence(other, kept), rel=1e-12)
+    assert log_evidence(one, kept) == pytest.approx(log_evidence(other, kept), rel=1e-12)
 
 
 def test_the_posterior_is_the_dense_one() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from streamgp.optim import relevance as r
 from streamgp.optim.relevance import batched, sequential, settle
-from tests.optim.relevance_toys import normal, sinc, sums_of
+from tests.optim.relevance_toys import log_evidence, normal, sinc, sums_of
 
 
 def select(solver: str, sums: r.Sums, most: int = 500, noise: float = 0.1) -> r.Kept:
@@ -41,14 +41,14 @@ def test_no_change_of_one_function_is_worth_much_at_the_end(solver: str) -> None
     phi, y, _ = sinc(200, seed=5)
     sums = sums_of(phi, y)
     kept = select(solver, sums)
-    best = r.log_evidence(sums, kept)
+    best = log_evidence(sums, kept)
     for at in range(len(kept.places)):
         for factor in (0.5, 2.0):
             moved = kept.precision.clone()
             moved[at] *= factor
-            assert r.log_evidence(sums, kept._replace(precision=moved)) < best + 0.01
+            assert log_evidence(sums, kept._replace(precision=moved)) < best + 0.01
         rest = torch.arange(len(kept.places)) != at
-        assert r.log_evidence(sums, kept._replace(places=kept.places[rest], precision=kept.precision[rest])) < best
+        assert log_evidence(sums, kept._replace(places=kept.places[rest], precision=kept.precision[rest])) < best
     gram = sums.columns(kept.places)
     found = r.posterior(gram[kept.places], sums.moment[kept.places], sums.total, kept.precision, kept.noise)
     sparsity, quality = r.qualities(sums, gram, found, kept.noise)
@@ -65,10 +65,10 @@ def test_every_step_raises_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None
     before = -torch.inf
     for steps in range(2, 40):
         kept = sequential(sums, 0.1, 500, steps=steps)
-        now = r.log_evidence(sums, kept)
+        now = log_evidence(sums, kept)
         assert now >= before - 1e-9
         before = now
-    assert kept.rounds < 39 or before > r.log_evidence(sums, sequential(sums, 0.1, 500, steps=2))
+    assert kept.rounds < 39 or before > log_evidence(sums, sequential(sums, 0.1, 500, steps=2))
 
 
 @pytest.mark.parametrize("solver", ["sequential", "batched"])
@@ -120,5 +120,5 @@ def test_settling_leaves_out_what_a_selection_does_not_need() -> None:
     everything = r.Kept(torch.arange(0, 300, 2), torch.ones(150, dtype=torch.float64), 0.5, 7)
     kept = settle(sums, everything)
     assert len(kept.places) <= 30 and kept.rounds == 7 and set(kept.places.tolist()) <= set(range(0, 300, 2))
-    assert r.log_evidence(sums, kept) > r.log_evidence(sums, everything)
+    assert log_evidence(sums, kept) > log_evidence(sums, everything)
     assert error(phi, truth, sums, kept) < 0.15

@@ -54,7 +54,7 @@ def test_what_is_missing_teaches_nothing() -> None:
         loss = (made(z) - target.nan_to_num()).square()[known].mean()
         return list(torch.autograd.grad(loss, list(made.descent.parameters.values())))
 
-    made = net(batch=40, clip=None)
+    made = net(batch=40)
     expected, taken = gradient(made, masked), []
     made.descent.adam.step = lambda known, rate: taken.extend(known.values())  # type: ignore[method-assign, assignment, misc]
     loss = made.epoch(z, masked, seeded())

@@ -16,6 +16,7 @@ from streamgp.optim import admm, implicit, marginal_likelihood
 from streamgp.optim.admm import AdmmConfig, cv_admm
 from streamgp.optim.implicit import ImplicitConfig, cv_implicit
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
+from streamgp.optim.minimise import HUGE
 from streamgp.optim.tuned import Tuned
 from streamgp_pipelines.assembly import flatten, read_settings, seeded
 
@@ -146,4 +147,4 @@ def find(
     own = getattr(options, way.own)
     with torch.no_grad():
         before = way.before(kernel, log_noise, x, y, own)
-    return way.tune(kernel, log_noise, x, y, own), before if abs(before) < implicit.HUGE else None
+    return way.tune(kernel, log_noise, x, y, own), before if abs(before) < HUGE else None

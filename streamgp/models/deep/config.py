@@ -146,8 +146,7 @@ class DeepGpConfig(DeepConfig):
     @property
     def pretraining(self) -> SquaredErrorConfig:
         """Training on squared error."""
-        training = self.training
-        return SquaredErrorConfig(batch=training.batch, clip=training.clip, rate=self.pretrain_rate, seed=self.seed)
+        return SquaredErrorConfig(batch=self.training.batch, rate=self.pretrain_rate, seed=self.seed)
 
 
 class GpGruConfig(DeepGpConfig):

@@ -32,7 +32,8 @@ class Config(BaseModel):
     experts: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
         ("linear", "svdgp", "persistence", "seasonal_naive"),
         min_length=1,
-        description="models to mix: linear, svdgp, qsgp, finite_rkhs, rvm, gp_lstm, lstm, persistence, seasonal_naive",
+        description="models to mix: linear, svdgp, qsgp, finite_rkhs, rvm, gp_lstm, lstm, persistence, seasonal_naive; "
+        "the options of each stand under its name, such as svdgp.basis",
     )
     on_top: bool = Field(False, description="GPs beside linear learn what it leaves, with its forecast as an input")
     memory: float | None = Field(

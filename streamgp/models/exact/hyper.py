@@ -15,6 +15,7 @@ from streamgp.kernels import Tied
 from streamgp.models.exact.config import Config
 from streamgp.models.exact.growing import GrowingPosterior
 from streamgp.optim import marginal_likelihood
+from streamgp.optim.minimise import BOUND
 from streamgp.optim.starts import centres
 
 FURTHER = 3
@@ -150,4 +151,4 @@ class Hyperparameters(nn.Module):
             if name.startswith(inner):
                 value.copy_(values[name.removeprefix(inner)].detach())
             elif self.config.learn == "once":
-                value.fill_(-marginal_likelihood.BOUND)
+                value.fill_(-BOUND)

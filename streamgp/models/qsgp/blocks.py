@@ -27,12 +27,12 @@ from torch import Tensor
 
 from streamgp.base import FLOAT
 from streamgp.linalg.cholesky import cholesky
-from streamgp.models.qsgp.covariance import Covariance, Head, HeadCovariance
 from streamgp.models.qsgp.engine import Engine, Seen, TrainingRows
 from streamgp.models.qsgp.features import Basis
-from streamgp.models.qsgp.sites import WorkingSites
+from streamgp.models.qsgp.head import Head
+from streamgp.models.qsgp.sites import Sites
 from streamgp.optim.block_rows import CHUNK, TINY, gram, thin
-from streamgp.optim.block_solver import GRAM_ROWS, BlockSolver
+from streamgp.optim.block_solver import BlockSolver
 
 VISITS = 2
 """Blocks visited at an update, beside the first: each takes O(R m̃² + m̃³), whatever the number of new rows is."""
@@ -63,15 +63,13 @@ class BlockEngine(Engine):
         solver: of the means, on a `Basis`.
         basis: the same.
         head: of the same basis.
-        covariance: of the same solver.
         sites: of the likelihood.
         capacity: C, rows kept of a stream.
         temper: likelihood tempering: rows of a stream enter with weight 1/temper.
+        point: a point estimate: once anything is learned there is no latent variance.
 
     Attributes:
         count: () rows learned, Σν times the information of each on f.
-        determinants: (B,) log|A_b| at the last visit to each block.
-        turn: the block whose turn is next.
     """
 
     def __init__(
@@ -79,14 +77,13 @@ class BlockEngine(Engine):
         solver: BlockSolver,
         basis: Basis,
         head: Head,
-        covariance: Covariance,
-        sites: WorkingSites,
+        sites: Sites,
         capacity: int,
         temper: float,
+        point: bool = False,
     ) -> None:
         super().__init__(basis, sites)
-        self.solver, self.head, self.working = solver, head, sites.working
-        self.information, self.covariance = sites.information, covariance
+        self.solver, self.head, self.point = solver, head, point
         self.amount = 0.0  # rows of the last epoch
         self.temper = temper if sites.moving else 1.0  # else it is in σ²
         columns = solver.mu.shape[1]
@@ -96,20 +93,17 @@ class BlockEngine(Engine):
         self.count: Tensor
         self.truth: Tensor
         self.share: Tensor
-        self.determinants: Tensor
-        blocks = -(-(basis.capacity - basis.extra) // basis.inner.width)
         self.register_buffer("count", torch.zeros((), dtype=FLOAT))
         self.register_buffer("truth", blank if sites.moving else blank[:0])  # targets, where those of rows are others
         self.register_buffer("share", torch.zeros(capacity, dtype=FLOAT))
-        self.register_buffer("determinants", torch.zeros(max(blocks, 1), dtype=FLOAT))
 
     def mean(self, z: Tensor) -> Tensor:
-        """(N, W) -> (N, T), without the offset of the likelihood."""
         return self.solver.mean(z)
 
     def variance(self, z: Tensor) -> Tensor:
-        """(N, W) -> (N,) latent."""
-        return self.covariance.variance(z, self.count)
+        if not self.point:
+            return self.head.variance(z)
+        return z.new_zeros(len(z)) if bool(self.count > 0) else self.basis.prior_variance(z)
 
     def see(self, z: Tensor) -> Seen:
         if not self.head.whole or not self.head.size:
@@ -119,31 +113,25 @@ class BlockEngine(Engine):
         return Seen(mean, self.head.variance(z, phi), phi)
 
     def begin(self, noise: Tensor, y: Tensor) -> None:
-        """Forget what was learned, under new hyper-parameters. noise: () σ² by evidence; y: (N, T) targets to come."""
         system = self.sites.begin(noise, y)
         self.basis.scale.copy_(system.sqrt())
         self.solver.begin(system)
         self.head.begin(system)
-        self.covariance.begin()
-        self.determinants.zero_()
         self.count.zero_()
         self.turn = 1
 
     def training_rows(self, z: Tensor, y: Tensor, share: Tensor) -> TrainingRows:
-        """Rows to learn in batch. z: (R, W), y: (R, T), share: (R,)."""
         weight = share[:, None].expand_as(y) if self.sites.moving else share
         return TrainingRows(self.solver.rows(z, torch.nan_to_num(y) if self.sites.moving else y, weight), y, share)
 
     @property
     def current(self) -> TrainingRows:
-        """The rows that are kept of a stream."""
         y = self.truth
         if not self.sites.moving:
             y = torch.where(self.kept.observed, self.kept.target, torch.nan)
         return TrainingRows(self.kept, y, self.share)
 
     def keep(self, z: Tensor, y: Tensor, share: Tensor, places: Tensor, fitted: Tensor | None = None) -> None:
-        """See `Engine.keep`; O(B m) where `fitted` is not given."""
         weight = self.kept.weight.new_zeros(len(places), *self.kept.weight.shape[1:])
         fitted = self.solver.mean(z.to(self.solver.dtype)) if fitted is None else fitted
         self.kept.replace(places, z, torch.nan_to_num(y) if self.sites.moving else y, weight, fitted)
@@ -152,7 +140,6 @@ class BlockEngine(Engine):
         self.weigh(share)
 
     def adopt(self, training: TrainingRows, places: Tensor, share: Tensor) -> None:
-        """The rows of a batch as those that are kept, and no others. places: (R,), share: (C,)"""
         rows, weight = training.rows, self.kept.weight.new_zeros(len(places), *self.kept.weight.shape[1:])
         target = torch.where(rows.observed, rows.target, torch.nan)
         self.kept.replace(places, rows.x, target, weight, rows.fitted)
@@ -167,7 +154,6 @@ class BlockEngine(Engine):
             self.kept.reweigh(share)
 
     def accumulate(self, z: Tensor, y: Tensor, share: Tensor, kept: float, phi: Tensor | None = None) -> None:
-        """To the sums of the head; see `Engine.accumulate`."""
         if not self.basis.blocks:
             return
         for start in range(0, max(len(z), 1), CHUNK):
@@ -179,7 +165,7 @@ class BlockEngine(Engine):
             self.head.absorb(own, weight, 1.0 if start else kept)
 
     def learn(self, new: int) -> None:
-        """Visit the head and the blocks whose turn it is, for the kept rows."""
+        """See the module."""
         training, others = self.current, self.basis.blocks - 1
         if self.solved:
             self._solve(training)
@@ -199,7 +185,7 @@ class BlockEngine(Engine):
                 factor = self.head.root.to(self.solver.dtype)
             elif not full:
                 factor = self._exact(b)
-            self._followed(b, self.solver.visit(b, training.rows, factor=factor, refresh=True), training)
+            self.solver.visit(b, training.rows, factor=factor, refresh=True)
 
     def _follow_curvature(self, training: TrainingRows) -> None:
         """The rest of Newton's steps, and the sums at the curvature there: rows came in at that of a forecast."""
@@ -226,14 +212,11 @@ class BlockEngine(Engine):
         if self.sites.moving:
             for b in order:
                 self._set(training)
-                self._followed(b, self.solver.visit(b, training.rows, refresh=not self.sites.lasting), training)
-            return
-        self.solver.sweep(training.rows, order)
-        for b in order:
-            self._followed(b, self.solver.factor(b, training.rows), training)
+                self.solver.visit(b, training.rows, refresh=not self.sites.lasting)
+        else:
+            self.solver.sweep(training.rows, order)
 
     def refresh_noise(self, training: TrainingRows, least: float) -> None:
-        """The noise, the count and what else depends on how well these rows are now explained. least: of the noise."""
         weight = training.weight
         self.sites.refresh_noise(torch.nan_to_num(training.y - training.fitted - self.sites.offset), weight, least)
         informing = self._informing(training.y, training.fitted, training.share)
@@ -242,34 +225,16 @@ class BlockEngine(Engine):
             training.rows.reweigh(informing)
 
     def loss(self, training: TrainingRows) -> float:
-        """−ELBO a row and column with the block-diagonal covariance, up to what the sample of its Gram matrices leaves
-        out: [Σ −w log p(y | f) + ½ μᵀμ + ½ Σ_b log|A_b|]/n."""
+        """[Σ −w log p(y | f) + ½ μᵀμ + ½ log|G/σ² + I|]/n, of a point estimate without the last term."""
         weight = training.weight / self.temper
         misfit = self.sites.misfit(training.y, training.fitted, weight)
-        own = self.head.log_determinant() if self.summed and self.head.whole else self.determinants.sum()
+        own = 0.0 if self.point else self.head.log_determinant()
         total = (misfit + 0.5 * self._energy()).mean() + 0.5 * own
         return float(total / weight.mean(1).sum().clamp(min=1e-300))
 
     def attach(self, z: Tensor) -> None:
-        """The inputs of the kept rows, which are no part of the state. z: (C, W)."""
         self.kept.attach(z)
         self.head.changed()
-
-    def _followed(self, block: int, factor: Tensor, training: TrainingRows) -> None:
-        """A block was visited with this factor: update its variance."""
-        if not self.sites.lasting or (self.sites.varies and self.covariance.follows):
-            factor = self._informed(block, training)
-        self.covariance.follow(block, factor)
-        scale = self.solver.variance.log() * len(factor)
-        self.determinants[block] = 2.0 * factor.diagonal().to(FLOAT).log().sum() - scale
-
-    def _informed(self, block: int, training: TrainingRows) -> Tensor:
-        """chol(σ²A_b) with the information of rows in place of the weights of a visit."""
-        phi = self.solver.features_of(training.rows, block)
-        weight = self._informing(training.y, training.fitted, training.share).mean(1)
-        matrix = training.rows.gram(phi, weight, round(GRAM_ROWS * phi.shape[1]))
-        matrix.diagonal().add_(self.solver.variance)
-        return cholesky(matrix, first=0.0).lower.to(phi.dtype)
 
     def _exact(self, block: int) -> Tensor:
         """chol(Φ_bᵀWΦ_b + σ²I) of all rows that are there."""
@@ -291,8 +256,7 @@ class BlockEngine(Engine):
 
     @property
     def summed(self) -> bool:
-        """Whether predictions are made from the sums of the head."""
-        return isinstance(self.covariance, HeadCovariance)
+        return not self.point
 
     @property
     def healthy(self) -> bool:
@@ -366,10 +330,10 @@ class BlockEngine(Engine):
 
     def _informing(self, y: Tensor, f: Tensor, share: Tensor) -> Tensor:
         """(R, T) information of rows on f. y: (R, T), NaN = not observed; f: (R, T), share: (R,)."""
-        return share[:, None] * torch.isfinite(y) * (self.information(f) / self.temper)
+        return share[:, None] * torch.isfinite(y) * (self.sites.information(f) / self.temper)
 
     def _set(self, training: TrainingRows) -> None:
         """Working targets and weights at the present means."""
         if self.sites.moving:
-            target, curvature = self.working(training.y, training.fitted)
+            target, curvature = self.sites.working(training.y, training.fitted)
             training.rows.retarget(target, training.share[:, None] * curvature / self.temper)

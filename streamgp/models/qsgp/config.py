@@ -52,12 +52,11 @@ class Config(StreamOptions):
         description="add a linear part; auto: with the block solver, where a window has no more columns than "
         "features.width",
     )
-    covariance: Literal["auto", "exact", "none", "head", "block"] = Field(
+    covariance: Literal["auto", "exact", "head", "none"] = Field(
         "auto",
         description="of the weights, for the variance of predictions: that of the posterior, by one Cholesky factor of "
-        "all functions, which gives the means too (exact, at most 8192); that of the first block for all (head), "
-        "blocks, or none; auto: exact up to 4096 functions, then head with lags, block without, and none for outcomes "
-        "of 0 and 1",
+        "all functions, which gives the means too (exact, at most 8192); that of the first block for all (head); or "
+        "none; auto: exact up to 4096 functions, then head, and none for outcomes of 0 and 1",
     )
     steps: int = Field(500, ge=1, description="steps of an epoch, and for 512 new rows of a stream (stochastic)")
     evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(  # type: ignore[assignment]
@@ -123,13 +122,14 @@ class Config(StreamOptions):
         """Whether targets are 0 and 1."""
         return isinstance(self.likelihood, logistic.Config)
 
-    def family(self, shape: Shape) -> str:
+    @property
+    def family(self) -> str:
         """The covariance that `auto` stands for."""
         if self.covariance != "auto":
             return self.covariance
         if self._size <= EXACT:
             return "exact"
-        return "none" if self.outcomes else "head" if shape.lags else "block"
+        return "none" if self.outcomes else "head"
 
     def thinned(self, shape: Shape) -> int:
         """Rows at most that estimate hyper-parameters."""

@@ -24,10 +24,9 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial, structure
-from streamgp.evidence.lbfgs import choose
-from streamgp.evidence.lbfgs import start as default
 from streamgp.evidence.search import ADAM, Way
-from streamgp.evidence.thinned import Estimate, Hyper, Profile
+from streamgp.evidence.thinned import Estimate, Hyper, Profile, choose
+from streamgp.evidence.thinned import start as default
 from streamgp.linalg.cholesky import cholesky, whiten
 from streamgp.models.qsgp.config import Config
 from streamgp.models.qsgp.engine import Engine

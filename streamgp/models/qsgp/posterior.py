@@ -26,11 +26,11 @@ from streamgp.likelihoods.laplace import Laplace
 from streamgp.likelihoods.logistic import Logistic
 from streamgp.models.qsgp.blocks import BlockEngine
 from streamgp.models.qsgp.config import MANY, Config
-from streamgp.models.qsgp.covariance import BlocksCovariance, Covariance, Head, HeadCovariance, NoCovariance
 from streamgp.models.qsgp.engine import Engine, TrainingRows
-from streamgp.models.qsgp.features import AUTO, Basis, basis, candidates
+from streamgp.models.qsgp.features import AUTO, basis, candidates
+from streamgp.models.qsgp.head import Head
 from streamgp.models.qsgp.hyper import accept, height, way
-from streamgp.models.qsgp.sites import ENOUGH, RECENT, GaussianSites, LaplaceSites, LogisticSites, Sites, WorkingSites
+from streamgp.models.qsgp.sites import ENOUGH, RECENT, GaussianSites, LaplaceSites, LogisticSites, Sites
 from streamgp.models.qsgp.steps import StepsEngine
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
@@ -269,19 +269,13 @@ class QsgpPosterior(Posterior):
         self._fit = None
 
 
-def sites_of(likelihood: Likelihood, temper: float, newton: bool = False) -> WorkingSites:
+def sites_of(likelihood: Likelihood, temper: float, newton: bool = False) -> Sites:
     """The sites of a likelihood; newton: with Newton's steps where there are any."""
     if isinstance(likelihood, Logistic):
         return LogisticSites(likelihood, newton)
     if isinstance(likelihood, Laplace):
         return LaplaceSites(likelihood)
     return GaussianSites(likelihood.columns, temper)
-
-
-def covariance_of(config: Config, shape: Shape, solver: BlockSolver, base: Basis, head: Head) -> Covariance:
-    """The family that a Config names."""
-    families = {"none": NoCovariance, "block": BlocksCovariance}
-    return families.get(config.family(shape), HeadCovariance)(solver, base, head)
 
 
 def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) -> Engine:
@@ -304,11 +298,10 @@ def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) 
     if config.by_steps:
         sites = GaussianSites(shape.columns, temper)
         return StepsEngine(base, shape.columns, sites, config.reservoir, config.steps, config.seed)
-    whole = config.family(shape) == "exact"
-    solver, head = BlockSolver(base, shape.columns), Head(base, whole)
-    covariance = covariance_of(config, shape, solver, base, head)
-    own = sites_of(likelihood, temper, newton=whole)
-    return BlockEngine(solver, base, head, covariance, own, config.reservoir, temper)
+    family = config.family
+    solver, head = BlockSolver(base, shape.columns), Head(base, family == "exact")
+    own = sites_of(likelihood, temper, newton=head.whole)
+    return BlockEngine(solver, base, head, own, config.reservoir, temper, point=family == "none")
 
 
 def shares(rows: int, sites: Sites | None, seed: int) -> Tensor:

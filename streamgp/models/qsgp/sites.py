@@ -95,24 +95,20 @@ class Sites(nn.Module, ABC):
         """Targets are standardised otherwise: a unit is now so many. factor: (T,)."""
 
     @abstractmethod
-    def misfit(self, y: Tensor, f: Tensor, weight: Tensor) -> Tensor:
-        """(T,) Σ −w log p(y | f)."""
-
-    @abstractmethod
-    def predictive(self, mean: Tensor, variance: Tensor) -> Predictive:
-        """The distribution of y; mean: (N, T), without the offset; variance: (N, T)."""
-
-
-class WorkingSites(Sites):
-    """Sites that a solver of linear systems can take."""
-
-    @abstractmethod
     def working(self, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         """t and c at f; (R, T) both, NaN in t where y is."""
 
     @abstractmethod
     def information(self, f: Tensor) -> Tensor:
         """Fisher information of a row on f, E[(∂ log p(y | f)/∂f)²], in units of c; (T,), or (R, T) if f matters."""
+
+    @abstractmethod
+    def misfit(self, y: Tensor, f: Tensor, weight: Tensor) -> Tensor:
+        """(T,) Σ −w log p(y | f)."""
+
+    @abstractmethod
+    def predictive(self, mean: Tensor, variance: Tensor) -> Predictive:
+        """The distribution of y; mean: (N, T), without the offset; variance: (N, T)."""
 
 
 def within(value: Tensor, weight: Tensor, most: float) -> Tensor:
@@ -150,7 +146,7 @@ def beyond(b: Tensor, spread: Tensor) -> Tensor:
     return math.sqrt(2.0 / math.pi) * spread + b * (near - 1.0)
 
 
-class GaussianSites(WorkingSites):
+class GaussianSites(Sites):
     """σ_t² of each column: the mean square of what is left, or of what forecasts missed beyond their own variance."""
 
     family = Gaussian
@@ -198,7 +194,7 @@ class GaussianSites(WorkingSites):
         return Gaussian(mean, variance, self.level())
 
 
-class LaplaceSites(WorkingSites):
+class LaplaceSites(Sites):
     """b_t of each column: the mean distance of what is left, or of what forecasts missed beyond their own variance."""
 
     moving = True
@@ -252,7 +248,7 @@ class LaplaceSites(WorkingSites):
         return LaplaceNoise(mean, variance, self.level())
 
 
-class LogisticSites(WorkingSites):
+class LogisticSites(Sites):
     """Outcomes of 0 and 1; the offset is the log-odds of all of them.
 
     Args:

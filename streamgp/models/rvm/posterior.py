@@ -24,10 +24,9 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Shape
 from streamgp.errors import UsageError
-from streamgp.evidence import lbfgs
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, Way, thinned
-from streamgp.evidence.thinned import Hyper
+from streamgp.evidence.thinned import Hyper, by_lbfgs, start
 from streamgp.kernels import squared_exponential
 from streamgp.models.rvm.config import Config
 from streamgp.models.rvm.functions import Functions
@@ -97,7 +96,7 @@ class RvmPosterior(RegressionPosterior):
         self.kernel = squared_exponential.build(squared_exponential.Config(), self.width).requires_grad_(False)
         self.functions = Functions(shape, self.kernel, config.basis)
         self.regression = Regression(shape.columns, config.basis)
-        way = Way(lbfgs.best, starts, EVALUATIONS, FURTHER)
+        way = Way(by_lbfgs, starts, EVALUATIONS, FURTHER)
         self.search = Search(inputs.count, config.learn == "once", way)
         self.epochs = 0  # of the fit that is going on
         self.anchors: Tensor
@@ -254,7 +253,7 @@ class RvmPosterior(RegressionPosterior):
 
 def starts(groups: int) -> list[Hyper]:
     """Where searches of hyper-parameters start."""
-    usual = lbfgs.start(groups)
+    usual = start(groups)
     return [usual, usual._replace(lengthscale=usual.lengthscale - SHORTER)]
 
 

@@ -67,12 +67,6 @@ class Config(StreamOptions):
         "auto",
         description="mini-batches of training at a rebuild; auto: 40, and none with lags under Gaussian noise",
     )
-    noise: Literal["residual", "bound"] = Field(
-        "residual",
-        description="of predictions under Gaussian noise: what the squared residuals of the rows learned leave beyond "
-        "the latent variance, or the noise at which the bound is largest, which also counts what the inducing inputs "
-        "cannot express; the posterior has the latter",
-    )
     evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(  # type: ignore[assignment]
         "auto",
         description="rows at most, thinned in time, that estimate hyper-parameters; auto: 400 with lags, 1000 without",
@@ -89,8 +83,6 @@ class Config(StreamOptions):
             raise ValueError("svgp finds Gaussian noise itself; leave out likelihood.noise")
         if not self.gaussian and self.limit not in (5.0, None):
             raise ValueError("limit is for likelihood=gaussian; leave out limit")
-        if not self.gaussian and self.noise != "residual":
-            raise ValueError("noise is for likelihood=gaussian; leave out noise")
         return self
 
     @property

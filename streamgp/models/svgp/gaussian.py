@@ -10,7 +10,7 @@ and forgetting scales them. One eigendecomposition G = UΛUᵀ, O(M³), serves a
 in the M factors 1/(λ + σ_t²) alone, so that T covariances cost no more than one, and F_t as a function of σ_t² costs
 O(M), so that every column's noise is where its bound is largest.
 
-That noise includes what the inducing inputs cannot express, which the latent variance includes too. So by default
+That noise includes what the inducing inputs cannot express, which the latent variance includes too. So
 predictions have the mean squared residual less the mean latent variance of the rows learned, r_t² − (s + tr S_tG)/n,
 and at least a tenth of r_t².
 
@@ -81,7 +81,6 @@ class GaussianHead(Head):
     Args:
         points: M.
         columns: T.
-        residual: whether predictions have the noise of residuals, or that of the bound.
 
     Attributes:
         log_noise: () log σ² of training.
@@ -103,9 +102,8 @@ class GaussianHead(Head):
 
     family = Gaussian
 
-    def __init__(self, points: int, columns: int, residual: bool = True) -> None:
+    def __init__(self, points: int, columns: int) -> None:
         super().__init__()
-        self.residual = residual
         self.natural = Natural(points, columns, shared=True)
         self.log_noise = nn.Parameter(torch.zeros((), dtype=FLOAT))
         self.noise: Tensor
@@ -224,7 +222,7 @@ class GaussianHead(Head):
         total = self.values[:, None] + self.noise
         self.shrink.copy_(self.noise / total - 1.0)
         self.coefficients.copy_(vectors @ (moment / total))
-        self.served.copy_(self._left(moment / total, moment) if self.residual else self.noise)
+        self.served.copy_(self._left(moment / total, moment))
 
     def _left(self, mean: Tensor, moment: Tensor) -> Tensor:
         """(T,) the noise of residuals. mean, moment: (M, T) Uᵀm, Uᵀc."""

@@ -1,10 +1,9 @@
 """The kernel of an SVGP, and where its hyper-parameters start: the evidence of some hundred rows.
 
-A radial kernel has closed-form gradients and a prior of its lengthscales (`evidence.lbfgs`); where none is named, the
-best of four is taken. On windows that overlap a few steps are taken only (`evidence.thinned`), as at the maximum the
-noise is too low. The hyper-parameters of any other kernel maximise its marginal likelihood
-(`optim.marginal_likelihood`). The lengthscales of outcomes of 0 and 1 are those of a regression on −1 and 1; their
-outputscale maximises the bound.
+A radial kernel has closed-form gradients and a prior of its lengthscales (`evidence.thinned`); where none is named, the
+best of four is taken. On windows that overlap a few steps are taken only, as at the maximum the noise is too low. The
+hyper-parameters of any other kernel maximise its marginal likelihood (`optim.marginal_likelihood`). The lengthscales of
+outcomes of 0 and 1 are those of a regression on −1 and 1; their outputscale maximises the bound.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial, structure
-from streamgp.evidence.lbfgs import choose
-from streamgp.evidence.thinned import START_NOISE, Hyper
-from streamgp.evidence.thinned import best as adam
+from streamgp.evidence.thinned import START_NOISE, Hyper, by_adam, choose
 from streamgp.kernels import Kernel, Stationary, Tied, matern, squared_exponential
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
 from streamgp.optim.starts import centres
@@ -160,7 +157,7 @@ def estimate(
     if slowly and not outcomes:
         count, steps = int(groups.max()) + 1, STEPS if first else FURTHER
         tried = [(Hyper.start(count) if start is None else start, steps) for start in starts]
-        hyper = adam(x, y, groups, tried, profile=own.profile).hyper
+        hyper = by_adam(x, y, groups, tried, profile=own.profile).hyper
     else:
         offered = [own] if fixed else list(kernel.kernels)
         chosen = min(

@@ -80,10 +80,7 @@ class SvgpPosterior(Posterior):
         self.kernel = Chosen(configs(config.kernel, only), own)
         points = config.size(shape)
         self.prior = SparsePrior(self.kernel, encoder, points)
-        residual = config.noise == "residual"
-        self.head: Head = (
-            GaussianHead(points, shape.columns, residual) if config.gaussian else SitesHead(points, self.likelihood)
-        )
+        self.head: Head = GaussianHead(points, shape.columns) if config.gaussian else SitesHead(points, self.likelihood)
         self.family = self.head.family
         self.trainer = Training(self.prior, self.head, config.training)
         self.initial: Initial | None = None

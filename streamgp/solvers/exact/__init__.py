@@ -195,11 +195,12 @@ class Exact(solvers.Solver):
         found = self._evaluate(gram.detach(), y, _weights(h, weight), noise.detach())
         return attach(attach(found.value, gram, found.gram), noise, found.noise)
 
-    def pair_gradient(self, data: Data) -> Tensor:
+    def pair_gradient(self, data: solvers.Data) -> Tensor:
         """(N, N) G = Σ_t ∂NLML_t/∂K, entry by entry: what sub-matrix estimates sample; without graph."""
+        rows = _rows(data)
         with torch.no_grad():
-            gram = self.kernel(data.h, data.h)
-        return self._evaluate(gram, data.y, data.weight, self.noise.detach(), gradient=True).gram
+            gram = self.kernel(rows.h, rows.h)
+        return self._evaluate(gram, rows.y, rows.weight, self.noise.detach(), gradient=True).gram
 
     def row_gradients(self, h: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         """(N, d) ∂NLML/∂h_i at fixed θ and σ², all rows at once: the stale gradients of Algorithm 2."""
