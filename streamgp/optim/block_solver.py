@@ -195,16 +195,17 @@ class BlockSolver(nn.Module):
         The parts of a sweep may be calls of their own, so that a time limit can end between them.
 
         Args:
-            whole: (m, m) lower triangular, of any P of all features: a step on all of them in place of visits.
+            whole: (m, m) lower triangular, of any P of all features: a step on all of them in place of visits. It is so
+                near the best that earlier sweeps are not looked at.
 
         Returns:
             the `loss` afterwards, which is at most the one before but for rounding.
         """
-        history = min(self.history, self._plan(rows).directions)
+        history = min(self.history, self._plan(rows).directions) if whole is None else 0
         done = self._nothing(rows) if history else None
         self.gain = torch.zeros_like(self.noise)
         if whole is not None:
-            leap(self, rows, whole, done)
+            leap(self, rows, whole)
         else:
             for block in range(self.features.blocks) if blocks is None else blocks:
                 self._step(block, rows, self.factor(block, rows), done)
@@ -299,8 +300,8 @@ class BlockSolver(nn.Module):
 
 
 @torch.no_grad()
-def leap(solver: BlockSolver, rows: Rows, factor: Tensor, done: Move | None) -> None:
-    """Take it with the best length, and add it to what was `done`. factor: (m, m) lower triangular, of any P."""
+def leap(solver: BlockSolver, rows: Rows, factor: Tensor) -> None:
+    """A step on all features, of the best length. factor: (m, m) lower triangular, of any P."""
     used, spans = slice(0, solver.features.size), list(solver.features.spans())
     keep = len(rows.target) * solver.features.size * solver.dtype.itemsize <= MEMORY
     pull = rows.weigh(rows.residual).to(solver.dtype)
@@ -317,6 +318,3 @@ def leap(solver: BlockSolver, rows: Rows, factor: Tensor, done: Move | None) -> 
     solver.gain += (step * slope).sum(0) / solver.noise
     solver.mu[used] += step
     rows.residual -= image
-    if done is not None:
-        done.mu.add_(step)
-        done.image.add_(image)
