@@ -220,14 +220,14 @@ def window(data: Data, y: Array, level: Array, row: Rows, step: int) -> Array:
 
 
 def mstl(data: Data, first: int) -> Forecasts:
-    """MSTL with AutoARIMA for its trend (statsforecast), at row `first` and every week after; its own quantiles."""
+    """MSTL with AutoARIMA for its trend (statsforecast), at every fifth day and five hours; its own quantiles."""
     from statsforecast.models import MSTL, AutoARIMA  # type: ignore[import-untyped]
 
     n, steps, y = len(data.y), data.day, data.filled
     point, quantiles = np.full((n, steps), np.nan), np.full((n, steps, len(LEVELS)), np.nan)
     bands = (20, 40, 60, 80, 95)
     names = [f"lo-{band}" for band in reversed(bands)] + ["mean"] + [f"hi-{band}" for band in bands]
-    for row in range(first, n - steps, data.week):
+    for row in range(first, n - steps, 5 * data.day + 5 * data.day // 24):
         model = MSTL(season_length=[data.day, data.week], trend_forecaster=AutoARIMA())
         found = model.forecast(y[max(0, row + 1 - HISTORY * data.week) : row + 1], h=steps, level=list(bands))
         point[row] = found["mean"]

@@ -7,7 +7,7 @@ are in _opponents.py:
 
 lightgbm  200 trees for all steps together on about 40 columns, refitted every two weeks on everything before
 ridge     one regression a step on the window flattened, the calendar and the known inputs of the step, refitted weekly
-mstl      MSTL with AutoARIMA for its trend, every 7th day at the origin of that day only, known inputs not used
+mstl      MSTL with AutoARIMA for its trend, every fifth day and five hours, known inputs not used
 
 Bands of the first two are conformal: quantiles of their own errors of the last eight weeks, per step, once a day. CRPS
 is twice the mean pinball loss at the nine deciles, for all. Wind is the gap-free part of the stream, to hour 13,176.
@@ -52,8 +52,10 @@ TEXT = (
 )
 PARTIAL = " The parts were run one by one beside other work; streams and models that are not listed were not run."
 WEEKLY = (
-    "The same at the origin of every 7th day only, where MSTL with AutoARIMA for its trend (statsforecast, last 8 "
-    "weeks, its own bands, no known inputs) is fitted. Claimed: auto has at least 5 % less MAE and CRPS."
+    "The same at an origin every fifth day and five hours, so that all hours and weekdays occur, where MSTL with "
+    "AutoARIMA for its trend (statsforecast, last 8 weeks, its own bands, no known inputs) is fitted. Claimed: auto "
+    "has at least 5 % less MAE and CRPS. At the midnights of Wednesdays alone, where this was first measured (48 "
+    "origins, one of them a heat wave), MSTL had 0.595 on the demand with the workday, and auto 0.726."
 )
 
 
