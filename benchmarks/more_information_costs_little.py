@@ -1,8 +1,8 @@
 """Columns, lags and a calendar that carry nothing cost the default model at most 2 % of its error.
 
 Victoria's half-hourly demand, day ahead, `--known workday`, scored from row 1344; then the same run with one thing
-more: the calendar, the temperature as an input, twice the lags, five columns of noise and a constant as known inputs. For
-`auto` and for `linear`; RMSE and MAE over those of the first run.
+more: the calendar, the temperature as an input, twice the lags, five columns of noise and a constant as known inputs.
+For `auto` and for `linear`; RMSE and MAE over those of the first run.
 
     python benchmarks/more_information_costs_little.py [--models auto,linear]
 """
