@@ -193,17 +193,19 @@ def test_a_glitch_costs_little_afterwards() -> None:
     assert after[later][kept[later]].mean() < 1.1 * clean[later][kept[later]].mean()
 
 
-def test_columns_of_noise_cost_little() -> None:
+def test_columns_of_noise_cost_little_wherever_they_are_named() -> None:
     y, k = stream(2500)
     generator = np.random.default_rng(5)
     noise = {f"n{at}": generator.standard_normal(len(y)) for at in range(5)}
     found = []
-    for more in ((), tuple(noise)):
-        spec = WindowSpec(targets=("y",), known=("k", *more), lags=4, horizon=6, season=168, seasons=(24, 168))
+    for known in (("k",), ("k", *noise), (*noise, "k")):
+        spec = WindowSpec(targets=("y",), known=known, lags=4, horizon=6, season=168, seasons=(24, 168))
         asks, _ = Windows(spec).push(pa.record_batch({"y": y, "k": k, **noise}))
         truth = torch.from_numpy(y)[asks.position[:, None] + torch.arange(1, 7)]
-        found.append(run(DirectLinear(spec.shape), asks.x, truth)[1000:].mean())
-    assert found[1] < 1.03 * found[0]
+        model, first = DirectLinear(spec.shape), slice(0, 240)
+        list(model.fit(asks.x.rows(first), truth[first], 1))
+        found.append(run(model, asks.x.rows(slice(240, None)), truth[240:])[760:].mean())
+    assert max(found) < 1.03 * found[0], found
 
 
 def test_drawn_functions_have_the_mean_and_variance_of_the_forecast() -> None:

@@ -25,7 +25,11 @@ KNOTS = 5
 DISTINCT = 3
 """Values that a known input has at most to count as a type of day: a holiday flag."""
 FULL = 2
-"""Continuous known inputs that have hinges; further ones enter linearly."""
+"""Continuous known inputs that have hinges, those that explain most; others enter linearly."""
+EXPLAINS = 0.02
+"""Share of the variance of the first departures, adjusted for chance, below which an input has no hinges."""
+JUDGED = 120
+"""Windows from which on it is judged what inputs explain; with fewer, those that are named first count as best."""
 DAYS = 14
 """Short seasons in the long one at most, for each to have its own column: the days of a week."""
 
@@ -37,12 +41,18 @@ class Known(NamedTuple):
         flag: whether it has few values.
         centre, scale: of its values.
         knots: (KNOTS,) quantiles, in units of `scale` around `centre`.
+        rank: among the continuous ones, 0 for the one that explains most; from `FULL` on an input enters linearly.
     """
 
     flag: bool
     centre: float
     scale: float
     knots: Tensor
+    rank: int = 0
+
+    def hinges(self, value: Tensor) -> Tensor:
+        """(..., KNOTS + 1) a value in units of `scale` around `centre`, and what of it is above each knot."""
+        return torch.cat([value[..., None], (value[..., None] - self.knots).clamp(min=0.0)], -1)
 
 
 class Block:
@@ -124,6 +134,26 @@ class SeasonColumns:
         whole = columns[0] if len(columns) == 1 else torch.cat(columns)
         return whole.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0), penalties
 
+    def ranked(self, x: Inputs, z: Tensor, known: Sequence[Known]) -> list[Known]:
+        """The known inputs with their ranks, by how much of z their hinges and the change of these explain.
+
+        Args:
+            x: the first windows.
+            z: (N, H) departures of a target from a season before, NaN = not observed.
+            known: of each known input.
+        """
+        back, parts, found = "long" if self.context.long else "short", self.split(x), list[float]()
+        for at, (name, what) in enumerate(zip(self.context.known, known, strict=True)):
+            if what.flag or len(z) < JUDGED:
+                found.append(1.0 - at / len(known))
+                continue
+            values = (parts.step(f"{when}({name})") for when in ("at", f"at-{back}"))
+            there, before = (what.hinges((value - what.centre) / what.scale) for value in values)
+            found.append(_explained(torch.cat([there, there - before], 2), z.T))
+        order = sorted((at for at, what in enumerate(known) if not what.flag), key=lambda at: -found[at])
+        ranks = {at: place if found[at] > EXPLAINS or len(z) < JUDGED else FULL for place, at in enumerate(order)}
+        return [what._replace(rank=ranks.get(at, 0)) for at, what in enumerate(known)]
+
     def _fill(self, block: Block, parts: Parts, clock: Clock, name: str, level: Tensor, known: Sequence[Known]) -> None:
         """The columns of one target."""
         self._target(block, parts, clock, name, level)
@@ -178,7 +208,7 @@ class SeasonColumns:
 
     def _known(self, block: Block, parts: Parts, clock: Clock, name: str, known: Sequence[Known]) -> None:
         """Known inputs at the step, at its references, and their change since."""
-        long, full = bool(self.context.long), 0
+        long = bool(self.context.long)
         flags = [other for other, what in zip(self.context.known, known, strict=True) if what.flag]
         r1, r2 = parts.step(f"short1({name})"), parts.step(f"short2({name})")
         r7 = parts.step(f"long1({name})") if long else r1
@@ -205,17 +235,14 @@ class SeasonColumns:
                     )
                     block.add(1.0, (r14 - r7) * (there == step("at-2long")), fresh * (at("now") == at("now-long")))
                 continue
-            full += 1
-            if full > FULL:
+            if what.rank >= FULL:
                 block.add(1.5, there, there - day, there - before)
                 continue
 
-            def hinges(value: Tensor, what: Known = what) -> Tensor:
-                return torch.cat([value[..., None], (value[..., None] - what.knots).clamp(min=0.0)], 2)
-
+            hinges = what.hinges
             here, change = hinges(there), hinges(there) - hinges(day)
             block.add(1.5, here, change)
-            if full > 1:
+            if what.rank:
                 block.add(1.5, there - at("now"), here - hinges(before))
                 continue
             mean = hinges(step("day"))
@@ -282,6 +309,25 @@ class Clock:
             self.days = torch.nn.functional.one_hot(index, days).to(FLOAT)
         turn = 2 * torch.pi * year
         self.year = torch.stack([turn.sin(), turn.cos() - 1.0], 2)
+
+
+def _explained(columns: Tensor, z: Tensor) -> float:
+    """The share of the variance of z (H, N) that a regression on columns (H, N, p) explains, adjusted for chance.
+
+    Steps ahead of one window are not independent, so the adjustment counts windows.
+    """
+    step = max(1, len(z) // 3)  # a few steps tell as much as all of them
+    windows, columns, z = z.shape[1], columns[::step].flatten(0, 1), z[::step].flatten()
+    seen = torch.isfinite(z) & torch.isfinite(columns).all(1)
+    windows, width = int(windows * seen.to(FLOAT).mean()), columns.shape[1]
+    columns, z = columns[seen], z[seen]
+    if windows <= width + 1:
+        return 0.0
+    columns = columns - columns.mean(0)
+    z = z - z.mean()
+    fitted = columns @ torch.linalg.lstsq(columns, z[:, None], driver="gelsd").solution
+    unexplained = float((z - fitted[:, 0]).square().sum() / z.square().sum().clamp(min=1e-300))
+    return 1.0 - unexplained * (windows - 1) / (windows - width - 1)
 
 
 def describe(values: Tensor) -> Known:

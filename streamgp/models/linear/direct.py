@@ -137,7 +137,9 @@ class DirectRegression(nn.Module):
             away = (own - self.levels[at]).abs()
             typical = torch.nan_to_num(away.nanmedian())
             self.width[at] = typical if typical > 0 else torch.nan_to_num(away.nanmean())
-        error = (y - self.columns.bases(x, self.levels)).abs().nanmedian(1).values  # (B, T)
+        bases = self.columns.bases(x, self.levels)
+        self.known = self.columns.ranked(x, (y - bases[0])[:, : self.shape.horizon], self.known)
+        error = (y - bases).abs().nanmedian(1).values  # (B, T)
         self.base.copy_(error.nan_to_num(torch.inf).argmin(0))
         _, penalties = self.columns(x.rows(slice(0, 1)), self.known, self.levels)
         self.sums = Sums(self.sizes, penalties, self.halves, self.ridges).to(y.device)
@@ -215,7 +217,7 @@ class DirectRegression(nn.Module):
         tensors |= {"levels": self.levels, "width": self.width, "base": self.base}
         if self.known:
             tensors["knots"] = torch.stack([what.knots for what in self.known])
-        return tensors, {"known": [[what.flag, what.centre, what.scale] for what in self.known]}
+        return tensors, {"known": [[what.flag, what.centre, what.scale, what.rank] for what in self.known]}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self.forget()
@@ -223,8 +225,8 @@ class DirectRegression(nn.Module):
             return
         for name in ("levels", "width", "base"):
             getattr(self, name).copy_(tensors[name])
-        for at, (flag, centre, scale) in enumerate(cast("list[list[float]]", rest["known"])):
-            self.known.append(Known(bool(flag), float(centre), float(scale), tensors["knots"][at].clone()))
+        for at, (flag, centre, scale, rank) in enumerate(cast("list[list[float]]", rest["known"])):
+            self.known.append(Known(bool(flag), float(centre), float(scale), tensors["knots"][at].clone(), int(rank)))
         self.sums = Sums(self.sizes, tensors["sums.penalties"], self.halves, self.ridges).to(self.levels.device)
         for name, buffer in self.sums.state_dict().items():
             buffer.copy_(tensors[f"sums.{name}"])

@@ -79,7 +79,7 @@ class PhaseColumns(SeasonColumns):
 
     def _known_inputs(self, block: Block, parts: Parts, name: str, known: Sequence[Known], decay: Tensor) -> None:
         """Known inputs at the step, their change since its references, and what they changed of late."""
-        long, full = bool(self.context.long), 0
+        long = bool(self.context.long)
         back = "long" if long else "short"
         r1, r2 = parts.step(f"short1({name})"), parts.step(f"short2({name})")
         base = parts.step(f"long1({name})") if long else r1
@@ -93,9 +93,7 @@ class PhaseColumns(SeasonColumns):
             def at(label: str, other: str = other, what: Known = what) -> Tensor:
                 return (parts.at(f"{label}({other})") - what.centre) / what.scale
 
-            def hinges(value: Tensor, what: Known = what) -> Tensor:
-                return torch.cat([value[..., None], (value[..., None] - what.knots).clamp(min=0.0)], 2)
-
+            hinges = what.hinges
             there, day, before = step("at"), step("at-short"), step(f"at-{back}")
             if what.flag:
                 block.add(1.0, there, there - before, there - day, step("at-2short"))
@@ -106,13 +104,12 @@ class PhaseColumns(SeasonColumns):
                     r14 = parts.step(f"long2({name})")
                     block.add(1.0, (r1 - base) * (there == before), (r14 - base) * (there == step("at-2long")))
                 continue
-            full += 1
-            if full > FULL:
+            if what.rank >= FULL:
                 block.add(1.5, there, there - day, there - before)
                 continue
             here = hinges(there)
             block.add(1.5, here, here - hinges(before))
-            if full > 1:
+            if what.rank:
                 block.add(1.5, there - day, there - at("now"))
                 continue
             mean = hinges(step("day"))
