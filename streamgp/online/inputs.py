@@ -180,8 +180,39 @@ class KernelInputs(nn.Module):
         """The windows without lags where the targets are hidden."""
         return Inputs(x.past[:, :0], x.future) if self.without_past else x
 
+    def bridged(self, x: Inputs, deviations: float) -> Inputs:
+        """Windows with each value beyond so many standard deviations of its channel replaced: by the value before it,
+        by the one after it where there is none before, or by the channel's mean.
+
+        Example:
+            >>> inputs = KernelInputs(Shape(targets=("y",), horizon=1, lags=4, past=("y",), future=()))
+            >>> past = torch.tensor([1e9, 1.0, 2.0, 1e9]).double()[None, :, None]
+            >>> inputs.bridged(Inputs(past, past[:, :1, :0]), 1e4).past.flatten().tolist()
+            [1.0, 1.0, 2.0, 2.0]
+        """
+        scaling = self.scaling
+        past, future = (
+            _bridged(values, scaler.transform(values).abs() > deviations, scaler.location.to(values))
+            for values, scaler in ((x.past, scaling.past), (x.future, scaling.future))
+        )
+        return x._replace(past=past, future=future)
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return self.scaling.state()
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self.scaling.restore(tensors, rest)
+
+
+def _bridged(values: Tensor, wild: Tensor, mean: Tensor) -> Tensor:
+    """values, wild: (N, S, C), S steps in time; mean: (C,)."""
+    steps = values.shape[1]
+    if not values.numel():
+        return values
+    place = torch.arange(steps, device=values.device)[:, None].expand_as(values)
+    known = ~wild & torch.isfinite(values)
+    before = torch.where(known, place, -1).cummax(1).values
+    after = torch.where(known, place, steps).flip(1).cummin(1).values.flip(1)
+    taken = torch.where(before >= 0, before, after)
+    found = torch.where(taken < steps, values.gather(1, taken.clamp(max=steps - 1)), mean)
+    return torch.where(wild, found, values)

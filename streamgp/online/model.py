@@ -4,7 +4,8 @@ A window is standardised, a target is learned as its departure from a reference,
 units of the columns. With a batch of rows that arrive:
 
 1. rows without a truth are left out, and so are windows beyond the range of float64 and those with a glitch (beyond
-   10,000 standard deviations, unless that lasts), which would void every scaling to come;
+   10,000 standard deviations, unless that lasts), which would void every scaling to come; a forecast takes the value
+   next to the glitch in its place;
 2. truths are winsorised by the forecast of the rows (`winsorise`): a glitch is not learned at its word;
 3. when a rebuild is due, scaling, reference and hyper-parameters are estimated from a bounded memory of the stream, and
    the posterior learns that memory from the beginning; otherwise it learns the new rows.
@@ -95,7 +96,11 @@ class StreamModel(Model):
         if len(x.future) > CHUNK:
             parts = [self.predict(x.rows(slice(at, at + CHUNK))) for at in range(0, len(x.future), CHUNK)]
             return self.family.from_parameters(torch.cat([part.parameters() for part in parts], 1))
-        return self._issue(x, self.posterior.look(self.inputs(x)))
+        z = self.inputs(x)
+        if self.winsorise.doubts(z, self.posterior.weight):
+            x = self.inputs.bridged(x, FAR)
+            z = self.inputs(x)
+        return self._issue(x, self.posterior.look(z))
 
     def warnings(self) -> list[str]:
         """What a user of the forecasts should know of the model as it is now."""

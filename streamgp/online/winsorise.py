@@ -100,6 +100,12 @@ class Winsoriser(nn.Module):
         self._average(self.far, far)
         return admitted
 
+    def doubts(self, z: Tensor, rows: Tensor) -> bool:
+        """Whether one of these windows (N, W) has a value that `admits` would take for a glitch; nothing changes."""
+        if self.deviations is None or not z.numel() or bool((rows < self.settled).any()) or self.far > LASTING:
+            return False
+        return bool(z.abs().amax() > FAR)
+
     def weights(self, leverage: Tensor, rows: Tensor) -> Tensor:
         """(N,) leverages uᵀA⁻¹u -> (N,) weights 1/max(1, leverage), or 1 where most of the newest rows are so far out.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.context import Context, Entry
 from streamgp.errors import DataError, UsageError
+from streamgp.online.model import StreamModel
 from streamgp.testing.stateful import check_stateful, reborn, same_bits
 
 SHAPES = (
@@ -126,6 +127,7 @@ def check_model(
         _check_missing(build, shape, batch)
         _check_fit(build, shape, batch)
         _check_overflow(build, shape, batch)
+        _check_glitch(build(shape), shape, batch)
         if build(shape).family.binary:
             _check_outcomes(build(shape), shape)
     assert served, "the model refuses every shape"
@@ -297,6 +299,25 @@ def _check_overflow(build: Callable[[Shape], Model], shape: Shape, batch: int) -
             assert model.update(x.rows(after), y[after]).healthy, "a window beyond float64 spoils later updates (law 6)"
         found, wanted = one.predict(x.rows(held)), other.predict(x.rows(held))
         assert _close(found, wanted, 1e-9), "a window beyond float64 taught something (law 6)"
+
+
+def _check_glitch(model: Model, shape: Shape, batch: int) -> None:
+    """A glitch among the lags, or among the inputs without lags, ruins no forecast of a model that limits its targets:
+    `StreamModel` takes the value next to it in its place."""
+    if not isinstance(model, StreamModel) or model.winsorise.deviations is None:
+        return
+    x, y = _example(model, shape, 5 * batch)
+    for start in range(0, 4 * batch, batch):
+        model.update(x.rows(slice(start, start + batch)), y[start : start + batch])
+    x = x.rows(slice(4 * batch, None))
+    usual, change = model.predict(x), 20.0
+    for at in (0, -1):
+        past, future = x.past.clone(), x.future.clone()
+        (past if shape.lags else future)[5, at, 0] = 1e9
+        found = model.predict(x._replace(past=past, future=future))
+        moved = (found.mean - usual.mean).abs() / usual.variance.sqrt()
+        assert (moved < change).all(), "a forecast follows a glitch among the inputs"
+        assert (found.variance < change**2 * usual.variance).all(), "a band follows a glitch among the inputs"
 
 
 def check_recovers(build: Callable[[Shape], Model], frequency: float = 8.0, seed: int = 0, rows: int = 2000) -> None:
