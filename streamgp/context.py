@@ -80,7 +80,7 @@ class Context:
         """W, rows in the longest season; 0 where there is only one."""
         return self.seasons[-1] if len(self.seasons) > 1 else 0
 
-    @property
+    @cached_property
     def per_step(self) -> int:
         """Numbers of a step ahead, phases among them."""
         return len(replace(self, horizon=1).steps) + self.PHASES
@@ -90,7 +90,7 @@ class Context:
         """C, numbers of a window."""
         return len(self.window) + self.horizon * self.per_step
 
-    @property
+    @cached_property
     def back(self) -> int:
         """Rows that are looked back on, beside the window's own."""
         nearest = replace(self, horizon=1).steps  # no step ahead looks back farther

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,15 @@ LARGEST = 1e150
 
 Look = Callable[[Ints], Floats]
 """(J,) offsets -> (N, J, C) values of every column, NaN where there is no row."""
+
+
+class _Plan(NamedTuple):
+    """Entries that are means over as many points each: which (E,), their channels (E, 1), and places among the offsets
+    (E, parts, points)."""
+
+    which: Ints
+    channel: Ints
+    at: Ints
 
 
 class Filler:
@@ -30,12 +40,18 @@ class Filler:
         self.context, self.every, self.zone = context, every_ns, zone
         entries = [*context.window, *context.steps]
         self.offsets = np.unique([off for entry in entries for part in entry.offsets for off in part])
-        self._window = [self._plan(entry) for entry in context.window]
-        self._steps = [self._plan(entry) for entry in context.steps]
+        self._plans = [self._plan(context.window), self._plan(context.steps)]
 
-    def _plan(self, entry: Entry) -> tuple[int, Ints]:
-        """The channel, and (parts, points) places among the offsets; every part of an entry has as many points."""
-        return entry.channel, np.searchsorted(self.offsets, np.array(entry.offsets))
+    def _plan(self, entries: Sequence[Entry]) -> list[_Plan]:
+        """The entries by their points; every part of an entry has as many."""
+        points = [len(entry.offsets[0]) for entry in entries]
+        found = []
+        for count in sorted(set(points)):
+            which = [number for number, own in enumerate(points) if own == count]
+            at = np.searchsorted(self.offsets, np.array([entries[number].offsets for number in which]))
+            channel = np.array([entries[number].channel for number in which])
+            found.append(_Plan(np.array(which), channel[:, None], at))
+        return found
 
     def fill(self, look: Look, step: Ints, when: Ints, future: Floats | None) -> Floats:
         """(N, C) contexts.
@@ -52,11 +68,16 @@ class Filler:
         if future is not None:
             ahead = np.flatnonzero(self.offsets > 0)
             values[:, ahead, values.shape[2] - len(context.known) :] = future[:, self.offsets[ahead] - 1]
-        window = [_means(values, channel, at)[:, 0] for channel, at in self._window]
-        steps = [_means(values, channel, at) for channel, at in self._steps]
-        steps += self._phases(step, when)
-        flat = np.stack(steps, 2).reshape(rows, context.horizon * context.per_step)
-        return np.concatenate([np.stack(window, 1), flat], 1)
+        window, steps = (
+            _means(values, plans, len(entries), parts)
+            for plans, entries, parts in zip(
+                self._plans, (context.window, context.steps), (1, context.horizon), strict=True
+            )
+        )
+        ahead_of = np.concatenate([steps, np.stack(self._phases(step, when), 1)], 1)  # (N, per step, H)
+        return np.concatenate(
+            [window[..., 0], ahead_of.transpose(0, 2, 1).reshape(rows, context.horizon * context.per_step)], 1
+        )
 
     def _phases(self, step: Ints, when: Ints) -> list[Floats]:
         """(N, H) each: the part of the short season, of the long one and of the year that has passed."""
@@ -73,14 +94,18 @@ class Filler:
         return [*found, year]
 
 
-def _means(values: Floats, channel: int, at: Ints) -> Floats:
-    """(N, parts) means over the points of each part; NaN where more than half of them are missing."""
-    if at.shape[1] == 1:
-        return np.asarray(values[:, at[:, 0], channel])
-    total, known = np.zeros((len(values), len(at))), np.zeros((len(values), len(at)))
-    for place in at.T:  # one after another, so that the order of the sum does not depend on how many windows there are
-        found = values[:, place, channel]
-        there = ~np.isnan(found)
-        total += np.where(there, found, 0.0)
-        known += there
-    return np.asarray(np.where(2 * known >= at.shape[1], total / np.maximum(known, 1.0), np.nan))
+def _means(values: Floats, plans: Sequence[_Plan], entries: int, parts: int) -> Floats:
+    """(N, entries, parts) means over the points of each part; NaN where more than half of them are missing."""
+    found = np.empty((len(values), entries, parts))
+    for which, channel, at in plans:
+        if at.shape[2] == 1:
+            found[:, which] = values[:, at[..., 0], channel]
+            continue
+        total, known = np.zeros((2, len(values), *at.shape[:2]))
+        for place in np.moveaxis(at, 2, 0):  # one by one: the order of the sum does not depend on the other windows
+            point = values[:, place, channel]
+            there = ~np.isnan(point)
+            total += np.where(there, point, 0.0)
+            known += there
+        found[:, which] = np.where(2 * known >= at.shape[2], total / np.maximum(known, 1.0), np.nan)
+    return found
