@@ -32,6 +32,8 @@ NAIVE = ("persistence", "seasonal_naive")
 """Experts that need not learn."""
 PROCESSES = ("svdgp", "qsgp", "finite_rkhs", "rvm", "gp_lstm")
 """Experts that can learn what the linear one leaves."""
+MATTERS = 0.25
+"""Part of the mix from which on what an expert warns of is told."""
 PARTS = 3
 """Parts of a batch that are forecast from the others."""
 FEWEST = 60
@@ -126,7 +128,15 @@ class Ensemble(Model):
         return max(member.model.epochs_for(rows) for member in self.experts)
 
     def warnings(self) -> list[str]:
-        return [f"{member.name}: {one}" for member in self.experts for one in member.model.warnings()]
+        """Those of the experts that make up a good part of the mix."""
+        weights = self.mixer.weights.mean(0).split([member.count for member in self.experts])
+        shares = [float(part.sum()) for part in weights]
+        return [
+            f"{member.name}, {share:.0%} of the mix: {one}"
+            for member, share in zip(self.experts, shares, strict=True)
+            for one in member.model.warnings()
+            if share >= MATTERS
+        ]
 
     def figures(self) -> dict[str, float]:
         """The weight of each forecast that is mixed, the mean over the output columns: weight_linear_1, ..."""
