@@ -33,7 +33,6 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
     from streamgp_pipelines.adapters.mlflow.store import tracked
     from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
     from streamgp_pipelines.adapters.run_plots import draw_run
-    from streamgp_pipelines.titles import title
     from streamgp_pipelines.training.dry_run import plan
     from streamgp_pipelines.training.train import train as run
 
@@ -45,8 +44,7 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
         print_json(planned) if json else print_pairs(planned, "would train (nothing was written):")
         return
     with only_our_output(), Reporter(quiet=json) as progress:
-        name = title(settings.model, settings.target or ("y",), settings.horizon)
-        tracker = tracker_of(settings.tracking_uri, settings.experiment, name)
+        tracker = tracker_of(settings.tracking_uri, settings.experiment)
         found = run(settings, tracker, progress, draw_run if tracked(settings.tracking_uri) else None)
     if json:
         print_json(found)

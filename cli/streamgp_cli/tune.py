@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -56,8 +55,7 @@ def tune(
         print_json(planned) if json else print_pairs(planned, "would tune (nothing was written):")
         return
     with only_our_output(), Reporter(quiet=json) as progress:
-        name = f"tune {settings.method} {Path(settings.table).name}"
-        found = run(settings, tracker_of(settings.tracking_uri, settings.experiment, name), progress)
+        found = run(settings, tracker_of(settings.tracking_uri, settings.experiment), progress)
     print_json(found) if json else _print(found)
 
 

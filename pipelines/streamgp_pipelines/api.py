@@ -16,7 +16,7 @@ from streamgp_pipelines.training.train import train
 class NoTracker:
     """A base.Tracker that keeps nothing; its run has no id."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, title: str = "") -> None:
         self.run_id = ""
 
     def params(self, values: Mapping[str, Json]) -> None:
@@ -49,7 +49,7 @@ def fit_stream(
     table: str | Path,
     target: str | tuple[str, ...] = (),
     *,
-    tracker: Callable[[Path], Tracker] = NoTracker,
+    tracker: Callable[[Path, str], Tracker] = NoTracker,
     progress: Callable[[Progress], None] = lambda _: None,
     **options: Any,
 ) -> dict[str, Json]:

@@ -15,15 +15,14 @@ from streamgp_pipelines.config import ForecastConfig, IngestConfig, TrainConfig
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.forecasting.forecast import Forecast, forecast
 from streamgp_pipelines.ingestion.ingest import ingest
-from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.train import Draw, train
 
 BASELINES = ("seasonal_naive", "linear")
 TIME = "timestamp"
 ZONE = "+10:00"
 
-MakeTracker: TypeAlias = Callable[[str, str, str], Callable[[Path], Tracker]]
-"""(tracking URI, experiment, name of the run) -> what `train` needs."""
+MakeTracker: TypeAlias = Callable[[str, str], Callable[[Path, str], Tracker]]
+"""(tracking URI, experiment) -> what `train` needs."""
 
 Picture: TypeAlias = Callable[[Forecast, pl.DataFrame, Path], object]
 """Draws a forecast beside what happened (unique_id, ds, y) into a file."""
@@ -100,7 +99,7 @@ def demo(
         for model in dict.fromkeys((*BASELINES, settings.model)):
             options: dict[str, Any] = {"table": paths["table"], "model": model, "checkpoint": directory / model}
             config = TrainConfig.read(options | {"tracking_uri": uri}, recipe)
-            run = tracker(uri, config.experiment, title(model, config.target, config.horizon))
+            run = tracker(uri, config.experiment)
             scores[model] = train(config, run, _named(progress, model), draw if is_tracked else None)
 
     asked = {"checkpoint": directory / settings.model, "table": paths["table"], "output": paths["forecast"]}

@@ -47,7 +47,7 @@ def points(uri: str, run_id: str, key: str) -> list[tuple[int, int, float]]:
 
 
 def test_a_run_holds_what_was_logged(uri: str, tmp_path: Path) -> None:
-    tracker = mlflow_tracker(uri, "logged", "a name")(tmp_path / "checkpoint")
+    tracker = mlflow_tracker(uri, "logged", "a name")(tmp_path / "checkpoint", "")
     tracker.params({"model": "svdgp", "set": {"basis": 64}, "target": ["a", "b"], "note": "x" * 10_000, "none": None})
     tracker.tags({"host": "here"})
     tracker.dataset("demand", "/data/demand", 7, pa.schema([("ds", pa.timestamp("us")), ("y", pa.float64())]))

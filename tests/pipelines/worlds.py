@@ -137,7 +137,7 @@ def run(table: Path | Table, home: Path, tracker: Tracker | None = None, **optio
     """Train, on one thread, and return the summary."""
     torch.set_num_threads(1)
     found: dict[str, Any] = train(
-        config_of(table, home, **options), lambda directory: tracker or NoTracker(directory), lambda _: None
+        config_of(table, home, **options), lambda directory, _: tracker or NoTracker(directory), lambda _: None
     )
     return found
 

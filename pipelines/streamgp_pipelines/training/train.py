@@ -20,6 +20,7 @@ from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.session import Session, open_session
+from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.batch import BatchRun
 from streamgp_pipelines.training.online import OnlineRun
 from streamgp_pipelines.training.outlook import Outlook, outlook
@@ -31,7 +32,7 @@ Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path], None
 
 def train(
     config: TrainConfig,
-    tracker: Callable[[Path], Tracker],
+    tracker: Callable[[Path, str], Tracker],
     progress: Callable[[Progress], None] = lambda _: None,
     draw: Draw | None = None,
 ) -> dict[str, Json]:
@@ -39,7 +40,7 @@ def train(
 
     Args:
         config: what to do.
-        tracker: makes the run's tracker from its checkpoint directory, before row one.
+        tracker: makes the run's tracker from its checkpoint directory and the run's title, before row one.
         progress: called with how far the run is.
         draw: makes the run's plots; None makes none.
 
@@ -60,7 +61,8 @@ def train(
         set_aside(config.checkpoint)
     with held(config.checkpoint), unless_refused(config.checkpoint) as learned:
         session = open_session(config)
-        run = tracker(config.checkpoint)
+        spec = session.learner.windows.spec
+        run = tracker(config.checkpoint, title(session.config.model, spec.targets, spec.horizon))
         status = "FAILED"
         try:
             _describe(session, run)

@@ -224,13 +224,13 @@ class Tuning:
 
 
 def tune(
-    config: TuneConfig, tracker: Callable[[Path], Tracker], progress: Callable[[Progress], None] = lambda _: None
+    config: TuneConfig, tracker: Callable[[Path, str], Tracker], progress: Callable[[Progress], None] = lambda _: None
 ) -> dict[str, Json]:
     """Find hyper-parameters, write them to `config.output`, and return a summary.
 
     Args:
         config: what to do.
-        tracker: makes the run's tracker from a directory.
+        tracker: makes the run's tracker from a directory and the run's title.
         progress: called with how far the run is.
 
     Returns:
@@ -245,7 +245,7 @@ def tune(
     """
     tuning = Tuning(config)
     with tempfile.TemporaryDirectory() as folder:
-        run = tracker(Path(folder))
+        run = tracker(Path(folder), f"tune {config.method} {Path(config.table).name}")
         status = "FAILED"
         try:
             found = _tune(tuning, run, progress)

@@ -28,20 +28,20 @@ RETRY_SECONDS = (1.0, 2.0, 4.0)
 _log = logging.getLogger("streamgp.tracking")
 
 
-def tracker_of(uri: str | None, experiment: str, name: str = "") -> Callable[[Path], Tracker]:
+def tracker_of(uri: str | None, experiment: str) -> Callable[[Path, str], Tracker]:
     """What `--tracking-uri` asks for: MLflow's tracker, or with `none` one that keeps nothing."""
-    return mlflow_tracker(uri, experiment, name) if tracked(uri) else NoTracker
+    return mlflow_tracker(uri, experiment) if tracked(uri) else NoTracker
 
 
-def mlflow_tracker(uri: str | None, experiment: str, name: str = "") -> Callable[[Path], MlflowTracker]:
-    """What `train` needs to track in MLflow: a function from its checkpoint directory to the run's tracker.
+def mlflow_tracker(uri: str | None, experiment: str, name: str = "") -> Callable[[Path, str], MlflowTracker]:
+    """What `train` needs to track in MLflow: a function from its checkpoint directory and title to the run's tracker.
 
     Args:
         uri: tracking URI; None is MLFLOW_TRACKING_URI, else `mlflow.db` in the working directory.
         experiment: experiment in which the run is listed.
-        name: name of the run; MLflow invents one when it is empty.
+        name: name of the run; its title, such as "ensemble demand_gw h48", when it is empty.
     """
-    return lambda directory: MlflowTracker(directory, store_uri(uri), experiment, name)
+    return lambda directory, title: MlflowTracker(directory, store_uri(uri), experiment, name or title)
 
 
 class MlflowTracker:
