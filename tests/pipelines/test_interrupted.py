@@ -19,6 +19,7 @@ from tests.pipelines.killed import Bomb, Crash, code_of, quick_and_slow, start, 
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of
 
 SVDGP = {"set": {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "64"}}
+AUTO = {"set": {f"svdgp.{name}": value for name, value in SVDGP["set"].items()}}
 GRADIENT = {"set": {"likelihood": "student_t", "gradient.mean_basis": "32", "gradient.covariance_basis": "16"}}
 CHECKPOINT, PREDICTIONS = "streamgp.streaming.checkpoint", "streamgp_pipelines.learning.predictions"
 CRASHES = {
@@ -75,6 +76,20 @@ def svdgp(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="module")
+def auto(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("auto"), 500, model="auto", **AUTO)
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Experts by name, one of them a net that trains."""
+    net = {"encoder.hidden": "8", "online.window": "128", "online.refresh": "128", "online.epochs": "1"}
+    options = {"experts": "svdgp,gp_lstm,linear", **AUTO["set"]}
+    options |= {f"gp_lstm.{name}": value for name, value in net.items()} | {"gp_lstm.epochs": "2"}
+    return World(tmp_path_factory.mktemp("named"), 300, model="ensemble", set=options)
+
+
+@pytest.fixture(scope="module")
 def gradient(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("gradient"), 300, model="svdgp", **GRADIENT)
 
@@ -88,16 +103,32 @@ def test_killed_at_a_given_place(linear: World, tmp_path: Path, crash: Crash) ->
     assert not left, f"left behind: {left}"
 
 
+AMID = {
+    "between the mixer and its experts": Crash("streamgp.models.ensemble.members", "Member.update", 9),
+    "between two experts": Crash("streamgp.models.ensemble.members", "Member.update", 12),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crash", AMID.values(), ids=AMID)
+def test_experts_killed_amid_an_update(auto: World, tmp_path: Path, crash: Crash) -> None:
+    assert code_of(auto.again(tmp_path, crash)) == -signal.SIGKILL
+    assert code_of(auto.again(tmp_path)) == 0
+    auto.compare(tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kind", ["linear", "svdgp", "gradient"])
-def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
-    """Ten kills, at moments drawn from half the time that the loop needs; a run that gets through is begun anew."""
+@pytest.mark.parametrize(
+    ("kind", "most"), [("linear", 10), ("svdgp", 10), ("gradient", 10), ("auto", 20), ("named", 10)]
+)
+def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path, kind: str, most: int) -> None:
+    """Kills at moments drawn from half the time that the loop needs; a run that gets through is begun anew."""
     world: World = request.getfixturevalue(kind)
     seconds = 0.5 * float(world.expected["seconds"]["total"])
     moments = random.Random(kind)
     kills = round = 0
-    while kills < 10:
+    while kills < most:
         code = code_of(world.again(tmp_path / str(round), Bomb(moments.uniform(0.0, seconds))))
         assert code in (0, -signal.SIGKILL)
         kills += code != 0

@@ -30,8 +30,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "linear": {},
     "seasonal_naive": {},
     "svdgp": {"set": {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "64"}},
+    "ensemble": {"set": {"svdgp": {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "64"}}},
 }
-SLOW = {"seasonal_naive"}  # it has no weights to lose
+SLOW = {"seasonal_naive", "ensemble"}  # the one has no weights to lose, the other is made of those
 each_model = pytest.mark.parametrize(
     "model", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in MODELS]
 )
