@@ -135,6 +135,8 @@ def main() -> None:
             while kills < asked.kills and killed(words(home, name, asked.rows), moment(moments, seconds, ready)):
                 kills += 1
                 places.append(rows_of(home / name))
+            if kills < asked.kills:
+                seconds, ready = 0.7 * seconds, 0.7 * ready  # it got through: the machine is faster than it was
             checks = compare(home, whole, name, run(words(home, name, asked.rows))[0])
             print(f"kills {len(places)}, restarts {len(places)}, rows at the checkpoint after each: {places}")
             for what, so in checks.items():

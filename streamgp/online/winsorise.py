@@ -102,7 +102,7 @@ class Winsoriser(nn.Module):
 
     def doubts(self, z: Tensor, rows: Tensor) -> bool:
         """Whether one of these windows (N, W) has a value that `admits` would take for a glitch; nothing changes."""
-        if self.deviations is None or not z.numel() or bool((rows < self.settled).any()) or self.far > LASTING:
+        if self.deviations is None or not z.numel() or bool((rows < SETTLED).any()) or self.far > LASTING:
             return False
         return bool(z.abs().amax() > FAR)
 

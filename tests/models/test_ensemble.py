@@ -56,6 +56,16 @@ def test_without_a_season_the_naive_models_are_one() -> None:
     assert build(Config(), SHAPES[0]).names == ("linear", "svdgp", "persistence")
 
 
+def test_what_an_expert_warns_of_is_told_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(Config(experts=("linear", "svdgp")), SHAPES[0])
+    monkeypatch.setattr(model.experts[1].model, "warnings", lambda: ["no signal"])
+    model.mixer.weights.zero_()
+    for of_svdgp, told in ((0.9, 1), (0.1, 0)):
+        model.mixer.weights[:, -1], model.mixer.weights[:, 0] = of_svdgp, 1.0 - of_svdgp
+        found = model.warnings()
+        assert len(found) == told and all("svdgp" in one and "90%" in one and "no signal" in one for one in found)
+
+
 def test_what_cannot_be_mixed_is_refused() -> None:
     with pytest.raises(ValidationError, match="experts"):
         Config(experts=("linear", "lineer"))

@@ -54,6 +54,19 @@ def test_rebuilds_come_early_and_then_at_their_interval() -> None:
     assert at[0] == 50 and at[1] <= 150 and max(b - a for a, b in pairwise(at)) == 300
 
 
+def test_small_batches_are_learned_together() -> None:
+    x, y = surface(1088)
+    models = [built(REGRESSION, basis=60, rebuild=0, limit=None, memory="all") for _ in range(2)]
+    for model, size in zip(models, (16, 64), strict=True):
+        run(model, x.rows(slice(0, 1024)), y[:1024], batch=128)
+        before = model.predict(x).mean
+        run(model, x.rows(slice(1024, 1072)), y[1024:1072], batch=min(size, 48))
+        assert torch.equal(model.predict(x).mean, before)
+        run(model, x.rows(slice(1072, 1088)), y[1072:], batch=16)
+        assert not torch.equal(model.predict(x).mean, before)
+    assert torch.allclose(models[0].predict(x).mean, models[1].predict(x).mean, rtol=1e-9)
+
+
 def test_without_rebuilds_a_full_basis_gives_way_to_where_the_stream_has_gone() -> None:
     model = built(REGRESSION, basis=40, rebuild=0, growth=0.5, linear=False)
     x, y = surface(600)

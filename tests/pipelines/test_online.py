@@ -36,6 +36,20 @@ from tests.pipelines.worlds import (
 )
 from tests.words import names
 
+SMALL = {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "64"}
+
+
+def test_a_run_is_named_after_the_model_that_auto_stands_for(tmp_path: Path) -> None:
+    titles = []
+
+    def tracker(directory: Path, title: str) -> Diary:
+        titles.append(title)
+        return Diary(directory)
+
+    options = config_of(make_table(tmp_path / "t", frame_of(300)), tmp_path / "c", model="auto", set={"svdgp": SMALL})
+    found = train(options, tracker)
+    assert titles == [f"{found['model']} y h3"] and "auto" not in titles[0]
+
 
 def test_the_summary_has_what_it_promises(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(500))

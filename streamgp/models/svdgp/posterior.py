@@ -2,12 +2,16 @@
 
 A rebuild estimates the hyper-parameters by the evidence of thinned rows and chooses a new basis among the rows. Between
 rebuilds the basis grows by the rows that it explains least; when it is full the least needed points give way.
+
+Learning is cubic in the basis however few the rows are, so that small batches wait until they are `TOGETHER` rows, or
+an eighth of what was learned before. They are learned with the weights that they have by then.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -25,6 +29,26 @@ ROOM = 4
 """A rebuild leaves room for the growth until the next one, at most the basis divided by this."""
 EVIDENCE = 1600
 """Rows at most that estimate hyper-parameters in batch: each step is cubic in them."""
+TOGETHER = 64
+"""Rows that are learned at once on a stream, at least."""
+SHARE = 0.125
+"""Fewer are enough where they are this part of all rows that were learned."""
+
+
+class Waiting(NamedTuple):
+    """Rows that are not learned yet.
+
+    Attributes:
+        z: (N, W) standardised windows.
+        phi: (N, E + m) their features.
+        y: (N, T) standardised targets, NaN = not observed.
+        weight: (N,) what they count for now, after forgetting.
+    """
+
+    z: Tensor
+    phi: Tensor
+    y: Tensor
+    weight: Tensor
 
 
 class SvdgpPosterior(RegressionPosterior):
@@ -47,6 +71,8 @@ class SvdgpPosterior(RegressionPosterior):
         self.search = Search(count, config.learn == "once")
         self.since = 0  # rows since the basis was chosen
         self.epochs = 0  # of the fit that is going on
+        self.waiting: Waiting | None = None
+        self.kept = 1.0  # part of the weight of what was learned that is left since
 
     @property
     def size(self) -> int:
@@ -58,9 +84,19 @@ class SvdgpPosterior(RegressionPosterior):
         return Look(z, phi, mean, latent, self.regression.residual)
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
-        """Grow the basis by its share of the new rows, and learn them. O(M²N + M³), M basis functions."""
-        z, phi, growth, event = look.z, look.features, self.config.growth, ""
-        before, self.since = self.since, self.since + len(arrival.y)
+        """Learn the rows that wait and these, once they are enough."""
+        new = Waiting(look.z, look.features, arrival.y, arrival.y.new_ones(len(arrival.y)))
+        old, self.kept = self.waiting, self.kept * arrival.kept
+        if old is not None:
+            old = old._replace(weight=old.weight * arrival.kept)
+            new = Waiting(*(torch.cat(pair) for pair in zip(old, new, strict=True)))
+        self.waiting = new
+        return self._learn(new) if len(new.y) >= min(TOGETHER, SHARE * float(self.weight)) else ""
+
+    def _learn(self, rows: Waiting) -> str:
+        """Grow the basis by its share of the rows, and learn them. O(M²N + M³), M basis functions."""
+        (z, phi, y, weight), growth, event = rows, self.config.growth, ""
+        before, self.since = self.since, self.since + len(y)
         rows = math.floor(growth * self.since) - math.floor(growth * before)
         excess = self.size + rows - self.config.basis
         if excess > 0:
@@ -71,8 +107,9 @@ class SvdgpPosterior(RegressionPosterior):
             event = f"{given} basis points replaced"
         if rows > 0:
             phi = self.regression.grow(z, phi, rows)
-        self.regression.absorb(phi, arrival.y, arrival.y.new_ones(len(arrival.y)), arrival.kept)
+        self.regression.absorb(phi, y, weight, self.kept)
         self.regression.solve()
+        self.waiting, self.kept = None, 1.0
         return event
 
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
@@ -107,24 +144,31 @@ class SvdgpPosterior(RegressionPosterior):
             phi = self.regression.features(rows.z[part])
             self.regression.absorb(phi, rows.filled[part], rows.weight[part])
         self.regression.solve()
-        self.since = 0
+        self.since, self.waiting, self.kept = 0, None, 1.0
 
     def snapshot(self) -> Callable[[], None]:
         """References suffice: no method of the regression changes a tensor in place."""
-        regression, hyper, since, epochs = self.regression.holding(), self.search.held(), self.since, self.epochs
+        regression, hyper = self.regression.holding(), self.search.held()
+        rest = self.since, self.epochs, self.waiting, self.kept
 
         def put_back() -> None:
             regression()
             self.search.put_back(hyper)
-            self.since, self.epochs = since, epochs
+            self.since, self.epochs, self.waiting, self.kept = rest
 
         return put_back
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, rest = self.regression.state()
-        return tensors | {"hyper": self.search.pack()}, rest | {"since": self.since, "epochs": self.epochs}
+        if self.waiting is not None:
+            tensors |= {f"waiting.{name}": value for name, value in self.waiting._asdict().items()}
+        own: dict[str, Json] = {"since": self.since, "epochs": self.epochs, "kept": self.kept}
+        return tensors | {"hyper": self.search.pack()}, rest | own
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self.regression.restore(tensors, rest)
         self.search.unpack(tensors["hyper"])
         self.since, self.epochs = int(str(rest["since"])), int(str(rest["epochs"]))
+        self.kept, device = float(str(rest["kept"])), self.regression.weight.device
+        found = [tensors[name].to(device) for part in Waiting._fields if (name := f"waiting.{part}") in tensors]
+        self.waiting = Waiting(*(part.clone() for part in found)) if found else None
