@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 import torch
 
 from streamgp.base import Inputs, Shape, Step
+from streamgp.errors import NotPositiveDefinite
 from streamgp.models import svdgp
 from streamgp.online.model import StreamModel
 from streamgp.testing.models import SHAPES, example_windows
@@ -65,6 +67,24 @@ def test_small_batches_are_learned_together() -> None:
         run(model, x.rows(slice(1072, 1088)), y[1072:], batch=16)
         assert not torch.equal(model.predict(x).mean, before)
     assert torch.allclose(models[0].predict(x).mean, models[1].predict(x).mean, rtol=1e-9)
+
+
+def test_rows_that_waited_are_given_up_with_those_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = surface(1200)
+    model = built(REGRESSION, basis=60, rebuild=0)
+    run(model, x.rows(slice(0, 1024)), y[:1024], batch=128)
+    run(model, x.rows(slice(1024, 1056)), y[1024:1056], batch=32)
+    before = model.predict(x).mean
+
+    def fail() -> None:
+        raise NotPositiveDefinite("no factor")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model.posterior.regression, "solve", fail)
+        assert not model.update(x.rows(slice(1056, 1088)), y[1056:1088]).healthy
+    assert torch.equal(model.predict(x).mean, before)
+    assert all(step.healthy for step in run(model, x.rows(slice(1088, 1152)), y[1088:1152], batch=32))
+    assert not torch.equal(model.predict(x).mean, before)
 
 
 def test_without_rebuilds_a_full_basis_gives_way_to_where_the_stream_has_gone() -> None:

@@ -40,15 +40,15 @@ SMALL = {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "
 
 
 def test_a_run_is_named_after_the_model_that_auto_stands_for(tmp_path: Path) -> None:
-    titles = []
+    options = config_of(make_table(tmp_path / "t", frame_of(300)), tmp_path / "c", model="auto", set={"svdgp": SMALL})
+    diaries = list[Diary]()
 
     def tracker(directory: Path, title: str) -> Diary:
-        titles.append(title)
-        return Diary(directory)
+        diaries.append(Diary(directory, title))
+        return diaries[0]
 
-    options = config_of(make_table(tmp_path / "t", frame_of(300)), tmp_path / "c", model="auto", set={"svdgp": SMALL})
     found = train(options, tracker)
-    assert titles == [f"{found['model']} y h3"] and "auto" not in titles[0]
+    assert diaries[0].title == f"{found['model']} y h3" != "auto y h3"
 
 
 def test_the_summary_has_what_it_promises(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_metrics_of_an_interrupted_run_are_told_again_alike(tmp_path: Path) -> N
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(config_of(table, tmp_path / "d"), lambda _: first, interrupt)
+        train(config_of(table, tmp_path / "d"), lambda *_: first, interrupt)
     assert first.status == "KILLED"
     run(table, tmp_path / "d", second)
 

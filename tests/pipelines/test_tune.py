@@ -204,7 +204,7 @@ def test_a_period_is_found_in_the_unit_of_its_channel(tmp_path: Path) -> None:
 def test_it_is_tracked(stream: Table, tmp_path: Path) -> None:
     diary = Diary(tmp_path / "d")
     config = TuneConfig.read({"table": stream.path, "output": tmp_path / "t.json", **STREAM, "rows": 60})
-    found: dict[str, Any] = tune(config, lambda _: diary)
+    found: dict[str, Any] = tune(config, lambda *_: diary)
     assert diary.told["method"] == "ml" and diary.told["command"] == "tune" and diary.status == "FINISHED"
     losses = [values["loss"] for _, values in diary.points if "loss" in values]
     assert losses[0] == found["loss_before"] and len(losses) == found["iterations"] + 1
@@ -311,7 +311,7 @@ def test_a_start_that_cannot_be_evaluated_has_no_loss(
     monkeypatch.setitem(METHODS, "ml", way)
     diary = Diary(tmp_path / "d")
     config = TuneConfig.read({"table": stream.path, "output": tmp_path / "t.json", **STREAM, "rows": 60})
-    assert tune(config, lambda _: diary)["loss_before"] is None
+    assert tune(config, lambda *_: diary)["loss_before"] is None
     assert json.loads((tmp_path / "t.json").read_text())["found"]["loss_before"] is None
     assert max(values["loss"] for _, values in diary.points if "loss" in values) < 1e9
 
@@ -348,7 +348,7 @@ def test_a_search_that_fails_leaves_the_old_file(
 
     monkeypatch.setattr(module, "find", failing)
     with pytest.raises(NumericalError):
-        tune(TuneConfig.read({"table": stream.path, "output": tmp_path / "t.json", **STREAM}), lambda _: diary)
+        tune(TuneConfig.read({"table": stream.path, "output": tmp_path / "t.json", **STREAM}), lambda *_: diary)
     assert (tmp_path / "t.json").read_bytes() == before and diary.status == "FAILED"
 
 

@@ -108,12 +108,13 @@ class Diary(NoTracker):
     """A tracker that remembers what it was told."""
 
     directory: Path
+    title: str = ""
     told: dict[str, Any] = field(default_factory=dict)
     points: list[tuple[int, dict[str, float]]] = field(default_factory=list)
     status: str = ""
 
     def __post_init__(self) -> None:
-        super().__init__(self.directory)
+        super().__init__(self.directory, self.title)
 
     def params(self, values: Any) -> None:
         self.told |= values

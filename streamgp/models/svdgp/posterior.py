@@ -72,6 +72,7 @@ class SvdgpPosterior(RegressionPosterior):
         self.since = 0  # rows since the basis was chosen
         self.epochs = 0  # of the fit that is going on
         self.waiting: Waiting | None = None
+        self.learning = False  # whether the newest rows were learned with those that waited
         self.kept = 1.0  # part of the weight of what was learned that is left since
 
     @property
@@ -86,16 +87,17 @@ class SvdgpPosterior(RegressionPosterior):
     def absorb(self, look: Look, arrival: Arrival) -> str:
         """Learn the rows that wait and these, once they are enough."""
         new = Waiting(look.z, look.features, arrival.y, arrival.y.new_ones(len(arrival.y)))
-        old, self.kept = self.waiting, self.kept * arrival.kept
+        old, self.kept, self.learning = self.waiting, self.kept * arrival.kept, False
         if old is not None:
             old = old._replace(weight=old.weight * arrival.kept)
             new = Waiting(*(torch.cat(pair) for pair in zip(old, new, strict=True)))
         self.waiting = new
         return self._learn(new) if len(new.y) >= min(TOGETHER, SHARE * float(self.weight)) else ""
 
-    def _learn(self, rows: Waiting) -> str:
+    def _learn(self, new: Waiting) -> str:
         """Grow the basis by its share of the rows, and learn them. O(M²N + M³), M basis functions."""
-        (z, phi, y, weight), growth, event = rows, self.config.growth, ""
+        (z, phi, y, weight), growth, event = new, self.config.growth, ""
+        self.learning = True
         before, self.since = self.since, self.since + len(y)
         rows = math.floor(growth * self.since) - math.floor(growth * before)
         excess = self.size + rows - self.config.basis
@@ -147,14 +149,16 @@ class SvdgpPosterior(RegressionPosterior):
         self.since, self.waiting, self.kept = 0, None, 1.0
 
     def snapshot(self) -> Callable[[], None]:
-        """References suffice: no method of the regression changes a tensor in place."""
+        """References suffice: no method of the regression changes a tensor in place. Rows that waited are given up with
+        those that could not be learned: nobody knows whose fault it was."""
         regression, hyper = self.regression.holding(), self.search.held()
-        rest = self.since, self.epochs, self.waiting, self.kept
+        rest, waiting = (self.since, self.epochs, self.kept), self.waiting
 
         def put_back() -> None:
             regression()
             self.search.put_back(hyper)
-            self.since, self.epochs, self.waiting, self.kept = rest
+            self.since, self.epochs, self.kept = rest
+            self.waiting = None if self.learning else waiting
 
         return put_back
 
