@@ -172,7 +172,7 @@ class ModelCard(NamedTuple):
         targets: columns that it forecasts.
         horizon, season: steps.
         protocol: "prequential" (every row of the stream, before it was learned), or "held out" (rows never learned).
-        metric: "crps" (of the uncalibrated forecasts, in target units) or "log_loss" (of outcomes); lower is better.
+        metric: "calibrated_crps" (target units) or "log_loss" (of outcomes); lower is better.
         score: its value; None where nothing was scored.
         scored: forecasts that it is the mean of.
         rows: rows seen.

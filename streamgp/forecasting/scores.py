@@ -2,7 +2,9 @@
 
 rmse  √ mean (y − μ)²          mae   mean |y − μ|         both of the point forecast, target units
 nlpd  mean −log p(y)           crps  mean CRPS            both of the raw distribution
-mase  mae / mean |y[t] − y[t−S]|, the denominator taken before scoring starts and the same for every step
+mase  mae / mean |y[t] − y[t−S]|, the denominator taken before scoring starts and the same for every step. Of several
+      series it is the mean over the series, each divided by its own; a series without a denominator is left out.
+      rmse and mae mix the series, and belong to those with the largest values.
 coverage, width, interval_score           of the calibrated bands, as issued
 raw_coverage, raw_width, raw_interval_score    of the distribution's own quantiles
 calibrated_crps                of the calibrated distribution, from its quantiles
@@ -72,7 +74,9 @@ class Scores:
         count = len(self._names) + len(_BAND) * len(self.levels) + outcomes.ROWS * binary
         self._sums = np.zeros((count, shape.columns))  # (M, T)
         self._before = np.zeros((count, shape.columns))  # (M, T) at the last lap
-        self._naive = np.zeros((2, shape.outputs))  # (2, O) sum and count of |y[t] − y[t−S]|
+        self._naive = np.zeros((0, 2, shape.outputs))  # (S, 2, O) sum and count of |y[t] − y[t−S]|
+        self._own = np.zeros((0, 2, shape.columns))  # (S, 2, T) forecasts, and sum of |y − μ|
+        self._own_before = np.zeros((0, 2, shape.columns))  # (S, 2, T) at the last lap
         inside = 1 + len(self.levels)  # forecasts, and truths inside of each band
         self._phases = np.zeros((PHASES, inside))
         self._series = np.zeros((0, inside))
@@ -84,26 +88,24 @@ class Scores:
         """Forecasts scored so far: one a truth and step ahead."""
         return int(self._sums[0].sum())
 
-    def scale(self, y: Tensor, seasonal: Tensor) -> None:
+    def scale(self, y: Tensor, seasonal: Tensor, series: Tensor | None = None) -> None:
         """Take rows into the denominator of MASE; call it with the rows before scoring starts, and with no others.
 
         Args:
             y: (R, O) truths; NaN is left out.
             seasonal: (R, O) the same targets one season before.
+            series: (R,) codes; left out where there is one series.
         """
+        code = np.zeros(len(y), np.int64) if series is None else series.numpy()
         change = (y - seasonal).abs().numpy()
         known = ~np.isnan(change)
-        self._naive += np.stack([np.where(known, change, 0.0).sum(0), known.sum(0)])
+        self._naive = _room(self._naive, code)
+        np.add.at(self._naive, code, np.stack([np.where(known, change, 0.0), known], 1))
 
-    def add(self, due: Due, scored: Tensor | None = None) -> None:
-        """Score forecasts. scored: (R,) which of them count; None is all of them."""
+    def add(self, due: Due) -> None:
+        """Score forecasts."""
         column, y, quantiles, issued = due.column, due.y, due.quantiles, due.predictive
         series, position, features = due.series, due.position, due.features
-        if scored is not None:
-            column, y, quantiles, series, position = (
-                part[..., scored] for part in (column, y, quantiles, series, position)
-            )
-            features, issued = features[:, scored], type(issued).from_parameters(due.parameters[:, scored, None])
         if not len(y):
             return
         truth = y[:, None]
@@ -118,6 +120,10 @@ class Scores:
         values = torch.cat(parts).numpy()  # (M, R)
         where = column.numpy()
         self._sums += np.stack([np.bincount(where, row, self.shape.columns) for row in values])
+        code = series.numpy()
+        self._own = _room(self._own, code)
+        for at, row in enumerate(values[[0, 2]]):
+            np.add.at(self._own.reshape(-1), (2 * code + at) * self.shape.columns + where, row)
 
     def _of_quantiles(
         self, issued: Predictive, quantiles: Tensor, y: Tensor, low: Tensor, high: Tensor
@@ -155,8 +161,7 @@ class Scores:
         if self.period > 1 and len(features):
             add(self._phases, (features[-1].numpy() * PHASES / self.period).astype(np.int64).clip(0, PHASES - 1))
         codes, rows = series.numpy(), position.numpy()
-        if (grown := int(codes.max()) + 1 - len(self._series)) > 0:
-            self._series = np.concatenate([self._series, np.zeros((grown, len(values)))])
+        self._series = _room(self._series, codes)
         add(self._series, codes)
         while rows.max() >= self._span * BLOCKS:
             halved = self._blocks.reshape(BLOCKS // 2, 2, -1).sum(1)
@@ -170,7 +175,7 @@ class Scores:
             names: of the series, by code.
 
         Returns:
-            phases: by sixth of a cycle, where there is one, from the row and up to the row of the cycle; tenths: of the
+            phases: by sixth of a cycle, where all were met, from the row and up to the row of the cycle; tenths: of the
             stream, each a tenth of the forecasts; series: by name, where there are several, at most 100 of them.
             Each as forecasts scored and coverage by level.
         """
@@ -179,11 +184,11 @@ class Scores:
         found: dict[str, Json] = {}
         if self.period > 1:
             borders = -(-np.arange(PHASES + 1) * self.period // PHASES)
-            found["phases"] = [
-                {"from": int(borders[k]), "to": int(borders[k + 1])} | self._part(self._phases[k])
-                for k in range(PHASES)
-                if borders[k] < borders[k + 1]
-            ]
+            there = np.flatnonzero(borders[:-1] < borders[1:])
+            if self._phases[there, 0].all():  # else the stream is too short to say anything of a cycle
+                found["phases"] = [
+                    {"from": int(borders[k]), "to": int(borders[k + 1])} | self._part(self._phases[k]) for k in there
+                ]
         total = np.concatenate([np.zeros((1, self._blocks.shape[1])), self._blocks.cumsum(0)])
         share = total[:, 0] / max(total[-1, 0], 1.0)
         at = np.stack([np.interp(np.arange(11) / 10, share, row) for row in total.T], 1)
@@ -216,51 +221,60 @@ class Scores:
             targets, `targets`: the same for each. The overall rmse, mae, … then mix the targets' units; mase is the
             mean of the targets'. None where nothing was scored.
         """
-        return self._report(self._sums)
+        return self._report()
 
     def overall(self) -> dict[str, Json]:
         """The overall figures of `summary` alone: those of every step and target together."""
-        return self._figures(self._sums, np.arange(self.shape.columns))
+        return self._figures(self._sums, self._own, np.arange(self.shape.columns))
 
     def lap(self) -> dict[str, Json]:
         """The scores since the last lap: a curve over the stream. The overall figures only."""
         since, self._before = self._sums - self._before, self._sums.copy()
-        return self._figures(since, np.arange(self.shape.columns))
+        before = np.zeros_like(self._own)
+        before[: len(self._own_before)] = self._own_before
+        own, self._own_before = self._own - before, self._own.copy()
+        return self._figures(since, own, np.arange(self.shape.columns))
 
     def naive(self) -> Json:
         """What MASE divides by: the mean |y[t] − y[t−S]| before scoring starts, S steps back; None without lags.
 
         Returns:
             steps_back: S, one season or 1; then for the target, or by the name of each of several, rows: how many
-            pairs there were, and value: their mean, in the target's unit, None without any.
+            pairs there were, and value: their mean, in the target's unit, None without any. Where there are several
+            series (`series`, how many), each is divided by its own mean, and value is that of all.
         """
         if not self.shape.lags:
             return None
         each: list[dict[str, Json]] = [
-            {"rows": int(count), "value": change / count if count else None} for change, count in self._naive.T.tolist()
+            {"rows": int(count), "value": change / count if count else None}
+            for change, count in self._naive.sum(0).T.tolist()
         ]
         found: dict[str, Json] = {"steps_back": self.shape.season}
+        if len(self._naive) > 1:
+            found["series"] = len(self._naive)
         if len(each) == 1:
             return found | each[0]
         return found | {"targets": dict(zip(self.shape.targets, each, strict=True))}
 
-    def _report(self, sums: NDArray[np.float64]) -> dict[str, Json]:
-        outputs, horizon = self.shape.outputs, self.shape.horizon
+    def _report(self) -> dict[str, Json]:
+        sums, own, outputs, horizon = self._sums, self._own, self.shape.outputs, self.shape.horizon
         columns = np.arange(self.shape.columns).reshape(outputs, horizon)
-        report = self._figures(sums, columns.reshape(-1))
+        report = self._figures(sums, own, columns.reshape(-1))
         if self.binary:
             report["reliability"] = self._reliability(sums, columns.reshape(-1))
-        report["steps"] = [{"step": h + 1} | self._figures(sums, columns[:, h]) for h in range(horizon)]
+        report["steps"] = [{"step": h + 1} | self._figures(sums, own, columns[:, h]) for h in range(horizon)]
         if outputs > 1:
             report["targets"] = {
-                name: self._figures(sums, columns[o])
+                name: self._figures(sums, own, columns[o])
                 | ({"reliability": self._reliability(sums, columns[o])} if self.binary else {})
-                | {"steps": [{"step": h + 1} | self._figures(sums, columns[o, h : h + 1]) for h in range(horizon)]}
+                | {"steps": [{"step": h + 1} | self._figures(sums, own, columns[o, h : h + 1]) for h in range(horizon)]}
                 for o, name in enumerate(self.shape.targets)
             }
         return report
 
-    def _figures(self, sums: NDArray[np.float64], columns: NDArray[np.int64]) -> dict[str, Json]:
+    def _figures(
+        self, sums: NDArray[np.float64], own: NDArray[np.float64], columns: NDArray[np.int64]
+    ) -> dict[str, Json]:
         total = sums[:, columns].sum(1)
         rows = float(total[0])
         mean = [value / rows if rows else None for value in total[1:].tolist()]
@@ -271,7 +285,7 @@ class Scores:
             "mae": absolute,
             "nlpd": nlpd,
             "crps": crps,
-            "mase": self._mase(sums, columns),
+            "mase": self._mase(own, columns),
         }
         figures |= dict(zip(self._names[len(_POINT) :], mean[len(_POINT) - 1 :], strict=False))
         for at, name in enumerate(_BAND):
@@ -284,25 +298,34 @@ class Scores:
     def _reliability(self, sums: NDArray[np.float64], columns: NDArray[np.int64]) -> Json:
         return outcomes.reliability(sums[-outcomes.ROWS :, columns].sum(1))
 
-    def _mase(self, sums: NDArray[np.float64], columns: NDArray[np.int64]) -> float | None:
-        """The mean over the targets of mae / scale; None without lags, or where a scale is zero or unknown."""
+    def _mase(self, own: NDArray[np.float64], columns: NDArray[np.int64]) -> float | None:
+        """The mean over the targets of the mean over the series of mae / scale; None without lags, or where a target
+        has no series whose scale is known and not zero."""
         if not self.shape.lags:
             return None
         ratios = []
         for target in np.unique(columns // self.shape.horizon):
-            own = columns[columns // self.shape.horizon == target]
-            rows, absolute = sums[0, own].sum(), sums[2, own].sum()
-            change, count = self._naive[:, target]
-            if not rows or not change:
+            part = columns[columns // self.shape.horizon == target]
+            series = min(len(own), len(self._naive))
+            rows, absolute = own[:series, :, part].sum(2).T
+            change, count = self._naive[:series, :, target].T
+            known = (rows > 0) & (change > 0)
+            if not known.any():
                 return None
-            ratios.append((absolute / rows) / (change / count))
+            ratios.append((absolute[known] / rows[known] * count[known] / change[known]).mean())
         return float(np.mean(ratios))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        names = ("sums", "before", "naive", "phases", "series", "blocks")
+        names = ("sums", "before", "naive", "own", "own_before", "phases", "series", "blocks")
         return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}, {"span": self._span}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         for name, tensor in tensors.items():
             setattr(self, f"_{name}", tensor.numpy().copy())
         self._span = cast(int, rest["span"])
+
+
+def _room(array: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The array with a row for each of these series."""
+    grown = int(codes.max()) + 1 - len(array) if len(codes) else 0
+    return np.concatenate([array, np.zeros((grown, *array.shape[1:]))]) if grown > 0 else array

@@ -88,13 +88,27 @@ def test_every_score_overall_per_step_and_per_target() -> None:
     assert summary["mase"] == pytest.approx(np.mean(ratios))
 
 
-def test_only_what_is_chosen_counts() -> None:
-    data = frame(100, 2)
-    chosen = np.random.default_rng(0).random(100) < 0.4
+def test_mase_is_the_mean_over_the_series_each_by_its_own_scale() -> None:
+    data = frame(120, 5)
     issued, (y, column, quantiles) = tensors(data)
+    series, scale = torch.arange(120) % 3, np.array([1.0, 50.0])
     scores = Scores(SHAPE, CALIBRATION)
-    scores.add(due_of(issued, y, column, quantiles), torch.from_numpy(chosen))
-    check(scores.summary(), direct(data, chosen))
+    season = torch.zeros(4, 2, dtype=torch.float64)
+    for code, size in enumerate(scale):
+        scores.scale(season + size, season, torch.full((4,), code))
+    scores.add(due_of(issued, y, column, quantiles)._replace(series=series))
+    code = series.numpy()
+    each = [
+        np.mean([direct(data, (column.numpy() // 3 == o) & (code == s))["mae"] / scale[s] for s in (0, 1)])
+        for o in (0, 1)
+    ]
+    assert scores.summary()["mase"] == pytest.approx(np.mean(each))  # series 2 has no scale
+    lap = scores.lap()
+    assert lap["mase"] == pytest.approx(np.mean(each)) and scores.lap()["mase"] is None
+    assert scores.naive()["series"] == 2  # type: ignore[index, call-overload]
+    after = Scores(SHAPE, CALIBRATION)
+    after.restore(*scores.state())
+    assert after.summary() == scores.summary()
 
 
 def test_laps_are_what_came_since() -> None:

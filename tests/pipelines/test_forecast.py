@@ -310,3 +310,11 @@ def test_what_is_not_there(plain: Path, tmp_path: Path) -> None:
     make_table(tmp_path / "other", frame_of(500))
     with pytest.raises(TableError):
         ask(plain / "c", table=tmp_path / "other")
+
+
+def test_a_future_that_changes_nothing_is_refused(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", frame_of(400))
+    run(table, tmp_path / "c")
+    (tmp_path / "future.csv").write_text("t,k\n2024-01-01T00:00,1\n")
+    with pytest.raises(UsageError, match="future"):
+        forecast(ForecastConfig.read({"checkpoint": tmp_path / "c", "future": tmp_path / "future.csv"}))

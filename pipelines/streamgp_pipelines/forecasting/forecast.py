@@ -298,6 +298,12 @@ def forecast(config: ForecastConfig) -> Forecast:
     _check_memory(forecaster, config)
     future = None
     if config.future is not None:
+        spec = forecaster.spec
+        if not (spec.inputs if config.simulates else spec.known or not spec.lags):
+            raise UsageError(
+                "--future would change nothing: this checkpoint has no inputs whose future is known",
+                hint="leave it out, or train with --known COLUMNS",
+            )
         columns = forecaster.spec.inputs if config.simulates else None
         future = read_future(config.future, forecaster.spec, forecaster.moments, columns)
     levels = config.level if "level" in config.model_fields_set else None

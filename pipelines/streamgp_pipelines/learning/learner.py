@@ -250,7 +250,7 @@ class Learner:
         """Steps 1 to 3: issue, match with the truths that arrived, score, calibrate."""
         if self.only is not None:
             held = self.only.rows[answers.position]
-            self.scores.scale(answers.y[~held], answers.seasonal[~held])
+            self.scores.scale(answers.y[~held], answers.seasonal[~held], answers.series[~held])
             self.counts.add_held(answers.y[held])
             asks, answers = restrict(asks, answers, self.only)
         issued = self._nothing()
@@ -261,7 +261,7 @@ class Learner:
         due = self.ledger.pop(answers)
         due = due._replace(target=self.windows.spec.learned(due.target))
         if self.warmup.done_at is None:
-            self.scores.scale(answers.y, answers.seasonal)
+            self.scores.scale(answers.y, answers.seasonal, answers.series)
             return due
         self.scores.add(self.counted(due))
         fair = select(due, ~self._warm(due.position))

@@ -34,6 +34,7 @@ from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.seasons import with_seasons
 from streamgp_pipelines.learning.transforms import with_transforms
 from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
+from streamgp_pipelines.learning.whole import check_span
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import spoken
 from streamgp_pipelines.pace import Pace
@@ -142,6 +143,7 @@ def open_session(config: TrainConfig) -> Session:
 
     Raises:
         UsageError, SchemaError: the options do not fit the table, or the run would not fit into memory.
+        DataError: no window of the table is whole, or its values do not fit a transform.
         CheckpointError: the checkpoint is damaged, or was made with other options.
         ServiceError: the device is not there.
     """
@@ -167,6 +169,8 @@ def open_session(config: TrainConfig) -> Session:
     batch = config.batch if config.online else max(config.batch, min(COLLECTED, table.rows))
     needed = (sizes.count_series(table), table.rows, fitted, len(config.level), batch, given)
     sizes.check(sizes.of_training(spec, *needed), config.max_memory)
+    if saved is None and not config.follow:
+        check_span(table, spec)
     model = build_model(config.model, config.set, shape, device, config.seed)
     if initial is not None:
         options_set = with_kernel(config.model, config.set, initial)

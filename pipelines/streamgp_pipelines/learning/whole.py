@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
+from streamgp.errors import DataError
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec
 
@@ -14,19 +15,35 @@ def span(spec: WindowSpec) -> int:
     return window + (spec.season if spec.season > 1 else 0)
 
 
-def advice(table: Table, spec: WindowSpec, wanted: int = 1) -> str:
-    """What to change where fewer than `wanted` windows of the table are whole; one pass over the columns read."""
-    empty = dict.fromkeys(spec.columns, True)
+def check_span(table: Table, spec: WindowSpec) -> None:
+    """See that a series of the table is as long as a window; a table without rows may still get some.
+
+    Raises:
+        DataError: none is.
+    """
+    if table.rows and max(_rows(table, spec).values()) < span(spec):
+        raise DataError("no window of the table can be whole: there is nothing to learn", hint=advice(table, spec))
+
+
+def _rows(table: Table, spec: WindowSpec) -> dict[object, int]:
+    """Rows of each series."""
+    if spec.series is None:
+        return {None: table.rows}
     rows: dict[object, int] = {}
-    for chunk in table.read({}, (*spec.columns, *([] if spec.series is None else [spec.series]))):
-        for name in spec.columns:
-            empty[name] &= chunk.rows.column(name).null_count == chunk.rows.num_rows
-        if spec.series is None:
-            rows[None] = rows.get(None, 0) + chunk.rows.num_rows
-            continue
+    for chunk in table.read({}, (spec.series,)):
         names, counts = pc.value_counts(chunk.rows.column(spec.series)).flatten()
         for series, count in zip(names.to_pylist(), counts.to_pylist(), strict=True):
             rows[series] = rows.get(series, 0) + (count or 0)
+    return rows
+
+
+def advice(table: Table, spec: WindowSpec, wanted: int = 1) -> str:
+    """What to change where fewer than `wanted` windows of the table are whole; one pass over the columns read."""
+    empty = dict.fromkeys(spec.columns, True)
+    for chunk in table.read({}, spec.columns):
+        for name in spec.columns:
+            empty[name] &= chunk.rows.column(name).null_count == chunk.rows.num_rows
+    rows = _rows(table, spec)
     most, long = max(rows.values(), default=0), span(spec)
     if not most:
         return "it has no rows yet: ingest some"

@@ -149,7 +149,7 @@ def finish(
 def card(session: Session, found: dict[str, Json], saved: checkpoint.Saved) -> ModelCard:
     """What the run's model is for and how it scored."""
     spec, table = session.learner.windows.spec, session.table
-    metric = "log_loss" if "log_loss" in found else "crps"
+    metric = "log_loss" if "log_loss" in found else "calibrated_crps"
     score, scored = found[metric], found["scored"]
     return ModelCard(
         model=session.config.model,
