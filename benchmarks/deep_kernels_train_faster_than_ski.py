@@ -50,8 +50,8 @@ PEER_STEPS, EVERY, MOST = 40, 10, 40
 
 TEXT = (
     "Beside GPyTorch's deep kernel with SKI, in the faster of float32 and float64: the same encoder (mlp or lstm), "
-    f"grid and start, its default settings; one made system, one seed. Our mini-batches of {BATCH} rows were chosen "
-    f"after a first run: with {DEFAULT}, the models' default, lstm's epoch missed the limit."
+    f"grid and start, its default settings; one made system, one seed. Mini-batches have {BATCH} rows; "
+    f"with {DEFAULT}, the default, lstm's epoch misses the limit."
 )
 
 Verdicts = list[tuple[str, float, float, bool]]

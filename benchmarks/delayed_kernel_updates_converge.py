@@ -173,8 +173,8 @@ def main(asked: argparse.Namespace) -> int:
     )
     print(f"\n{text}\n\n{len(told) - len(missed)} of {len(told)} claims hold; {time.process_time() - began:.0f} CPU-s")
     about = (
-        f"A GP-LSTM on Actuator, mini-batches of {BATCH} rows with a stale kernel against full batch, which has "
-        f"{LONGER} times as many passes as the {asked.passes} of the others. The majoriser's training NLML is below "
+        f"A GP-LSTM on Actuator, {asked.passes} passes over mini-batches of {BATCH} rows with a stale kernel, "
+        f"against {LONGER * asked.passes} of full batch. The majoriser's training NLML is below "
         "full batch's after as many passes and after as much CPU time, and falls at every delay between refreshes. "
         "`rows`: stale row gradients, as in the paper."
     )

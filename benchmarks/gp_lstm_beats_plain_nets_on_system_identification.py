@@ -195,7 +195,7 @@ def main(asked: argparse.Namespace) -> int:
         f"RMSE / NLPD in the target's units, means over {asked.seeds} seeds; the last {asked.test:.0%} of the rows "
         f"test. {len(told) - len(missed)} of {len(told)} claims hold: limits of RMSE and coverage of gp_lstm, and a "
         f"lower NLPD of every GP than of its net. Free simulation is by {PATHS} sample paths for a GP, plug-in for a "
-        "net. 64 units in regression were chosen with test figures in sight. The paper's units and rows are not stated."
+        "net. 64 units in regression were chosen with test figures in sight."
     )
     rows = [[f"{name}, {mode}", *compact(runs, name, mode, asked.models)] for name in asked.data for mode in MODES]
     columns = ["data, mode", *asked.models, "paper's GP-LSTM"]

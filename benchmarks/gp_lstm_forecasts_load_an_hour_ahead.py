@@ -101,8 +101,8 @@ def cut(every: Task, train: int, end: int) -> tuple[Task, Task]:
 
 ABOUT = (
     "Load an hour ahead: gp_lstm has an RMSE of at most 0.11, below the LSTM's, and an NLPD of at most −0.75. Cells "
-    "are RMSE / NLPD in standard deviations of the target. Nothing is claimed of wind, car and drives, where models "
-    "see inputs alone. The paper's splits are not printed and its driving data are others."
+    "are RMSE / NLPD in standard deviations of the target. On wind, car and drives models see inputs alone, "
+    "and nothing is claimed. The paper's splits and driving data are others."
 )
 TASKS: dict[str, tuple[Callable[[], tuple[Task, Task]], dict[str, Any]]] = {
     "load": (load, {}),

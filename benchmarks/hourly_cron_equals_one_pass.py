@@ -154,9 +154,9 @@ def main() -> None:
             rows_of_page.append(row)
             missed += wrong
     text = (
-        "A row an hour, trained and forecast each hour, forecasts as one pass over the same rows, bit for bit, at a "
-        f"sample of the {24 * asked.days} hours; the last hours through the command line. Learning the last rows at "
-        "once has less error (MAE, GW, of the next day) than waiting for a full micro-batch of ten days."
+        "A row an hour, trained and forecast each hour, forecasts as one pass over the same rows, bit for bit; "
+        f"compared at a sample of the {24 * asked.days} hours. Learning the last rows "
+        "at once has less error (MAE, GW, of the next day) than waiting for a full micro-batch of ten days."
     )
     columns = ["model", "hours compared", "equal", "MAE, waiting", "at once", "ms to learn: median, most"]
     report(__file__, Claim("Hourly runs", text, columns, rows_of_page, missed))

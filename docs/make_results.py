@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parent / "results"
 FRONT = """# Results
 
 One paragraph and one table a claim, and the command that measures it again. `make bench` runs all benchmarks (hours)
-and writes these pages from their JSON (`docs/results/data`). A file with `taken_from` was converted from an older run.
+and writes these pages from their JSON (`docs/results/data`). Those with `taken_from` were converted from an older run.
 Models train on one thread.
 """
 
@@ -37,31 +37,34 @@ def verdict(missed: Sequence[str] | None) -> str:
     return f" **Missed: {'; '.join(missed)}.**" if missed else " **Holds.**"
 
 
-def page(title: str, front: str, benchmarks: Sequence[dict[str, Any]]) -> str:
-    """The conditions of most benchmarks stand at the top, those of the others in their sections."""
-    common, times = Counter(found["measured"] for found in benchmarks).most_common(1)[0]
-    unless = "" if times == len(benchmarks) else ", unless a section says otherwise"
-    parts = [f"# {title}", front, f"Measured{unless}: {common}."]
+def page(title: str, front: str, benchmarks: Sequence[dict[str, Any]], usual: str) -> str:
+    """One page; conditions that are not the usual ones stand at its top, or in a section that differs from the rest."""
+    common = Counter(found["measured"] for found in benchmarks).most_common(1)[0][0]
+    parts = [f"# {title}", front] + ([] if common == usual else [f"Measured: {common}."])
     for found in benchmarks:
         own = "" if found["measured"] == common else f" Measured: {found['measured']}."
         for claim in found["claims"]:
             parts += [f"## {claim['title']}", claim["text"] + verdict(claim["missed"])]
-            parts += [table(claim["columns"], claim["rows"]), f"Run: `{found['command']}`.{own}"]
+            parts += [table(claim["columns"], claim["rows"]), f"`{found['command']}`{own}"]
     return "\n\n".join(parts) + "\n"
 
 
 def render(data: Path = RESULTS / "data") -> dict[str, str]:
     """File name -> text of every results page, the index included."""
     listed: dict[str, dict[str, Any]] = json.loads((data / "pages.json").read_text("utf-8"))
+    reports: dict[str, dict[str, Any]] = {
+        file.stem: json.loads(file.read_text("utf-8")) for file in sorted(data.glob("*.json")) if file.stem != "pages"
+    }
+    usual = Counter(one["measured"] for one in reports.values()).most_common(1)[0][0]
     pages, index = {}, []
     for name, about in listed.items():
-        files = [data / f"{own}.json" for own in about["benchmarks"]]
-        found = [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
-        pages[f"{name}.md"] = page(about["title"], about["front"], found)
+        found = [reports[own] for own in about["benchmarks"] if own in reports]
+        pages[f"{name}.md"] = page(about["title"], about["front"], found, usual)
         claims = [claim["missed"] for one in found for claim in one["claims"] if claim["missed"] is not None]
         missed = sum(map(bool, claims))
         index.append([f"[{about['title']}]({name}.md)", str(len(claims)), str(missed)])
-    pages["README.md"] = f"{FRONT}\n{table(['page', 'claims', 'missed, in part or whole'], index)}\n"
+    front = f"{FRONT}\nMeasured, unless a section says otherwise: {usual}.\n"
+    pages["README.md"] = f"{front}\n{table(['page', 'claims', 'missed, in part or whole'], index)}\n"
     return pages
 
 
