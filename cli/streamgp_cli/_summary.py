@@ -31,6 +31,8 @@ def print_summary(found: dict[str, Any]) -> None:
         ]
         print_table(columns, rows)
         _print_steps(found.get("steps") or [], ("rmse", "mae", "crps"), list(levels)[-1:])
+    if simulated := found.get("simulation"):
+        _print_steps(simulated["steps"], ("rmse", "raw_rmse", "persistence_rmse"), list(levels)[-1:], "step simulated")
     seconds = found.get("seconds") or {}
     forecasts = found["forecasts"]
     skipped = {name.replace("_", " "): count for name, count in forecasts["skipped"].items() if count}
@@ -95,13 +97,15 @@ def _scale(scale: dict[str, Any], online: bool) -> str:
     return f"{values}, mean |change| in {naive} over {shown(rows)} {'warm-up' if online else 'training'} rows"
 
 
-def _print_steps(steps: list[dict[str, Any]], scores: Sequence[str], levels: list[str]) -> None:
+def _print_steps(
+    steps: list[dict[str, Any]], scores: Sequence[str], levels: list[str], first: str = "step ahead"
+) -> None:
     """Scores at a few steps ahead: the first, the last, and some between."""
     if len(steps) < 2:
         return
     picked = sorted({0, len(steps) // 4 - 1, len(steps) // 2 - 1, 3 * len(steps) // 4 - 1, len(steps) - 1} - {-1})
     names = [name.replace("_", " ") for name in scores]
-    columns = ["step ahead", *names, *(f"coverage {level} %" for level in levels)]
+    columns = [first, *names, *(f"coverage {level} %" for level in levels)]
     rows = [
         [str(steps[at]["step"]), *(steps[at][name] for name in scores)]
         + [(steps[at].get("coverage") or {}).get(level) for level in levels]

@@ -262,6 +262,13 @@ class TrainConfig(DataConfig):
         le=2**63 - 1,
         description="Stop after this many rows of the table, counted over restarts; default: all",
     )
+    simulate: Annotated[int | None, Flag(Panel.ONLINE, "STEPS")] = Field(
+        None,
+        ge=1,
+        le=LARGEST,
+        description="Simulate the past now and then, up to this many steps, and calibrate forecast --paths by what "
+        "then came; default: no",
+    )
     follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
     epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(
         None, ge=1, le=LARGEST, description="Passes over the table; default: chosen by the model"
@@ -365,7 +372,7 @@ class ForecastConfig(Settings):
         ge=2,
         le=LARGEST,
         description="Monte Carlo rollout of a one-step model along this many sample paths, to any horizon. Bands are "
-        "quantiles of the paths and not calibrated; -std-latent is empty",
+        "calibrated where the training had --simulate, else quantiles of the paths; -std-latent is empty",
     )
     plug_in: Annotated[bool, Flag(Panel.SIMULATION)] = Field(
         False,
@@ -414,4 +421,4 @@ class DemoConfig(Settings):
 
 
 _BATCH_ONLY = ("test_column", "test_tail", "time_budget", "epochs")
-_ONLINE_ONLY = ("follow", "score_from", "warmup", "checkpoint_every")
+_ONLINE_ONLY = ("follow", "simulate", "score_from", "warmup", "checkpoint_every")

@@ -7,6 +7,7 @@ p of the s-th series has code p · S + s.
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -90,6 +91,24 @@ class PathWindows(Windows):
         self._last[0] += 1
         self._last[1] = ds
         self._ring.write(self._code, self._last[0], ds, np.concatenate([y, inputs], 1))
+
+
+def rows_ahead(seen: Windows, rows: pa.RecordBatch, steps: int) -> Floats:
+    """(S, K, C) values of rows that came behind the newest one of each series, by step, in the order of `spec.columns`;
+    NaN where there is none. Steps are counted as `Windows.push` counts them; `seen` stays as it is.
+
+    Raises:
+        SchemaError, DataError: as `Windows.push`.
+    """
+    after = copy.deepcopy(seen)
+    read = after._read(rows)
+    after._reserve()
+    keep, step = after._steps(read)
+    code, ahead = read.code[keep], step - seen._last[0][read.code[keep]]
+    near = ahead <= steps
+    out = np.full((len(seen.names), steps, len(seen.spec.columns)), np.nan)
+    out[code[near], ahead[near] - 1] = read.values[keep][near]
+    return out
 
 
 def inputs_ahead(seen: Windows, future: pa.Table | None, steps: int, columns: tuple[str, ...] | None = None) -> Given:

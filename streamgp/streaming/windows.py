@@ -88,6 +88,11 @@ class Windows:
     def names(self) -> list[str]:
         return self._names.all
 
+    @property
+    def reach(self) -> int:
+        """Steps of a series that are kept, its newest among them."""
+        return self._ring.capacity
+
     def push(self, rows: pa.RecordBatch) -> tuple[Asks, Answers]:
         """Read rows in the order of the stream.
 

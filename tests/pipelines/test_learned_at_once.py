@@ -15,7 +15,7 @@ from streamgp.streaming.table import Table
 from streamgp_pipelines import load
 from streamgp_pipelines.forecasting.forecast import Forecaster
 from streamgp_pipelines.learning.learner import Learner
-from streamgp_pipelines.learning.session import Tail
+from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.training import online
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, same_bits, tensors_of
 

@@ -18,7 +18,7 @@ from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TrainConfig
-from streamgp_pipelines.learning.session import Tail
+from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.training.train import train
 
 HOUR_NS = 3600 * 10**9

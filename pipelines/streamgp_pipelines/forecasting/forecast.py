@@ -31,7 +31,9 @@ from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.predictions import frame
-from streamgp_pipelines.learning.session import Columns, Tail, check_table, columns_read, find_device
+from streamgp_pipelines.learning.rollout import Rehearsal
+from streamgp_pipelines.learning.session import Columns, check_table, columns_read, find_device
+from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.moments import Moments
 
 __all__ = ["Forecast", "Forecaster", "Simulation", "forecast", "load", "write"]
@@ -56,11 +58,12 @@ class Forecaster:
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["spec"].items()}
         spec = WindowSpec(**fields)
         model = build_model(about["model"], about["set"], spec.shape, device, about["seed"])
-        schedule = Schedule(about["batch"], about["warmup"])
+        schedule, steps = Schedule(about["batch"], about["warmup"]), about.get("simulate")
         told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["calibration"].items()}
         self.calibration = Calibration(**told)
         """Bands, quantiles and point of the training."""
-        self.learner = Learner(model, Windows(spec), self.calibration, schedule, device)
+        rehearsal = None if steps is None else Rehearsal(spec, steps, self.calibration, about["seed"])
+        self.learner = Learner(model, Windows(spec), self.calibration, schedule, device, rehearsal)
         tail = Tail()
         saved.restore(self.learner.parts() | {"tail": tail})
         self.learner.rows = saved.rows
@@ -182,7 +185,8 @@ class Forecaster:
     ) -> Simulation:
         """Simulate steps 1 to `horizon` after the newest row of every series: a rollout of the model on its own output.
 
-        The model must have been trained for one step. The bands are not calibrated; see `simulate.path_columns`.
+        The model must have been trained for one step. Bands and paths are calibrated where the training simulated its
+        past (`--simulate`); see `simulate.path_columns`.
 
         Args:
             horizon: K, steps ahead.
@@ -207,8 +211,15 @@ class Forecaster:
             run = simulate.plug_in(model, windows, horizon, future, naming)
         else:
             run = simulate.sample_paths(model, windows, horizon, paths, seed, future, naming)
-        found = simulate.frame_of_run(run, windows.names, self.spec.targets, naming)
-        return Simulation(found, self.history(), *self._about_it(naming), target=self.target, samples=run.y)
+        rehearsed = self.learner.rehearsal
+        warnings: tuple[str, ...] = ()
+        bands = None if plug_in or rehearsed is None or not rehearsed.bands.scored else rehearsed.bands
+        if bands is not None and horizon > bands.steps:
+            warnings = (f"bands are calibrated up to --simulate {bands.steps} steps ahead: beyond, the raw ones stand",)
+        found = simulate.frame_of_run(run, windows.names, self.spec.targets, naming, bands)
+        samples = run.y if bands is None else simulate.calibrated_paths(run, bands)
+        about = self._about_it(naming)
+        return Simulation(found, self.history(), *about, target=self.target, samples=samples, warnings=warnings)
 
     def history(self) -> pl.DataFrame:
         """The newest rows of every series, long format: unique_id, ds, [target,] y."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,13 +17,14 @@ import pyarrow as pa
 import torch
 from torch import Generator, Tensor
 
-from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Simulates
 from streamgp.errors import DataError, NumericalError, UsageError
+from streamgp.forecasting.simulated import Paths, SimulationBands
 from streamgp.forecasting.units import raw_in_units
 from streamgp.streaming.paths import Given, PathWindows, inputs_ahead
 from streamgp.streaming.windows import Windows
 from streamgp_pipelines.learning.frames import Naming, assembled, forecast_columns
+from streamgp_pipelines.learning.rollout import device_of, rollout, simulators
 
 
 class Run(NamedTuple):
@@ -36,6 +36,7 @@ class Run(NamedTuple):
         ds: (S, K) the times simulated.
         y: (P, S, K, O) the paths; in a plug-in simulation one path of means.
         issued: the distribution of each step, (S · O · K, 1), in a plug-in simulation; else None.
+        first: (S, O) the targets at the newest rows.
     """
 
     series: Tensor
@@ -43,6 +44,7 @@ class Run(NamedTuple):
     ds: Tensor
     y: Tensor
     issued: Predictive | None
+    first: Tensor
 
 
 def sample_paths(
@@ -79,7 +81,7 @@ def sample_paths(
         )
     with torch.no_grad():
         draw = model.functions(paths, Generator().manual_seed(seed))
-        device = _device(model)
+        device = device_of(model)
         return _simulate(lambda x: draw(x.to(device)).cpu(), windows, steps, paths, future, naming)
 
 
@@ -91,7 +93,7 @@ def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None,
     """
     _check(windows, steps)
     parameters: list[Tensor] = []  # (·, S, O) a step
-    device = _device(model)
+    device = device_of(model)
 
     def mean(x: Inputs) -> Tensor:
         issued = model.predict(x.to(device))
@@ -106,30 +108,23 @@ def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None,
     return run._replace(issued=raw_in_units(issued, output, windows.spec.transforms, naming.calibration))
 
 
-def simulators() -> list[str]:
-    """The models that draw functions, as far as their `build` says what it builds.
-
-    Example:
-        >>> "linear" in simulators(), "persistence" in simulators()
-        (True, False)
-    """
-    found = []
-    for name in registry.names("models"):
-        built: Any = None
-        with suppress(Exception):  # a model that cannot be imported here is none that can be recommended
-            built = get_type_hints(registry.load("models", name).build).get("return")
-        if all(hasattr(one, "functions") for one in get_args(built) or (built,)):
-            found.append(name)
-    return found
+def calibrated_paths(run: Run, bands: SimulationBands) -> Tensor:
+    """(P, S, K, O) paths as past simulations say that they should be; those of the model beyond the steps of these."""
+    return torch.cat([bands.paths(_paths(run, bands)), run.y[:, :, bands.steps :]], 2)
 
 
-def path_columns(run: Run, naming: Naming) -> dict[str, Any]:
+def _paths(run: Run, bands: SimulationBands) -> Paths:
+    """Those steps of a simulation that can be calibrated."""
+    return Paths(run.series, run.first, run.y[:, :, : bands.steps])
+
+
+def path_columns(run: Run, naming: Naming, bands: SimulationBands | None = None) -> dict[str, Any]:
     """The forecast columns of a simulation, a row a (series, target, step).
 
     Of sample paths: their mean, standard deviation and empirical quantiles, P(y < quantile) = p for one more path
     (Hyndman & Fan 1996, definition 6), so that a band holds what it says for any number of paths. How much of the
-    spread is noise is not known: the latent standard deviation is null. No calibration was learned for such bands, and
-    the raw ones are the same.
+    spread is noise is not known: the latent standard deviation is null. With `bands` mean and bands are calibrated by
+    past simulations, up to their steps; the standard deviation and the raw bands are those of the paths.
     """
     wanted = naming.calibration
     if run.issued is not None:
@@ -139,10 +134,25 @@ def path_columns(run: Run, naming: Naming) -> dict[str, Any]:
     probabilities = np.array(wanted.probabilities)
     quantiles = torch.from_numpy(np.quantile(y.numpy(), probabilities, axis=0, method="weibull"))
     latent = pl.Series([None], dtype=pl.Float64).new_from_index(0, y.shape[1])
-    return assembled(y.mean(0), wanted.inside(quantiles), quantiles, [y.std(0).numpy(), latent], naming)
+    mean, issued = y.mean(0), quantiles
+    if bands is not None:
+        found = bands.calibrated(_paths(run, bands), wanted.probabilities)
+        mean, issued = (_with(whole, part, run.y.shape) for whole, part in zip((mean, issued), found, strict=True))
+    return assembled(mean, wanted.inside(issued), quantiles, [y.std(0).numpy(), latent], naming)
 
 
-def frame_of_run(run: Run, names: list[str], targets: tuple[str, ...], naming: Naming) -> pl.DataFrame:
+def _with(whole: Tensor, part: Tensor, sizes: torch.Size) -> Tensor:
+    """(..., S · O · K) with the first k of the K steps replaced by (..., S, k, O)."""
+    _, rows, steps, outputs = sizes
+    found = whole.unflatten(-1, (rows, outputs, steps)).clone()
+    found[..., : part.shape[-2]] = part.mT
+    flat: Tensor = found.flatten(-3)
+    return flat
+
+
+def frame_of_run(
+    run: Run, names: list[str], targets: tuple[str, ...], naming: Naming, bands: SimulationBands | None = None
+) -> pl.DataFrame:
     """One row a (series, target, step): unique_id, ds, cutoff, [target,] and the forecast columns."""
     (rows, steps), outputs = run.ds.shape, len(targets)
     columns: dict[str, Any] = {
@@ -153,7 +163,7 @@ def frame_of_run(run: Run, names: list[str], targets: tuple[str, ...], naming: N
     if outputs > 1:
         target = torch.arange(outputs).repeat_interleave(steps).repeat(rows)
         columns["target"] = pl.Series(targets, dtype=pl.String).gather(target.numpy())
-    return pl.DataFrame(columns | path_columns(run, naming))
+    return pl.DataFrame(columns | path_columns(run, naming, bands))
 
 
 def _check(windows: Windows, steps: int) -> None:
@@ -191,28 +201,25 @@ def _simulate(
             "no series has a whole window at its newest row",
             hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
         )
-    ahead = PathWindows(windows, series, paths)
-    inputs = np.tile(given.values[series], (paths, 1, 1))  # (P · S, K, C − O)
     ds, y = [], []
-    for step in range(steps):
-        asks = ahead.ask(inputs[:, step])
-        if len(asks.origin) < paths * len(series):
+    for step, (asks, value) in enumerate(rollout(next_y, windows, series, paths, given.values[series])):
+        if value is None:
             whole = np.isin(np.arange(len(series)), asks.series.numpy())
             raise DataError(
                 f"series {windows.names[series[int(np.argmin(whole))]]!r} cannot be simulated {step + 1} steps ahead: "
                 "a value one season before is missing",
                 hint=f"simulate {step} steps, or train without --season",
             )
-        y.append(windows.spec.in_units(next_y(asks.x)))
-        if not torch.isfinite(y[-1]).all():
+        if not torch.isfinite(value).all():
             raise NumericalError(
                 f"the simulated values grew beyond all bounds {step + 1} steps ahead: the model is not stable",
                 hint=f"simulate fewer than {step + 1} steps, or train with more rows or another model",
             )
+        y.append(value)
         ds.append(asks.ds[: len(series), 0])
-        ahead.go_on(asks, y[-1].numpy(), inputs[:, step])
     values = torch.stack(y, 1).unflatten(0, (paths, len(series)))
-    return Run(torch.from_numpy(series), first.cutoff, torch.stack(ds, 1), values, None)
+    last = windows.spec.in_units(first.x.past[:, -1, : len(windows.spec.targets)])
+    return Run(torch.from_numpy(series), first.cutoff, torch.stack(ds, 1), values, None, last)
 
 
 def check_given(given: Given, columns: tuple[str, ...], windows: Windows, naming: Naming) -> None:
@@ -241,9 +248,3 @@ def _when(given: Given, series: int, behind: int, naming: Naming) -> str:
     if not len(given.ds):
         return ""
     return f", at {naming.times(torch.from_numpy(given.ds[series, behind : behind + 1]))[0]}"
-
-
-def _device(model: Model) -> torch.device:
-    """Where the model's tensors live."""
-    held = next((part for parts in (model.parameters(), model.buffers()) for part in parts), None)
-    return torch.device("cpu") if held is None else held.device

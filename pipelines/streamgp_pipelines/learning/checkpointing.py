@@ -59,6 +59,8 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
     }
     if initial is not None:
         shared["init"] = f"{initial.found.get('method')} {digest(initial)}"
+    if config.simulate is not None:
+        shared["simulate"] = config.simulate
     if config.online:
         return shared | {"warmup": warmup, "score-from": config.score_from}
     return shared | {"test-column": config.test_column, "test-tail": config.test_tail, "max-rows": config.max_rows}
@@ -81,6 +83,7 @@ def manifest(
         "unit": unit_of(table, spec),
         "rows": learner.rows,
         "batch": config.batch,
+        "simulate": config.simulate,
         "warmup": learner.schedule.warmup,
         "begun": table.rows > 0,
         "offset": dict(offset),

@@ -31,6 +31,7 @@ from streamgp_pipelines.learning.clock import Clock
 from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.heldout import HeldOut, restrict
 from streamgp_pipelines.learning.phases import Phases
+from streamgp_pipelines.learning.rollout import Rehearsal
 from streamgp_pipelines.numbers import number
 
 
@@ -114,6 +115,7 @@ class Learner:
         calibration: which quantiles are issued; none for a model of outcomes, which has no bands.
         schedule: warm-up and scoring.
         device: where the model lives.
+        rehearsal: simulations of the past, where they are wanted.
     """
 
     def __init__(
@@ -123,11 +125,13 @@ class Learner:
         calibration: Calibration,
         schedule: Schedule,
         device: torch.device | None = None,
+        rehearsal: Rehearsal | None = None,
     ) -> None:
         self.device = device or torch.device("cpu")
         self.model = model.to(self.device)
         self.windows = windows
         self.calibration = calibration
+        self.rehearsal = rehearsal
         self.phases = Phases(windows.spec)
         self.schedule = schedule
         self.only: HeldOut | None = None
@@ -154,7 +158,8 @@ class Learner:
     def parts(self) -> dict[str, Stateful]:
         """What a checkpoint holds."""
         names = ("model", "windows", "ledger", "bands", "scores", "counts", "warmup", "clock")
-        return {name: getattr(self, name) for name in names}
+        parts: dict[str, Stateful] = {name: getattr(self, name) for name in names}
+        return parts if self.rehearsal is None else parts | {"rehearsal": self.rehearsal}
 
     @property
     def room(self) -> int:
@@ -165,6 +170,8 @@ class Learner:
         """Ask, answer, score and learn one full micro-batch; the returned pairs are those that count."""
         due = self._take(rows)
         step = self._learn(due)
+        if self.rehearsal is not None:
+            self.rehearsal.follow(rows, self.model, self.windows.names, self.warmup.done_at is not None)
         return step, self.counted(due)
 
     def observe(self, rows: pa.RecordBatch) -> Due:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor
 
-from streamgp.base import Chunk, Json, Offset
+from streamgp.base import Chunk, Json, Model, Offset, Simulates
 from streamgp.errors import ServiceError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
@@ -31,7 +30,9 @@ from streamgp_pipelines.learning.default_model import with_model
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
+from streamgp_pipelines.learning.rollout import Rehearsal, simulators
 from streamgp_pipelines.learning.seasons import with_seasons
+from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.transforms import with_transforms
 from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
 from streamgp_pipelines.learning.whole import check_span
@@ -67,27 +68,6 @@ class Columns:
             for start in range(0, rows.num_rows, self.size):
                 piece = rows.slice(start, self.size)
                 yield Chunk(piece, {SEQ: piece.column(SEQ)[-1].as_py() + 1, "table": self.table.id})
-
-
-class Tail:
-    """The rows behind the last full micro-batch, so that a checkpoint forecasts from the newest row; Stateful."""
-
-    def __init__(self, rows: pa.RecordBatch | None = None) -> None:
-        self.rows = rows
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        if self.rows is None:
-            return {}, {}
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self.rows.schema) as stream:
-            stream.write_batch(self.rows)
-        return {"arrow": torch.frombuffer(bytearray(sink.getvalue().to_pybytes()), dtype=torch.uint8)}, {}
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.rows = None
-        if "arrow" in tensors:
-            with pa.ipc.open_stream(tensors["arrow"].numpy().tobytes()) as stream:
-                self.rows = stream.read_next_batch()
 
 
 _OF_BANDS = ("level", "quantiles", "point", "lower", "upper")
@@ -196,7 +176,11 @@ def open_session(config: TrainConfig) -> Session:
         warnings.append(
             f"{', '.join(unused)} had no effect: the target is an outcome of 0 or 1, and its probability has no bands"
         )
-    learner = Learner(model, Windows(spec), calibration, schedule, device)
+    rehearsal = None
+    if config.simulate is not None:
+        check_simulates(config, model, spec)
+        rehearsal = Rehearsal(spec, config.simulate, calibration, config.seed)
+    learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal)
     source = Columns(table, columns_read(spec), config.batch)
     naming = Naming(config.model, calibration, Moments.of(table.meta))
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
@@ -216,6 +200,20 @@ def open_session(config: TrainConfig) -> Session:
         session.fitted = bool(saved.manifest["fitted"])
         check_table(saved, table)
     return session
+
+
+def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> None:
+    """See that the model can be run on its own output.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if spec.lags and spec.horizon == 1 and isinstance(model, Simulates) and not model.family.binary:
+        return
+    raise UsageError(
+        f"--simulate {config.simulate} needs a model that draws functions of its own past, one step ahead",
+        hint=f"use --horizon 1, --lags 1 or more, and --model {' or '.join(simulators())}",
+    )
 
 
 def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: Schedule) -> list[str]:

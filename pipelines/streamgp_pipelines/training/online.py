@@ -12,7 +12,7 @@ from streamgp.streaming.batches import micro_batches
 from streamgp_pipelines.learning.curves import LAP_ROWS
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import Session
-from streamgp_pipelines.training.summary import lap_metrics, note, overall_metrics
+from streamgp_pipelines.training.summary import lap_metrics, note, overall_metrics, simulation, simulation_metrics
 
 POLL_SECONDS = 1.0
 
@@ -109,7 +109,9 @@ class OnlineRun:
     def _overall(self) -> dict[str, float]:
         """The curves that the run's final scores end; at the table's end those are logged by `train`, at this step."""
         learner = self.session.learner
-        return {} if learner.rows == self._total() else overall_metrics(learner.scores.overall())
+        if learner.rows == self._total():
+            return {}
+        return overall_metrics(learner.scores.overall()) | simulation_metrics(simulation(learner))
 
     def _total(self) -> int | None:
         """Rows that the run will have seen; None where there is no end."""

@@ -35,7 +35,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         beside the scores and times: `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `snapped`, rows off
-        the grid of --every by no more than the --tolerance; `transforms`, of each target, {} where none is transformed.
+        the grid of --every by no more than the --tolerance; `simulation`, of
+        --simulate; `transforms`, of each target, {} where none is transformed.
     """
     scores = learner.scores.summary()
     warnings = [*session.warnings, *learner.model.warnings(), *learner.counts.warnings()]
@@ -62,6 +63,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         **scores,
         "coverage_by": learner.scores.breakdown(learner.windows.names),
         "mase_scale": learner.scores.naive(),
+        "simulation": simulation(learner),
         **session.learner.clock.summary(learner.rows),
         "peak_mb": peak_mb(),
         "checkpoint": str(session.config.checkpoint),
@@ -74,6 +76,11 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "late": learner.windows.late,
         "warnings": list(warnings),
     }
+
+
+def simulation(learner: Learner) -> dict[str, Json] | None:
+    """Scores of the simulations of the past, where there are any (`SimulationBands.summary`)."""
+    return None if learner.rehearsal is None else learner.rehearsal.bands.summary()
 
 
 def _warmup(learner: Learner) -> int:
@@ -141,6 +148,14 @@ def flat(scores: dict[str, Any]) -> dict[str, float]:
     for name in _BAND:
         found |= {f"{name}_{level}": value for level, value in scores.get(name, {}).items() if value is not None}
     return found
+
+
+def simulation_metrics(simulation: dict[str, Any] | None) -> dict[str, float]:
+    """Scores of the simulations of the past at their last step as flat metrics: simulation_rmse, ..."""
+    steps = (simulation or {}).get("steps") or [{}]
+    last = steps[-1]
+    more = {name: last[name] for name in ("raw_rmse", "persistence_rmse") if name in last}
+    return {f"simulation_{name}": value for name, value in (flat(last) | more).items()}
 
 
 def note(lap: dict[str, Any]) -> str:

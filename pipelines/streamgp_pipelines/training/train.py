@@ -24,7 +24,7 @@ from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.batch import BatchRun
 from streamgp_pipelines.training.online import OnlineRun
 from streamgp_pipelines.training.outlook import Outlook, outlook
-from streamgp_pipelines.training.summary import overall_metrics, summary
+from streamgp_pipelines.training.summary import overall_metrics, simulation, simulation_metrics, summary
 
 Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path], None]
 """Draws a run's curves, scores and forecast into a directory."""
@@ -134,7 +134,8 @@ def finish(
 ) -> None:
     """Final metrics, scores per step ahead, plots and the model that forecasts alone."""
     speed = found["rows_per_second"]
-    run.metrics(overall_metrics(found) | ({"rows_per_second": speed} if isinstance(speed, float) else {}), ahead.rows)
+    scores = overall_metrics(found) | simulation_metrics(simulation(ahead))
+    run.metrics(scores | ({"rows_per_second": speed} if isinstance(speed, float) else {}), ahead.rows)
     saved = checkpoint.read(session.config.checkpoint)
     found["registered"] = run.model(saved.path, card(session, found, saved))
     with tempfile.TemporaryDirectory() as folder:
