@@ -20,13 +20,12 @@ Memory: (m + 2R) T numbers, 2 (m + R) T for every direction, one block of featur
 Where a factor of all features at once is at hand, a sweep is one step on them all, O(R m (W + T) + m² T): with the
 rows' own factor it ends at the solution, with one of about the same rows a few sweeps do. `gain` says how near it is.
 
-What is kept from one visit to the next goes in the order of what a byte of it saves (`Plan`).
+What is kept from one visit to the next goes in the order of what a byte of it saves: factors, then features.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -50,41 +49,6 @@ def version(features: Features) -> tuple[int, ...]:
     """Another one after every change of the features' parameters or buffers in place."""
     held = (*features.parameters(), *features.buffers())
     return (features.size, *(tensor._version for tensor in held), *(tensor.data_ptr() for tensor in held))
-
-
-class Plan(NamedTuple):
-    """Within a number of bytes.
-
-    Attributes:
-        factors: whether all blocks' factors are kept, m m̃ numbers that took O(p m̃²) a block.
-        blocks: how many blocks' features are kept, R m̃ numbers each that took O(R m̃ W).
-        directions: of earlier sweeps that are kept, (m + 2R) T float64 numbers each, at most.
-    """
-
-    factors: bool
-    blocks: int
-    directions: int
-
-
-def plan(budget: int, rows: int, size: int, width: int, columns: int, itemsize: int) -> Plan:
-    """A quarter of the budget is for directions at most; factors come before features.
-
-    Args:
-        budget: bytes.
-        rows, size, width, columns: R, m, m̃, T.
-        itemsize: bytes of a number of features and factors.
-
-    Example:
-        >>> plan(4 * 2**30, rows=36_000, size=10_000, width=1000, columns=1, itemsize=4)
-        Plan(factors=True, blocks=29, directions=1458)
-        >>> plan(10**8, rows=36_000, size=10_000, width=1000, columns=1, itemsize=4)
-        Plan(factors=True, blocks=0, directions=33)
-    """
-    factors = size * width * itemsize
-    kept = factors <= budget
-    left = budget - factors if kept else budget
-    directions = budget // max(64 * (rows + size) * columns, 1)
-    return Plan(kept, left // max(rows * width * itemsize, 1), directions)
 
 
 class BlockSolver(nn.Module):
@@ -201,7 +165,7 @@ class BlockSolver(nn.Module):
         Returns:
             the `loss` afterwards, which is at most the one before but for rounding.
         """
-        history = min(self.history, self._plan(rows).directions) if whole is None else 0
+        history = self.history if whole is None else 0
         done = self._nothing(rows) if history else None
         self.gain = torch.zeros_like(self.noise)
         if whole is not None:
@@ -235,7 +199,7 @@ class BlockSolver(nn.Module):
     def features_of(self, rows: Rows, block: int, *, keep: bool = False) -> Tensor:
         """(R, |b|) Φ_b, from memory where it is there; keep: for certain, or as the plan has it."""
         rows.follow(version(self.features))
-        return rows.features(self.features, block, self._plan(rows).blocks, keep=keep)
+        return rows.features(self.features, block, self._room(rows)[1], keep=keep)
 
     @torch.no_grad()
     def factor(self, block: int, rows: Rows, *, refresh: bool = False) -> Tensor:
@@ -252,7 +216,7 @@ class BlockSolver(nn.Module):
         matrix = rows.gram(phi, rows.shared(self.noise), limit or len(phi))
         matrix.diagonal().add_(self.variance)
         made = cholesky(matrix, first=0.0).lower.to(phi.dtype)
-        if self._plan(rows).factors:
+        if self._room(rows)[0]:
             rows.factors[block] = made
         return made
 
@@ -294,9 +258,13 @@ class BlockSolver(nn.Module):
             self.mu[used] += length * way.mu
             rows.residual -= length * way.image
 
-    def _plan(self, rows: Rows) -> Plan:
-        size, width, columns = self.features.size, self.features.width, self.mu.shape[1]
-        return plan(MEMORY, len(rows.target), size, width, columns, self.dtype.itemsize)
+    def _room(self, rows: Rows) -> tuple[bool, int]:
+        """Whether all blocks' factors are kept, m m̃ numbers that took O(p m̃²) a block, and of how many blocks the
+        features are, R m̃ numbers each that took O(R m̃ W)."""
+        width, left = self.features.width, MEMORY // self.dtype.itemsize
+        factors = self.features.size * width
+        kept = factors <= left
+        return kept, (left - factors * kept) // max(len(rows.target) * width, 1)
 
 
 @torch.no_grad()

@@ -100,9 +100,9 @@ def test_it_chooses_the_kernel_that_the_data_came_from(nu: float | None, allowed
         covariance = truth(x, x) + 1e-3 * torch.eye(400, dtype=torch.float64)
     draw = torch.randn(400, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     y = torch.linalg.cholesky(covariance) @ draw
-    found = choose(x, y, torch.arange(4), KERNELS, few=300, evaluations=20, refine=10)
+    found = choose(x, y, torch.arange(4), KERNELS, [(start(4), 20)])
     assert found.kernel in allowed
-    again = choose(x, y, torch.arange(4), KERNELS, few=300, evaluations=20, refine=10)
+    again = choose(x, y, torch.arange(4), KERNELS, [(start(4), 20)])
     assert torch.equal(found.hyper.pack(), again.hyper.pack()) and found.value == again.value
     whole = Evidence(x, y, torch.arange(4), KERNELS[found.kernel].profile)
     assert found.value == pytest.approx(whole(whole.pack(found.hyper))[0] / 400, rel=1e-4)

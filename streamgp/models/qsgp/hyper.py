@@ -34,9 +34,9 @@ from streamgp.models.qsgp.features import Candidates
 from streamgp.predictives.bernoulli import Bernoulli
 
 FEW = 400
-"""Rows on which kernels are compared."""
+"""Outcomes up to which all of five folds are held out in turn."""
 EVALUATIONS, FURTHER = 20, 10
-"""Evaluations of the evidence for each kernel, at first and from others; of the chosen one on all rows half of them."""
+"""Evaluations of the evidence for each kernel, at first and from others."""
 SPREAD = 0.2
 """Prior standard deviation of log ℓ among the columns of outcomes."""
 HEIGHTS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -101,12 +101,7 @@ def way(kernel: Candidates, *, outcomes: bool, slowly: bool) -> Way:
     def method(
         x: Tensor, y: Tensor, groups: Tensor, starts: Sequence[tuple[Hyper, int]], *, profile: Profile
     ) -> Estimate:
-        spread = SPREAD if outcomes else None
-        tried = [
-            choose(x, y, groups, kernel.radial, start, few=FEW, evaluations=count, refine=count // 2, spread=spread)
-            for start, count in starts
-        ]
-        found = min(tried, key=lambda one: one.value)
+        found = choose(x, y, groups, kernel.radial, starts, spread=SPREAD if outcomes else None)
         kernel.take(found.kernel)
         return Estimate(found.hyper, found.value)
 

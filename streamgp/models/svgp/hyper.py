@@ -18,15 +18,15 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial, structure
-from streamgp.evidence.thinned import START_NOISE, Hyper, by_adam, choose
+from streamgp.evidence.thinned import START_NOISE, Hyper, by_adam, choose, start
 from streamgp.kernels import Kernel, Stationary, Tied, matern, squared_exponential
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
 from streamgp.optim.starts import centres
 
 AUTO: tuple[BaseModel, ...] = (squared_exponential.Config(), *(matern.Config(nu=nu) for nu in (2.5, 1.5, 0.5)))
 """What is chosen from where nothing is named: ever rougher functions."""
-FEW, EVALUATIONS, REFINE = 400, 20, 10
-"""Rows on which kernels are compared; evaluations for each of them, and of the chosen one on all rows."""
+EVALUATIONS = 20
+"""Of the evidence for each kernel at first; half of them later."""
 STEPS, FURTHER = 60, 30
 """Of Adam on windows that overlap, at first and at every rebuild."""
 SPREAD, WIDE = 0.2, 16
@@ -144,39 +144,26 @@ def estimate(
     """
     own, groups = kernel.own, kernel.own.groups
     if not kernel.radial:
-        start = torch.full((y.shape[1],), START_NOISE, dtype=FLOAT).to(x)
-        default = (_default(own, x), start) if again else None
+        usual = torch.full((y.shape[1],), START_NOISE, dtype=FLOAT).to(x)
+        default = (_default(own, x), usual) if again else None
         if noise is None:
             own.load_state_dict(_default(own, x).state_dict())
-        before = start if noise is None else noise.log().expand(y.shape[1])
+        before = usual if noise is None else noise.log().expand(y.shape[1])
         found = maximise(own, before.to(x), x, y, OTHERS, default)
         own.load_state_dict(found.kernel)
         return found.noise.log().mean(), "; ".join(found.failures)
-    first = noise is None
-    starts = [None if noise is None else Hyper(*_logs(own), noise.log()), *([None] if again else [])]
-    if slowly and not outcomes:
-        count, steps = int(groups.max()) + 1, STEPS if first else FURTHER
-        tried = [(Hyper.start(count) if start is None else start, steps) for start in starts]
-        hyper = by_adam(x, y, groups, tried, profile=own.profile).hyper
+    first, count = noise is None, int(groups.max()) + 1
+    few = slowly and not outcomes
+    steps = (STEPS if first else FURTHER) if few else (EVALUATIONS if first else EVALUATIONS // 2)
+    starts = [] if noise is None else [(Hyper(*_logs(own), noise.log()), steps)]
+    if first or again:
+        starts.append((Hyper.start(count) if few else start(count), steps))
+    if few:
+        hyper = by_adam(x, y, groups, starts, profile=own.profile).hyper
     else:
-        offered = [own] if fixed else list(kernel.kernels)
-        chosen = min(
-            (
-                choose(
-                    x,
-                    y,
-                    groups,
-                    [cast(Stationary, one) for one in offered],  # whose profile alone is used
-                    begin,
-                    few=FEW,
-                    evaluations=EVALUATIONS if first else EVALUATIONS // 2,
-                    refine=REFINE if first else REFINE // 2,
-                    spread=SPREAD if outcomes and len(own.unit) > WIDE else None,
-                )
-                for begin in starts
-            ),
-            key=lambda one: one.value,
-        )
+        offered = [cast(Stationary, one) for one in ([own] if fixed else kernel.kernels)]  # whose profile alone is used
+        spread = SPREAD if outcomes and len(own.unit) > WIDE else None
+        chosen = choose(x, y, groups, offered, starts, spread=spread)
         if not fixed:
             kernel.index.fill_(chosen.kernel)
         hyper = chosen.hyper
