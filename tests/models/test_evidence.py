@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from streamgp.evidence import thinned
 from streamgp.evidence.thinned import JITTER, Evidence, Hyper, by_adam, choose, descend, start
 from streamgp.kernels import Stationary, matern, squared_exponential
 from tests.models import oracles_svdgp as oracle
@@ -93,7 +94,10 @@ def test_a_common_prior_keeps_lengthscales_together() -> None:
 
 
 @pytest.mark.parametrize(("nu", "allowed"), [(None, {0}), (0.5, {3})])
-def test_it_chooses_the_kernel_that_the_data_came_from(nu: float | None, allowed: set[int]) -> None:
+def test_it_chooses_the_kernel_that_the_data_came_from(
+    nu: float | None, allowed: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thinned, "FEW", 300)
     x = 3.0 * torch.rand(400, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     truth: Stationary = KERNELS[0] if nu is None else KERNELS[3]
     with torch.no_grad():
