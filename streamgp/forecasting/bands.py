@@ -222,8 +222,9 @@ class Bands:
         for o in range(outputs):
             own = (output == o) & fair
             kept = 0.5 ** (passed / SCALE_CYCLES)
-            self._gram[o] = kept * self._gram[o] + phi[own].T @ phi[own] / horizon
-            self._moment[o] = kept * self._moment[o] + phi[own].T @ wanted[own] / horizon
+            seen = torch.from_numpy(phi[own])  # NumPy's BLAS would wake all cores for so small a product
+            self._gram[o] = kept * self._gram[o] + (seen.T @ seen).numpy() / horizon
+            self._moment[o] = kept * self._moment[o] + (seen.T @ torch.from_numpy(wanted[own])).numpy() / horizon
             self._theta[o] = np.linalg.solve(self._gram[o] + np.diag(self._ridge), self._moment[o])
         self._shape_of_steps(size, base, column, passed, series)
 
