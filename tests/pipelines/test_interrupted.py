@@ -83,7 +83,7 @@ def auto(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture(scope="module")
 def named(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Experts by name, one of them a net that trains."""
-    net = {"encoder.hidden": "8", "online.window": "128", "online.refresh": "128", "online.epochs": "1"}
+    net = {"encoder.hidden": "8", "online.window": "128", "rebuild": "128", "online.epochs": "1"}
     options = {"experts": "svdgp,gp_lstm,linear", **AUTO["set"]}
     options |= {f"gp_lstm.{name}": value for name, value in net.items()} | {"gp_lstm.epochs": "2"}
     return World(tmp_path_factory.mktemp("named"), 300, model="ensemble", set=options)
@@ -120,7 +120,7 @@ def test_experts_killed_amid_an_update(auto: World, tmp_path: Path, crash: Crash
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("kind", "most"), [("linear", 10), ("svdgp", 10), ("gradient", 10), ("auto", 20), ("named", 10)]
+    ("kind", "most"), [("linear", 10), ("svdgp", 10), ("gradient", 10), ("auto", 20), ("named", 5)]
 )
 def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path, kind: str, most: int) -> None:
     """Kills at moments drawn from half the time that the loop needs; a run that gets through is begun anew."""
