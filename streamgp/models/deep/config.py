@@ -81,6 +81,12 @@ class DeepConfig(OnlineOptions, EarlyStoppingOptions):
         description="rows from one refresh of encoder and kernel to the next, or to the next fit while the stream is "
         "young; 0: only when stale",
     )
+    limit: float | None = Field(
+        10.0,
+        gt=0,
+        description="winsorise a target at this many predictive standard deviations, which nets underestimate, before "
+        "it is learned; none: never",
+    )
     online: OnlineConfig = Field(OnlineConfig(), description="learning from a stream")
     seed: int = Field(0, ge=0, description="of mini-batches, dropout and initial weights")
 
