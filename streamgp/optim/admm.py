@@ -124,7 +124,7 @@ def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmC
         loss, _ = run.loss(one.at)
         return Found(one.at, loss if math.isfinite(loss) else HUGE, one.history, one.capped)
 
-    found, failures = search(descend, starts(kernel, log_noise, x, config), config.iterations)
+    found, _, failures = search(descend, starts(kernel, log_noise, x, config), config.iterations)
     if config.polish:
         shared = {name: getattr(config, name) for name in CrossValidationConfig.model_fields}
         problem = Problem(kernel, log_noise.to(x), x, y, ImplicitConfig(**shared))

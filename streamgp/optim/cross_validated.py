@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from itertools import dropwhile
 from typing import Literal, NamedTuple
 
 import torch
@@ -162,8 +161,9 @@ def check(kernel: Tied, x: Tensor) -> None:
 
 def search(
     descend: Callable[[Tensor, int], Found], offered: Sequence[Tensor], iterations: int
-) -> tuple[Found, tuple[str, ...]]:
-    """The descent from the start that leads after a few iterations, and the starts that led nowhere, a sentence each.
+) -> tuple[Found, list[float], tuple[str, ...]]:
+    """The descent from the start that leads after a few iterations, the history of these, and the starts that led
+    nowhere, a sentence each.
 
     Args:
         descend: start (P + T,), iterations -> where it ended.
@@ -186,7 +186,4 @@ def search(
             f"no start of {len(offered)} has a finite cross-validated error",
             hint="look for constant or huge columns, raise the least noise, or start from longer lengthscales",
         )
-    later = dropwhile(
-        lambda value: bool(before) and value >= before[-1], found.history
-    )  # solves end within a tolerance
-    return found._replace(history=[*before, *later]), tuple(failures)
+    return found, before, tuple(failures)
