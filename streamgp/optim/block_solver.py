@@ -159,22 +159,20 @@ class BlockSolver(nn.Module):
         The parts of a sweep may be calls of their own, so that a time limit can end between them.
 
         Args:
-            whole: (m, m) lower triangular, of any P of all features: a step on all of them in place of visits. It is so
-                near the best that earlier sweeps are not looked at.
+            whole: (m, m) lower triangular, of any P of all features: a step on all of them in place of visits.
 
         Returns:
             the `loss` afterwards, which is at most the one before but for rounding.
         """
-        history = self.history if whole is None else 0
-        done = self._nothing(rows) if history else None
+        done = self._nothing(rows) if self.history else None
         self.gain = torch.zeros_like(self.noise)
         if whole is not None:
-            leap(self, rows, whole)
+            leap(self, rows, whole, done)
         else:
             for block in range(self.features.blocks) if blocks is None else blocks:
                 self._step(block, rows, self.factor(block, rows), done)
         if done is not None:
-            self._descend(rows, done, history)
+            self._descend(rows, done, self.history)
         rows.sweeps += 1
         if rows.sweeps >= REFRESH:
             self.renew(rows)
@@ -268,8 +266,8 @@ class BlockSolver(nn.Module):
 
 
 @torch.no_grad()
-def leap(solver: BlockSolver, rows: Rows, factor: Tensor) -> None:
-    """A step on all features, of the best length. factor: (m, m) lower triangular, of any P."""
+def leap(solver: BlockSolver, rows: Rows, factor: Tensor, done: Move | None) -> None:
+    """A step on all features, of the best length, added to `done`. factor: (m, m) lower triangular, of any P."""
     used, spans = slice(0, solver.features.size), list(solver.features.spans())
     keep = len(rows.target) * solver.features.size * solver.dtype.itemsize <= MEMORY
     pull = rows.weigh(rows.residual).to(solver.dtype)
@@ -286,3 +284,6 @@ def leap(solver: BlockSolver, rows: Rows, factor: Tensor) -> None:
     solver.gain += (step * slope).sum(0) / solver.noise
     solver.mu[used] += step
     rows.residual -= image
+    if done is not None:
+        done.mu.add_(step)
+        done.image.add_(image)
