@@ -41,6 +41,8 @@ START = 12
 """Rows that the raw standard deviation of a series' first forecast counts as, in its volatility."""
 SPIKE = 5.0
 """An absolute error counts as at most so many times the present one: one spike does not widen bands for long."""
+LASTING = 4
+"""Rows whose errors arrive together, from which on their median counts as present: then what is large is no spike."""
 SHAPE_CYCLES, SCALE_CYCLES, PROFILE_CYCLES = 0.7 * 84, 0.7 * 112, 0.7 * 28
 """Half-lives in cycles of the histograms, of the regression θ and of the profile of the steps."""
 RIDGE = 2.0
@@ -335,10 +337,10 @@ class Bands:
             return None
         series, row, column = errors.series.numpy(), errors.row.numpy(), errors.column.numpy()
         output, promised = column // horizon, np.exp(profile).reshape(-1)[column]
-        present = np.exp(self._volatility(self._errors, self._raw)[..., 2])  # (S, O)
-        most = SPIKE * np.maximum(present, self._raw)[series[row], output] * promised
-        size = np.minimum(np.abs(errors.error.numpy()), most)
-        place = row * outputs + output
+        present = np.exp(self._volatility(self._errors, self._raw).max(-1))  # (S, O)
+        size, place = np.abs(errors.error.numpy()), row * outputs + output
+        present = np.maximum(present, self._median(size, promised, place, series))
+        size = np.minimum(size, SPIKE * np.maximum(present, self._raw)[series[row], output] * promised)
         parts = [np.bincount(place, part, rows * outputs) for part in (size, promised)]
         new: Floats = np.stack(parts, -1).reshape(rows, outputs, 1, 2) / horizon
         order = np.argsort(series, kind="stable")
@@ -359,6 +361,26 @@ class Bands:
         found = np.empty_like(b)
         found[order] = b
         return found
+
+    def _median(self, size: Floats, promised: Floats, place: Ints, series: Ints) -> Floats:
+        """(S, O) the median over rows of their mean |error|, in units of the profile; 0 where there are few rows.
+
+        Args:
+            size, promised: (P,) |errors| and what the profile promises of them.
+            place: (P,) row · O + output of each.
+            series: (A,) of the rows.
+        """
+        outputs = self.shape.outputs
+        total, weight = (np.bincount(place, part, len(series) * outputs) for part in (size, promised))
+        known = np.flatnonzero(weight > 0)
+        owner, mean = series[known // outputs] * outputs + known % outputs, total[known] / weight[known]
+        order = np.lexsort((mean, owner))
+        counts = np.bincount(owner, minlength=len(self._raw) * outputs)
+        middle = np.cumsum(counts) - counts + (counts - 1) // 2
+        found = np.zeros(len(counts))
+        enough = counts >= LASTING
+        found[enough] = mean[order][middle[enough]]
+        return found.reshape(-1, outputs)
 
     def _volatility(self, sums: Floats, raw: Floats) -> Floats:
         """(..., O, 3, 2) sums, (..., O) promised -> (..., O, 3) log volatility, at least a thousandth of `raw`."""

@@ -159,10 +159,16 @@ def test_every_series_has_its_own_volatility() -> None:
     assert min(own) > 0.93 and max(own) < 0.975
 
 
-def test_forecasts_without_errors_and_without_spread_are_finite() -> None:
-    played = Player(Bands(SHAPE, CALIBRATION, 24), np.r_[np.zeros(600), np.ones(600)], sd=0.0)
+@pytest.mark.parametrize("sd", [0.0, 1e-6])
+def test_bands_of_a_sensor_that_stood_still_widen_once_it_moves(sd: float) -> None:
+    played = Player(
+        Bands(SHAPE, CALIBRATION, 24), np.r_[np.zeros(600), np.random.default_rng(0).normal(size=600)], sd=sd
+    )
     played.play()
     assert np.isfinite(played.quantiles[:, : played.rows]).all()
+    width = played.quantiles[-1] - played.quantiles[0]
+    assert width[:600].max() < 1e-3
+    assert 2.0 < np.median(width[800:1100]) < 10.0
 
 
 def test_experts_that_differ_widen_the_band() -> None:
