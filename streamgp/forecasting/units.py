@@ -8,7 +8,6 @@ from typing import ClassVar, NoReturn
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtri
 from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Due, Predictive, Shape
@@ -54,7 +53,7 @@ class _Way:
 
     def __init__(self, transforms: Transforms, output: NDArray[np.int64], probabilities: tuple[float, ...]) -> None:
         self.transforms, self.output, self.probabilities = transforms, output, probabilities
-        self.weights, self.matrix = means(ndtri(np.array(probabilities)))
+        self.weights, self.matrix = means(torch.special.ndtri(torch.tensor(probabilities, dtype=FLOAT)).numpy())
 
     def apply(self, way: Way, values: Floats) -> Floats:
         """(..., R) values through the transform of each row."""

@@ -1,7 +1,1 @@
-"""The models, one a file; each is an assembly of parts and satisfies base.Model."""
-
-from __future__ import annotations
-
-from streamgp.models._naive import Naive
-
-__all__ = ["Naive"]
+"""The models, a file or a folder each; each is an assembly of parts and satisfies base.Model."""

@@ -12,7 +12,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
 
 from streamgp.optim.adam import Adam
@@ -97,6 +96,8 @@ def lbfgs(
 
     options = {"maxiter": evaluations, "maxfun": evaluations, "maxcor": 20, "ftol": ftol, "gtol": 1e-7}
     begin = start.cpu().numpy()
+    from scipy.optimize import minimize  # here, as most models never search
+
     ended = minimize(evaluate, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return best.found(ended.status == 1)
 

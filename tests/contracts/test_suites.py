@@ -12,13 +12,13 @@ from torch import Tensor
 from streamgp.base import Chunk, Inputs, Json, Offset, Predictive, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.kernels import Frequencies, Kernel
-from streamgp.models import Naive
+from streamgp.models.persistence import Persistence
 from streamgp.online.reference import Reference
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.testing import SHAPES, Lines, check_kernel, check_model, check_source, check_stateful
 
 
-class Good(Naive):
+class Good(Persistence):
     """Persistence, to be spoiled."""
 
     def __init__(self, shape: Shape) -> None:
@@ -71,7 +71,7 @@ class TakesMissingForNothing(Good):
 
 
 class WrongFamily(Good):
-    family = Naive  # type: ignore[assignment]
+    family = Persistence  # type: ignore[assignment]
 
 
 class NegativeLatent(Good):

@@ -57,14 +57,14 @@ def test_rebuilds_come_early_and_then_at_their_interval() -> None:
 
 
 def test_small_batches_are_learned_together() -> None:
-    x, y = surface(1088)
+    x, y = surface(1072)
     models = [built(REGRESSION, basis=60, rebuild=0, limit=None, memory="all") for _ in range(2)]
-    for model, size in zip(models, (16, 64), strict=True):
+    for model, size in zip(models, (16, 32), strict=True):
         run(model, x.rows(slice(0, 1024)), y[:1024], batch=128)
         before = model.predict(x).mean
-        run(model, x.rows(slice(1024, 1072)), y[1024:1072], batch=min(size, 48))
+        run(model, x.rows(slice(1024, 1056)), y[1024:1056], batch=size)
         assert torch.equal(model.predict(x).mean, before)
-        run(model, x.rows(slice(1072, 1088)), y[1072:], batch=16)
+        run(model, x.rows(slice(1056, 1072)), y[1056:], batch=16)
         assert not torch.equal(model.predict(x).mean, before)
     assert torch.allclose(models[0].predict(x).mean, models[1].predict(x).mean, rtol=1e-9)
 

@@ -53,7 +53,7 @@ def test_the_last_rows_are_learned_as_a_full_micro_batch_would_be(tmp_path: Path
     oracle.learner.advance(oracle.tail)
     after = learned_state(oracle.learner)
     assert same(learned_state(moved(tmp_path / "c").learner), after)
-    changed = {name.split("/")[0] for name in after if not same_bits(before[name], after[name])}
+    changed = {name.split("/")[0] for name in after if name not in before or not same_bits(before[name], after[name])}
     assert changed == {"model", "bands"}
 
 

@@ -29,7 +29,7 @@ ROOM = 4
 """A rebuild leaves room for the growth until the next one, at most the basis divided by this."""
 EVIDENCE = 1600
 """Rows at most that estimate hyper-parameters in batch: each step is cubic in them."""
-TOGETHER = 64
+TOGETHER = 48
 """Rows that are learned at once on a stream, at least."""
 SHARE = 0.125
 """Fewer are enough where they are this part of all rows that were learned."""
