@@ -72,7 +72,7 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """Of its folder and in the table."""
+        """Of its folder."""
         return " ".join([self.file.partition(".")[0], self.target, *self.known])
 
 
@@ -236,19 +236,19 @@ def pairs(data: Data, found: dict[str, Forecasts]) -> Any:
     return cells
 
 
-def losses(stream: Stream, scores: dict[str, Score]) -> list[str]:
+def losses(key: str, scores: dict[str, Score]) -> list[str]:
     """Where auto has not 5 % less than an opponent."""
     missed = []
     for rival in [name for name in OPPONENTS if name in scores]:
         for measure in ("mae", "crps"):
             ratio = getattr(scores["auto"], measure) / getattr(scores[rival], measure)
             if ratio > MARGIN:
-                missed.append(f"{stream.name}: {ratio:.3f} of the {measure.upper()} of {rival}")
+                missed.append(f"{key}: {ratio:.3f} of the {measure.upper()} of {rival}")
     return missed
 
 
 def compare(
-    stream: Stream, data: Data, found: dict[str, Forecasts], cost: dict[str, float]
+    key: str, data: Data, found: dict[str, Forecasts], cost: dict[str, float]
 ) -> tuple[list[list[str]], list[str]]:
     """Lines of the table, and what is missed."""
     cells = pairs(data, found)
@@ -257,10 +257,10 @@ def compare(
     for name, one in scores.items():
         ratio = f"{cost[name] / cost['auto']:.2f}"
         figures = [f"{one.mae:.3f}", f"{one.crps:.3f}", f"{one.coverage:.3f}", f"{cost[name]:.0f}", ratio]
-        lines.append([stream.name, name, *figures])
-        print("  ".join([f"{stream.name:<36} {name:<15}", *figures]), flush=True)
-    print(f"{'':<36} {int(cells.sum()):,} pairs of origin and step", flush=True)
-    return lines, losses(stream, scores)
+        lines.append([key, name, *figures])
+        print("  ".join([f"{key:<12} {name:<15}", *figures]), flush=True)
+    print(f"{'':<12} {int(cells.sum()):,} pairs of origin and step", flush=True)
+    return lines, losses(key, scores)
 
 
 def main(others: Path, work: Path, streams: list[str], kept: bool) -> int:
@@ -271,22 +271,22 @@ def main(others: Path, work: Path, streams: list[str], kept: bool) -> int:
     for key in streams:
         stream = STREAMS[key]
         if not stream.file.endswith(".csv") and not (others / stream.file).exists():
-            print(f"{stream.name}: {stream.file} is not in {others}")
+            print(f"{key}: {stream.file} is not in {others}")
             continue
         data = gridded(read(stream, others), stream)
         names = [name for name in MODELS if not kept or (folder(work, stream, name) / f"{name}.seconds").exists()]
         if "auto" not in names:
-            print(f"{stream.name}: nothing of auto in {work}")
+            print(f"{key}: nothing of auto in {work}")
             continue
         parts = {name: part(name, key, others, work) for name in names}
         found = {name: one for name, (one, _) in parts.items()}
         cost = {name: seconds for name, (_, seconds) in parts.items()}
         dense = {name: one for name, one in found.items() if name != "mstl"}
-        lines, worse = compare(stream, data, dense, cost)
+        lines, worse = compare(key, data, dense, cost)
         everywhere += lines
         missed += worse
         if "mstl" in found:
-            lines, worse = compare(stream, data, {name: found[name] for name in ("auto", "mstl")}, cost)
+            lines, worse = compare(key, data, {name: found[name] for name in ("auto", "mstl")}, cost)
             weekly += lines
             behind += worse
     print("holds" if not missed + behind else "does not hold: " + "; ".join(missed + behind))

@@ -112,8 +112,7 @@ def scores(stream: Stream, model: str, table: Path, place: Path) -> tuple[dict[s
     from streamgp_pipelines import fit_stream
 
     began = time.process_time()
-    series = {"series": stream.ingest["series"]} if "series" in stream.ingest else {}
-    found = fit_stream(table, stream.target, model=model, checkpoint=place, device="cpu", **stream.options, **series)
+    found = fit_stream(table, stream.target, model=model, checkpoint=place, device="cpu", **stream.options)
     return found, time.process_time() - began
 
 

@@ -27,7 +27,7 @@ Models train on one thread.
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; without padding, as nobody edits it."""
     lines = [columns, ["-"] * len(columns), *rows]
-    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
+    return "\n".join(f"|{'|'.join(cell.replace(' / ', '/') for cell in line)}|" for line in lines)
 
 
 def verdict(missed: Sequence[str] | None) -> str:

@@ -66,7 +66,7 @@ def print_summary(found: dict[str, Any]) -> None:
 
 def _learned(name: str, kind: str) -> str:
     """What a model learns in place of a target."""
-    return name if kind == "none" else f"{kind}({name})"
+    return f"{name} as it is" if kind == "none" else f"{kind}({name})"
 
 
 def _spread(found: dict[str, Any], levels: list[str]) -> str:

@@ -11,6 +11,8 @@ from streamgp.streaming.calendar import Floats, Ints
 from streamgp.streaming.rows import times
 from streamgp.streaming.table import Table
 
+MOST = 0.8
+"""Share of the rows that follow each other at one interval, for it to be that of the table."""
 ROWS = 20_000
 """Rows of the table that are looked at: seasons do not change with what comes later."""
 
@@ -35,8 +37,14 @@ def proposed(table: Table, target: str) -> tuple[int, ...]:
         rows = rows.filter(pc.equal(rows.column(meta.series), first))
     values = pc.cast(rows.column(target), pa.float64()).to_numpy(zero_copy_only=False)
     when = times(rows, meta.time)
-    clock = seasons.of_clock(meta.every_ns, len(values))
+    clock = seasons.of_clock(meta.every_ns or _interval(when), len(values))
     return clock or seasons.propose(_even(when, values, meta.every_ns))
+
+
+def _interval(when: Ints) -> int | None:
+    """The interval that most rows have where none is declared, ns; None where there is no such."""
+    between, counts = np.unique(np.diff(when), return_counts=True)
+    return int(between[counts.argmax()]) if len(counts) and counts.max() >= MOST * counts.sum() else None
 
 
 def _even(when: Ints, values: Floats, every: int | None) -> Floats:

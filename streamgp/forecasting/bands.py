@@ -212,10 +212,12 @@ class Bands:
         with np.errstate(over="ignore"):
             scaled = error / np.exp(log_scale)
         fair = np.abs(scaled) <= EDGES[-1]
-        bins = np.clip(np.searchsorted(EDGES, scaled) - 1, 0, BINS - 1)
-        cell = np.ravel_multi_index((output, block, self._group[step], bins), self._counts.shape)[fair]
         self._counts *= 0.5 ** (passed / SHAPE_CYCLES)
-        self._counts += np.bincount(cell, minlength=self._counts.size).reshape(self._counts.shape) / horizon
+        for side in ("left", "right"):  # an error of 0 is between two bins, and counts half in each
+            bins = np.clip(np.searchsorted(EDGES, scaled, side) - 1, 0, BINS - 1)
+            cell = np.ravel_multi_index((output, block, self._group[step], bins), self._counts.shape)[fair]
+            seen = np.bincount(cell, minlength=self._counts.size).reshape(self._counts.shape)
+            self._counts += 0.5 * seen / horizon
         self._track(due.y.numpy() <= due.quantiles.numpy(), output, block, passed)
         size = np.abs(error)
         with np.errstate(over="ignore", divide="ignore"):
@@ -224,9 +226,9 @@ class Bands:
         for o in range(outputs):
             own = (output == o) & fair
             kept = 0.5 ** (passed / SCALE_CYCLES)
-            seen = torch.from_numpy(phi[own])  # NumPy's BLAS would wake all cores for so small a product
-            self._gram[o] = kept * self._gram[o] + (seen.T @ seen).numpy() / horizon
-            self._moment[o] = kept * self._moment[o] + (seen.T @ torch.from_numpy(wanted[own])).numpy() / horizon
+            rows = torch.from_numpy(phi[own])  # NumPy's BLAS would wake all cores for so small a product
+            self._gram[o] = kept * self._gram[o] + (rows.T @ rows).numpy() / horizon
+            self._moment[o] = kept * self._moment[o] + (rows.T @ torch.from_numpy(wanted[own])).numpy() / horizon
             self._theta[o] = np.linalg.solve(self._gram[o] + np.diag(self._ridge), self._moment[o])
         self._shape_of_steps(size, base, column, passed, series)
 

@@ -20,7 +20,7 @@ def in_units(due: Due, transforms: Transforms, shape: Shape, calibration: Calibr
     """The same forecasts with distributions and quantiles of y, where those of z were issued; `due.y` is y already.
 
     Quantiles go through the transform. The mean is that of the calibrated distribution, whose quantiles are taken as
-    linear in the normal score Φ⁻¹(p) between those that were issued.
+    linear in the normal score Φ⁻¹(p) between those that were issued; what is beyond `ENDS` counts as there.
     """
     if not transforms:
         return due
@@ -42,6 +42,10 @@ def raw_in_units(issued: Predictive, output: Tensor, transforms: Transforms, cal
     return Transformed(issued, way, torch.from_numpy(mean)[:, None])
 
 
+ENDS = (0.005, 0.995)
+"""Quantiles beyond which nothing counts in a mean: through exp, a tail that nobody has seen would decide it."""
+
+
 class _Way:
     """The transforms of R rows, and the mean and variance of y by quantiles of z.
 
@@ -53,6 +57,7 @@ class _Way:
 
     def __init__(self, transforms: Transforms, output: NDArray[np.int64], probabilities: tuple[float, ...]) -> None:
         self.transforms, self.output, self.probabilities = transforms, output, probabilities
+        self.ends = [probabilities.index(p) for p in ENDS] if set(ENDS) <= set(probabilities) else [0, -1]
         self.weights, self.matrix = means(torch.special.ndtri(torch.tensor(probabilities, dtype=FLOAT)).numpy())
 
     def apply(self, way: Way, values: Floats) -> Floats:
@@ -61,7 +66,8 @@ class _Way:
 
     def moments(self, z: Floats) -> tuple[Floats, Floats]:
         """(Q, R) quantiles of z -> (R,) mean and (R,) variance of y."""
-        y = self.apply("backward", self.matrix @ z)
+        low, high = self.apply("backward", z[self.ends])
+        y = self.apply("backward", self.matrix @ z).clip(low, high)
         mean = self.weights @ y
         with np.errstate(over="ignore"):
             return mean, self.weights @ (y - mean) ** 2

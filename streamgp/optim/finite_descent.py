@@ -84,6 +84,7 @@ class FiniteDescent:
 
     Example:
         >>> z = torch.linspace(-1, 1, 256, dtype=FLOAT)[:, None]
+        >>> _ = torch.manual_seed(0)
         >>> net = nn.Sequential(nn.Linear(1, 8, dtype=FLOAT), nn.Tanh())
         >>> descent = FiniteDescent(net, FiniteHead(8, 1), FiniteDescentConfig(rate=0.02))
         >>> losses = [descent.epoch(z, torch.sin(4 * z), torch.Generator().manual_seed(0)) for _ in range(30)]

@@ -171,6 +171,13 @@ def test_bands_of_a_sensor_that_stood_still_widen_once_it_moves(sd: float) -> No
     assert 2.0 < np.median(width[800:1100]) < 10.0
 
 
+def test_bands_of_a_constant_hold_it() -> None:
+    played = Player(Bands(SHAPE, CALIBRATION, 24), np.zeros(1500), sd=0.01)
+    played.play()
+    low, high = played.quantiles[0, : played.rows], played.quantiles[-1, : played.rows]
+    assert ((low <= 0.0) & (high >= 0.0))[100:].all()
+
+
 def test_experts_that_differ_widen_the_band() -> None:
     """Errors are as large as the experts are apart."""
     rng = np.random.default_rng(7)

@@ -36,7 +36,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `snapped`, rows off
         the grid of --every by no more than the --tolerance; `simulation`, of
-        --simulate; `transforms`, of each target, {} where none is transformed.
+        --simulate; `transforms`, of each target, {} where none was asked for.
     """
     scores = learner.scores.summary()
     warnings = [*session.warnings, *learner.model.warnings(), *learner.counts.warnings()]
@@ -51,6 +51,10 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         )
     if learner.windows.late:
         warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows.spec)}")
+    kinds: Json = {}
+    if any(word != "none" for word in session.config.transform):
+        kinds = dict.fromkeys(spec.targets, "none")
+        kinds |= {name: one.kind for name, one in zip(spec.targets, spec.transforms, strict=False)}
     return {
         "run_id": run_id,
         "model": session.config.model,
@@ -72,7 +76,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "known": list(learner.windows.spec.known),
         "lags": learner.windows.spec.lags,
         "seasons": list(learner.windows.spec.seasons),
-        "transforms": {name: one.kind for name, one in zip(spec.targets, spec.transforms, strict=False)},
+        "transforms": kinds,
         "late": learner.windows.late,
         "warnings": list(warnings),
     }
