@@ -176,3 +176,12 @@ def test_auto_leaves_symmetric_targets_alone(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(600))
     auto, none = (run(table, tmp_path / kind, transform=kind) for kind in ("auto", "none"))
     assert auto["transforms"] == {} and scores_of(auto) == scores_of(none)
+
+
+def test_values_outside_of_the_bounds_are_told(tmp_path: Path) -> None:
+    frame = frame_of(400)
+    table, lower = make_table(tmp_path / "t", frame), float(np.quantile(frame["y"].to_numpy(), 0.1))
+    inside = run(table, tmp_path / "a", model="linear", lower=float(frame["y"].to_numpy().min()))
+    told = run(table, tmp_path / "b", model="linear", lower=lower)
+    assert len(told["warnings"]) == len(inside["warnings"]) + 1
+    assert any("40" in warning for warning in told["warnings"])

@@ -10,7 +10,7 @@ from streamgp.base import Json, Shape, Step
 from streamgp.forecasting.scores import Scores
 from streamgp.streaming.windows import Windows
 
-_NAMES = ("warmup", "before", "whole", "broken", "held", "missing", "undone")
+_NAMES = ("warmup", "before", "whole", "broken", "held", "missing", "undone", "beyond")
 
 
 class Counts:
@@ -24,6 +24,7 @@ class Counts:
         whole: rows at which a forecast that counts was issued.
         broken: rows at which one would have counted, but the window was not whole.
         held: in batch training, held-out rows; `missing`: their targets without a value.
+        beyond: values outside of --lower and --upper.
         undone: updates that were not healthy; `reason`: what the last of them did.
 
     Example:
@@ -35,7 +36,7 @@ class Counts:
     """
 
     def __init__(self) -> None:
-        self.warmup = self.before = self.whole = self.broken = self.held = self.missing = self.undone = 0
+        self.warmup = self.before = self.whole = self.broken = self.held = self.missing = self.undone = self.beyond = 0
         self.reason = ""
 
     def add(self, warm: Tensor, counting: Tensor, asked: int) -> None:
@@ -57,6 +58,13 @@ class Counts:
         self.held += len(y)
         self.missing += int(y.isnan().sum())
 
+    def add_values(self, y: Tensor, lower: float | None, upper: float | None) -> None:
+        """Count values (R, O) outside of the bounds."""
+        if lower is not None:
+            self.beyond += int((y < lower).sum())
+        if upper is not None:
+            self.beyond += int((y > upper).sum())
+
     def add_step(self, step: Step) -> None:
         """Count an update or an epoch that was not healthy."""
         if not step.healthy:
@@ -64,11 +72,14 @@ class Counts:
             self.reason = step.done
 
     def warnings(self) -> list[str]:
-        """What was not learned, in a sentence."""
+        """What was not learned, and what no band can hold, a sentence each."""
+        found = []
+        if self.beyond:
+            found.append(f"values outside of --lower and --upper: {self.beyond}; forecasts and bands never go there")
         if not self.undone:
-            return []
+            return found
         updates = "1 update was" if self.undone == 1 else f"{self.undone} updates were"
-        return [f"{updates} not learned in full; the last: {self.reason}"]
+        return [*found, f"{updates} not learned in full; the last: {self.reason}"]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return {}, {name: getattr(self, name) for name in _NAMES} | {"reason": self.reason}

@@ -250,6 +250,7 @@ class Learner:
         asks, answers = self.windows.push(rows)
         self.rows += rows.num_rows
         counting = self._counts(answers.position, answers.ds)
+        self.counts.add_values(answers.y, self.calibration.lower, self.calibration.upper)
         self.counts.add(self._warm(answers.position), counting, int(self._counts(asks.position, asks.cutoff).sum()))
         return self._pair(asks, answers)
 
