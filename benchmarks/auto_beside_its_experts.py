@@ -86,20 +86,20 @@ DAY = {"horizon": 24, "season": "24,168", "score_from": "1344"}
 HALVES = {"horizon": 48, "season": "48,336", "score_from": "1344"}
 ZONE = ("zone01_kw", "station01_temp_f")
 STREAMS = {
-    "demand, workday": Stream(demand, "demand_gw", {**HALVES, "known": "workday"}, {"every": "30m"}),
-    "demand, temperature": Stream(demand, "demand_gw", {**HALVES, "known": "temperature_c,workday"}, {"every": "30m"}),
-    "AEP, 8,000 hours": Stream(columns("pjm_aep_hourly.parquet", "load_mw", rows=8000), "load_mw", DAY),
+    "workday": Stream(demand, "demand_gw", {**HALVES, "known": "workday"}, {"every": "30m"}),
+    "temperature": Stream(demand, "demand_gw", {**HALVES, "known": "temperature_c,workday"}, {"every": "30m"}),
+    "AEP-8000": Stream(columns("pjm_aep_hourly.parquet", "load_mw", rows=8000), "load_mw", DAY),
     "HUFL": Stream(columns("etth1.parquet", "HUFL"), "HUFL", DAY),
     "OT": Stream(columns("etth1.parquet", "OT"), "OT", DAY),
     "wind": Stream(farm, "power", {**DAY, "known": "ws_3,u_3,v_3"}),
-    "GEF load, temperature": Stream(
+    "GEF-load": Stream(
         columns("gef2012_load.parquet", *ZONE, start=8784, rows=17_520), ZONE[0], {**DAY, "known": ZONE[1]}
     ),
-    "Luxembourg's load": Stream(
+    "Luxembourg": Stream(
         luxembourg, "load_mwh", {"horizon": 96, "season": "96,672", "score_from": "2688"}, {"every": "15m"}
     ),
     **{
-        f"drives, {ahead} s": Stream(
+        f"drives-{ahead}s": Stream(
             drives, "speed_mph", {"horizon": ahead, "lags": 20}, {"series": "drive", "every": "1s"}
         )
         for ahead in (1, 10, 30)
@@ -149,7 +149,7 @@ def main(others: Path, streams: list[str], models: list[str]) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--others", type=Path, default=_uci.FOLDER, help="folder of the streams that are not bundled")
-    parser.add_argument("--streams", default=";".join(STREAMS), help="separated by semicolons; default: all")
+    parser.add_argument("--streams", default=",".join(STREAMS), help="comma-separated; default: all")
     parser.add_argument("--models", default=",".join(MODELS), help=f"of {', '.join(MODELS)}; default: all")
     given = parser.parse_args()
-    sys.exit(main(given.others, given.streams.split(";"), given.models.split(",")))
+    sys.exit(main(given.others, given.streams.split(","), given.models.split(",")))

@@ -156,17 +156,17 @@ def measure(case: Case, folder: Path, work: Path) -> tuple[list[tuple[str, ...]]
         line("linear, --simulate", found[""], "calibrated", f"{seconds:.1f}"),
     ]
     missed = [
-        f"{case.title}: coverage {held('calibrated')[:, step - 1].mean():.2f} at {step} steps"
+        f"coverage {held('calibrated')[:, step - 1].mean():.2f} at {step}"
         for step in steps[1:]
         if held("calibrated")[:, step - 1].mean() < 0.9
     ]
     if case.name == "quarter_drone":
         missed += [
-            f"{case.title}: RMSE {rmse(found[''], truth, step):.2f} to {step} steps, asked {most:.2f}"
+            f"RMSE {rmse(found[''], truth, step):.2f} to {step}"
             for step, most in ASKED.items()
             if rmse(found[""], truth, step) > most
         ]
-    return rows, missed
+    return rows, [f"{case.title}: {', '.join(missed)}"] if missed else []
 
 
 def simulated_mean(found: dict[str, Floats]) -> Floats:
