@@ -42,7 +42,8 @@ START = 12
 SPIKE = 5.0
 """An absolute error counts as at most so many times the present one: one spike does not widen bands for long."""
 LASTING = 4
-"""Rows whose errors arrive together, from which on their median counts as present: then what is large is no spike."""
+"""Rows whose errors arrive together, from which on their median counts as present for the next: what is large and lasts
+is no spike."""
 SHAPE_CYCLES, SCALE_CYCLES, PROFILE_CYCLES = 0.7 * 84, 0.7 * 112, 0.7 * 28
 """Half-lives in cycles of the histograms, of the regression θ and of the profile of the steps."""
 RIDGE = 2.0
@@ -165,6 +166,7 @@ class Bands:
         self._ridge[0] = 1e-2
         self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums of |error| and of the profile
         self._raw = np.zeros((0, outputs))  # (S, O) mean |error| that the first forecast of the series promised
+        self._latest = np.zeros((0, outputs))  # (S, O) median |error| of the rows that came last
         self._steps = np.zeros((2, outputs, horizon))  # weights, and weighted |error| over the volatility
         self._gram = np.zeros((outputs, width, width))
         self._moment = np.zeros((outputs, width))
@@ -189,13 +191,13 @@ class Bands:
     def quantiles(self, asked: Questions, probabilities: Sequence[float]) -> Tensor:
         """(P, N, T) the quantiles of any probabilities, as the calibration stands; nothing is learned."""
         series, mean, deviation = asked.series.numpy(), self._by_step(asked.issued.mean), self._deviation(asked)
-        kept = self._errors, self._raw, self._steps.copy()
+        kept = self._errors, self._raw, self._latest, self._steps.copy()
         self._reserve(series, series)
         profile = self._profile(deviation)
         self._meet(series, deviation, profile)
         wanted = np.array(probabilities, dtype=np.float64)
         issued = self._issued(asked, mean, deviation, self._errors[series], profile, wanted)
-        self._errors, self._raw, self._steps = kept
+        self._errors, self._raw, self._latest, self._steps = kept
         return issued.quantiles
 
     def update(self, due: Due) -> None:
@@ -341,8 +343,9 @@ class Bands:
         output, promised = column // horizon, np.exp(profile).reshape(-1)[column]
         present = np.exp(self._volatility(self._errors, self._raw).max(-1))  # (S, O)
         size, place = np.abs(errors.error.numpy()), row * outputs + output
-        present = np.maximum(present, self._median(size, promised, place, series))
-        size = np.minimum(size, SPIKE * np.maximum(present, self._raw)[series[row], output] * promised)
+        limit = SPIKE * np.maximum(np.maximum(present, self._latest), self._raw)
+        self._latest = self._median(size, promised, place, series)  # a question must not see the rows after its own
+        size = np.minimum(size, limit[series[row], output] * promised)
         parts = [np.bincount(place, part, rows * outputs) for part in (size, promised)]
         new: Floats = np.stack(parts, -1).reshape(rows, outputs, 1, 2) / horizon
         order = np.argsort(series, kind="stable")
@@ -365,7 +368,7 @@ class Bands:
         return found
 
     def _median(self, size: Floats, promised: Floats, place: Ints, series: Ints) -> Floats:
-        """(S, O) the median over rows of their mean |error|, in units of the profile; 0 where there are few rows.
+        """(S, O) the median over rows of their mean |error|, in units of the profile; as before where rows are few.
 
         Args:
             size, promised: (P,) |errors| and what the profile promises of them.
@@ -379,7 +382,7 @@ class Bands:
         order = np.lexsort((mean, owner))
         counts = np.bincount(owner, minlength=len(self._raw) * outputs)
         middle = np.cumsum(counts) - counts + (counts - 1) // 2
-        found = np.zeros(len(counts))
+        found = self._latest.flatten()
         enough = counts >= LASTING
         found[enough] = mean[order][middle[enough]]
         return found.reshape(-1, outputs)
@@ -426,7 +429,9 @@ class Bands:
         if grown > 0:
             outputs = self.shape.outputs
             self._errors = np.concatenate([self._errors, np.zeros((grown, outputs, 3, 2))])
-            self._raw = np.concatenate([self._raw, np.zeros((grown, outputs))])
+            self._raw, self._latest = (
+                np.concatenate([part, np.zeros((grown, outputs))]) for part in (self._raw, self._latest)
+            )
 
     def _block(self, phase: Floats) -> Ints:
         """The block of the cycle that a phase lies in."""
@@ -442,7 +447,7 @@ class Bands:
         return np.nan_to_num(self._by_step(asked.issued.variance.sqrt()), nan=0.0, posinf=1e150)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        names = ("errors", "raw", "steps", "gram", "moment", "theta", "counts", "off")
+        names = ("errors", "raw", "latest", "steps", "gram", "moment", "theta", "counts", "off")
         return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}, {}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
