@@ -94,8 +94,8 @@ class PathWindows(Windows):
 
 
 def rows_ahead(seen: Windows, rows: pa.RecordBatch, steps: int) -> Floats:
-    """(S, K, C) values of rows that came behind the newest one of each series, by step, in the order of `spec.columns`;
-    NaN where there is none. Steps are counted as `Windows.push` counts them; `seen` stays as it is.
+    """(S, K, C) the next K steps of each series after the newest row in `seen`, columns as in `spec.columns`; NaN where
+    a row is missing. Steps are counted as `Windows.push` counts them; `seen` stays as it is.
 
     Raises:
         SchemaError, DataError: as `Windows.push`.

@@ -123,7 +123,7 @@ def test_experts_killed_amid_an_update(auto: World, tmp_path: Path, crash: Crash
     ("kind", "most"), [("linear", 10), ("svdgp", 10), ("gradient", 10), ("auto", 20), ("named", 5)]
 )
 def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path, kind: str, most: int) -> None:
-    """Kills at moments drawn from half the time that the loop needs; a run that gets through is begun anew."""
+    """Kills at random moments in the first half of the loop; a run that ends before its kill is started again."""
     world: World = request.getfixturevalue(kind)
     seconds = 0.5 * float(world.expected["seconds"]["total"])
     moments = random.Random(kind)

@@ -50,7 +50,7 @@ class GpPosterior(DeepPosterior, Drawn):
     """
 
     config: DeepGpConfig
-    untuned = "learns its kernel on what its net makes of a window, and net and kernel together"
+    untuned = "trains its net and its kernel together"
 
     def __init__(self, config: DeepGpConfig, shape: Shape, encoder: BaseModel, layout: Layout) -> None:
         super().__init__(config, shape, layout.width)

@@ -33,7 +33,7 @@ NAIVE = ("persistence", "seasonal_naive")
 PROCESSES = ("svdgp", "qsgp", "finite_rkhs", "rvm", "gp_lstm")
 """Experts that can learn what the linear one leaves."""
 MATTERS = 0.25
-"""Part of the mix from which on what an expert warns of is told."""
+"""Least weight of an expert whose warnings are passed on."""
 PARTS = 3
 """Parts of a batch that are forecast from the others."""
 FEWEST = 60

@@ -163,17 +163,8 @@ class SeasonColumns:
 
     def _target(self, block: Block, parts: Parts, clock: Clock, name: str, level: Tensor) -> None:
         """Departures of the target's own references from each other."""
-
-        def at(label: str) -> Tensor:
-            return parts.at(f"{label}({name})")
-
-        def step(label: str) -> Tensor:
-            return parts.step(f"{label}({name})")
-
-        def blocks(label: str) -> Tensor:
-            found = (f"{label}{k}({name})" for k in count())
-            return torch.stack([parts.at(key) for key in takewhile(self.window.__contains__, found)], 2)
-
+        own = Own(parts, name)
+        at, step, blocks = own.at, own.step, own.blocks
         now, day = at("now-0"), at("day")
         r1, r2, r3 = step("short1"), step("short2"), step("short3")
         block.add(1.5, at("now-1") - now, at("now-2") - now, at("now-short") - now)
@@ -285,6 +276,26 @@ class Parts(NamedTuple):
     def step(self, name: str) -> Tensor:
         """(H, N)"""
         return self.by_step[self.steps[name]]
+
+
+class Own(NamedTuple):
+    """The context of one column of the table, by label."""
+
+    parts: Parts
+    name: str
+
+    def at(self, label: str) -> Tensor:
+        """(1, N), the same for every step."""
+        return self.parts.at(f"{label}({self.name})")
+
+    def step(self, label: str) -> Tensor:
+        """(H, N)"""
+        return self.parts.step(f"{label}({self.name})")
+
+    def blocks(self, label: str) -> Tensor:
+        """(1, N, b) the numbers of label0, label1, ..."""
+        found = (f"{label}{k}({self.name})" for k in count())
+        return torch.stack([self.parts.at(key) for key in takewhile(self.parts.window.__contains__, found)], 2)
 
 
 class Clock:

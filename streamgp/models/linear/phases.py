@@ -13,13 +13,12 @@ solve for P phases.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import count, takewhile
 
 import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Shape
-from streamgp.models.linear.columns import FULL, Block, Clock, Known, Parts, SeasonColumns
+from streamgp.models.linear.columns import FULL, Block, Clock, Known, Own, Parts, SeasonColumns
 from streamgp.models.linear.sums import Sums
 
 PHASES = 24
@@ -47,17 +46,8 @@ class PhaseColumns(SeasonColumns):
 
     def _references(self, block: Block, parts: Parts, clock: Clock, name: str, level: Tensor, decay: Tensor) -> None:
         """Departures of the target's own references from each other, and of late."""
-
-        def at(label: str) -> Tensor:
-            return parts.at(f"{label}({name})")
-
-        def step(label: str) -> Tensor:
-            return parts.step(f"{label}({name})")
-
-        def blocks(label: str) -> Tensor:
-            found = (f"{label}{k}({name})" for k in count())
-            return torch.stack([parts.at(key) for key in takewhile(self.window.__contains__, found)], 2)
-
+        own = Own(parts, name)
+        at, step, blocks = own.at, own.step, own.blocks
         now, day, r1 = at("now-0"), at("day"), step("short1")
         block.add(1.0, step("short1-") - r1, step("short1+") - r1)
         if not self.context.long:
