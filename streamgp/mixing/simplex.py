@@ -8,7 +8,7 @@ from torch import Tensor
 ITERATIONS = 50
 """Steps at most; with weights to start from far fewer are taken."""
 TOLERANCE = 1e-7
-"""Change of every weight below which the search ends."""
+"""What a step changes in every weight when the search ends."""
 _NEVER = -1e30
 """Is projected to 0 beside anything else."""
 
@@ -57,12 +57,12 @@ def minimise(a: Tensor, start: Tensor, allowed: Tensor | None = None, b: Tensor 
         gradient = gradient if b is None else gradient - b
         new = point - rate * gradient
         new = project(new if allowed is None else new.masked_fill(~allowed, _NEVER))
-        moved = new - w
+        change, moved = new - point, new - w  # only a point that its own step leaves where it is is the minimum
         again = (gradient * moved).sum(-1, keepdim=True) > 0  # the momentum goes uphill
         momentum = torch.where(again, 1.0, momentum)
         grown = 0.5 * (1.0 + (1.0 + 4.0 * momentum.square()).sqrt())
         point = new + (momentum - 1.0) / grown * moved
         w, momentum = new, grown
-        if float(moved.abs().max()) < TOLERANCE:
+        if float(change.abs().max()) < TOLERANCE:
             break
     return w

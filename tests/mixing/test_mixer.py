@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -116,6 +116,7 @@ def test_it_is_the_oracle() -> None:
 
 
 @given(st.integers(2, 7), st.integers(0, 10**6))
+@example(3, 103824)  # a step with momentum ends where the last one did, beside the minimum
 @examples(40)
 def test_weights_minimise_the_quadratic(experts: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -128,7 +129,7 @@ def test_weights_minimise_the_quadratic(experts: int, seed: int) -> None:
     for one, linear, found in zip(a, b, w, strict=True):
         best = quadratic_program(one, linear)
         value, least = (v @ one @ v - 2 * linear @ v for v in (found, best))
-        assert value <= least + 1e-4 * max(abs(least), 1.0)
+        assert value <= least + 1e-6 * max(abs(least), 1.0)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=6))
