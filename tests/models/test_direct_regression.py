@@ -140,6 +140,15 @@ def test_steps_far_ahead_share_coefficients(horizon: int) -> None:
     assert found[:-1] == sorted(found[:-1])
 
 
+@pytest.mark.parametrize("season", [11.0, 13.0])
+def test_an_error_grows_with_the_steps_ahead_where_the_nearest_reference_changes(season: float) -> None:
+    generator, at = np.random.default_rng(3), np.arange(1500)
+    y = season * np.sin(2 * np.pi * at / 24) + np.cumsum(generator.standard_normal(len(at)))
+    x, truth, windows = windows_of(y, np.zeros(len(at)), horizon=24)
+    error = run(DirectLinear(windows.shape), x, truth)[500:].nanmean(0)
+    assert (error[:-1] < 1.12 * error[1:]).all()
+
+
 def windows_of(y: np.ndarray, k: np.ndarray, horizon: int = 6) -> tuple[Inputs, Tensor, Windows]:
     """Windows of a stream with seasons of 24 and 168 rows and one known input, and their truths."""
     spec = WindowSpec(targets=("y",), known=("k",), lags=4, horizon=horizon, season=168, seasons=(24, 168))

@@ -139,8 +139,9 @@ class DirectRegression(nn.Module):
             self.width[at] = typical if typical > 0 else torch.nan_to_num(away.nanmean())
         bases = self.columns.bases(x, self.levels)
         self.known = self.columns.ranked(x, (y - bases[0])[:, : self.shape.horizon], self.known)
-        error = (y - bases).abs().nanmedian(1).values  # (B, T)
-        self.base.copy_(error.nan_to_num(torch.inf).argmin(0))
+        error = (y - bases).abs().nanmedian(1).values.nan_to_num(0.0)  # (B, T)
+        groups = error.new_zeros(len(bases), len(self.sizes)).index_add_(1, self.group, error)
+        self.base.copy_(groups.argmin(0)[self.group])  # steps that share coefficients depart from the same
         _, penalties = self.columns(x.rows(slice(0, 1)), self.known, self.levels)
         self.sums = Sums(self.sizes, penalties, self.halves, self.ridges).to(y.device)
         if self.phases is not None:
