@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from streamgp_cli.compare import compare
 from streamgp_cli.demo import demo
 from streamgp_cli.describe import describe
 from streamgp_cli.forecast import forecast
@@ -74,7 +75,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-commands: tuple[Callable[..., None], ...] = (ingest, describe, models, tune, train, forecast, ui, demo)
+commands: tuple[Callable[..., None], ...] = (ingest, describe, models, tune, train, compare, forecast, ui, demo)
 for command in commands:
     add(app, command)
 

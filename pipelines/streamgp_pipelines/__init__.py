@@ -1,7 +1,8 @@
 """Pipelines from a source to a forecast: ingestion, training, tuning and forecasting.
 
-The Python API has two functions. `fit_stream(table, target, **options)` trains as `streamgp train --online` does, and
-`load(checkpoint)` returns a `Forecaster`. Both are imported when they are first used.
+The Python API has three functions. `fit_stream(table, target, **options)` trains as `streamgp train --online` does,
+`compare(table, target, models, **options)` scores models side by side, and `load(checkpoint)` returns a `Forecaster`.
+They are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamgp_pipelines.api import fit_stream
+    from streamgp_pipelines.api import compare, fit_stream
     from streamgp_pipelines.forecasting.forecast import Forecaster, load
 
-__all__ = ["Forecaster", "fit_stream", "load"]
+__all__ = ["Forecaster", "compare", "fit_stream", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "fit_stream":
-        from streamgp_pipelines.api import fit_stream
+    if name in ("compare", "fit_stream"):
+        from streamgp_pipelines import api
 
-        return fit_stream
+        return getattr(api, name)
     if name in ("Forecaster", "load"):
         from streamgp_pipelines.forecasting import forecast
 

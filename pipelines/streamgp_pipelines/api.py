@@ -1,4 +1,4 @@
-"""The Python API: train from a program, tracked or not."""
+"""The Python API: train and compare from a program, tracked or not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from streamgp.base import Json, ModelCard, Progress, Tracker
-from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.comparing.compare import Comparison
+from streamgp_pipelines.comparing.compare import compare as compare_models
+from streamgp_pipelines.config import CompareConfig, TrainConfig
 from streamgp_pipelines.training.train import train
 
 
@@ -71,3 +73,28 @@ def fit_stream(
     """
     config = TrainConfig.read({"table": table, "target": target or None, "online": True} | options)
     return train(config, tracker, progress)
+
+
+def compare(
+    table: str | Path,
+    target: str | tuple[str, ...] = (),
+    models: str | tuple[str, ...] = (),
+    *,
+    tracker: Callable[[Path, str], Tracker] = NoTracker,
+    progress: Callable[[Progress], None] = lambda _: None,
+    **options: Any,
+) -> Comparison:
+    """Train several models on a table and score them on the same forecasts, as `streamgp compare` does.
+
+    Args:
+        table: directory that ingest made.
+        target: columns to forecast.
+        models: names of models, or NAME=MODEL.
+        tracker, progress: of `fit_stream`.
+        options: as the flags of `streamgp compare`, with underscores: directory, horizon, season, against, ...
+
+    Raises:
+        StreamgpError: as `compare`.
+    """
+    config = CompareConfig.read({"table": table, "target": target or None, "models": models or None} | options)
+    return compare_models(config, tracker, progress)

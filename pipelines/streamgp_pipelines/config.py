@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from streamgp.errors import UsageError
 from streamgp_pipelines.settings import (
     LARGEST,
     Assignments,
@@ -199,26 +200,9 @@ def micro_batch(seasons: tuple[int, ...] | Literal["auto"]) -> int:
     return 256 if seasons == "auto" or not seasons else min(256, max(seasons[0], 24))
 
 
-class TrainConfig(DataConfig):
-    """`streamgp train`, online or in batch.
+class RunConfig(DataConfig):
+    """What is forecast of a stream, and how it is read. Shared by `train` and `compare`."""
 
-    Example:
-        >>> config = TrainConfig.read({"table": "t", "target": "y", "level": ["80", "95"], "set": {"basis": "64"}})
-        >>> config.target, config.level, config.horizon
-        (('y',), (80.0, 95.0), 1)
-    """
-
-    model: Annotated[str, Flag(Panel.MODEL, "NAME")] = Field(
-        AUTO,
-        description="Model to train, see streamgp models; auto: ensemble online, svdgp in batch, for regression and "
-        "where options of it are set",
-    )
-    set: Annotated[Assignments, Flag(Panel.MODEL)] = Field(
-        {}, description="Option of the model, repeatable; see streamgp models NAME"
-    )
-    init: Annotated[File | None, Flag(Panel.MODEL)] = Field(
-        None, description="Start from the hyper-parameters in a file of streamgp tune"
-    )
     level: Annotated[Levels, Flag(Panel.DISTRIBUTION)] = (80.0, 90.0, 95.0)
     quantiles: Annotated[Quantiles, Flag(Panel.DISTRIBUTION)] = ()
     point: Annotated[Literal["mean", "median"], Flag(Panel.DISTRIBUTION)] = Field(
@@ -237,9 +221,6 @@ class TrainConfig(DataConfig):
     )
     seed: Annotated[Seed, Flag(Panel.MODEL)] = 0
     device: Annotated[Device, Flag(Panel.MODEL)] = "auto"
-    online: Annotated[bool, Flag(Panel.ONLINE)] = Field(
-        False, description="One prequential pass: predict each row, then update"
-    )
     warmup: Annotated[int | None, Flag(Panel.ONLINE, "ROWS")] = Field(
         None,
         ge=0,
@@ -262,6 +243,52 @@ class TrainConfig(DataConfig):
         le=2**63 - 1,
         description="Stop after this many rows of the table, counted over restarts; default: all",
     )
+    checkpoint_every: Annotated[int, Flag(Panel.OUTPUT, "ROWS")] = Field(
+        10_000, ge=1, le=2**63 - 1, description="Rows between checkpoints"
+    )
+    fresh: Annotated[bool, Flag(Panel.OUTPUT)] = Field(
+        False, description="Set the old checkpoint aside and start again"
+    )
+
+    @property
+    def kinds(self) -> set[str]:
+        """Transforms that are named."""
+        return {word.rpartition("=")[2] for word in self.transform}
+
+    @model_validator(mode="after")
+    def _distribution_is_possible(self) -> Self:
+        if self.lower is not None and self.upper is not None and self.lower >= self.upper:
+            raise ValueError("--lower must be less than --upper")
+        if not self.kinds or not self.kinds <= {"none", "log", "logit", "auto"}:
+            raise ValueError("--transform is none, log, logit or auto, or TARGET=KIND for each of several targets")
+        if "logit" in self.kinds and (self.lower is None or self.upper is None):
+            raise ValueError("--transform logit needs --lower and --upper")
+        return self
+
+
+class TrainConfig(RunConfig):
+    """`streamgp train`, online or in batch.
+
+    Example:
+        >>> config = TrainConfig.read({"table": "t", "target": "y", "level": ["80", "95"], "set": {"basis": "64"}})
+        >>> config.target, config.level, config.horizon
+        (('y',), (80.0, 95.0), 1)
+    """
+
+    model: Annotated[str, Flag(Panel.MODEL, "NAME")] = Field(
+        AUTO,
+        description="Model to train, see streamgp models; auto: ensemble online, svdgp in batch, for regression and "
+        "where options of it are set",
+    )
+    set: Annotated[Assignments, Flag(Panel.MODEL)] = Field(
+        {}, description="Option of the model, repeatable; see streamgp models NAME"
+    )
+    init: Annotated[File | None, Flag(Panel.MODEL)] = Field(
+        None, description="Start from the hyper-parameters in a file of streamgp tune"
+    )
+    online: Annotated[bool, Flag(Panel.ONLINE)] = Field(
+        False, description="One prequential pass: predict each row, then update"
+    )
     simulate: Annotated[int | None, Flag(Panel.ONLINE, "STEPS")] = Field(
         None,
         ge=1,
@@ -279,12 +306,6 @@ class TrainConfig(DataConfig):
     checkpoint: Annotated[Directory, Flag(Panel.OUTPUT)] = Field(
         Path("checkpoint"), description="Directory of the state"
     )
-    checkpoint_every: Annotated[int, Flag(Panel.OUTPUT, "ROWS")] = Field(
-        10_000, ge=1, le=2**63 - 1, description="Rows between checkpoints"
-    )
-    fresh: Annotated[bool, Flag(Panel.OUTPUT)] = Field(
-        False, description="Set the old checkpoint aside and start again"
-    )
     predictions: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.parquet")] = Field(
         None, description="Write every scored forecast with its truth"
     )
@@ -297,16 +318,57 @@ class TrainConfig(DataConfig):
         if wrong:
             there = "batch training: leave out --online" if self.online else "--online"
             raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
-        if self.lower is not None and self.upper is not None and self.lower >= self.upper:
-            raise ValueError("--lower must be less than --upper")
-        kinds = {word.rpartition("=")[2] for word in self.transform}
-        if not kinds or not kinds <= {"none", "log", "logit", "auto"}:
-            raise ValueError("--transform is none, log, logit or auto, or TARGET=KIND for each of several targets")
-        if "logit" in kinds and (self.lower is None or self.upper is None):
-            raise ValueError("--transform logit needs --lower and --upper")
-        if self.init is not None and kinds & {"log", "logit"}:
+        if self.init is not None and self.kinds & {"log", "logit"}:
             raise ValueError("the hyper-parameters of --init are of the target itself: leave out --transform")
         return self
+
+
+class CompareConfig(RunConfig):
+    """`streamgp compare`: several models on the same stream.
+
+    Example:
+        >>> config = CompareConfig.read({"table": "t", "models": "auto,small=svdgp", "set": ["small.basis=64"]})
+        >>> config.named()
+        {'auto': ('auto', {}), 'small': ('svdgp', {'basis': '64'})}
+    """
+
+    models: Annotated[Names, Flag(Panel.MODEL, "NAME")] = Field(
+        (AUTO, "linear"),
+        description="Models to compare, see streamgp models; NAME=MODEL gives one a name of its own",
+    )
+    set: Annotated[Assignments, Flag(Panel.MODEL, "NAME.KEY=VALUE")] = Field(
+        {}, description="Option of one of the models, repeatable; see streamgp models NAME"
+    )
+    against: Annotated[str | None, Flag(Panel.MODEL, "NAME")] = Field(
+        None,
+        description="Model that the others are measured against; default: seasonal_naive, or persistence without a "
+        "season, which is then compared too",
+    )
+    directory: Annotated[Directory, Flag(Panel.OUTPUT)] = Field(
+        Path("comparison"), description="Directory of the checkpoints, the forecasts and the tables of scores"
+    )
+
+    def named(self) -> dict[str, tuple[str, dict[str, str]]]:
+        """Name -> model and its options.
+
+        Raises:
+            UsageError: two models have the same name, or an option names none of them.
+        """
+        found: dict[str, tuple[str, dict[str, str]]] = {}
+        for word in self.models:
+            name, _, model = word.partition("=")
+            if name in found:
+                raise UsageError(f"--models: two are called {name!r}", hint="name them, such as small=svdgp")
+            found[name] = (model or name, {})
+        for key, value in self.set.items():
+            name, _, option = key.partition(".")
+            if name not in found or not option:
+                raise UsageError(
+                    f"--set {key}: {name!r} is none of the models",
+                    hint=f"options are NAME.KEY=VALUE, with NAME one of {', '.join(found)}",
+                )
+            found[name][1][option] = value
+        return found
 
 
 class TuneConfig(DataConfig):

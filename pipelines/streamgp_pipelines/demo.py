@@ -15,6 +15,7 @@ from streamgp_pipelines.config import ForecastConfig, IngestConfig, TrainConfig
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.forecasting.forecast import Forecast, forecast
 from streamgp_pipelines.ingestion.ingest import ingest
+from streamgp_pipelines.stages import staged
 from streamgp_pipelines.training.train import Draw, train
 
 BASELINES = ("seasonal_naive", "linear")
@@ -100,7 +101,7 @@ def demo(
             options: dict[str, Any] = {"table": paths["table"], "model": model, "checkpoint": directory / model}
             config = TrainConfig.read(options | {"tracking_uri": uri}, recipe)
             run = tracker(uri, config.experiment)
-            scores[model] = train(config, run, _named(progress, model), draw if is_tracked else None)
+            scores[model] = train(config, run, staged(progress, model), draw if is_tracked else None)
 
     asked = {"checkpoint": directory / settings.model, "table": paths["table"], "output": paths["forecast"]}
     found = forecast(ForecastConfig.read(asked | ({"future": paths["future"]} if settings.known else {})))
@@ -117,8 +118,3 @@ _FILES = {
     "forecast": "forecast.parquet",
     "picture": "forecast.png",
 }
-
-
-def _named(progress: Callable[[Progress], None], model: str) -> Callable[[Progress], None]:
-    """Progress whose stage names the model."""
-    return lambda now: progress(now._replace(stage=f"{model}: {now.stage}"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".svg", ".pdf")
 PANELS = 6  # more series than this are not drawn: the title says so
 _INK, _FORECAST, _BAND = "#30343b", "#1f5fa8", "#4c8fd6"
-_COLOURS = ("#1f5fa8", "#c8641a", "#2f8f5b", "#8a4fa3", "#b03a48", "#6b6f76")
+COLOURS = ("#1f5fa8", "#c8641a", "#2f8f5b", "#8a4fa3", "#b03a48", "#6b6f76")
 
 Curve = Sequence[tuple[float, float]]
 """Points (rows seen, value)."""
@@ -67,7 +67,7 @@ def plot_forecast(
     keys = [key for key in ("unique_id", "target") if key in forecast.columns]
     panels = forecast.select(keys).unique(maintain_order=True).rows()
     shown = panels[:PANELS]
-    figure = _figure(9.0, 1.2 + 2.9 * len(shown))
+    figure = figure_of(9.0, 1.2 + 2.9 * len(shown))
     for index, panel in enumerate(shown):
         axes = figure.add_subplot(len(shown), 1, index + 1)
         part = _only(forecast, keys, panel).sort("ds")
@@ -81,7 +81,7 @@ def plot_forecast(
         axes.set_ylabel(axis_label(target or _named(keys, panel), unit))
         if moments is not None and index == len(shown) - 1:
             axes.set_xlabel(moments.label)
-        _tidy(axes)
+        tidy(axes)
         if index == 0:
             axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=3 + len(levels))
             axes.set_ylim(top=axes.get_ylim()[1] + 0.15 * (axes.get_ylim()[1] - axes.get_ylim()[0]))
@@ -105,10 +105,10 @@ def plot_curves(
         >>> plot_curves({"95 %": points}, file, title="coverage", ylabel="share", nominal={"95 %": 0.95}).exists()
         True
     """
-    figure = _figure(8.0, 4.0)
+    figure = figure_of(8.0, 4.0)
     axes = figure.add_subplot()
     for index, (name, points) in enumerate(curves.items()):
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour = COLOURS[index % len(COLOURS)]
         rows, values = zip(*points, strict=True) if points else ((), ())
         axes.plot(rows, values, color=colour, lw=1.5, label=name)
         if nominal and name in nominal:
@@ -116,7 +116,7 @@ def plot_curves(
     axes.set_xlabel("rows seen")
     axes.set_ylabel(ylabel)
     axes.set_title(title, loc="left", fontsize=11)
-    _tidy(axes)
+    tidy(axes)
     if curves:
         axes.legend(fontsize=8, frameon=False)
     return save(figure, path)
@@ -132,17 +132,17 @@ def plot_steps(
     bottom: float = 0.0,
 ) -> Path:
     """Draw values over steps ahead, or over other parts that count from 1, one line a name."""
-    figure = _figure(8.0, 4.0)
+    figure = figure_of(8.0, 4.0)
     axes = figure.add_subplot()
     for index, (name, values) in enumerate(steps.items()):
         marker = "o" if len(values) <= 48 else ""
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour = COLOURS[index % len(COLOURS)]
         axes.plot(range(1, len(values) + 1), values, color=colour, lw=1.5, marker=marker, ms=3, label=name)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.set_title(title, loc="left", fontsize=11)
     axes.set_ylim(bottom=bottom)
-    _tidy(axes)
+    tidy(axes)
     if steps:
         axes.legend(fontsize=8, frameon=False)
     return save(figure, path)
@@ -161,7 +161,7 @@ def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, float]]], path: Pa
         >>> plot_reliability({"rain": bins}, Path(mkdtemp()) / "reliability.png").exists()
         True
     """
-    figure = _figure(5.6, 5.2)
+    figure = figure_of(5.6, 5.2)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="#9aa0a8", lw=0.9, ls="--", label="calibrated")
     for index, (name, found) in enumerate(bins.items()):
@@ -169,14 +169,14 @@ def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, float]]], path: Pa
         ends = [_wilson(part["frequency"], part["forecasts"]) for part in found]
         reach = [[y - low for y, (low, _) in zip(happened, ends, strict=True)]]
         reach.append([high - y for y, (_, high) in zip(happened, ends, strict=True)])
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour = COLOURS[index % len(COLOURS)]
         axes.errorbar(said, happened, reach, color=colour, lw=1.5, marker="o", ms=4, elinewidth=0.9, label=name)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.set_xlabel("probability of 1 as forecast")
     axes.set_ylabel("share of ones")
     axes.set_title("Reliability", loc="left", fontsize=11)
-    _tidy(axes)
+    tidy(axes)
     axes.legend(fontsize=8, frameon=False)
     return save(figure, path)
 
@@ -265,7 +265,7 @@ def _steps(forecast: pl.DataFrame, keys: Sequence[str]) -> int:
     return max(forecast.group_by(keys).len()["len"].to_list(), default=0) if keys else forecast.height
 
 
-def _figure(width: float, height: float) -> Figure:
+def figure_of(width: float, height: float) -> Figure:
     """A figure without pyplot: no global state, no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -275,7 +275,8 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
+    """Leave out the lines that say nothing, and draw a light grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", lw=0.4, color="#d5d8dc")
     axes.set_axisbelow(True)

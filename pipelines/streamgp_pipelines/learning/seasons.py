@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.table import Table
-from streamgp_pipelines.config import DataConfig, TrainConfig, micro_batch
+from streamgp_pipelines.config import DataConfig, RunConfig, micro_batch
 from streamgp_pipelines.learning.columns import with_commas
 from streamgp_pipelines.learning.sizes import count_series
 from streamgp_pipelines.seasons import proposed
@@ -28,7 +28,7 @@ def with_seasons(config: Config, table: Table, saved: Saved | None = None) -> Co
     if config.season == "auto":
         target = with_commas(config.target, table.schema, "--target")[:1]
         update["season"] = tuple(about["spec"]["seasons"]) if about else proposed(table, target[0] if target else "y")
-    if isinstance(config, TrainConfig) and "batch" not in config.model_fields_set:
+    if isinstance(config, RunConfig) and "batch" not in config.model_fields_set:
         seasons = update.get("season", config.season)
         batch = micro_batch(seasons)
         if seasons and table.meta.series is not None:  # as many steps of each series

@@ -1,0 +1,1 @@
+"""Several models on one stream: the same forecasts scored, side by side."""

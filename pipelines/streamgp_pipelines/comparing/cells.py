@@ -1,0 +1,125 @@
+"""The forecasts that every model made, and the losses of each model there.
+
+A cell is one forecast: a series, an origin, a time that is forecast and a target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from streamgp.forecasting.calibration import DECILES, sides
+from streamgp.forecasting.quantiles import crps, pinball
+from streamgp_pipelines.learning.frames import percent
+
+Floats = NDArray[np.float64]
+AT_ONCE = 200_000
+"""Cells whose quantiles are in memory at a time."""
+HOURS = 4
+"""Of a block of the day."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What the models are scored on.
+
+    Attributes:
+        keys: unique_id, ds, cutoff, target where there are several, step (ahead) and, of a clock, hours (a block of
+            the day, such as "08-12 h"); one row a cell, in the order of time.
+        losses: name of the model -> a column for each loss, one row a cell: square, absolute, and for forecasts with
+            bands crps, pinball (means of the deciles), and for each level coverage_95 (0 or 1), width_95.
+        made: name -> how many forecasts it has scored, those too that another model has not.
+    """
+
+    keys: pl.DataFrame
+    losses: dict[str, pl.DataFrame]
+    made: dict[str, int]
+
+
+def common_cells(files: Mapping[str, tuple[Path, str]], levels: tuple[float, ...]) -> Cells:
+    """The cells that are in every file, and each model's losses there.
+
+    Memory: 8 · (6 + 2 · levels) bytes a cell and model.
+
+    Args:
+        files: name of the model -> what `train --predictions` wrote, with deciles, and the prefix of its columns.
+        levels: widths of the bands in percent.
+    """
+    scans = {name: pl.scan_parquet(path) for name, (path, _) in files.items()}
+    first = next(iter(scans.values()))
+    names = [name for name in ("unique_id", "target", "cutoff", "ds") if name in first.collect_schema().names()]
+    common = _with_steps(first.select(names).collect(), names)
+    for scan in scans.values():
+        common = common.join(scan.select(names).collect(), on=names, how="semi")
+    common = common.sort("cutoff", "ds", *names[:-2])
+    losses, made = {}, {}
+    for name, (_, prefix) in files.items():
+        made[name] = int(scans[name].select(pl.len()).collect().item())
+        found = common.select(names).join(scans[name].collect(), on=names, how="left", maintain_order="left")
+        losses[name] = pl.concat([_losses(part, prefix, levels) for part in found.iter_slices(AT_ONCE)])
+    if common.schema["ds"].base_type() == pl.Datetime:
+        start = pl.col("ds").dt.hour() // HOURS * HOURS
+        block = pl.format("{}-{} h", start.cast(pl.String).str.zfill(2), (start + HOURS).cast(pl.String).str.zfill(2))
+        common = common.with_columns(hours=block)
+    return Cells(common, losses, made)
+
+
+def _with_steps(keys: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """With the column step: the place of the time that is forecast behind its origin."""
+    ahead = (pl.col("ds") - pl.col("cutoff")).rank("dense")
+    among = pl.col("ds").rank("ordinal").over([name for name in names if name != "ds"])
+    regular = keys.select((pl.col("ds") - pl.col("cutoff")).n_unique() == among.max()).item()
+    return keys.with_columns(step=(ahead if regular else among).cast(pl.Int64))
+
+
+def _losses(part: pl.DataFrame, model: str, levels: tuple[float, ...]) -> pl.DataFrame:
+    """The losses of some forecasts."""
+    y = torch.from_numpy(part["y"].to_numpy().copy())
+    error = y - torch.from_numpy(part[model].to_numpy().copy())
+    found: dict[str, object] = {"square": error.square().numpy(), "absolute": error.abs().numpy()}
+    if f"{model}-q-0.5" in part.columns:
+        where = {p: f"{model}-q-{p:g}" for p in DECILES}
+        for level in levels:
+            where |= zip(sides(level), (f"{model}-{side}-{percent(level)}" for side in ("lo", "hi")), strict=True)
+        known = sorted(where)
+        quantiles = torch.from_numpy(part.select(where[p] for p in known).to_numpy().T.copy())
+        found["crps"] = crps(known, quantiles, y).numpy()
+        deciles = torch.tensor(DECILES, dtype=y.dtype)
+        found["pinball"] = pinball(deciles, quantiles[[known.index(p) for p in DECILES]], y).mean(0).numpy()
+        for level in levels:
+            low, high = (quantiles[known.index(p)] for p in sides(level))
+            found[f"coverage_{percent(level)}"] = ((y >= low) & (y <= high)).double().numpy()
+            found[f"width_{percent(level)}"] = (high - low).numpy()
+    return pl.DataFrame(found)
+
+
+def scores(cells: Cells, by: str | None = None) -> pl.DataFrame:
+    """Mean losses of each model: of all cells, or of those with each value of a column of `cells.keys`.
+
+    Returns:
+        part (text), model, cells, rmse, mae and the means of the other losses.
+    """
+    part = pl.lit("all") if by is None else cells.keys[by].cast(pl.String)
+    order = pl.lit(0) if by is None else cells.keys[by].rank("dense")
+    tables = []
+    for name, losses in cells.losses.items():
+        rest = [column for column in losses.columns if column not in ("square", "absolute")]
+        table = (
+            losses.with_columns(part=part, order=order)
+            .group_by("order", "part")
+            .agg(
+                pl.lit(name).alias("model"),
+                cells=pl.len().cast(pl.Int64),
+                rmse=pl.col("square").mean().sqrt(),
+                mae=pl.col("absolute").mean(),
+                **{column: pl.col(column).mean() for column in rest},
+            )
+        )
+        tables.append(table)
+    return pl.concat(tables, how="diagonal").sort("order", maintain_order=True).drop("order")

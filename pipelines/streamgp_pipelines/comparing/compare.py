@@ -1,0 +1,261 @@
+"""Train several models on one stream and score them on the same forecasts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from streamgp import registry
+from streamgp.base import Json, Progress, Tracker
+from streamgp.errors import UsageError
+from streamgp.forecasting.calibration import DECILES
+from streamgp.streaming import checkpoint
+from streamgp.streaming.table import Table
+from streamgp_pipelines.comparing.cells import Cells, common_cells, scores
+from streamgp_pipelines.comparing.differences import difference
+from streamgp_pipelines.config import AUTO, CompareConfig, TrainConfig
+from streamgp_pipelines.files import replaced
+from streamgp_pipelines.learning.columns import window_spec
+from streamgp_pipelines.learning.seasons import with_seasons
+from streamgp_pipelines.learning.warmup import warmup_rows
+from streamgp_pipelines.stages import staged
+from streamgp_pipelines.titles import title
+from streamgp_pipelines.training.train import Draw, train
+
+_LOSSES = {"mae": "absolute", "mse": "square", "crps": "crps", "pinball": "pinball"}
+_PARTS = {"step": "step", "series": "unique_id", "target": "target", "hours": "hours"}
+_OWN = {"directory", "models", "set", "against", "level", "quantiles", "checkpoint_every"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found.
+
+    Attributes:
+        scores: part (all, step, series, target, hours) and value of it, model, cells, rmse, mae, crps, pinball,
+            coverage_95 and width_95 of each level; of the part `all` also mase and nlpd (where the model has scored no
+            other forecasts), skill (1 − MAE / that of `against`), cpu_seconds (0 or so where there was nothing
+            to learn any more), rows_per_second and state_mb, the size of the checkpoint. Best CRPS first.
+        differences: model, other, loss (mae, mse, crps, pinball), ratio of the mean losses, low and high of its 95 %
+            interval, p of the Diebold-Mariano test; each pair of models once in each order.
+        cells: forecasts that every model made, which all scores are of.
+        left_out: forecasts that some models made and others did not.
+        against: the model that the others are measured against.
+        files: name -> path of what was written.
+        run_id: of the tracker.
+        warnings: of the models' runs, by model.
+    """
+
+    scores: pl.DataFrame
+    differences: pl.DataFrame
+    cells: int
+    left_out: int
+    against: str
+    files: dict[str, Path]
+    run_id: str
+    warnings: dict[str, list[str]]
+
+
+def compare(
+    config: CompareConfig,
+    tracker: Callable[[Path, str], Tracker],
+    progress: Callable[[Progress], None] = lambda _: None,
+    draw: Draw | None = None,
+    picture: Callable[[Comparison, Path], object] | None = None,
+) -> Comparison:
+    """Train each model, or let it go on from its checkpoint, and score all on the forecasts that every one made.
+
+    All have the same warm-up. Costs what the models cost, and reading their forecasts once more.
+
+    Args:
+        config: what to compare.
+        tracker: makes the tracker of a run from its directory and title. The comparison has a run, and each model one
+            below it.
+        progress: called with how far it is.
+        draw: draws the plots of each model's run.
+        picture: draws the comparison into a file.
+
+    Raises:
+        StreamgpError: whatever training raises.
+        UsageError: a model or an option is unknown, or no forecast was made by all.
+    """
+    plan = _plan(config)
+    config.directory.mkdir(parents=True, exist_ok=True)
+    name = "compare " + title("+".join(plan.runs), plan.targets, config.horizon)
+    whole = tracker(config.directory, name)
+    status = "FAILED"
+    try:
+        whole.params({"models": list(plan.runs), "against": plan.against, "horizon": config.horizon})
+        summaries: dict[str, dict[str, Any]] = {}
+        for name, run in plan.runs.items():
+            began = time.process_time()
+            found = train(run, _below(tracker, whole.run_id), staged(progress, name), draw)
+            summaries[name] = found | {"cpu_seconds": time.process_time() - began}
+        progress(Progress("scores", 0, 1))
+        made = _compared(config, plan, summaries, whole.run_id)
+        for name, frame in (("scores", made.scores), ("differences", made.differences)):
+            with replaced(made.files[name]) as temporary:
+                frame.write_parquet(temporary)
+        if picture is not None:
+            picture(made, made.files["picture"])
+        _track(whole, made)
+        progress(Progress("scores", 1, 1))
+        status = "FINISHED"
+    except KeyboardInterrupt:
+        status = "KILLED"
+        raise
+    finally:
+        whole.finish(status)
+    return made
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be done: the run of each model, which one the others are measured against, the targets, and the
+    origins in a block of the bootstrap."""
+
+    runs: dict[str, TrainConfig]
+    against: str
+    targets: tuple[str, ...]
+    block: int
+
+
+def _plan(config: CompareConfig) -> _Plan:
+    """Read what there is; a comparison that goes on, or takes another model in, keeps the warm-up that it has."""
+    models, table = config.named(), Table.open(config.table)
+    seasons = with_seasons(config, table).season
+    season = seasons[0] if seasons and seasons != "auto" else 1
+    against = config.against
+    if against is None:
+        naive = "seasonal_naive" if season > 1 else "persistence"
+        against = naive if _online(config) and config.lags != 0 else next(iter(models))
+    models.setdefault(against, (against, {}))
+    for model, _ in models.values():
+        if model != AUTO:
+            registry.load("models", model)
+    runs = {name: _run(config, name, *model) for name, model in models.items()}
+    warmup = {True: 0, False: 0}  # of runs that go on, and of those that begin
+    targets: tuple[str, ...] = ()
+    for run in runs.values():
+        saved = checkpoint.read(run.checkpoint) if not run.fresh and checkpoint.exists(run.checkpoint) else None
+        run = with_seasons(run, table, saved)
+        spec = window_spec(run, table.schema, table.meta)
+        goes_on, targets = saved is not None, spec.targets
+        warmup[goes_on] = max(warmup[goes_on], warmup_rows(run, spec, table, saved))
+    if _online(config):
+        update = {"warmup": warmup[True] or warmup[False]}
+        runs = {name: run.model_copy(update=update) for name, run in runs.items()}
+    return _Plan(runs, against, targets, max(config.horizon, season))
+
+
+def _online(config: CompareConfig) -> bool:
+    return config.test_column is None and config.test_tail is None
+
+
+def _run(config: CompareConfig, name: str, model: str, options: dict[str, str]) -> TrainConfig:
+    """The settings of one model's run."""
+    given: dict[str, Any] = {field: getattr(config, field) for field in config.model_fields_set - _OWN}
+    home = config.directory / name
+    given |= {"model": model, "set": options, "checkpoint": home, "predictions": home / "predictions.parquet"}
+    given |= {"level": config.level, "quantiles": tuple(sorted({*config.quantiles, *DECILES}))}
+    if _online(config):
+        given |= {"online": True, "checkpoint_every": config.checkpoint_every}
+    return TrainConfig.read(given)
+
+
+def _below(tracker: Callable[[Path, str], Tracker], parent: str) -> Callable[[Path, str], Tracker]:
+    """Makes runs that are listed below another one."""
+
+    def make(directory: Path, name: str) -> Tracker:
+        run = tracker(directory, name)
+        if parent:
+            run.tags({"mlflow.parentRunId": parent})
+        return run
+
+    return make
+
+
+def _compared(config: CompareConfig, plan: _Plan, summaries: dict[str, dict[str, Any]], run_id: str) -> Comparison:
+    files = {name: (run.predictions or Path(), str(summaries[name]["model"])) for name, run in plan.runs.items()}
+    cells = common_cells(files, config.level)
+    if not len(cells.keys):
+        counts = ", ".join(f"{name} {made:,}" for name, made in cells.made.items())
+        raise UsageError(
+            f"no forecast was made by every model; they have scored: {counts}",
+            hint="leave out a model that made none, or shorten --lags, --season or --warmup",
+        )
+    whole = scores(cells)
+    base = float(whole.filter(model=plan.against)["mae"].item())
+    extra = [_extra(name, run, summaries[name], cells, base, whole) for name, run in plan.runs.items()]
+    whole = whole.join(pl.DataFrame(extra, infer_schema_length=None), on="model", maintain_order="left")
+    whole = whole.sort("crps" if "crps" in whole.columns else "mae", "mae", nulls_last=True)
+    order = whole["model"].to_list()
+    parts = {name: column for name, column in _PARTS.items() if column in cells.keys.columns}
+    tables = [whole.with_columns(by=pl.lit("all"))]
+    tables += [scores(cells, column).with_columns(by=pl.lit(name)) for name, column in parts.items()]
+    home = config.directory
+    return Comparison(
+        scores=pl.concat(tables, how="diagonal_relaxed").select("by", pl.exclude("by")),
+        differences=_differences(cells, order, plan.block, config.horizon),
+        cells=len(cells.keys),
+        left_out=max(cells.made.values()) - len(cells.keys),
+        against=plan.against,
+        files={"scores": home / "scores.parquet", "differences": home / "differences.parquet"}
+        | {"picture": home / "comparison.png"},
+        run_id=run_id,
+        warnings={name: list(found["warnings"]) for name, found in summaries.items()},
+    )
+
+
+def _extra(
+    name: str, run: TrainConfig, found: dict[str, Any], cells: Cells, base: float, whole: pl.DataFrame
+) -> dict[str, Json]:
+    """What a run itself says of a model."""
+    same = cells.made[name] == len(cells.keys)
+    mae = float(whole.filter(model=name)["mae"].item())
+    return {
+        "model": name,
+        "mase": found["mase"] if same else None,
+        "nlpd": found["nlpd"] if same else None,
+        "skill": 1 - mae / base if base > 0 else None,
+        "cpu_seconds": found["cpu_seconds"],
+        "rows_per_second": found["rows_per_second"],
+        "state_mb": _size(run.checkpoint) / 1e6,
+    }
+
+
+def _size(directory: Path) -> int:
+    """Bytes of the newest checkpoint."""
+    return sum(file.stat().st_size for file in checkpoint.read(directory).path.rglob("*") if file.is_file())
+
+
+def _differences(cells: Cells, order: list[str], block: int, horizon: int) -> pl.DataFrame:
+    """Each model beside each other one, in each loss that both have."""
+    origin = (cells.keys["cutoff"].rank("dense").cast(pl.Int64) - 1).to_numpy()
+    rows = []
+    for first, other in permutations(order, 2):
+        mine, theirs = cells.losses[first], cells.losses[other]
+        for name, loss in _LOSSES.items():
+            if loss in mine.columns and loss in theirs.columns:
+                found = difference(mine[loss].to_numpy(), theirs[loss].to_numpy(), origin, block, horizon)
+                rows.append({"model": first, "other": other, "loss": name, **vars(found)})
+    texts, numbers = ("model", "other", "loss"), ("ratio", "low", "high", "p")
+    return pl.DataFrame(rows, schema=dict.fromkeys(texts, pl.String) | dict.fromkeys(numbers, pl.Float64))
+
+
+def _track(run: Tracker, made: Comparison) -> None:
+    """The scores of all models as metrics of the comparison's run, and its files."""
+    whole = made.scores.filter(by="all")
+    names = [name for name in whole.columns if whole.schema[name].is_numeric()]
+    for row in whole.iter_rows(named=True):
+        values = {f"{row['model']}.{name}": float(row[name]) for name in names if row[name] is not None}
+        run.metrics(values, step=made.cells)
+    for path in made.files.values():
+        if path.is_file():
+            run.artifact(path, "plots" if path.suffix == ".png" else "")

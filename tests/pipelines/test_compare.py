@@ -1,0 +1,154 @@
+"""Models side by side: the same forecasts, their scores, and how sure the differences are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+
+from streamgp.errors import UsageError
+from streamgp_pipelines import compare
+from streamgp_pipelines.comparing.cells import common_cells, scores
+from streamgp_pipelines.comparing.compare import Comparison
+from streamgp_pipelines.comparing.differences import diebold_mariano, difference
+from tests.pipelines.worlds import frame_of, make_table, run, same_bits, tensors_of
+
+OPTIONS: dict[str, Any] = {"horizon": 3, "season": 24, "lags": 4, "batch": 64, "level": (80.0, 95.0)}
+OPTIONS |= {"target": "y", "warmup": 150}
+
+
+def made(tmp_path: Path, rows: int = 700, series: tuple[str, ...] = (), **options: Any) -> Comparison:
+    table = tmp_path / "table"
+    if not table.exists():
+        make_table(table, frame_of(rows, series))
+    return compare(table, directory=tmp_path / "comparison", **(OPTIONS | options))
+
+
+@pytest.mark.parametrize("series", [(), ("a", "b")])
+def test_scores_are_those_of_the_runs_alone(tmp_path: Path, series: tuple[str, ...]) -> None:
+    found = made(tmp_path, series=series, models="linear,seasonal_naive")
+    for model in ("linear", "seasonal_naive"):
+        own = run(tmp_path / "table", tmp_path / model, model=model, **(OPTIONS | {"quantiles": (0.5,)}))
+        row = found.scores.filter(by="all", model=model).row(0, named=True)
+        for name in ("rmse", "mae", "mase", "pinball", "nlpd"):
+            assert_allclose(row[name], own[name], rtol=1e-9, err_msg=name)
+        assert_allclose(row["crps"], own["calibrated_crps"], rtol=1e-9)
+        for level in ("80", "95"):
+            assert_allclose(row[f"coverage_{level}"], own["coverage"][level], rtol=1e-9)
+            assert_allclose(row[f"width_{level}"], own["width"][level], rtol=1e-9)
+        assert row["cells"] == own["scored"] == found.cells and not found.left_out
+        steps = found.scores.filter(by="step", model=model)
+        assert steps["part"].to_list() == ["1", "2", "3"]
+        assert_allclose(steps["mae"], [step["mae"] for step in own["steps"]], rtol=1e-9)
+    assert found.scores.filter(by="series")["part"].n_unique() == max(len(series), 1)
+    assert found.against == "seasonal_naive"
+
+
+def test_only_forecasts_that_every_model_made_count(tmp_path: Path) -> None:
+    data = frame_of(700)
+    make_table(tmp_path / "table", data.with_columns(y=pl.when(pl.int_range(700) == 400).then(None).otherwise("y")))
+    found = made(tmp_path, models="linear,persistence", season=(), against="persistence")
+    long = run(tmp_path / "table", tmp_path / "long", model="linear", **(OPTIONS | {"lags": 48, "season": ()}))
+    assert found.cells > long["scored"]
+    files = {name: tmp_path / "comparison" / name / "predictions.parquet" for name in ("linear", "persistence")}
+    shorter = pl.read_parquet(files["persistence"]).filter(pl.col("cutoff") > pl.col("cutoff").median())
+    shorter.write_parquet(tmp_path / "shorter.parquet")
+    both = {"linear": (files["linear"], "linear"), "persistence": (tmp_path / "shorter.parquet", "persistence")}
+    cells = common_cells(both, (80.0, 95.0))
+    assert len(cells.keys) == len(shorter) and cells.made["linear"] == found.cells
+    whole = pl.read_parquet(files["linear"]).join(shorter.select("unique_id", "cutoff", "ds"), on=["cutoff", "ds"])
+    own = (whole["y"] - whole["linear"]).abs().mean()
+    assert_allclose(scores(cells).filter(model="linear")["mae"].item(), own, rtol=1e-12)
+
+
+def test_it_goes_on_and_takes_more_models_in(tmp_path: Path) -> None:
+    make_table(tmp_path / "table", frame_of(900))
+    first = made(tmp_path, models="linear", max_rows=600)
+    state = tensors_of(tmp_path / "comparison" / "linear")
+    again = made(tmp_path, models="linear,persistence", max_rows=600)
+    kept = tensors_of(tmp_path / "comparison" / "linear")
+    assert all(same_bits(state[name], kept[name]) for name in state if "clock" not in name)
+    same = ["rmse", "crps", "cells"]
+    assert (
+        first.scores.filter(by="all", model="linear")
+        .select(same)
+        .equals(again.scores.filter(by="all", model="linear").select(same))
+    )
+    whole = made(tmp_path, models="linear,persistence")
+    assert whole.cells > again.cells
+
+
+def test_variants_of_one_model_have_names_of_their_own(tmp_path: Path) -> None:
+    found = made(tmp_path, models="weak=linear,strong=linear", set=["weak.ridge=1e6", "strong.ridge=0.1"], season=())
+    scores = found.scores.filter(by="all")
+    assert set(scores["model"]) == {"weak", "strong", "persistence"}
+    mae = dict(scores.select("model", "mae").iter_rows())
+    assert mae["strong"] < mae["weak"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"models": "linear,linear"},
+        {"models": "liner"},
+        {"models": "linear", "set": ["svdgp.basis=4"]},
+        {"models": "linear", "set": ["basis=4"]},
+        {"models": "linear", "against": "naiv"},
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_any_run(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        made(tmp_path, **options)
+    assert not (tmp_path / "comparison").exists()
+
+
+def test_rows_that_are_held_out_are_compared_in_batch(tmp_path: Path) -> None:
+    found = made(tmp_path, models="linear,exact", lags=0, horizon=1, season=(), inputs="x", test_tail=0.2, warmup=None)
+    assert set(found.scores.filter(by="all")["cells"]) == {140}
+    assert found.against == "linear"
+
+
+def test_the_statistic_is_that_of_diebold_and_mariano() -> None:
+    rng = np.random.default_rng(4)
+    change, horizon = np.convolve(rng.standard_normal(205), np.ones(6), "valid") + 0.5, 6
+    n, lags = len(change), 5
+    mean = change.mean()
+    variance = sum(
+        (1 - abs(k) / (lags + 1)) * sum((change[t] - mean) * (change[t - abs(k)] - mean) for t in range(abs(k), n)) / n
+        for k in range(-lags, lags + 1)
+    )
+    factor = (n + 1 - 2 * horizon + horizon * (horizon - 1) / n) / n
+    statistic = mean / np.sqrt(variance / n) * np.sqrt(factor)
+    found = diebold_mariano(change, horizon)
+    assert found is not None
+    assert_allclose(found, 2 * stats.t.sf(abs(statistic), n - 1), rtol=1e-10)
+
+
+def test_chance_is_told_as_chance() -> None:
+    """Equal models: a test at 5 % rejects about 5 %, and 95 % intervals hold 1 about 95 % of the time.
+
+    300 streams of 40 days: 3 standard errors of the share are .038; both may err some percent more, as blocks are few.
+    """
+    rng = np.random.default_rng(11)
+    rejected = inside = 0
+    for _ in range(300):
+        day = rng.exponential(size=40).repeat(24)  # losses of a day are alike
+        first, other = (day * rng.exponential(size=960) for _ in range(2))
+        found = difference(first, other, np.arange(960), 24, 1)
+        assert found.p is not None and found.low is not None and found.high is not None
+        rejected += found.p < 0.05
+        inside += found.low <= 1 <= found.high
+    assert 0.01 <= rejected / 300 <= 0.10
+    assert 0.89 <= inside / 300 <= 0.985
+
+
+def test_too_few_origins_say_nothing_of_chance() -> None:
+    loss = np.arange(1.0, 101.0)
+    found = difference(0.5 * loss, loss, np.arange(100), 48, 48)
+    assert (found.ratio, found.low, found.high, found.p) == (0.5, None, None, None)
+    assert difference(loss, 0 * loss, np.arange(100), 1, 1).ratio is None
