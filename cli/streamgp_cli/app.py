@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from streamgp_cli.check import check
 from streamgp_cli.compare import compare
 from streamgp_cli.demo import demo
 from streamgp_cli.describe import describe
@@ -75,7 +76,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-commands: tuple[Callable[..., None], ...] = (ingest, describe, models, tune, train, compare, forecast, ui, demo)
+commands: tuple[Callable[..., None], ...] = (ingest, describe, models, tune, train, compare, forecast, check, ui, demo)
 for command in commands:
     add(app, command)
 

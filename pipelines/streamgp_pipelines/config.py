@@ -465,6 +465,30 @@ class ForecastConfig(Settings):
         return self
 
 
+class CheckConfig(Settings):
+    """`streamgp check`."""
+
+    checkpoint: Annotated[Directory, Flag(Panel.LIMITS)] = Field(description="Checkpoint of a training run")
+    max_age: Annotated[Seconds | None, Flag(Panel.LIMITS)] = Field(
+        None, gt=0, allow_inf_nan=False, description="Oldest that the newest row may be, such as 90m or 26h"
+    )
+    max_crps_ratio: Annotated[float | None, Flag(Panel.LIMITS)] = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Largest ratio of the newest CRPS (log loss, of outcomes of 0 and 1) to that before, such as 1.2",
+    )
+    min_coverage: Annotated[float | None, Flag(Panel.LIMITS)] = Field(
+        None, gt=0, lt=1, description="Least coverage of the widest band in the newest rows, such as 0.9"
+    )
+    recent: Annotated[int, Flag(Panel.LIMITS, "ROWS")] = Field(
+        1000,
+        ge=1,
+        le=LARGEST,
+        description="Rows that count as the newest, rounded up to the points of the run's curves",
+    )
+
+
 class UiConfig(Settings):
     """`streamgp ui`."""
 

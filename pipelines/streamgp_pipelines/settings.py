@@ -103,6 +103,7 @@ class Panel(StrEnum):
     ROWS = "Rows"
     TEST = "Test rows"
     METHOD = "Method"
+    LIMITS = "Limits"
     OUTPUT = "Output"
     RUN = "Run"
 
@@ -227,7 +228,7 @@ def _assignments(value: Any) -> Any:
     return found
 
 
-_TIMES = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_TIMES = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _UNITS = {"": 1} | {f"{name}": 1000**power for power, name in enumerate("kmgt", 1)}
 _UNITS |= {f"{name}i": 1024**power for power, name in enumerate("kmgt", 1)}
 

@@ -1,0 +1,105 @@
+"""Whether a run still does what it did: how old its newest row is, and its newest scores beside those before."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamgp.errors import UsageError
+from streamgp.streaming import checkpoint
+from streamgp.streaming.checkpoint import Saved
+from streamgp_pipelines.config import CheckConfig
+from streamgp_pipelines.learning.curves import Curves
+from streamgp_pipelines.moments import Moments
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        name: age, crps_ratio (or log_loss_ratio) or coverage.
+        value: seconds, or the number; None where it is not known (yet).
+        limit: what was asked for; None where nothing was.
+        alarm: whether the value is beyond the limit.
+        about: what the value is of.
+    """
+
+    name: str
+    value: float | None
+    limit: float | None
+    alarm: bool
+    about: str
+
+
+def check(config: CheckConfig, now: datetime | None = None) -> list[Finding]:
+    """Compare a checkpoint with limits. Nothing is learned or written.
+
+    The newest scores are those of the last `--recent` rows at least: the points of the run's curves, which are 1,000
+    rows apart (more after 512,000 rows). Those of fewer rows than two points are not known.
+
+    Args:
+        config: which checkpoint, and the limits.
+        now: the time; by default that of this machine.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+        UsageError: an age is asked for where times are no dates.
+    """
+    saved = checkpoint.read(config.checkpoint)
+    return [_age(saved, config, now or datetime.now(UTC)), *_scores(saved, config)]
+
+
+def _age(saved: Saved, config: CheckConfig, now: datetime) -> Finding:
+    """How long ago the newest row was."""
+    moments = Moments(**saved.manifest["moments"])  # type: ignore[arg-type]
+    if not moments.clock or moments.elapsed:
+        if config.max_age is not None:
+            raise UsageError("--max-age: the times of this run are no dates", hint="leave it out")
+        return Finding("age", None, None, False, "the times are no dates")
+    held = saved.tensors["windows"]
+    seen = held["step"].numpy() >= 0
+    if not seen.any():
+        return Finding("age", None, config.max_age, config.max_age is not None, "no row was read")
+    newest = np.datetime64(int(held["ds"].numpy()[seen].max()), "ns")
+    clock = now.astimezone().replace(tzinfo=None) if moments.zone is None else now.replace(tzinfo=None)
+    age = float((np.datetime64(clock, "ns") - newest) / np.timedelta64(1, "s"))
+    written = moments.write([int(newest.astype(np.int64))])[0]
+    return Finding("age", age, config.max_age, _beyond(age, config.max_age), f"the newest row is of {written}")
+
+
+def _scores(saved: Saved, config: CheckConfig) -> list[Finding]:
+    """The newest loss over that of all rows before, and the newest coverage of the widest band."""
+    curves = Curves()
+    saved.restore({"curves": curves})
+    rows, weight = np.array(curves.rows), np.array(curves.weight)
+    new = rows > rows[-1] - config.recent if len(rows) else np.zeros(0, bool)
+
+    def mean(name: str, part: Any) -> float | None:
+        values = np.array(curves.values.get(name, []))
+        known = part[: len(values)] & np.isfinite(values) if len(values) else np.zeros(0, bool)
+        total = weight[: len(values)][known].sum()
+        return float(weight[: len(values)][known] @ values[known] / total) if total else None
+
+    loss = "log_loss" if "log_loss" in curves.values else "calibrated_crps"
+    recent, before = mean(loss, new), mean(loss, ~new)
+    ratio = recent / before if recent is not None and before else None
+    name = f"{loss.removeprefix('calibrated_')}_ratio"
+    first = int(rows[~new][-1]) if (~new).any() else 0
+    about = (
+        f"rows {first:,} to {int(rows[-1]):,} over those before" if ratio is not None else "too few rows were scored"
+    )
+    found = [Finding(name, ratio, config.max_crps_ratio, _beyond(ratio, config.max_crps_ratio), about)]
+    bands = [key for key in curves.values if key.startswith("coverage_")]
+    if bands:
+        widest = max(bands, key=lambda key: float(key.removeprefix("coverage_")))
+        share = mean(widest, new)
+        low = share is not None and config.min_coverage is not None and share < config.min_coverage
+        level = widest.removeprefix("coverage_")
+        found.append(Finding("coverage", share, config.min_coverage, low, f"of the {level} % band, in the same rows"))
+    return found
+
+
+def _beyond(value: float | None, limit: float | None) -> bool:
+    return value is not None and limit is not None and value > limit

@@ -1,0 +1,23 @@
+"""`streamgp check`, as cron runs it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .conftest import World, run
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def test_an_alarm_is_an_exit_code(world: World) -> None:
+    assert run("check", "--checkpoint", world.checkpoint).exit_code == 0
+    found = run("check", "--checkpoint", world.checkpoint, "--max-age", "1h", "--json")
+    assert found.exit_code == 6 and json.loads(found.stdout)["alarms"] == ["age"]
+    assert "ALARM" in run("check", "--checkpoint", world.checkpoint, "--max-age", "1h").stdout
+    assert run("check", "--checkpoint", world.table).exit_code == 4
+    assert run("check", "--checkpoint", world.checkpoint, "--max-age", "soon").exit_code == 2

@@ -1,0 +1,70 @@
+"""What `check` says of a run: stale, worse than before, bands that no longer hold."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from streamgp.errors import CheckpointError, UsageError
+from streamgp_pipelines.check import Finding, check
+from streamgp_pipelines.config import CheckConfig
+from tests.pipelines.worlds import frame_of, make_table, run
+
+LAST = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def findings(home: Path, now: datetime | None = None, **options: Any) -> dict[str, Finding]:
+    found = check(CheckConfig.read({"checkpoint": home, **options}), now)
+    return {one.name: one for one in found}
+
+
+def trained(tmp_path: Path, data: pl.DataFrame, **options: Any) -> tuple[Path, datetime]:
+    make_table(tmp_path / "table", data)
+    given = {"model": "linear", "horizon": 1, "season": (), "lags": 4, "batch": 100, "warmup": 400, "known": "k"}
+    run(tmp_path / "table", tmp_path / "run", **(given | options))
+    return tmp_path / "run", data["t"].dt.convert_time_zone("UTC").max()  # type: ignore[return-value]
+
+
+def test_a_steady_run_raises_no_alarm_and_a_change_does(tmp_path: Path) -> None:
+    steady, last = trained(tmp_path, frame_of(5000))
+    limits = {"max_age": "3h", "max_crps_ratio": 1.2, "min_coverage": 0.9}
+    found = findings(steady, last + timedelta(hours=2), **limits)
+    assert not any(one.alarm for one in found.values())
+    assert found["age"].value == 7200.0
+
+    noise = np.where(np.arange(5000) >= 4000, 3.0, 0.0) * np.random.default_rng(0).standard_normal(5000)
+    (tmp_path / "other").mkdir()
+    changed, last = trained(tmp_path / "other", frame_of(5000).with_columns(y=pl.col("y") + noise))
+    found = findings(changed, last + timedelta(hours=4), **limits)
+    assert found["age"].alarm and found["crps_ratio"].alarm
+    assert found["crps_ratio"].value is not None and found["crps_ratio"].value > 2
+    assert not any(one.alarm for one in findings(changed, last).values())  # without limits nothing is
+
+
+def test_the_newest_rows_are_those_that_are_asked_for(tmp_path: Path) -> None:
+    home, _ = trained(tmp_path, frame_of(5000))
+    assert "4,000 to 5,000" in findings(home)["crps_ratio"].about
+    assert "2,000 to 5,000" in findings(home, recent=2500)["crps_ratio"].about
+    assert findings(home, recent=10_000)["crps_ratio"].value is None
+
+
+def test_little_that_was_scored_is_no_alarm(tmp_path: Path) -> None:
+    home, _ = trained(tmp_path, frame_of(900))
+    found = findings(home, max_crps_ratio=0.1, min_coverage=0.99)
+    assert found["crps_ratio"].value is None and not any(one.alarm for one in found.values())
+
+
+def test_steps_have_no_age(tmp_path: Path) -> None:
+    data = frame_of(1200).with_columns(t=pl.int_range(1200, dtype=pl.Int64))
+    make_table(tmp_path / "table", data, every_ns=1)
+    run(tmp_path / "table", tmp_path / "run", model="persistence", horizon=1, season=(), lags=2, warmup=100)
+    assert findings(tmp_path / "run")["age"].value is None
+    with pytest.raises(UsageError):
+        findings(tmp_path / "run", max_age="2h")
+    with pytest.raises(CheckpointError):
+        findings(tmp_path / "nothing")
