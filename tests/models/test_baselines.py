@@ -119,6 +119,23 @@ def test_batches_of_any_size_give_the_same_posterior_when_nothing_is_forgotten()
     torch.testing.assert_close(means[2], means[0], rtol=1e-4, atol=1e-3)
 
 
+def test_the_ridge_is_that_of_the_least_generalised_cross_validation() -> None:
+    """From the hat matrix of the rows, with collinear columns, where it is far from 1."""
+    g = np.random.default_rng(0)
+    u = np.cumsum(g.normal(size=(400, 1)), 0) + 1e-3 * g.normal(size=(400, 8))
+    y = u @ g.normal(size=(8, 2)) + 0.002 * g.normal(size=(400, 2))
+    shape = Shape(targets=("a", "b"), horizon=1, lags=0, past=("a", "b", *map(str, range(8))), future=tuple("01234567"))
+    model = linear.build(linear.Config(), shape)
+    model.update(Inputs(torch.zeros(400, 0, 10).double(), torch.from_numpy(u)[:, None]), torch.from_numpy(y))
+    z, centred = (u - u.mean(0)) / u.std(0), y - y.mean(0)
+    scores = []
+    for ridge in linear.window.RIDGES.tolist():
+        hat = z @ np.linalg.solve(z.T @ z + ridge * np.eye(8), z.T)
+        left = np.square(centred - hat @ centred).mean(0)
+        scores.append(np.log(left).mean() - 2 * np.log(1 - (1 + np.trace(hat)) / 400))
+    assert model.state()[0]["ridge"].item() == linear.window.RIDGES[np.argmin(scores)] < 0.1
+
+
 def test_units_do_not_matter() -> None:
     """Columns scaled and shifted by a million change nothing but the units of the answer."""
     x, y = example_windows(WIDE, 200)

@@ -56,10 +56,11 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
             "this table has no clock, so it is regression (--lags 0): one step ahead and no season",
             hint="give --lags to look back over rows",
         )
+    simulated = isinstance(config, TrainConfig) and config.simulate is not None  # every input is given at every step
     return WindowSpec(
         targets=targets,
         inputs=inputs,
-        known=inputs if lags == 0 else known,
+        known=inputs if lags == 0 or simulated else known,
         calendar=config.calendar,
         lags=lags,
         horizon=config.horizon,

@@ -31,5 +31,5 @@ def build(config: Config, shape: Shape) -> Linear | DirectLinear:
         [4.01, 4.02]
     """
     if shape.context is not None and config.target == "auto" and config.predictive == "gaussian":
-        return DirectLinear(shape, config.ridge, config.memory, config.limit)
+        return DirectLinear(shape, config.ridge or 1.0, config.memory, config.limit)
     return Linear(config, shape)

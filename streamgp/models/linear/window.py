@@ -8,7 +8,9 @@ With u = (1, window − centre), ỹ = y − r(x) − centre, and row weights λ
 
 the conjugate normal-inverse-gamma posterior of w | s² ~ N(0, s² (κD)⁻¹), s² ~ IG(a₀, b₀) (Bishop 2006, exercise
 3.12; Murphy 2012, section 7.6.3). D holds the running variance of each feature, so that the ridge κ is a number
-of rows whatever the units; b₀ = (a₀ − 1) times the running variance of ỹ.
+of rows whatever the units; b₀ = (a₀ − 1) times the running variance of ỹ. By default κ minimises the mean over columns
+of log GCV(κ) = log ‖ỹ − ŷ‖²/n − 2 log(1 − p(κ)/n), p the trace of the hat matrix (Golub, Heath & Wahba 1979), all from
+the sums; κ is chosen again when the rows have grown by `REVIEW`.
 
 A row of a stream is limited, once the model is settled (`online.winsorise`): its truth to 5 standard deviations of its
 own forecast, and its weight to v = 1/max(1, uᵀA⁻¹u), so that a window with a glitch among its lags says no more of its
@@ -45,6 +47,10 @@ _INTERCEPT = 1e-3
 """Rows that the prior of the intercept counts for."""
 _CHUNK = 4096
 """Rows between two solves of `fit`."""
+RIDGES = torch.logspace(-8, 4, 25, dtype=FLOAT)
+"""Values of κ that are tried, rows."""
+REVIEW = 0.25
+"""Share of the rows that came since κ was chosen, from which on it is chosen again."""
 
 
 class Config(BaseModel):
@@ -60,7 +66,13 @@ class Config(BaseModel):
     decay: float = Field(
         0.9, ge=0, le=1, description="part of the present departure from the season left after 4 rows (target=season)"
     )
-    ridge: float = Field(1.0, gt=0, le=1e12, description="weight of the prior that all coefficients are 0, rows")
+    ridge: float | None = Field(
+        None,
+        gt=0,
+        le=1e12,
+        description="weight of the prior that all coefficients are 0, rows; none: chosen by generalised "
+        "cross-validation. With seasons: a factor on the ridges of all memories, 1 if none",
+    )
     memory: float | None = Field(None, gt=0, description="rows after which a row counts 1/e; none never forgets")
     predictive: Literal["gaussian", "student_t"] = Field(
         "gaussian", description="student_t: the posterior predictive; gaussian: a Gaussian with its mean and variance"
@@ -94,6 +106,8 @@ class Linear(Model):
             "weights": (width, columns),
             "noise": (columns,),
             "size": (columns,),
+            "ridge": (),
+            "since": (),
         }.items():
             self.register_buffer(name, torch.zeros(size, dtype=FLOAT))
         self.feature_centre: Tensor  # (W,)
@@ -107,6 +121,8 @@ class Linear(Model):
         self.weights: Tensor  # (W + 1, T) M
         self.noise: Tensor  # (T,) b
         self.size: Tensor  # (T,) of the truths of the first batch, which the prior of one that never varied has
+        self.ridge: Tensor  # () κ
+        self.since: Tensor  # () rows since it was chosen
 
     def predict(self, x: Inputs) -> Predictive:
         """The posterior predictive; before any data N(r(x), random-walk variance) or the t with these moments."""
@@ -237,6 +253,7 @@ class Linear(Model):
         self.square.mul_(kept).add_((weight * completed.square()).sum(0))
         self.count.mul_(kept).add_((weight * known).sum(0))
         self.rows.mul_(kept).add_(weight.sum())
+        self.since.add_(weight.sum())
         self.gram.mul_(kept).add_(u.T @ weighted)
         self.cross.mul_(kept).add_(weighted.T @ completed)
         self._solve()
@@ -249,11 +266,17 @@ class Linear(Model):
     def _solve(self) -> None:
         moment = self.gram.diagonal() / self.rows - (self.gram[0] / self.rows).square()
         spread = torch.where(moment > 1e-14 * self.gram.diagonal() / self.rows, moment, 1.0)
-        spread[0] = _INTERCEPT / self.config.ridge
         # solved in features of unit spread, so that columns of very different size do not spoil the factorisation
         unit = spread.rsqrt()
+        unit[0] = self.rows.rsqrt()
         scaled = self.gram * unit[:, None] * unit
-        scaled.diagonal().add_(self.config.ridge)
+        if self.config.ridge is not None:
+            self.ridge.fill_(self.config.ridge)
+        elif self.since >= REVIEW * self.rows:
+            self.ridge.copy_(self._chosen(scaled, self.cross * unit[:, None]))
+            self.since.zero_()
+        scaled.diagonal()[0] += _INTERCEPT / self.rows
+        scaled.diagonal()[1:] += self.ridge
         factor, failed = torch.linalg.cholesky_ex(scaled)
         if failed:
             raise NotPositiveDefinite("the linear model's Gram matrix is not positive definite", hint="raise ridge")
@@ -264,6 +287,26 @@ class Linear(Model):
         variance = self.square / self.rows - mean.square()
         prior = torch.where(variance > 0, variance, still(self.size).square())
         self.noise.copy_((_A0 - 1) * prior + residual / 2)
+
+    def _chosen(self, scaled: Tensor, cross: Tensor) -> Tensor:
+        """() κ of the least mean log GCV, from scaled sums (W + 1, W + 1) and (W + 1, T), the intercept taken out.
+
+        Raises:
+            NotPositiveDefinite: the sums overflow.
+        """
+        own = cross[1:] - scaled[1:, :1] * cross[0]
+        try:
+            values, vectors = torch.linalg.eigh(scaled[1:, 1:] - scaled[1:, :1] * scaled[:1, 1:])
+        except torch.linalg.LinAlgError:
+            raise NotPositiveDefinite("the linear model's sums overflow", hint="scale the columns") from None
+        values = values.clamp(min=1e-13 * values[-1])
+        energy = (vectors.T @ own).square()  # (W, T)
+        left = 1.0 / (values + RIDGES.to(values)[:, None])  # (R, W)
+        total = self.square - cross[0].square()  # (T,)
+        unexplained = (total - (left * (2.0 - values * left)) @ energy) / total  # (R, T) shares of the variance
+        spare = (1.0 - (1.0 + (values * left).sum(1)) / self.rows).clamp(min=1e-9)  # (R,)
+        score = unexplained.clamp(min=1e-12).log().nan_to_num(0.0, posinf=0.0).mean(1) - 2.0 * spare.log()
+        return RIDGES.to(values)[score.argmin()]
 
     def _healthy(self) -> bool:
         return bool(torch.isfinite(self.weights).all() and torch.isfinite(self.noise).all())
