@@ -89,6 +89,7 @@ class Shape:
         season: rows in one season, the longest; 1 means no season.
         context: the layout of `Inputs.context`, where there are seasons.
         panel: whether there are several series.
+        simulated: steps that a model of one step is going to be run on its own output; 0: none are planned.
 
     Example:
         >>> shape = Shape(targets=("y",), horizon=2, lags=3, past=("y", "season(y)"), future=("season(y)",), season=7)
@@ -104,6 +105,7 @@ class Shape:
     season: int = 1
     context: Context | None = None
     panel: bool = False
+    simulated: int = 0
 
     @property
     def outputs(self) -> int:

@@ -293,8 +293,8 @@ class TrainConfig(RunConfig):
         None,
         ge=1,
         le=LARGEST,
-        description="Train for forecast --paths of up to this many steps: simulate the past now and then, and calibrate "
-        "by what then came. All inputs count as --known, as a simulation has them; default: no",
+        description="Train for forecast --paths of up to this many steps: simulate the past now and then, and "
+        "calibrate by what then came. All inputs count as --known, as a simulation has them; default: no",
     )
     follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
     epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(

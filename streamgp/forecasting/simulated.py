@@ -3,9 +3,11 @@
 Simulations of the past, whose inputs and truth have come, are compared with that truth at K steps ahead. Learned are
 
     τ_h     a dead zone: the centre is c_h = y₀ + sign(d) max(0, |d| − τ_h s_h), with the last value y₀, the
-            simulated movement d = m_h − y₀, and mean m_h and standard deviation s_h of the paths. τ_h minimises
-            Σ |y_h − c_h| over past simulations on a grid, with PRIOR simulations behind τ = 0. So a model that
-            drifts on its own output is held at the last value, and its large movements are believed;
+            simulated movement d = m_h − y₀, and mean m_h and standard deviation s_h of the paths, winsorised: a few
+            that diverge say nothing of the others. τ_h minimises
+            Σ |y_h − c_h| / (|y_h − m_h| + |y_h − y₀|) over past simulations on a grid, with PRIOR simulations
+            behind τ = 0. So a model that drifts on its own output is held at the last value, and its large
+            movements are believed;
     q_h(p)  the quantiles of y_h around c_h: those of `bands.Bands`, whose horizon are the K steps.
 
 Between the K steps τ_h is that of the nearest, and q_h(p) − c_h is interpolated. A calibrated path takes at each step
@@ -34,9 +36,11 @@ Bools: TypeAlias = NDArray[np.bool_]
 KNOTS = 24
 """Most steps at which simulations are compared; they grow geometrically."""
 GRID = np.array([0.0, *np.geomspace(0.1, 100.0, 25), np.inf])
-"""Dead zones that are tried, in standard deviations of the paths."""
+"""Dead zones that are tried, in s_h."""
 PRIOR = 32.0
 """Simulations that stand behind none: those of two rounds, as those of one are alike."""
+FAR = 4.0
+"""Halves of the middle 68 % of the paths from their median at which a path is winsorised."""
 HALF_LIFE = 1000.0
 """Simulations after which the loss of one counts half."""
 
@@ -203,7 +207,9 @@ class SimulationBands:
     def _search(self, paths: Paths, at: Ints, y: Floats, known: Bools) -> None:
         """Add what each dead zone would have missed."""
         tried = np.stack([_centre(paths, at, np.full(known.shape[1:], zone)) for zone in GRID], -1)  # (n, K, O, G)
-        lost = np.where(known[..., None], np.abs(y[..., None] - tried), 0.0).sum(0).swapaxes(0, 1)
+        missed = np.abs(y[..., None] - tried)
+        share = missed / (missed[..., :1] + missed[..., -1:] + 1e-300)  # one that goes astray weighs as any other
+        lost = np.where(known[..., None], share, 0.0).sum(0).swapaxes(0, 1)
         kept = 0.5 ** (known.sum(0).T / HALF_LIFE)  # (O, K)
         self._loss = kept[..., None] * self._loss + lost
         self._weight = kept * self._weight + known.sum(0).T
@@ -211,7 +217,8 @@ class SimulationBands:
     def _asked(self, paths: Paths, at: Ints, centre: Floats) -> Questions:
         """What the bands look at: the centre, the variance of the paths, the last value."""
         columns = self.shape.columns
-        variance = paths.y.var(0).nan_to_num(0.0)[:, at].mT.reshape(-1, columns).clamp(1e-300, 1e200)
+        spread = torch.from_numpy(_moments(paths.y[:, :, at])[1])
+        variance = spread.square().nan_to_num(0.0).mT.reshape(-1, columns).clamp(1e-300, 1e200)
         mean = torch.from_numpy(np.ascontiguousarray(centre.transpose(0, 2, 1)).reshape(-1, columns))
         phase = torch.zeros(len(mean), len(self.knots), dtype=torch.int64)
         reference = paths.first.repeat_interleave(len(self.knots), 1)
@@ -250,9 +257,18 @@ class SimulationBands:
         self.bands.restore(inner, {})
 
 
+def _moments(y: Tensor) -> tuple[Floats, Floats]:
+    """(P, n, K, O) -> mean and standard deviation of the paths, (n, K, O), winsorised."""
+    low, middle, high = np.quantile(y.numpy(), (0.16, 0.5, 0.84), axis=0)
+    room = FAR * (high - low) / 2
+    limited = y.numpy().clip(middle - room, middle + room)
+    return limited.mean(0), limited.std(0)
+
+
 def _centre(paths: Paths, at: Ints | slice, zone: Floats) -> Floats:
     """(n, K, O) c_h at some of the steps. zone: (K, O)."""
-    first, y = paths.first.numpy()[:, None], paths.y[:, :, at]
-    moved, spread = y.mean(0).numpy() - first, y.std(0).numpy()
+    first = paths.first.numpy()[:, None]
+    middle, spread = _moments(paths.y[:, :, at])
+    moved = middle - first
     dead = np.where(np.isfinite(zone), np.where(np.isfinite(zone), zone, 0.0) * spread, np.inf)
     return np.asarray(first + np.sign(moved) * np.maximum(np.abs(moved) - dead, 0.0))

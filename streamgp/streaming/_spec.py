@@ -70,6 +70,7 @@ class WindowSpec:
         tolerance_ns: how far from the next tick of its clock a row may be and still be on the grid (`steps`); None
             counts intervals from the first row of the series.
         zone: an IANA name or an offset such as +10:00, for the calendar; None is UTC.
+        simulated: steps that the model is going to be simulated; 0: none are planned.
         transforms: one a target, of what windows hold of the targets and models learn; none where they are left as
             they are. Answers and the history are in the units of the targets.
 
@@ -92,6 +93,7 @@ class WindowSpec:
     tolerance_ns: int | None = None
     seasons: tuple[int, ...] = ()
     transforms: Transforms = ()
+    simulated: int = 0
 
     def __post_init__(self) -> None:
         made = tuple(Transform(**one) if isinstance(one, dict) else one for one in self.transforms)
@@ -159,4 +161,5 @@ class WindowSpec:
             season=self.season,
             context=self.context,
             panel=self.series is not None,
+            simulated=self.simulated,
         )

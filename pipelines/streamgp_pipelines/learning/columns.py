@@ -56,7 +56,7 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
             "this table has no clock, so it is regression (--lags 0): one step ahead and no season",
             hint="give --lags to look back over rows",
         )
-    simulated = isinstance(config, TrainConfig) and config.simulate is not None  # every input is given at every step
+    simulated = config.simulate or 0 if isinstance(config, TrainConfig) else 0  # with every input at every step
     return WindowSpec(
         targets=targets,
         inputs=inputs,
@@ -72,6 +72,7 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         every_ns=meta.every_ns,
         zone=meta.zone,
         tolerance_ns=meta.tolerance_ns,
+        simulated=simulated,
     )
 
 

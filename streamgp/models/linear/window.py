@@ -16,6 +16,11 @@ A row of a stream is limited, once the model is settled (`online.winsorise`): it
 own forecast, and its weight to v = 1/max(1, uᵀA⁻¹u), so that a window with a glitch among its lags says no more of its
 direction than all rows before it. `fit` is exact.
 
+Where simulations are planned (`Shape.simulated`) u has `hinges` of the newest values too: run on its own output, a
+regression without them goes on as if the system were linear. Their coefficients are changes of slope: the prior of each
+counts for `STIFF` rows of the column that it is made from. Functions are then limited to the range seen, and as much
+again at either side.
+
 A function of the posterior is one draw of the weights, w = M + s L⁻ᵀz with A = LLᵀ, z ~ N(0, I): `Linear.functions`.
 """
 
@@ -32,6 +37,7 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
+from streamgp.models.linear.hinges import Hinges
 from streamgp.online.inputs import plausible, reporting, usable
 from streamgp.online.reference import Kind, Reference
 from streamgp.online.scaling import still
@@ -49,6 +55,8 @@ _CHUNK = 4096
 """Rows between two solves of `fit`."""
 RIDGES = torch.logspace(-8, 4, 25, dtype=FLOAT)
 """Values of κ that are tried, rows."""
+STIFF = 10.0
+"""Rows that the prior of a hinge counts for, in the spread of the column that it is made from."""
 REVIEW = 0.25
 """Share of the rows that came since κ was chosen, from which on it is chosen again."""
 
@@ -92,7 +100,8 @@ class Linear(Model):
         self.config, self.shape = config, shape
         self.family: type[Predictive] = Gaussian if config.predictive == "gaussian" else StudentT
         self.reference = Reference(config.target, shape, config.decay)
-        width, columns = shape.width + 1, shape.columns
+        self.hinges = Hinges(shape) if shape.simulated and shape.lags and shape.horizon == 1 else None
+        width, columns = shape.width + 1 + (len(self.hinges.parents) if self.hinges else 0), shape.columns
         self.limit = Winsoriser(shape, config.limit, max(SETTLED, 3.0 * width))
         for name, size in {
             "feature_centre": (shape.width,),
@@ -164,7 +173,8 @@ class Linear(Model):
                 return reference + random_walk_variance(x, self.shape).sqrt() * noise
             u = self._features(x).unflatten(0, (paths, -1))  # (P, S, W + 1)
             own: Tensor = (u @ weights).flatten(0, 1)
-            return reference + self.target_centre + own + noise
+            drawn = reference + self.target_centre + own + noise
+            return drawn if self.hinges is None else self.hinges.limited(drawn, noise)
 
         return draw
 
@@ -178,7 +188,7 @@ class Linear(Model):
         """
         x, y, left_out = usable(x, y)
         if not len(y):
-            return reporting(Step(float("nan"), self.shape.width + 1, True, "nothing observed"), left_out)
+            return reporting(Step(float("nan"), len(self.gram), True, "nothing observed"), left_out)
         issued = self.predict(x)
         loss = -torch.nanmean(issued.log_prob(y)).item()
         y = self.limit(y, issued, self.count)
@@ -190,7 +200,7 @@ class Linear(Model):
             why = error.message
         if why:
             put_back()
-        step = Step(loss, self.shape.width + 1, not why, f"update; undone: {why}" if why else "update")
+        step = Step(loss, len(self.gram), not why, f"update; undone: {why}" if why else "update")
         return reporting(step, left_out)
 
     def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
@@ -208,7 +218,7 @@ class Linear(Model):
             total -= torch.nanmean(self.predict(x.rows(rows)).log_prob(y[rows])).item()
             self._learn(x.rows(rows), y[rows])
         loss = total / max(len(chunks), 1)
-        yield reporting(Step(loss, self.shape.width + 1, self._healthy(), "epoch"), left_out)
+        yield reporting(Step(loss, len(self.gram), self._healthy(), "epoch"), left_out)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return dict(self.named_buffers()), {}
@@ -224,10 +234,11 @@ class Linear(Model):
         return StudentT(mean, (variance * (dof - 2) / dof).sqrt(), dof, latent)
 
     def _features(self, x: Inputs) -> Tensor:
-        """(N, W + 1): 1 and the centred window; a masked lag is at its centre."""
+        """(N, W + 1): 1, the centred window and the hinges; a masked lag is at its centre."""
         flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)
         centred = torch.nan_to_num(flat - self.feature_centre, nan=0.0)
-        return torch.cat([torch.ones_like(centred[:, :1]), centred], 1)
+        more = [] if self.hinges is None else [self.hinges(x)]
+        return torch.cat([torch.ones_like(centred[:, :1]), centred, *more], 1)
 
     def _learn(self, x: Inputs, y: Tensor, guarded: bool = False) -> None:
         """Add N rows; `guarded`: each with its weight v, see `Winsoriser.weights`."""
@@ -249,6 +260,10 @@ class Linear(Model):
         weight = u.new_ones(len(u), 1)
         if guarded and self.rows:
             weight = self.limit.weights(self._leverage(u)[:, 0], self.rows)[:, None]
+        if self.hinges is not None:
+            other = 1 + self.shape.width + self.hinges.follow(x).nonzero()[:, 0]
+            self.gram[other], self.gram[:, other], self.cross[other] = 0.0, 0.0, 0.0
+            u = self._features(x)
         weighted = weight * u
         self.square.mul_(kept).add_((weight * completed.square()).sum(0))
         self.count.mul_(kept).add_((weight * known).sum(0))
@@ -270,6 +285,10 @@ class Linear(Model):
         unit = spread.rsqrt()
         unit[0] = self.rows.rsqrt()
         scaled = self.gram * unit[:, None] * unit
+        if self.hinges is not None:
+            scaled.diagonal()[1 + self.shape.width :] += (
+                STIFF * spread[1 + self.hinges.parents] / spread[-len(self.hinges.parents) :]
+            )
         if self.config.ridge is not None:
             self.ridge.fill_(self.config.ridge)
         elif self.since >= REVIEW * self.rows:
@@ -297,7 +316,7 @@ class Linear(Model):
         own = cross[1:] - scaled[1:, :1] * cross[0]
         try:
             values, vectors = torch.linalg.eigh(scaled[1:, 1:] - scaled[1:, :1] * scaled[:1, 1:])
-        except torch.linalg.LinAlgError:
+        except RuntimeError:  # torch.linalg.LinAlgError
             raise NotPositiveDefinite("the linear model's sums overflow", hint="scale the columns") from None
         values = values.clamp(min=1e-13 * values[-1])
         energy = (vectors.T @ own).square()  # (W, T)
