@@ -22,7 +22,7 @@ ELSEWHERE = {  # file of the repository -> page of the site
     "data/README.md": "data.md",
 }
 REFERENCE = {  # title -> packages and modules, in the order of the navigation
-    "Python API": ("streamgp_pipelines",),
+    "Python API": ("streamgp_pipelines.forecaster", "streamgp_pipelines"),
     "Contracts": ("streamgp.base", "streamgp.errors", "streamgp.registry"),
     "Models": ("streamgp.models",),
     "Models on a stream": ("streamgp.online",),

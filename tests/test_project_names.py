@@ -18,6 +18,7 @@ PUBLIC = {
     "streamgp.testing": "CRASH_SCRIPTS SHAPES Crash CrashingSource Lines check_kernel check_model "
     "check_recovers "
     "check_solver check_source check_stateful example_windows reborn same_bits",
+    "streamgp": "Forecaster compare fit_stream load",
     "streamgp_pipelines": "Forecaster compare fit_stream load",
 }
 

@@ -11,7 +11,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from streamgp.errors import UsageError
 from streamgp_pipelines.settings import (
     LARGEST,
     Assignments,
@@ -324,13 +323,7 @@ class TrainConfig(RunConfig):
 
 
 class CompareConfig(RunConfig):
-    """`streamgp compare`: several models on the same stream.
-
-    Example:
-        >>> config = CompareConfig.read({"table": "t", "models": "auto,small=svdgp", "set": ["small.basis=64"]})
-        >>> config.named()
-        {'auto': ('auto', {}), 'small': ('svdgp', {'basis': '64'})}
-    """
+    """`streamgp compare`: several models on the same stream."""
 
     models: Annotated[Names, Flag(Panel.MODEL, "NAME")] = Field(
         (AUTO, "linear"),
@@ -347,28 +340,6 @@ class CompareConfig(RunConfig):
     directory: Annotated[Directory, Flag(Panel.OUTPUT)] = Field(
         Path("comparison"), description="Directory of the checkpoints, the forecasts and the tables of scores"
     )
-
-    def named(self) -> dict[str, tuple[str, dict[str, str]]]:
-        """Name -> model and its options.
-
-        Raises:
-            UsageError: two models have the same name, or an option names none of them.
-        """
-        found: dict[str, tuple[str, dict[str, str]]] = {}
-        for word in self.models:
-            name, _, model = word.partition("=")
-            if name in found:
-                raise UsageError(f"--models: two are called {name!r}", hint="name them, such as small=svdgp")
-            found[name] = (model or name, {})
-        for key, value in self.set.items():
-            name, _, option = key.partition(".")
-            if name not in found or not option:
-                raise UsageError(
-                    f"--set {key}: {name!r} is none of the models",
-                    hint=f"options are NAME.KEY=VALUE, with NAME one of {', '.join(found)}",
-                )
-            found[name][1][option] = value
-        return found
 
 
 class TuneConfig(DataConfig):

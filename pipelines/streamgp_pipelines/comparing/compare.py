@@ -128,7 +128,7 @@ class _Plan:
 
 def _plan(config: CompareConfig) -> _Plan:
     """Read what there is; a comparison that goes on, or takes another model in, keeps the warm-up that it has."""
-    models, table = config.named(), Table.open(config.table)
+    models, table = named(config), Table.open(config.table)
     seasons = with_seasons(config, table).season
     season = seasons[0] if seasons and seasons != "auto" else 1
     against = config.against
@@ -152,6 +152,34 @@ def _plan(config: CompareConfig) -> _Plan:
         update = {"warmup": warmup[True] or warmup[False]}
         runs = {name: run.model_copy(update=update) for name, run in runs.items()}
     return _Plan(runs, against, targets, max(config.horizon, season))
+
+
+def named(config: CompareConfig) -> dict[str, tuple[str, dict[str, str]]]:
+    """Name -> model and its options.
+
+    Raises:
+        UsageError: two models have the same name, or an option names none of them.
+
+    Example:
+        >>> config = CompareConfig.read({"table": "t", "models": "auto,small=svdgp", "set": ["small.basis=64"]})
+        >>> named(config)
+        {'auto': ('auto', {}), 'small': ('svdgp', {'basis': '64'})}
+    """
+    found: dict[str, tuple[str, dict[str, str]]] = {}
+    for word in config.models:
+        name, _, model = word.partition("=")
+        if name in found:
+            raise UsageError(f"--models: two are called {name!r}", hint="name them, such as small=svdgp")
+        found[name] = (model or name, {})
+    for key, value in config.set.items():
+        name, _, option = key.partition(".")
+        if name not in found or not option:
+            raise UsageError(
+                f"--set {key}: {name!r} is none of the models",
+                hint=f"options are NAME.KEY=VALUE, with NAME one of {', '.join(found)}",
+            )
+        found[name][1][option] = value
+    return found
 
 
 def _online(config: CompareConfig) -> bool:

@@ -51,29 +51,33 @@ class Forecaster:
     forecaster = load("checkpoint")
     forecaster.observe(table)  # optional: later rows of the table move the windows
     forecaster.forecast(horizon=24).frame
+
+    Args:
+        saved: the checkpoint.
+        learner: of its state, which is the forecaster's own from now on; None makes one.
+        tail: the rows behind the last full micro-batch, where a learner is given.
+        device: to compute on.
     """
 
-    def __init__(self, saved: checkpoint.Saved, device: torch.device) -> None:
+    def __init__(
+        self,
+        saved: checkpoint.Saved,
+        learner: Learner | None = None,
+        tail: pa.RecordBatch | None = None,
+        device: torch.device | None = None,
+    ) -> None:
         about: dict[str, Any] = saved.manifest
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["spec"].items()}
-        spec = WindowSpec(**fields)
-        model = build_model(about["model"], about["set"], spec.shape, device, about["seed"])
-        schedule, steps = Schedule(about["batch"], about["warmup"]), about.get("simulate")
-        told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["calibration"].items()}
-        self.calibration = Calibration(**told)
+        if learner is None:
+            learner, tail = learner_of(saved, device)
+        self.learner, self.tail = learner, tail
+        self.calibration = learner.calibration
         """Bands, quantiles and point of the training."""
-        rehearsal = None if steps is None else Rehearsal(spec, steps, self.calibration, about["seed"])
-        self.learner = Learner(model, Windows(spec), self.calibration, schedule, device, rehearsal)
-        tail = Tail()
-        saved.restore(self.learner.parts() | {"tail": tail})
-        self.learner.rows = saved.rows
-        self.tail = tail.rows
         self.offset: Offset = about["offset"]
         """Position of the next row to read from the table."""
         self._online = about["fingerprint"]["mode"] == "online"
         self._moved = False
         self.unit: str = about["unit"]
-        told = about.get("moments") or {"clock": bool(about["clock"]), "zone": spec.zone}
+        told = about.get("moments") or {"clock": bool(about["clock"]), "zone": learner.windows.spec.zone}
         self.moments = Moments(**told)
         """How times are written."""
         self.warnings = passed_over(saved)
@@ -275,6 +279,23 @@ class Forecaster:
             )
 
 
+def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> tuple[Learner, pa.RecordBatch | None]:
+    """The learner in its saved state, and the rows behind its last full micro-batch."""
+    about: dict[str, Any] = saved.manifest
+    device = device or torch.device("cpu")
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["spec"].items()}
+    spec = WindowSpec(**fields)
+    model = build_model(about["model"], about["set"], spec.shape, device, about["seed"])
+    schedule, steps = Schedule(about["batch"], about["warmup"]), about.get("simulate")
+    told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["calibration"].items()}
+    calibration = Calibration(**told)
+    rehearsal = None if steps is None else Rehearsal(spec, steps, calibration, about["seed"])
+    learner, tail = Learner(model, Windows(spec), calibration, schedule, device, rehearsal), Tail()
+    saved.restore(learner.parts() | {"tail": tail})
+    learner.rows = saved.rows
+    return learner, tail.rows
+
+
 def load(directory: str | Path, device: str = "cpu", strict: bool = False) -> Forecaster:
     """The newest checkpoint in a directory that is whole (or one checkpoint itself), ready to forecast; no table is
     needed. A newer one that is damaged is skipped, with a warning.
@@ -291,7 +312,7 @@ def load(directory: str | Path, device: str = "cpu", strict: bool = False) -> Fo
     saved = checkpoint.read(Path(directory))
     if strict:
         refuse_passed_over(saved)
-    return Forecaster(saved, find_device(device))
+    return Forecaster(saved, device=find_device(device))
 
 
 def forecast(config: ForecastConfig) -> Forecast:

@@ -32,17 +32,38 @@ def read_future(path: Path, spec: WindowSpec, moments: Moments, columns: tuple[s
         data = _read(path, spec)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"--future {path} cannot be read: {error}", hint="is it whole?") from None
+    return as_future(data, spec, moments, columns, f"--future {path}", 2 if path.suffix == ".csv" else 1)
+
+
+def as_future(
+    data: pl.DataFrame,
+    spec: WindowSpec,
+    moments: Moments,
+    columns: tuple[str, ...] | None,
+    where: str,
+    first: int = 1,
+) -> pa.Table:
+    """Values of inputs at the steps ahead, with times as windows count them.
+
+    Args:
+        data: with the table's own column names.
+        spec, moments, columns: of `read_future`.
+        where: what the data is called in messages.
+        first: number of its first row there.
+
+    Raises:
+        DataError: a column is missing, it holds no row, or a time is not one.
+    """
     columns = spec.known or spec.inputs if columns is None else columns
     wanted = [name for name in (spec.time, spec.series, *columns) if name is not None]
     missing = [name for name in wanted if name not in data.columns]
     if missing:
-        raise DataError(f"--future {path} lacks the column {missing[0]!r}", hint=f"it must have: {', '.join(wanted)}")
+        raise DataError(f"{where} lacks the column {missing[0]!r}", hint=f"it must have: {', '.join(wanted)}")
     if not data.height:
-        raise DataError(f"--future {path} holds no row", hint="it must hold the rows after the newest row seen")
+        raise DataError(f"{where} holds no row", hint="it must hold the rows after the newest row seen")
     if spec.time is not None:
         names = None if spec.series is None else data[spec.series]
-        first = 2 if path.suffix == ".csv" else 1
-        data = data.with_columns(moments.read(data[spec.time], names, f"--future {path}", first))
+        data = data.with_columns(moments.read(data[spec.time], names, where, first))
     return data.select(wanted).to_arrow()
 
 

@@ -118,8 +118,12 @@ class Session:
         self.saved_rows, self.saved_tail = self.learner.rows, 0 if tail is None else tail.num_rows
 
 
-def open_session(config: TrainConfig) -> Session:
+def open_session(config: TrainConfig, table: Table | None = None) -> Session:
     """Open the table, build the windows and the model, and go on from the checkpoint where there is one.
+
+    Args:
+        config: of the run.
+        table: in place of that of the config; then no checkpoint is looked for.
 
     Raises:
         UsageError, SchemaError: the options do not fit the table, or the run would not fit into memory.
@@ -127,8 +131,9 @@ def open_session(config: TrainConfig) -> Session:
         CheckpointError: the checkpoint is damaged, or was made with other options.
         ServiceError: the device is not there.
     """
-    table = Table.open(config.table)
-    saved = checkpoint.read(config.checkpoint) if checkpoint.exists(config.checkpoint) else None
+    goes_on = table is None and checkpoint.exists(config.checkpoint)
+    saved = checkpoint.read(config.checkpoint) if goes_on else None
+    table = Table.open(config.table) if table is None else table
     config = with_seasons(config, table, saved)
     spec = window_spec(config, table.schema, table.meta)
     config = with_model(config, spec)

@@ -9,10 +9,16 @@ import pyarrow as pa
 
 from streamgp.base import Due, Progress, Step, Tracker
 from streamgp.streaming.batches import micro_batches
-from streamgp_pipelines.learning.curves import LAP_ROWS
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import Session
-from streamgp_pipelines.training.summary import lap_metrics, note, overall_metrics, simulation, simulation_metrics
+from streamgp_pipelines.training.summary import (
+    add_point,
+    lap_metrics,
+    note,
+    overall_metrics,
+    simulation,
+    simulation_metrics,
+)
 
 POLL_SECONDS = 1.0
 
@@ -92,10 +98,9 @@ class OnlineRun:
             self.recent = due
         if self.predictions is not None:
             self.predictions.add(due, learner.windows.names)
-        if learner.rows // LAP_ROWS > (learner.rows - rows) // LAP_ROWS:
-            lap = learner.scores.lap()
+        lap = add_point(session.curves, learner, step, rows)
+        if lap is not None:
             metrics = lap_metrics(lap, step) | learner.model.figures()
-            session.curves.add(learner.rows, float(lap["scored"]), metrics)  # type: ignore[arg-type]
             self.tracker.metrics(metrics | self._overall(), step=learner.rows)
             if learner.clock.total and learner.rows != self._total():
                 self.tracker.metrics({"rows_per_second": learner.rows / learner.clock.total}, step=learner.rows)

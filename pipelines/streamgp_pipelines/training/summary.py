@@ -10,6 +10,7 @@ from streamgp.base import Json, Step
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.learning.checkpointing import unit_of
 from streamgp_pipelines.learning.counts import held_out_forecasts, online_forecasts
+from streamgp_pipelines.learning.curves import LAP_ROWS, Curves
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.whole import advice, span
@@ -124,6 +125,15 @@ def _why_unscored(session: Session, learner: Learner) -> str:
         return f"no window was whole in {learner.rows} rows, and the warm-up goes on until one is; {why}"
     unless = "if streamgp describe shows gaps, try --gaps mask, or a table without --every"
     return f"no window was whole after the warm-up, or scoring starts after the last row; {unless}"
+
+
+def add_point(curves: Curves, learner: Learner, step: Step | None, rows: int) -> dict[str, Json] | None:
+    """After a micro-batch of `rows`: a point of the curves, where one is due; returns the scores since the last one."""
+    if learner.rows // LAP_ROWS == (learner.rows - rows) // LAP_ROWS:
+        return None
+    lap = learner.scores.lap()
+    curves.add(learner.rows, float(lap["scored"]), lap_metrics(lap, step) | learner.model.figures())  # type: ignore[arg-type]
+    return lap
 
 
 def lap_metrics(lap: dict[str, Json], step: Step | None) -> dict[str, float]:

@@ -1,0 +1,303 @@
+"""`streamgp.Forecaster`: learn from data frames as they come, without a table on disk."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import polars as pl
+import pyarrow as pa
+
+from streamgp.base import Json
+from streamgp.errors import StateError, UsageError
+from streamgp.streaming import checkpoint
+from streamgp.streaming.checkpoint import Saved
+from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.forecasting import forecast as forecasting
+from streamgp_pipelines.forecasting.future import as_future
+from streamgp_pipelines.learning.checkpointing import manifest
+from streamgp_pipelines.learning.curves import Curves
+from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.session import columns_read, find_device, open_session
+from streamgp_pipelines.learning.tail import Tail
+from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, back
+from streamgp_pipelines.training.summary import add_point
+
+_PATHS = 200
+
+
+class Forecaster:
+    """Learns from data frames as they come, and forecasts the next steps with calibrated bands.
+
+    Every row is forecast before it is learned, so that `scores` are honest. The same rows in the same order give the
+    same numbers as `streamgp train --online` on a table of them, however they are cut into frames; only what is found
+    from the first rows (the warm-up, `season="auto"`) is found from the first frame.
+
+    Args:
+        target: column or columns to forecast; default: y.
+        horizon: steps ahead.
+        season: rows in each season, such as [48, 336], or "auto".
+        known: inputs whose future values are known.
+        inputs: columns whose past values are inputs.
+        time, series: names of these columns; default: ds, or the only column of times, and unique_id.
+        every: the interval between rows, such as "30m"; default: rows are counted.
+        timezone: of times without an offset.
+        model: see `streamgp models`; options: of the model, such as {"ridge": 0.5}.
+        levels, quantiles, point, lower, upper, transform: of the distribution, as the flags of `streamgp train`.
+        lags, calendar, gaps, warmup, batch, seed, device: as these flags.
+
+    Raises:
+        UsageError: an option is wrong.
+
+    Example:
+        >>> import numpy as np, polars as pl
+        >>> from datetime import datetime
+        >>> hours = pl.datetime_range(datetime(2024, 1, 1), datetime(2024, 1, 31), "1h", closed="left", eager=True)
+        >>> y = 10 + np.sin(np.arange(720) / 24 * 2 * np.pi) + 0.1 * np.random.default_rng(0).standard_normal(720)
+        >>> forecaster = Forecaster("load", horizon=3, season=24, every="1h", model="linear")
+        >>> _ = forecaster.learn(pl.DataFrame({"ds": hours, "load": y}))
+        >>> found = forecaster.forecast(levels=[95])
+        >>> found["linear"].round(0).to_list(), found["linear-hi-95"].is_between(10, 12).all()
+        ([10.0, 10.0, 10.0], True)
+        >>> 0.1 < forecaster.scores["rmse"] < 0.2
+        True
+    """
+
+    def __init__(
+        self,
+        target: str | Sequence[str] = (),
+        horizon: int = 1,
+        *,
+        season: int | Sequence[int] | Literal["auto"] = (),
+        known: str | Sequence[str] = (),
+        inputs: str | Sequence[str] = (),
+        time: str | None = None,
+        series: str | None = None,
+        every: str | None = None,
+        timezone: str | None = None,
+        tolerance: str | None = None,
+        model: str = "auto",
+        options: Mapping[str, Any] | None = None,
+        levels: Sequence[float] = (80.0, 90.0, 95.0),
+        quantiles: Sequence[float] = (),
+        point: Literal["mean", "median"] = "mean",
+        lower: float | None = None,
+        upper: float | None = None,
+        transform: str | Sequence[str] = "none",
+        lags: int | None = None,
+        calendar: bool = False,
+        gaps: Literal["reset", "mask"] = "reset",
+        warmup: int | None = None,
+        batch: int | None = None,
+        simulate: int | None = None,
+        seed: int = 0,
+        device: Literal["auto", "cpu", "cuda"] = "auto",
+    ) -> None:
+        given: dict[str, Any] = {"target": target, "season": season, "known": known, "inputs": inputs}
+        given |= {"quantiles": quantiles, "transform": transform, "level": levels}
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        given |= {"horizon": horizon, "model": model, "set": dict(options or {}), "point": point, "lower": lower}
+        given |= {"upper": upper, "lags": lags, "calendar": calendar, "gaps": gaps, "warmup": warmup, "batch": batch}
+        given |= {"simulate": simulate, "seed": seed, "device": device}
+        given = {name: value for name, value in given.items() if value != ()}
+        self._config: TrainConfig | None = TrainConfig.read(
+            {**given, "table": "memory", "online": True, "follow": True}
+        )
+        self._columns = {"time": time, "series": series, "every": every, "timezone": timezone, "tolerance": tolerance}
+        self._reader: Reader | None = None
+        self._learner: Learner | None = None
+        self._about: dict[str, Json] = {}
+        self._curves = Curves()
+        self._tail: pa.RecordBatch | None = None
+        self._kind: Kind = "polars"
+        self._ahead: forecasting.Forecaster | None = None
+        self._warnings: list[str] = []
+
+    @classmethod
+    def load(cls, path: str | Path, device: Literal["auto", "cpu", "cuda"] = "auto") -> Self:
+        """The forecaster that was saved, or that `streamgp train --online` trained; it learns on.
+
+        Raises:
+            CheckpointError: there is none, or it is damaged.
+            StateError: it was trained in batch.
+        """
+        saved = checkpoint.read(Path(path))
+        about: Any = saved.manifest
+        if about["fingerprint"]["mode"] != "online":
+            raise StateError(f"{path} was trained in batch", hint="streamgp_pipelines.load forecasts from it")
+        found = cls(device=device)
+        found._config = None
+        found._learner, found._tail = forecasting.learner_of(saved, find_device(device))
+        saved.restore({"curves": found._curves})
+        found._about = dict(saved.manifest)
+        found._warnings = [saved.warning] if saved.warning else []
+        return found
+
+    def learn(self, frame: Frame) -> Self:
+        """Forecast and then learn each row, in the order of the frame.
+
+        A micro-batch is learned when it is full; what `forecast` and `scores` say holds the rows behind it too.
+
+        Args:
+            frame: rows that follow those before: a polars or pandas data frame (the index is a column if it has a
+                name or holds times), an Arrow table, or a mapping of columns to values.
+
+        Raises:
+            SchemaError: a column is missing or of another kind than in the first frame.
+            DataError: a cell cannot be read. Nothing of the frame was learned then.
+        """
+        rows, self._kind = as_arrow(frame)
+        self._ahead = None
+        if self._reader is None:
+            self._begin(rows)
+            assert self._reader is not None
+            read = self._reader.table.held
+            self._reader.forget()
+        else:
+            read = self._reader.read(rows)
+        if read.num_rows:
+            self._advance(read)
+        return self
+
+    def learn_one(self, row: Mapping[str, Any]) -> Self:
+        """`learn` of one row."""
+        return self.learn({name: [value] for name, value in row.items()})
+
+    def forecast(
+        self,
+        horizon: int | None = None,
+        future: Frame | None = None,
+        levels: Sequence[float] | None = None,
+        quantiles: Sequence[float] | None = None,
+    ) -> Any:
+        """The steps after the newest row of each series, with everything learned.
+
+        Args:
+            horizon: steps ahead, at most those of the forecaster.
+            future: values of the known inputs at these steps, with their times.
+            levels, quantiles: others than those of the forecaster.
+
+        Returns:
+            unique_id, ds, cutoff, [target,] and the forecast columns (the model's name, -lo-95, -hi-95, -std, ...), one
+            row a step: a frame of the kind that was learned last.
+
+        Raises:
+            StateError: nothing was learned yet.
+            UsageError, DataError: as `streamgp forecast`.
+        """
+        view = self._view()
+        found = view.forecast(horizon, levels, self._future(future, view, None), quantiles)
+        return back(found.frame, self._kind)
+
+    def predict_one(self, future: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The next step of the only series, as a mapping of the columns of `forecast`."""
+        given = None if future is None else {name: [value] for name, value in future.items()}
+        view = self._view()
+        return view.forecast(1, future=self._future(given, view, None)).frame.row(0, named=True)
+
+    def simulate(
+        self,
+        horizon: int,
+        paths: int = _PATHS,
+        future: Frame | None = None,
+        seed: int = 0,
+        levels: Sequence[float] | None = None,
+    ) -> Any:
+        """Run a model of one step on its own output, to any horizon; `future` has all inputs. As `forecast --paths`."""
+        view = self._view()
+        given = self._future(future, view, view.spec.inputs)
+        return back(view.simulate(horizon, paths, given, seed, levels=levels).frame, self._kind)
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """Of every forecast so far whose truth has come: rmse, mae, mase, crps, coverage by level, `steps`, ..."""
+        ahead, _ = self._ready().preview(self._tail)
+        return ahead.scores.summary() | {"coverage_by": ahead.scores.breakdown(ahead.windows.names)}
+
+    @property
+    def rows(self) -> int:
+        """Rows read so far."""
+        return 0 if self._learner is None else self._learner.rows + (0 if self._tail is None else self._tail.num_rows)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What should be known of the stream and the model."""
+        learner = self._ready()
+        late = [f"{learner.windows.late} rows were late and not learned"] if learner.windows.late else []
+        return [*self._warnings, *learner.model.warnings(), *learner.counts.warnings(), *late]
+
+    def save(self, path: str | Path) -> Path:
+        """Write a checkpoint, which `streamgp.load` and `streamgp forecast` read; returns the directory.
+
+        Raises:
+            StateError: nothing was read yet.
+            ServiceError: it cannot be written.
+        """
+        learner = self._ready()
+        parts = learner.parts() | {"curves": self._curves, "tail": Tail(self._tail)}
+        checkpoint.write(Path(path), learner.rows, parts, self._manifest())
+        return Path(path)
+
+    def _begin(self, rows: pa.Table) -> None:
+        """Find what the columns mean; of a new stream also the windows and the model."""
+        if self._learner is not None:  # loaded: the stream goes on
+            spec: Any = self._learner.windows.spec
+            moments: Any = self._about["moments"]
+            every = None if spec.every_ns is None or not moments["clock"] else f"{spec.every_ns}ns"
+            tolerance = None if spec.tolerance_ns is None else f"{spec.tolerance_ns}ns"
+            zone = moments["zone"]
+            self._reader = Reader(rows, spec.time or "row", spec.series, every, zone, tolerance)
+            self._about |= {"table": {"path": "memory", "id": self._reader.table.id, "version": 0}, "offset": {}}
+            return
+        assert self._config is not None
+        reader = Reader(rows, **self._columns)
+        with tempfile.TemporaryDirectory() as nowhere:
+            config = self._config.model_copy(update={"checkpoint": Path(nowhere) / "none"})
+            session = open_session(config, reader.table)
+        self._learner, self._warnings = session.learner, session.warnings
+        self._about = manifest(session.config, session.learner, reader.table, session.options, {}) | {"fitted": False}
+        self._reader = reader
+
+    def _advance(self, rows: pa.Table) -> None:
+        """Learn every micro-batch that is full now."""
+        learner = self._ready()
+        rows = rows.select(list(columns_read(learner.windows.spec)))
+        if self._tail is not None:
+            rows = pa.concat_tables([pa.Table.from_batches([self._tail]).select(rows.column_names), rows])
+        held = rows.combine_chunks().to_batches()[0]
+        start = 0
+        while held.num_rows - start >= learner.room:
+            count = learner.room
+            step, _ = learner.advance(held.slice(start, count))
+            add_point(self._curves, learner, step, count)
+            start += count
+        self._tail = held.slice(start) if start < held.num_rows else None
+
+    def _ready(self) -> Learner:
+        if self._learner is None:
+            raise StateError("no rows were given yet", hint="call learn with a data frame first")
+        return self._learner
+
+    def _manifest(self) -> dict[str, Json]:
+        return self._about | {"rows": self._ready().rows}
+
+    def _view(self) -> forecasting.Forecaster:
+        """A copy of the state that has learned all rows, to forecast from; made once until rows come."""
+        if self._ahead is None:
+            learner = self._ready()
+            saved = Saved(Path("memory"), learner.rows, self._manifest(), {}, {})
+            self._ahead = forecasting.Forecaster(saved, copy.deepcopy(learner), self._tail)
+        return self._ahead
+
+    def _future(
+        self, frame: Frame | None, view: forecasting.Forecaster, columns: tuple[str, ...] | None
+    ) -> pa.Table | None:
+        if frame is None:
+            return None
+        if not (view.spec.inputs if columns is not None else view.spec.known or not view.spec.lags):
+            raise UsageError("no input has a future that is known", hint="leave future out, or name them: known=")
+        data = pl.DataFrame(pl.from_arrow(as_arrow(frame)[0]))
+        return as_future(data, view.spec, view.moments, columns, "future")

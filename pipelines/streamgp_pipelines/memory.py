@@ -1,0 +1,191 @@
+"""Data frames as the rows of a table: polars, pandas and Arrow, read as `ingest` reads a file of the same columns."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from streamgp.base import Chunk, Offset
+from streamgp.errors import DataError, UsageError
+from streamgp.streaming.reading.bytes import Position
+from streamgp.streaming.reading.cells import check_names, units_in, with_bookkeeping
+from streamgp.streaming.reading.columnar import Columnar, storable
+from streamgp.streaming.table import SEQ, Table, TableMeta
+from streamgp.streaming.times import TimeReader
+from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.ingestion.chunk import Sieve
+from streamgp_pipelines.ingestion.plan import plan
+
+Kind: TypeAlias = Literal["polars", "pandas", "arrow"]
+Frame: TypeAlias = "pl.DataFrame | pa.Table | pa.RecordBatch | Mapping[str, Any] | Any"
+"""A polars or pandas data frame, an Arrow table or batch, or a mapping of columns to values."""
+NAME = "the data frame"
+
+
+def as_arrow(frame: Frame) -> tuple[pa.Table, Kind]:
+    """The frame in Arrow, and what it was. The index of a pandas frame that has a name or holds times is a column.
+
+    Raises:
+        UsageError: it is no data frame.
+    """
+    if isinstance(frame, pl.DataFrame):
+        return frame.to_arrow(compat_level=pl.CompatLevel.oldest()), "polars"
+    if isinstance(frame, pa.RecordBatch):
+        return pa.Table.from_batches([frame]), "arrow"
+    if isinstance(frame, pa.Table):
+        return frame, "arrow"
+    if isinstance(frame, Mapping):
+        return pl.DataFrame(frame).to_arrow(compat_level=pl.CompatLevel.oldest()), "polars"
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(frame, pandas.DataFrame):
+        if any(name is not None for name in frame.index.names):
+            frame = frame.reset_index()
+        elif isinstance(frame.index, pandas.DatetimeIndex):
+            frame = frame.rename_axis("ds").reset_index()
+        zones = {name: kind.tz for name, kind in frame.dtypes.items() if isinstance(kind, pandas.DatetimeTZDtype)}
+        frame = frame.assign(**{name: frame[name].dt.tz_convert(None) for name in zones})  # which Arrow takes as UTC
+        rows = pa.Table.from_pandas(frame, preserve_index=False)
+        for name, zone in zones.items():
+            at, column = rows.schema.get_field_index(name), rows.column(name)
+            rows = rows.set_column(at, name, column.cast(pa.timestamp(column.type.unit, str(zone))))
+        return rows, "pandas"
+    raise UsageError(
+        f"a {type(frame).__name__} is no data frame",
+        hint="give a polars or pandas data frame, an Arrow table, or a mapping of columns to values",
+    )
+
+
+def back(frame: pl.DataFrame, kind: Kind) -> Any:
+    """A frame of ours as the user's kind."""
+    if kind == "pandas":
+        return frame.to_pandas()
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest()) if kind == "arrow" else frame
+
+
+class FrameSource(Columnar):
+    """A FileSource over a table in memory."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.uri, self.waiting, self.doubts, self.stopped = NAME, False, {}, None
+        self.natural, self.rows, self.sample = rows.schema, rows, rows.slice(0, 1000)
+        self.names = self.natural.names
+        check_names(self.names, NAME)
+        self._kinds = {field.name: storable(field.type, field.name, NAME) for field in self.natural}
+        self.schema = with_bookkeeping(self._kinds)
+        self.units = dict(units_in(self.names))
+        self._end = Position(0, rows.num_rows, 0)
+
+    def open(self, file: pa.NativeFile) -> pa.Schema:
+        """There is no file."""
+        return self.natural
+
+    def batches(self, start: int) -> Iterator[pa.RecordBatch]:
+        """The rows, as one batch."""
+        yield from self.rows.slice(start).combine_chunks().to_batches()
+
+
+class Reader:
+    """Reads frames of one stream, front to back: the columns mean what the first frame says.
+
+    Args:
+        rows: the first frame.
+        time, series, every, timezone: as the flags of `streamgp ingest`.
+
+    Attributes:
+        table: the rows of the first frame, for what is found from them; `forget` lets go of them.
+
+    Raises:
+        UsageError, SchemaError, DataError: as `plan`.
+    """
+
+    def __init__(
+        self,
+        rows: pa.Table,
+        time: str | None = None,
+        series: str | None = None,
+        every: str | None = None,
+        timezone: str | None = None,
+        tolerance: str | None = None,
+    ) -> None:
+        given = {"time": time, "series": series, "every": every, "timezone": timezone, "tolerance": tolerance}
+        self.config: IngestConfig = IngestConfig.read({"source": (NAME,), "table": NAME, **given})
+        found = plan(FrameSource(rows), self.config, None)
+        self.meta, self.clock, self.schema = found.meta, found.clock, found.schema
+        self._times = None if self.clock is None else TimeReader(self.clock)
+        self._rows = 0
+        self.table = Held(self.read(rows), self.meta)
+
+    def read(self, rows: pa.Table) -> pa.Table:
+        """The columns of the stream, with the types of the first frame.
+
+        Raises:
+            SchemaError: a column is missing, or of another kind.
+            DataError: a cell cannot be read; the row is named, counted from 1 over all frames.
+        """
+        source = FrameSource(rows.select([name for name in rows.column_names if name in self.schema.names]))
+        if self._rows:
+            plan(source, self.config, Held(self.schema.empty_table(), self.meta))
+        else:
+            plan(source, self.config, None)
+        sieve, parts, series = Sieve(self.schema, self.meta.time, self.meta.series, NAME), [], None
+        for chunk in source.read({}):
+            if self.meta.series is not None:
+                series = chunk.rows.column(self.meta.series)
+            times = None if self._times is None else self._times.read(chunk.rows.column(self.meta.time or ""), series)
+            part = sieve.prepare(chunk.rows, times, Position.of(chunk.after))
+            if part.faults:
+                row, (reason, column, detail) = min(part.faults.items())
+                raise DataError(
+                    f"{NAME}, row {self._rows + row + 1}, column {column!r}: {reason}{f', {detail}' if detail else ''}",
+                    hint=f"{len(part.faults)} rows cannot be read: correct them or leave them out; nothing was learned",
+                )
+            parts.append(part.table)
+        self._rows += rows.num_rows
+        return pa.concat_tables(parts) if parts else self.schema.empty_table()
+
+    def forget(self) -> None:
+        """Let go of the rows of the first frame."""
+        self.table = Held(self.schema.empty_table(), self.meta, self.table.id)
+
+
+class Held(Table):
+    """A table in memory, for reading."""
+
+    def __init__(self, rows: pa.Table, meta: TableMeta, name: str | None = None) -> None:
+        self.path, self.meta = "memory", meta
+        numbers = pa.array(np.arange(rows.num_rows))
+        self._rows = rows.add_column(0, pa.field(SEQ, pa.int64()), numbers)
+        self.schema = self._rows.schema
+        self._id = name or uuid.uuid4().hex
+
+    @property
+    def held(self) -> pa.Table:
+        """All rows."""
+        return self._rows
+
+    @property
+    def version(self) -> int:
+        return 0
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def rows(self) -> int:
+        return self._rows.num_rows
+
+    def read(
+        self, after: Offset | None = None, columns: Sequence[str] | None = None, batch_rows: int = 65_536
+    ) -> Iterator[Chunk]:
+        """The rows from `after` on."""
+        start = int((after or {}).get(SEQ, 0))
+        names = self.schema.names if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
+        for batch in self._rows.select(names).slice(start).combine_chunks().to_batches(max_chunksize=batch_rows):
+            yield Chunk(batch, {SEQ: batch.column(SEQ)[-1].as_py() + 1, "table": self.id})

@@ -1,0 +1,145 @@
+"""Learning from data frames: the numbers of the command line, whatever the frames, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from polars.testing import assert_frame_equal
+
+import streamgp
+from streamgp.errors import DataError, SchemaError, StateError, UsageError
+from streamgp_pipelines import load as load_checkpoint
+from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, scores_of, tensors_of
+
+HOURLY: dict[str, Any] = {"horizon": 3, "season": 24, "known": "k", "lags": 4, "warmup": 150, "batch": 64}
+
+
+def forecaster(**options: Any) -> streamgp.Forecaster:
+    return streamgp.Forecaster("y", **({"every": "1h", "model": "linear", "levels": (80, 95)} | HOURLY | options))
+
+
+def future_of(data: pl.DataFrame, rows: int) -> pl.DataFrame:
+    return data.slice(rows, 3).drop("y")
+
+
+@pytest.mark.parametrize("series", [(), ("a", "b")])
+@pytest.mark.parametrize("model", ["linear", "auto"])
+def test_it_gives_the_numbers_of_the_command_line(tmp_path: Path, series: tuple[str, ...], model: str) -> None:
+    whole = frame_of(520, series)
+    data, rest = whole.head(-6), whole.tail(6)
+    make_table(tmp_path / "table", data)
+    options = {"set": {"experts": "linear,persistence"}} if model == "auto" else {}
+    own = run(tmp_path / "table", tmp_path / "run", model=model, **HOURLY, **options)
+    found = forecaster(model=model, options=options.get("set"))
+    for at, size in ((0, 200), (200, 1), (201, 313), (514, 10_000)):
+        found.learn(data.slice(at, size))
+    assert found.rows == len(data)
+    scores = scores_of(own)
+    assert {name: scores[name] for name in ("rmse", "crps", "coverage", "steps", "mase", "coverage_by")} == {
+        name: found.scores[name] for name in ("rmse", "crps", "coverage", "steps", "mase", "coverage_by")
+    }
+    found.save(tmp_path / "saved")
+    left, right = tensors_of(tmp_path / "run"), tensors_of(tmp_path / "saved")
+    assert left.keys() == right.keys()
+    assert all(same_bits(left[name], right[name]) for name in left if name != "tail/arrow")  # a table numbers its rows
+    future = rest.drop("y")
+    saved = load_checkpoint(tmp_path / "run").forecast(future=_future_table(future))
+    assert_frame_equal(found.forecast(future=future), saved.frame)
+
+
+def _future_table(future: pl.DataFrame) -> pa.Table:
+    return future.with_columns(pl.col("t").dt.convert_time_zone("UTC")).to_arrow()
+
+
+def test_how_rows_are_cut_into_frames_changes_nothing(tmp_path: Path) -> None:
+    data = frame_of(400)
+    one = forecaster().learn(data)
+    other = forecaster().learn(data.head(170))
+    for row in data.slice(170, 30).iter_rows(named=True):
+        other.learn_one(row)
+    other.learn(data.slice(200).to_arrow()).learn(data.head(0))
+    one.save(tmp_path / "one")
+    other.save(tmp_path / "other")
+    assert_same_state(tmp_path / "one", tmp_path / "other")
+
+
+def test_a_saved_one_learns_on(tmp_path: Path) -> None:
+    data = frame_of(600)
+    straight = forecaster().learn(data.head(300)).learn(data.slice(300, 297))
+    path = forecaster().learn(data.head(300)).save(tmp_path / "saved")
+    again = streamgp.load(path).learn(data.slice(300, 297))
+    future = future_of(data, 597)
+    assert_frame_equal(straight.forecast(future=future), again.forecast(future=future))
+    assert straight.scores == again.scores
+    straight.save(tmp_path / "one")
+    again.save(tmp_path / "other")
+    assert_same_state(tmp_path / "one", tmp_path / "other")
+
+
+def test_a_run_of_the_command_line_learns_on(tmp_path: Path) -> None:
+    data = frame_of(597)
+    make_table(tmp_path / "table", data.head(300))
+    run(tmp_path / "table", tmp_path / "run", model="linear", **HOURLY)
+    again = streamgp.load(tmp_path / "run").learn(data.slice(300))
+    straight = forecaster().learn(data)
+    assert straight.scores["rmse"] == again.scores["rmse"]
+
+
+def test_a_frame_is_given_back_as_it_came() -> None:
+    data = frame_of(300)
+    future = future_of(frame_of(303), 300)
+    polars = forecaster().learn(data).forecast(future=future)
+    pandas_frame = data.to_pandas().set_index("t")
+    pandas = forecaster().learn(pandas_frame).forecast(future=future.to_pandas().set_index("t"), levels=[90])
+    arrow = forecaster().learn(data.to_arrow()).forecast(future=future, horizon=2)
+    assert isinstance(polars, pl.DataFrame) and isinstance(pandas, pd.DataFrame) and isinstance(arrow, pa.Table)
+    np.testing.assert_array_equal(polars["linear"], pandas["linear"])
+    assert arrow.num_rows == 2 and "linear-hi-90" in pandas.columns and "linear-hi-95" not in pandas.columns
+
+
+def test_the_river_habit() -> None:
+    found = forecaster(horizon=1, known=())
+    rows = frame_of(260).iter_rows(named=True)
+    errors = []
+    for at, row in enumerate(rows):
+        if at > 200:
+            errors.append(found.predict_one()["linear"] - row["y"])
+        found.learn_one(row)
+    assert np.sqrt(np.mean(np.square(errors))) < 1.5 and found.rows == 260
+
+
+def test_a_model_of_one_step_is_simulated() -> None:
+    found = forecaster(horizon=1, known=(), season=()).learn(frame_of(300)).simulate(10, paths=40)
+    assert found.height == 10 and found["linear-lo-95"].is_not_null().all()
+
+
+def test_what_cannot_be_learned_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    data = frame_of(300)
+    with pytest.raises(StateError):
+        forecaster().forecast()
+    with pytest.raises(UsageError):
+        forecaster().learn([1, 2, 3])
+    with pytest.raises(UsageError):
+        streamgp.Forecaster("y", horizon=0)
+    with pytest.raises(UsageError):
+        streamgp.Forecaster("z", every="1h").learn(data)
+    found = forecaster().learn(data.head(250))
+    before = found.save(tmp_path / "before")
+    broken = data.slice(250).with_columns(t=pl.when(pl.int_range(50) == 7).then(None).otherwise("t"))
+    with pytest.raises(DataError, match="258"):
+        found.learn(broken)
+    with pytest.raises(SchemaError):
+        found.learn(data.slice(250).drop("k"))
+    with pytest.raises(SchemaError):
+        found.learn(data.slice(250).with_columns(y=pl.col("y").cast(pl.String)))
+    found.save(tmp_path / "after")
+    assert_same_state(before, tmp_path / "after")
+    again = found.learn(data.slice(250)).save(tmp_path / "again")
+    forecaster().learn(data).save(tmp_path / "whole")
+    assert_same_state(again, tmp_path / "whole")
