@@ -177,6 +177,9 @@ class DataConfig(Settings):
     test_tail: Annotated[float | None, Flag(Panel.TEST)] = Field(
         None, gt=0, lt=1, description="Test rows are this fraction of the rows, at the end, such as 0.2"
     )
+    test_blocks: Annotated[int | None, Flag(Panel.TEST, "COUNT")] = Field(
+        None, ge=1, le=LARGEST, description="Take --test-tail from so many equal parts of the table; default: 1"
+    )
     experiment: Annotated[str, Flag(Panel.RUN, "NAME")] = Field("streamgp", description="MLflow experiment")
     tracking_uri: Annotated[TrackingUri, Flag(Panel.RUN)] = None
     max_memory: Annotated[MaxMemory, Flag(Panel.RUN)] = None
@@ -185,6 +188,8 @@ class DataConfig(Settings):
     def _windows_are_possible(self) -> Self:
         if self.test_column is not None and self.test_tail is not None:
             raise ValueError("give --test-column or --test-tail, not both")
+        if self.test_blocks is not None and self.test_tail is None:
+            raise ValueError("--test-blocks needs --test-tail")
         if self.lags == 0 and (self.horizon != 1 or self.season):
             raise ValueError("--lags 0 is regression: it takes --horizon 1 and no --season")
         return self
@@ -477,5 +482,5 @@ class DemoConfig(Settings):
     tracking_uri: TrackingUri = Field(None, description="MLflow store, or none; default: mlflow.db in the directory")
 
 
-_BATCH_ONLY = ("test_column", "test_tail", "time_budget", "epochs")
+_BATCH_ONLY = ("test_column", "test_tail", "test_blocks", "time_budget", "epochs")
 _ONLINE_ONLY = ("follow", "simulate", "score_from", "warmup", "checkpoint_every")

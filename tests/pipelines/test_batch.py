@@ -87,6 +87,42 @@ def test_the_fit_is_that_of_the_other_rows(tmp_path: Path) -> None:
     assert_allclose(pl.read_parquet(tmp_path / "p.parquet")["linear"].to_numpy(), expected.numpy(), rtol=1e-9)
 
 
+def drives(count: int = 600) -> pl.DataFrame:
+    """Two recordings, row by row in turn: speeds that change slowly; a fifth of the rows is held out at random."""
+    random = np.random.default_rng(3)
+    walk = np.cumsum(random.normal(size=(2, count // 2)), 1).T.ravel()
+    fold = (random.uniform(size=count) < 0.2).astype(np.int64)
+    return pl.DataFrame({"car": ["a", "b"] * (count // 2), "u1": np.tanh(walk), "y": walk, "fold": fold})
+
+
+BLOCKS = REGRESSION | {"test_column": None, "test_tail": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "count"),
+    [
+        (drives(), REGRESSION, 1),
+        (drives(), BLOCKS | {"test_blocks": 10}, 0),
+        (drives().sample(fraction=1.0, shuffle=True, seed=0), REGRESSION, 0),
+        (cloud(), REGRESSION, 0),
+    ],
+    ids=["rows of a recording", "blocks", "shuffled", "cloud"],
+)
+def test_test_rows_among_training_rows_of_a_trajectory_are_warned_of(
+    tmp_path: Path, data: pl.DataFrame, options: dict[str, Any], count: int
+) -> None:
+    series = {"series": "car"} if "car" in data.columns else {}
+    found = run(make_table(tmp_path / "t", data, **series), tmp_path / "c", **options)["warnings"]
+    assert len([text for text in found if "--test-blocks" in text]) == count
+
+
+def test_blocks_are_the_ends_of_equal_parts(tmp_path: Path) -> None:
+    asked = BLOCKS | {"test_blocks": 5, "predictions": tmp_path / "p.parquet"}
+    run(make_table(tmp_path / "t", cloud()), tmp_path / "c", **asked)
+    rows = np.arange(500)
+    assert pl.read_parquet(tmp_path / "p.parquet")["ds"].to_list() == rows[rows % 100 >= 80].tolist()
+
+
 @pytest.mark.parametrize("case", ["column", "tail", "column and lags"])
 @pytest.mark.parametrize("options", [{}, SVDGP], ids=["linear", "svdgp"])
 def test_held_out_targets_change_nothing_of_the_model(tmp_path: Path, case: str, options: dict[str, Any]) -> None:

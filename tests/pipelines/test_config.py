@@ -113,6 +113,7 @@ def test_time_budget(given: Any, seconds: float) -> None:
         ({"time_budget": "0s"}, "--time-budget"),
         ({"test_tail": 1.0}, "--test-tail"),
         ({"test_tail": 0.2, "test_column": "c"}, "--test-column --test-tail"),
+        ({"test_blocks": 5}, "--test-blocks --test-tail"),
         ({"online": True, "test_tail": 0.2}, "--test-tail"),
         ({"online": True, "epochs": 2}, "--epochs"),
         ({"online": True, "time_budget": "1s"}, "--time-budget"),

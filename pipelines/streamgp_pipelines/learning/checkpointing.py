@@ -63,6 +63,8 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
         shared["simulate"] = config.simulate
     if config.online:
         return shared | {"warmup": warmup, "score-from": config.score_from}
+    if config.test_blocks is not None:
+        shared["test-blocks"] = config.test_blocks
     return shared | {"test-column": config.test_column, "test-tail": config.test_tail, "max-rows": config.max_rows}
 
 

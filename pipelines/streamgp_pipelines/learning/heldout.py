@@ -16,6 +16,11 @@ from streamgp.streaming.windows import Answers, Asks, WindowSpec
 from streamgp_pipelines.config import DataConfig
 from streamgp_pipelines.learning.columns import in_table
 
+CROWDED = 0.5
+"""Part of the held-out rows beside training rows from which on scores are too good."""
+ALIKE = 0.5
+"""Correlation of a target with its neighbour from which on rows are a trajectory."""
+
 
 def held_out(config: DataConfig, table: Table, rows: int) -> Tensor:
     """(rows,) which of the first `rows` rows of the table are held out.
@@ -25,8 +30,8 @@ def held_out(config: DataConfig, table: Table, rows: int) -> Tensor:
         SchemaError: the column is neither true/false nor a number.
     """
     if config.test_column is None:
-        first = rows if config.test_tail is None else rows - int(config.test_tail * rows)
-        return torch.arange(rows) >= first
+        parts = torch.arange(rows).tensor_split(config.test_blocks or 1)
+        return torch.cat([_tail(len(part), config.test_tail or 0.0) for part in parts])
     name = in_table(config.test_column, table.schema, "--test-column")
     kind = table.schema.field(name).type
     if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -70,11 +75,7 @@ def asked(table: Table, spec: WindowSpec, only: Tensor) -> Tensor:
     if not spec.lags:
         return only
     held, rows = only.numpy(), len(only)
-    code = np.zeros(rows, np.int64)
-    if spec.series is not None:
-        parts = [chunk.rows.column(spec.series) for chunk in table.read({}, (spec.series,))]
-        column: Any = pa.chunked_array(parts, table.schema.field(spec.series).type).combine_chunks()
-        code = np.asarray(column.dictionary_encode().indices.to_numpy(zero_copy_only=False), np.int64)[:rows]
+    code = _codes(table, spec, rows)
     order = np.argsort(code, kind="stable")  # series by series
     place = np.where(held[order], np.arange(rows), rows)
     following = np.append(np.minimum.accumulate(place[::-1])[::-1][1:], rows)  # (R,) the next held-out place
@@ -93,6 +94,54 @@ def restrict(asks: Asks, answers: Answers, only: HeldOut) -> tuple[Asks, Answers
     return Asks(series, origin, position, cutoff, ds, asks.x.rows(wanted)), heard
 
 
+def beside(table: Table, spec: WindowSpec, only: Tensor) -> list[str]:
+    """What to know of the scores of a regression whose held-out rows (R,) stand beside rows of the training.
+
+    Rows of one recording resemble their neighbours: a model that has learned these repeats them, and its errors say
+    nothing of another recording. Held-out rows in blocks have few such neighbours.
+    """
+    if spec.lags or not bool(only.any()):
+        return []
+    code, held = _codes(table, spec, len(only)), only.numpy()
+    order = np.argsort(code, kind="stable")
+    held, same = held[order], np.diff(code[order]) == 0
+    edge = same & (held[1:] != held[:-1])
+    near = int(((np.append(edge, False) | np.append(False, edge)) & held).sum())
+    if near <= CROWDED * held.sum():
+        return []
+    found = []
+    for name in spec.targets:
+        values = np.concatenate([_numbers(chunk.rows.column(name)) for chunk in table.read({}, (name,))])
+        y = values[: len(only)][order]
+        one, two = y[:-1][same], y[1:][same]
+        both = np.isfinite(one) & np.isfinite(two)
+        if both.sum() > 2 and min(np.std(one[both]), np.std(two[both])) > 0:
+            found.append(float(np.corrcoef(one[both], two[both])[0, 1]))
+    if max(found, default=0.0) < ALIKE:
+        return []
+    return [
+        f"{near} of the {int(held.sum())} test rows stand beside training rows, and neighbours correlate by "
+        f"{max(found):.2f}: scores are too good for another recording; use --test-tail 0.2 --test-blocks 10"
+    ]
+
+
+def _tail(rows: int, part: float) -> Tensor:
+    """(rows,) whether a row is among the last `part` of them."""
+    return torch.arange(rows) >= rows - int(part * rows)
+
+
+def _codes(table: Table, spec: WindowSpec, rows: int) -> Any:
+    """(rows,) int64: of each row's series."""
+    if spec.series is None:
+        return np.zeros(rows, np.int64)
+    parts = [chunk.rows.column(spec.series) for chunk in table.read({}, (spec.series,))]
+    column: Any = pa.chunked_array(parts, table.schema.field(spec.series).type).combine_chunks()
+    return np.asarray(column.dictionary_encode().indices.to_numpy(zero_copy_only=False), np.int64)[:rows]
+
+
 def _flags(column: Any) -> Any:
-    values = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-    return np.nan_to_num(values) != 0
+    return np.nan_to_num(_numbers(column)) != 0
+
+
+def _numbers(column: Any) -> Any:
+    return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)

@@ -17,7 +17,7 @@ import torch
 from streamgp.base import Due, Inputs, Progress, Tracker
 from streamgp.errors import DataError
 from streamgp_pipelines.learning.collect import collect, stretches
-from streamgp_pipelines.learning.heldout import HeldOut, asked, held_out
+from streamgp_pipelines.learning.heldout import HeldOut, asked, beside, held_out
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.session import Session
@@ -50,6 +50,7 @@ class BatchRun:
         """The newest scored forecasts, but for the very last."""
         self.rows = min(session.table.rows, session.config.max_rows or session.table.rows)
         self.held_out = held_out(session.config, session.table, self.rows)  # (rows,) bool
+        session.warnings += beside(session.table, session.learner.windows.spec, self.held_out)
 
     def run(self) -> tuple[Learner, list[pl.DataFrame]]:
         """The learner with its scores, and the last scored forecasts beside their truths."""

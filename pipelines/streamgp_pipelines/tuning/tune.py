@@ -209,6 +209,7 @@ class Tuning:
             "last_row": int(self.rows[-1]) + 1,
             "test_column": self.config.test_column,
             "test_tail": self.config.test_tail,
+            "test_blocks": self.config.test_blocks,
         }
         return Initial(
             self.spec.shape,
