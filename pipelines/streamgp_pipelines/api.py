@@ -90,7 +90,8 @@ def compare(
         table: directory that ingest made.
         target: columns to forecast.
         models: names of models, or NAME=MODEL.
-        tracker, progress: of `fit_stream`.
+        tracker: of `fit_stream`.
+        progress: of `fit_stream`.
         options: as the flags of `streamgp compare`, with underscores: directory, horizon, season, against, ...
 
     Raises:

@@ -42,12 +42,27 @@ class Forecaster:
         season: rows in each season, such as [48, 336], or "auto".
         known: inputs whose future values are known.
         inputs: columns whose past values are inputs.
-        time, series: names of these columns; default: ds, or the only column of times, and unique_id.
-        every: the interval between rows, such as "30m"; default: rows are counted.
+        time: column of times, or row for rows without; default: ds, or the only one of times.
+        series: column that names the series; default: unique_id, else a single series.
+        every: interval between rows, such as "30m"; default: rows are counted.
         timezone: of times without an offset.
-        model: see `streamgp models`; options: of the model, such as {"ridge": 0.5}.
-        levels, quantiles, point, lower, upper, transform: of the distribution, as the flags of `streamgp train`.
-        lags, calendar, gaps, warmup, batch, seed, device: as these flags.
+        tolerance: as that of `streamgp ingest`.
+        model: see `streamgp models`.
+        options: of the model, such as {"ridge": 0.5}.
+        levels: bands in percent.
+        quantiles: probabilities of quantiles beside them.
+        point: what the point forecast is.
+        lower: bound of the targets.
+        upper: bound of the targets.
+        transform: none, log, logit or auto.
+        lags: past rows in a window.
+        calendar: whether the calendar is an input.
+        gaps: reset or mask.
+        warmup: rows that are fitted in batch and not scored.
+        batch: rows of a micro-batch.
+        simulate: steps up to which simulations are calibrated.
+        seed: of every draw.
+        device: to compute on. Of these, the flags of `streamgp train` say more.
 
     Raises:
         UsageError: an option is wrong.
@@ -178,7 +193,8 @@ class Forecaster:
         Args:
             horizon: steps ahead, at most those of the forecaster.
             future: values of the known inputs at these steps, with their times.
-            levels, quantiles: others than those of the forecaster.
+            levels: others than those of the forecaster.
+            quantiles: others than those of the forecaster.
 
         Returns:
             unique_id, ds, cutoff, [target,] and the forecast columns (the model's name, -lo-95, -hi-95, -std, ...), one
