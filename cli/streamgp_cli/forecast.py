@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from streamgp_cli.options import AsJson, Given
@@ -28,20 +30,28 @@ def forecast(given: Given[ForecastConfig], json: AsJson = False) -> None:
       streamgp forecast --checkpoint checkpoint --table demand \\
           --future weather.csv --json
       streamgp forecast --checkpoint one-step --horizon 200 --paths 200
+      streamgp forecast --model-uri models:/demand-demand_gw-h48@champion
     """
     from streamgp_cli._lean import leave_pandas_out
 
-    leave_pandas_out()
+    settings = given.read()
+    if settings.model_uri is None:  # MLflow needs pandas
+        leave_pandas_out()
     from streamgp_cli._output import only_our_output, print_json, warn
     from streamgp_pipelines.forecasting.forecast import forecast as run
 
-    settings = given.read()
     if settings.plot is not None:
         from streamgp_pipelines.adapters.plots import SUFFIXES
         from streamgp_pipelines.files import check_writable
 
         check_writable(settings.plot, "--plot", SUFFIXES, make=True)
-    with only_our_output():
+    with only_our_output(), TemporaryDirectory() as folder:
+        if settings.model_uri is not None:
+            from streamgp_pipelines.adapters.mlflow.registry import fetch
+            from streamgp_pipelines.adapters.mlflow.store import store_uri
+
+            fetched = fetch(settings.model_uri, store_uri(settings.tracking_uri), Path(folder))
+            settings = settings.model_copy(update={"checkpoint": fetched})
         result = run(settings)
     if not json:
         warn(result.warnings)

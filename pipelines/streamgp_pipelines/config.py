@@ -383,7 +383,15 @@ class TuneConfig(DataConfig):
 class ForecastConfig(Settings):
     """`streamgp forecast`; a simulation where `paths` or `plug_in` is given."""
 
-    checkpoint: Annotated[Directory, Flag(Panel.FORECAST)] = Field(description="Checkpoint of a training run")
+    checkpoint: Annotated[Directory | None, Flag(Panel.FORECAST)] = Field(
+        None, description="Checkpoint of a training run"
+    )
+    model_uri: Annotated[str | None, Flag(Panel.FORECAST, "URI")] = Field(
+        None, description="In its place a model of MLflow's registry, such as models:/demand-demand_gw-h48@champion"
+    )
+    tracking_uri: Annotated[str | None, Flag(Panel.FORECAST, "URI")] = Field(
+        None, description="MLflow store of --model-uri; default: MLFLOW_TRACKING_URI, else ./mlflow.db"
+    )
     table: Annotated[TableUri | None, Flag(Panel.FORECAST)] = Field(
         None, description="Start at the last row of this table; default: at the last row of the checkpoint"
     )
@@ -434,6 +442,8 @@ class ForecastConfig(Settings):
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
+        if (self.checkpoint is None) == (self.model_uri is None):
+            raise ValueError("give --checkpoint or --model-uri, one of them")
         if self.paths is not None and self.plug_in:
             raise ValueError("give --paths or --plug-in, not both: plug-in has one path")
         if self.samples is not None and not self.simulates:

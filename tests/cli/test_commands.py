@@ -226,3 +226,14 @@ def test_on_a_terminal_progress_is_a_bar(tmp_path: Path, environment: dict[str, 
     os.close(master)
     assert process.wait(400) == 0
     assert b"50" in shown and b"\x1b[" in shown
+
+
+def test_a_registered_model_forecasts_without_its_checkpoint(world: World) -> None:
+    (name,) = {one.name for one in MlflowClient(world.uri).search_registered_models() if "y-h3" in one.name}
+    asked = ("--model-uri", f"models:/{name}/1", "--tracking-uri", world.uri, "--json")
+    version = MlflowClient(world.uri).get_model_version(name, "1")
+    found = document(run("forecast", *asked))
+    assert len(found["forecast"]) == 3 and found["model"] == version.tags["model"]
+    assert run("forecast", "--model-uri", "models:/nothing@champion", "--tracking-uri", world.uri).exit_code == 5
+    assert run("forecast", *asked, "--checkpoint", world.checkpoint).exit_code == 2
+    assert run("forecast").exit_code == 2

@@ -324,6 +324,7 @@ def forecast(config: ForecastConfig) -> Forecast:
     for flag, path in (("--output", config.output), ("--samples", config.samples), ("--plot", config.plot)):
         if path is not None:
             check_writable(path, flag, () if flag == "--plot" else SUFFIXES, make=True)
+    assert config.checkpoint is not None, "a model of the registry is fetched first"
     forecaster = load(config.checkpoint, config.device, config.strict)
     if config.table is not None:
         forecaster.observe(Table.open(config.table))

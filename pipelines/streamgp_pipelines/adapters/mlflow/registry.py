@@ -8,9 +8,12 @@ newest version.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamgp.base import ModelCard
+from streamgp.errors import ServiceError, UsageError
+from streamgp_pipelines.adapters.mlflow.store import open_store
 from streamgp_pipelines.numbers import number
 
 if TYPE_CHECKING:
@@ -34,6 +37,40 @@ class Verdict(NamedTuple):
     moves: bool
     reason: str = ""
     unlike: bool = False
+
+
+def fetch(model_uri: str, uri: str, folder: Path) -> Path:
+    """Copy the checkpoint of a registered model into a folder; returns where it is.
+
+    Args:
+        model_uri: such as models:/NAME@champion, models:/NAME/3 or runs:/ID/NAME.
+        uri: of the store.
+        folder: existing directory.
+
+    Raises:
+        ServiceError: the store does not answer, or has no such model.
+        UsageError: it is no model of streamgp.
+    """
+    open_store(uri)
+    import mlflow
+    from mlflow.exceptions import MlflowException
+    from mlflow.models import Model
+
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None  # type: ignore[no-untyped-call]
+    mlflow.set_tracking_uri(uri)
+    try:
+        home = Path(mlflow.artifacts.download_artifacts(model_uri, dst_path=str(folder)))
+    except (MlflowException, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        hint = "models:/NAME@champion, models:/NAME/VERSION; streamgp ui lists the names"
+        raise ServiceError(f"{model_uri} cannot be read from {uri}: {reason}", hint=hint) from None
+    finally:
+        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None unsets it
+    try:
+        found = Model.load(str(home)).flavors["python_function"]["artifacts"]["checkpoint"]["path"]
+    except (KeyError, TypeError, MlflowException):
+        raise UsageError(f"{model_uri} is no model of streamgp", hint="name one that streamgp train logged") from None
+    return home / str(found)
 
 
 def tags(card: ModelCard) -> dict[str, str]:
