@@ -57,7 +57,7 @@ def _print(made: Comparison) -> None:
 
     whole = made.scores.filter(by="all")
     level = [name.removeprefix("coverage_") for name in whole.columns if name.startswith("coverage_")][-1:]
-    names = ["rmse", "mae", "mase", "crps", "pinball", "nlpd", *(f"coverage_{one}" for one in level)]
+    names = ["rmse", "mae", "mase", "calibrated_crps", "pinball", "nlpd", *(f"coverage_{one}" for one in level)]
     names += [*(f"width_{one}" for one in level), "cpu_seconds", "rows_per_second", "state_mb"]
     names = [name for name in names if name in whole.columns]
     heads = [name.replace("_", " ") + (" %" if name[-1:].isdigit() else "") for name in names]
@@ -65,11 +65,12 @@ def _print(made: Comparison) -> None:
         ["model", *heads], whole.select("model", *names).rows(), f"{made.cells:,} forecasts that every model made"
     )
     rows = [
-        [found["model"], *(cell for loss in ("mae", "crps") for cell in _less(made, found["model"], loss))]
+        [found["model"], *(cell for loss in ("mae", "calibrated_crps") for cell in _less(made, found["model"], loss))]
         for found in whole.iter_rows(named=True)
         if found["model"] != made.against
     ]
-    heads = [f"{loss}, {what}" for loss in ("MAE", "CRPS") for what in (f"% of {made.against}", "95 % interval", "p")]
+    parts = (f"% of {made.against}", "95 % interval", "p")
+    heads = [f"{loss}, {part}" for loss in ("MAE", "calibrated CRPS") for part in parts]
     print_table(["model", *heads], rows)
     pairs: dict[str, Any] = {name: path for name, path in made.files.items() if path.exists()}
     if made.left_out:

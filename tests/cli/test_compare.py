@@ -37,7 +37,7 @@ def test_models_are_runs_below_the_comparison(world: World, tmp_path: Path) -> N
     (parent,) = (one for one in runs if one.info.run_id == found["run_id"])
     below = [one for one in runs if one.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
     assert len(below) == 2 and len(runs) == 3
-    assert parent.info.status == "FINISHED" and parent.data.metrics["linear.crps"] == pytest.approx(whole[0]["crps"])
+    assert parent.info.status == "FINISHED" and parent.data.metrics["linear.mae"] == pytest.approx(whole[0]["mae"])
     assert {one.path for one in client.list_artifacts(parent.info.run_id)} >= {"scores.parquet", "plots"}
 
     again = run(*words)

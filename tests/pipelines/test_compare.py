@@ -37,7 +37,7 @@ def test_scores_are_those_of_the_runs_alone(tmp_path: Path, series: tuple[str, .
         row = found.scores.filter(by="all", model=model).row(0, named=True)
         for name in ("rmse", "mae", "mase", "pinball", "nlpd"):
             assert_allclose(row[name], own[name], rtol=1e-9, err_msg=name)
-        assert_allclose(row["crps"], own["calibrated_crps"], rtol=1e-9)
+        assert_allclose(row["calibrated_crps"], own["calibrated_crps"], rtol=1e-9)
         for level in ("80", "95"):
             assert_allclose(row[f"coverage_{level}"], own["coverage"][level], rtol=1e-9)
             assert_allclose(row[f"width_{level}"], own["width"][level], rtol=1e-9)
@@ -73,7 +73,7 @@ def test_it_goes_on_and_takes_more_models_in(tmp_path: Path) -> None:
     again = made(tmp_path, models="linear,persistence", max_rows=600)
     kept = tensors_of(tmp_path / "comparison" / "linear")
     assert all(same_bits(state[name], kept[name]) for name in state if "clock" not in name)
-    same = ["rmse", "crps", "cells"]
+    same = ["rmse", "calibrated_crps", "cells"]
     assert (
         first.scores.filter(by="all", model="linear")
         .select(same)

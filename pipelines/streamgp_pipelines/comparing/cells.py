@@ -33,7 +33,8 @@ class Cells:
         keys: unique_id, ds, cutoff, target where there are several, step (ahead) and, of a clock, hours (a block of
             the day, such as "08-12 h"); one row a cell, in the order of time.
         losses: name of the model -> a column for each loss, one row a cell: square, absolute, and for forecasts with
-            bands crps, pinball (means of the deciles), and for each level coverage_95 (0 or 1), width_95.
+            bands calibrated_crps, pinball (means of the deciles), and for each level coverage_95 (0 or 1),
+            width_95.
         made: name -> how many forecasts it has scored, those too that another model has not.
     """
 
@@ -89,7 +90,7 @@ def _losses(part: pl.DataFrame, model: str, levels: tuple[float, ...]) -> pl.Dat
             where |= zip(sides(level), (f"{model}-{side}-{percent(level)}" for side in ("lo", "hi")), strict=True)
         known = sorted(where)
         quantiles = torch.from_numpy(part.select(where[p] for p in known).to_numpy().T.copy())
-        found["crps"] = crps(known, quantiles, y).numpy()
+        found["calibrated_crps"] = crps(known, quantiles, y).numpy()
         deciles = torch.tensor(DECILES, dtype=y.dtype)
         found["pinball"] = pinball(deciles, quantiles[[known.index(p) for p in DECILES]], y).mean(0).numpy()
         for level in levels:

@@ -28,7 +28,7 @@ from streamgp_pipelines.stages import staged
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.train import Draw, train
 
-_LOSSES = {"mae": "absolute", "mse": "square", "crps": "crps", "pinball": "pinball"}
+_LOSSES = {"mae": "absolute", "mse": "square", "calibrated_crps": "calibrated_crps", "pinball": "pinball"}
 _PARTS = {"step": "step", "series": "unique_id", "target": "target", "hours": "hours"}
 _OWN = {"directory", "models", "set", "against", "level", "quantiles", "checkpoint_every"}
 
@@ -38,12 +38,12 @@ class Comparison:
     """What `compare` found.
 
     Attributes:
-        scores: part (all, step, series, target, hours) and value of it, model, cells, rmse, mae, crps, pinball,
+        scores: by (all, step, series, target, hours) and the part, model, cells, rmse, mae, calibrated_crps, pinball,
             coverage_95 and width_95 of each level; of the part `all` also mase and nlpd (where the model has scored no
             other forecasts), skill (1 − MAE / that of `against`), cpu_seconds (0 or so where there was nothing
             to learn any more), rows_per_second and state_mb, the size of the checkpoint. Best CRPS first.
-        differences: model, other, loss (mae, mse, crps, pinball), ratio of the mean losses, low and high of its 95 %
-            interval, p of the Diebold-Mariano test; each pair of models once in each order.
+        differences: model, other, loss (mae, mse, calibrated_crps, pinball), ratio of the mean losses, low and high of
+            its 95 % interval, p of the Diebold-Mariano test; each pair of models once in each order.
         cells: forecasts that every model made, which all scores are of.
         left_out: forecasts that some models made and others did not.
         against: the model that the others are measured against.
@@ -222,7 +222,7 @@ def _compared(config: CompareConfig, plan: _Plan, summaries: dict[str, dict[str,
     base = float(whole.filter(model=plan.against)["mae"].item())
     extra = [_extra(name, run, summaries[name], cells, base, whole) for name, run in plan.runs.items()]
     whole = whole.join(pl.DataFrame(extra, infer_schema_length=None), on="model", maintain_order="left")
-    whole = whole.sort("crps" if "crps" in whole.columns else "mae", "mae", nulls_last=True)
+    whole = whole.sort("calibrated_crps" if "calibrated_crps" in whole.columns else "mae", "mae", nulls_last=True)
     order = whole["model"].to_list()
     parts = {name: column for name, column in _PARTS.items() if column in cells.keys.columns}
     tables = [whole.with_columns(by=pl.lit("all"))]
