@@ -84,8 +84,8 @@ class Config(StreamOptions, EarlyStoppingOptions):
     fourier: FourierConfig = Field(FourierConfig(), description="random Fourier features of the kernel")
     linear: Literal["auto"] | bool = Field(
         "auto",
-        description="add a linear part in the window; auto: beside Fourier features of the window itself, where it has "
-        "no more columns than these",
+        description="add a linear part in the window; auto: where it has no more columns than `fourier.size`, and the "
+        "kernel is not that already",
     )
     training: FiniteDescentConfig = Field(
         FiniteDescentConfig(weights_rate=5e-4),
@@ -151,7 +151,7 @@ class Config(StreamOptions, EarlyStoppingOptions):
         """Whether there is a linear part beside the kernel's features, of windows with so many columns."""
         if self.linear != "auto":
             return self.linear
-        return self.plain and not isinstance(self.on_latents, linear.Config) and width <= self.fourier.size
+        return not (self.plain and isinstance(self.on_latents, linear.Config)) and width <= self.fourier.size
 
     def forgetting(self, shape: Shape) -> float | None:
         """As of any model on a stream; but form=factor forgets nothing with memory=auto."""
