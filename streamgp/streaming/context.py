@@ -74,10 +74,9 @@ class Filler:
                 self._plans, (context.window, context.steps), (1, context.horizon), strict=True
             )
         )
-        ahead_of = np.concatenate([steps, np.stack(self._phases(step, when), 1)], 1)  # (N, per step, H)
-        return np.concatenate(
-            [window[..., 0], ahead_of.transpose(0, 2, 1).reshape(rows, context.horizon * context.per_step)], 1
-        )
+        ahead_of = np.concatenate([steps, np.stack(self._phases(step, when)).transpose(0, 2, 1)])  # (per step, H, N)
+        by_step = ahead_of.transpose(2, 1, 0).reshape(rows, context.horizon * context.per_step)
+        return np.concatenate([window[:, 0].T, by_step], 1)
 
     def _phases(self, step: Ints, when: Ints) -> list[Floats]:
         """(N, H) each: the part of the short season, of the long one and of the year that has passed."""
@@ -95,17 +94,20 @@ class Filler:
 
 
 def _means(values: Floats, plans: Sequence[_Plan], entries: int, parts: int) -> Floats:
-    """(N, entries, parts) means over the points of each part; NaN where more than half of them are missing."""
-    found = np.empty((len(values), entries, parts))
+    """(entries, parts, N) means over the points of each part; NaN where more than half of them are missing."""
+    if len(values) == 1:  # NumPy sums the numbers of one window in another order than those of several
+        return _means(values.repeat(2, 0), plans, entries, parts)[..., :1]
+    found, columns = np.empty((entries, parts, len(values))), np.ascontiguousarray(values.transpose(1, 2, 0))
     for which, channel, at in plans:
         if at.shape[2] == 1:
-            found[:, which] = values[:, at[..., 0], channel]
+            found[which] = columns[at[..., 0], channel]
             continue
-        total, known = np.zeros((2, len(values), *at.shape[:2]))
-        for place in np.moveaxis(at, 2, 0):  # one by one: the order of the sum does not depend on the other windows
-            point = values[:, place, channel]
-            there = ~np.isnan(point)
-            total += np.where(there, point, 0.0)
-            known += there
-        found[:, which] = np.where(2 * known >= at.shape[2], total / np.maximum(known, 1.0), np.nan)
+        total, known = np.zeros((2, *at.shape[:2], len(values)))
+        places = np.moveaxis(at, 2, 0)
+        for some in places[None] if parts == 1 else places[:, None]:  # of many parts one by one, for they are large
+            points = columns[some, channel]
+            there = ~np.isnan(points)
+            total += np.where(there, points, 0.0).sum(0)
+            known += there.sum(0)
+        found[which] = np.where(2 * known >= at.shape[2], total / np.maximum(known, 1.0), np.nan)
     return found

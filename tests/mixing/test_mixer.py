@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 import scipy.optimize
 import torch
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from streamgp.base import FLOAT, Shape
-from streamgp.mixing import simplex
 from streamgp.mixing.mixer import FAR, NEAR, POOL, RIDGE, SCALE_ROWS, WORST, YOUNG, Mixer
-from streamgp.mixing.simplex import minimise, project
+from streamgp.mixing.simplex import minimise
 from streamgp.testing.stateful import check_stateful, same_bits
 from tests.properties import examples
 
@@ -116,31 +113,18 @@ def test_it_is_the_oracle() -> None:
 
 
 @given(st.integers(2, 7), st.integers(0, 10**6))
-@example(3, 103824)  # a step with momentum ends where the last one did, beside the minimum
 @examples(40)
 def test_weights_minimise_the_quadratic(experts: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     roots = rng.normal(size=(4, experts, experts)) * rng.uniform(0.3, 2, (4, 1, experts))
     a, b = np.einsum("bij,bik->bjk", roots, roots) + 0.1 * np.eye(experts), rng.normal(size=(4, experts))
     start = torch.full((4, experts), 1 / experts, dtype=FLOAT)
-    with patch.object(simplex, "ITERATIONS", 2000):  # the first ones are enough with weights to start from
-        w = minimise(torch.from_numpy(a), start, None, torch.from_numpy(b)).numpy()
+    w = minimise(torch.from_numpy(a), start, None, torch.from_numpy(b)).numpy()
     assert (w >= 0).all() and np.allclose(w.sum(1), 1)
     for one, linear, found in zip(a, b, w, strict=True):
         best = quadratic_program(one, linear)
         value, least = (v @ one @ v - 2 * linear @ v for v in (found, best))
-        assert value <= least + 1e-6 * max(abs(least), 1.0)
-
-
-@given(st.lists(st.floats(-5, 5), min_size=1, max_size=6))
-@examples(60)
-def test_projection_is_the_nearest_point(values: list[float]) -> None:
-    v = np.array(values)
-    w = project(torch.tensor(values, dtype=FLOAT)).numpy()
-    assert (w >= 0).all() and np.isclose(w.sum(), 1)
-    support = w > 0  # optimality: v - w is the same where w > 0, and no larger elsewhere
-    shift = (v - w)[support]
-    assert np.allclose(shift, shift[0]) and ((v - w)[~support] <= shift[0] + 1e-9).all()
+        assert value <= least + 1e-7 * max(abs(least), 1.0)
 
 
 def test_the_mix_is_as_good_as_the_best_expert_of_each_column() -> None:

@@ -86,12 +86,13 @@ def test_a_regression_by_phase_is_a_ridge_of_each_phase_and_of_its_neighbours() 
     z = (y - base).T.clone()
     z[:, ::7] = torch.nan
     regression.begin(x, known, levels)
-    features, group, means = regression.look(x, base, known, levels)
+    phased, means = regression.look(regression.made(x, known, levels), base)
     assert torch.equal(means, base.expand_as(means))
-    regression.learned(features, group, z, passed=300, due=True)()
+    regression.learned(phased, z, passed=300, due=True)()
     assert regression.sums is not None
     groups, phases, penalties = len(regression.sums.largest), regression.phases, regression.sums.penalties.numpy()
-    flat, owner, target = features.flatten(0, 1).numpy(), group.flatten().numpy(), z.flatten().numpy()
+    flat, owner = phased.features[phased.there].numpy(), phased.there.nonzero()[:, 0].numpy()
+    target = z.flatten()[phased.place[phased.there]].numpy()
     for own in range(groups):
         weight = np.zeros(len(owner))
         for other in range(own - own % phases, own - own % phases + phases):

@@ -25,7 +25,7 @@ from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
 from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models.linear.columns import Known, SeasonColumns, describe
-from streamgp.models.linear.phases import PhaseRegression
+from streamgp.models.linear.phases import Phased, PhaseRegression
 from streamgp.models.linear.sums import Sums
 from streamgp.online.inputs import plausible, reporting, usable_rows
 from streamgp.online.panel import panel_of
@@ -42,6 +42,8 @@ FAR = 100.0
 """Mean absolute deviations from the target's level beyond which a reference is a glitch, and counts as missing."""
 CHUNK = 256
 """Windows whose columns are made at a time."""
+KEPT = 2
+"""Batches of windows whose columns are kept beside the newest, for when they are learned."""
 WIDTH_ROWS = 2000.0
 """Rows after which half of a target's width is forgotten."""
 
@@ -61,6 +63,24 @@ def groups(horizon: int) -> list[int]:
     return found
 
 
+class Made(NamedTuple):
+    """What is made of windows before anything that is learned.
+
+    Attributes:
+        context: (N, C) of the windows.
+        known: of each known input.
+        bases: (B, N, T) of `SeasonColumns.bases`.
+        features: (T, N, d) the columns of the direct regression.
+        phased: those of the regression by phase; None where there is none.
+    """
+
+    context: Tensor
+    known: list[Known]
+    bases: Tensor
+    features: Tensor
+    phased: Phased | None
+
+
 class Look(NamedTuple):
     """What windows look like to the regressions.
 
@@ -69,16 +89,14 @@ class Look(NamedTuple):
         base: (N, T) what it departs from.
         means: (M, N, T) the forecasts of all memories.
         season: (N, T) what the regression by phase departs from; None where there is none.
-        phased: (T, N, d') its columns.
-        group: (T, N) its groups.
+        phased: its columns.
     """
 
     features: Tensor
     base: Tensor
     means: Tensor
     season: Tensor | None = None
-    phased: Tensor | None = None
-    group: Tensor | None = None
+    phased: Phased | None = None
 
 
 class DirectRegression(nn.Module):
@@ -114,6 +132,7 @@ class DirectRegression(nn.Module):
         self.known: list[Known] = []
         self.sums: Sums | None = None
         self.phases = PhaseRegression(shape, ridge) if memory is None else None
+        self._last: list[Made] = []
 
     @property
     def begun(self) -> bool:
@@ -156,19 +175,30 @@ class DirectRegression(nn.Module):
             first = self.columns.bases(x, self.levels)[0]
             none = first.new_zeros(self.shape.columns, len(first), 0)
             return Look(none, first, first.expand(self.memories, -1, -1))
-        x = self._guarded(x)
-        bases = self.columns.bases(x, self.levels)
-        base = bases.gather(0, self.base.expand(1, len(bases[0]), -1))[0]
-        features, _ = self.columns(x, self.known, self.levels)
-        bound = self.sums.bounds()
+        made = self._made(self._guarded(x))
+        base = made.bases.gather(0, self.base.expand(1, len(made.context), -1))[0]
+        features, bound = made.features, self.sums.bounds()
         if bound is not None:
             bound = bound[self.group][:, None]
             features = torch.clamp(features, -bound, bound)
-        means = base + torch.einsum("tnd,mtd->mnt", features, self.sums.weights[:, self.group])
-        if self.phases is None:
+        means = base + (features @ self.sums.weights[:, self.group].permute(1, 2, 0)).permute(2, 1, 0)
+        if self.phases is None or made.phased is None:
             return Look(features, base, means)
-        phased, group, more = self.phases.look(x, bases[0], self.known, self.levels)
-        return Look(features, base, torch.cat([means, more]), bases[0], phased, group)
+        phased, more = self.phases.look(made.phased, made.bases[0])
+        return Look(features, base, torch.cat([means, more]), made.bases[0], phased)
+
+    def _made(self, x: Inputs) -> Made:
+        """What is made of the windows; those that are learned were forecast a batch before, and are kept until then."""
+        assert x.context is not None
+        bits = x.context.view(torch.int64)  # NaN is the same as NaN
+        for last in self._last:
+            if last.known is self.known and torch.equal(last.context.view(torch.int64), bits):
+                return last
+        features, _ = self.columns(x, self.known, self.levels)
+        phased = None if self.phases is None else self.phases.made(x, self.known, self.levels)
+        made = Made(x.context, self.known, self.columns.bases(x, self.levels), features, phased)
+        self._last = [*self._last[-KEPT:], made]
+        return made
 
     def _guarded(self, x: Inputs) -> Inputs:
         """Without references that are glitches: they count as missing."""
@@ -200,8 +230,8 @@ class DirectRegression(nn.Module):
         known = torch.isfinite(z.T)
         keep = [self.sums.added(look.features, torch.nan_to_num(z.T), known.to(FLOAT), passed, due)]
         if self.phases is not None:
-            assert look.season is not None and look.phased is not None and look.group is not None
-            keep.append(self.phases.learned(look.phased, look.group, (y - look.season).T, passed, due))
+            assert look.season is not None and look.phased is not None
+            keep.append(self.phases.learned(look.phased, (y - look.season).T, passed, due))
         for each in keep:
             each()
         kept = 0.5 ** (len(z) / WIDTH_ROWS)

@@ -13,6 +13,7 @@ solve for P phases.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -111,6 +112,20 @@ class PhaseColumns(SeasonColumns):
             block.add(3.0, *(here * parts.step(f"at({flag})")[..., None] for flag in flags))
 
 
+class Phased(NamedTuple):
+    """Columns of windows by the phase of their steps.
+
+    Attributes:
+        features: (G, R, d) of at most R steps of each of G groups.
+        place: (G, R) of each among all steps, t · N + n.
+        there: (G, R) whether there are so many in a group.
+    """
+
+    features: Tensor
+    place: Tensor
+    there: Tensor
+
+
 class PhaseRegression(nn.Module):
     """The regressions of all phases, with a short and a long memory.
 
@@ -146,26 +161,33 @@ class PhaseRegression(nn.Module):
         sums = Sums([1] * len(near), penalties, self.halves, self.ridges, near)
         self.sums = sums.to(penalties.device)
 
-    def look(self, x: Inputs, base: Tensor, known: Sequence[Known], levels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The columns (T, N, d) within their bounds, the group of each (T, N), each memory's forecast (M, N, T)."""
-        assert self.sums is not None
+    def made(self, x: Inputs, known: Sequence[Known], levels: Tensor) -> Phased:
+        """The columns of windows, by phase."""
         features, _ = self.columns(x, known, levels)
-        phase = (
-            self.columns.split(x).by_step[-self.context.PHASES] * self.phases + 1e-6
-        ).long() % self.phases  # (H, N)
-        group = torch.cat([phase + self.phases * target for target in range(self.shape.outputs)])
+        phases = (self.columns.split(x).by_step[-self.context.PHASES] * self.phases + 1e-6).long() % self.phases
+        group = torch.cat([phases + self.phases * target for target in range(self.shape.outputs)]).flatten()
+        counts = torch.bincount(group, minlength=self.phases * self.shape.outputs)
+        there = torch.arange(int(counts.max()), device=group.device) < counts[:, None]
+        place = torch.zeros(there.shape, dtype=torch.int64, device=group.device)
+        place[there] = group.argsort(stable=True)
+        return Phased(features.flatten(0, 1)[place], place, there)
+
+    def look(self, made: Phased, base: Tensor) -> tuple[Phased, Tensor]:
+        """The columns within their bounds, and the forecasts (M, N, T) of each memory; base: (N, T)."""
+        assert self.sums is not None
+        features, place, there = made
         bound = self.sums.bounds(self.phases)
         if bound is not None:
-            bound = bound[group]
-            features = torch.clamp(features, -bound, bound)
-        means = [base + (features * weights[group]).sum(2).T for weights in self.sums.weights]
-        return features, group, torch.stack(means)
+            features = torch.clamp(features, -bound[:, None], bound[:, None])
+        means = base.new_empty(base.numel(), self.memories)
+        means[place[there]] = (features @ self.sums.weights.permute(1, 2, 0))[there]
+        return made._replace(features=features), base + means.T.unflatten(1, (base.shape[1], -1)).mT
 
-    def learned(self, features: Tensor, group: Tensor, z: Tensor, passed: int, due: bool) -> Callable[[], None]:
+    def learned(self, phased: Phased, z: Tensor, passed: int, due: bool) -> Callable[[], None]:
         """Learn N windows when the result is called.
 
         Args:
-            features, group: of `look`.
+            phased: of `look`.
             z: (T, N) departures of the truths from the base, NaN = not observed.
             passed: steps in time that the windows span.
             due: whether the regressions are solved.
@@ -174,17 +196,9 @@ class PhaseRegression(nn.Module):
             NotPositiveDefinite: a factorisation failed.
         """
         assert self.sums is not None
-        flat = group.flatten()
-        order = flat.argsort(stable=True)
-        counts = torch.bincount(flat, minlength=len(self.sums.largest))
-        rows = torch.arange(int(counts.max()), device=flat.device) < counts[:, None]  # (G, R)
-        x = features.new_zeros(*rows.shape, features.shape[2])
-        x[rows] = features.flatten(0, 1)[order]
-        target, weight = x.new_zeros(rows.shape), x.new_zeros(rows.shape)
-        known = z.isfinite()
-        target[rows] = z.nan_to_num(0.0).flatten()[order]
-        weight[rows] = known.to(FLOAT).flatten()[order]
-        return self.sums.added(x, target, weight, passed, due)
+        target = z.flatten()[phased.place]
+        weight = (target.isfinite() & phased.there).to(FLOAT)
+        return self.sums.added(phased.features, target.nan_to_num(0.0), weight, passed, due)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return ({} if self.sums is None else self.sums.state_dict()), {}

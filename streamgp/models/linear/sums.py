@@ -131,28 +131,34 @@ class Sums(nn.Module):
         """
         parts = [self._products(x, z, weight, *run) for run in self.runs]
         gram, cross, count, largest = (torch.cat(columns) for columns in zip(*parts, strict=True))
-        gram += self.new_gram
-        cross += self.new_cross
-        count += self.new_count
+        elapsed = float(self.passed) + passed
+        pending = [self.new_gram, self.new_cross, self.new_count]
+        new = [gram, cross, count]
+        if self.passed:
+            new = [part.add_(waiting) for part, waiting in zip(new, pending, strict=True)]
         largest = torch.maximum(largest, self.largest)
-        elapsed = self.passed + passed
         if not bool(torch.isfinite(cross).all() and torch.isfinite(gram.diagonal(dim1=1, dim2=2)).all()):
             raise NotPositiveDefinite("the sums of the regressions overflow", hint="scale the columns")
-        solved = self._solved(gram, cross, count, largest, elapsed) if solve else []
-        age = self.age + elapsed
+        solved = self._solved(new, largest, elapsed) if solve else []
 
         def keep() -> None:
-            for m, memory in enumerate(solved):
-                buffers = (self.gram, self.cross, self.count, self.weights, self.since)
-                for buffer, part in zip(buffers, memory, strict=True):
-                    buffer[m] = part
-            new = [gram, cross, count, elapsed]
-            if solved:
-                self.age.copy_(age)
-                new = [torch.zeros_like(part) for part in new]
-            for buffer, part in zip((self.new_gram, self.new_cross, self.new_count, self.passed), new, strict=True):
-                buffer.copy_(part)
             self.largest.copy_(largest)
+            if not solve:
+                for waiting, part in zip(pending, new, strict=True):
+                    waiting.copy_(part)
+                self.passed.fill_(elapsed)
+                return
+            for m, (half, weights) in enumerate(zip(self.halves, solved, strict=True)):
+                for total, part in zip((self.gram[m], self.cross[m], self.count[m]), new, strict=True):
+                    torch.add(part, total, alpha=_kept(elapsed, half), out=total)
+                self.since[m] += elapsed
+                if weights is not None:
+                    self.weights[m] = weights
+                    self.since[m] = 0.0
+            self.age += elapsed
+            if self.passed:
+                for waiting in (*pending, self.passed):
+                    waiting.zero_()
 
         return keep
 
@@ -164,26 +170,19 @@ class Sums(nn.Module):
         own = x[taken].reshape(count, size * x.shape[1], x.shape[2])  # neighbours in memory: no copy
         share = (weight[taken] / size).reshape(count, -1, 1)
         weighted = own * share
-        cross = (weighted * z[taken].reshape(count, -1, 1)).sum(1)
-        return weighted.mT @ own, cross, share[..., 0].sum(1), (weighted.abs() * size).amax(1)
+        cross = (own * (share * z[taken].reshape(count, -1, 1))).sum(1)
+        return weighted.mT @ own, cross, share[..., 0].sum(1), weighted.abs_().amax(1) * size
 
-    def _solved(
-        self, gram: Tensor, cross: Tensor, count: Tensor, largest: Tensor, elapsed: Tensor
-    ) -> list[tuple[Tensor, ...]]:
-        """Every memory with the new sums, and its solution: its gram, cross, count, weights and since."""
-        found, all_of_them, age = list[tuple[Tensor, ...]](), self.young, self.age + elapsed
+    def _solved(self, new: Sequence[Tensor], largest: Tensor, elapsed: float) -> list[Tensor | None]:
+        """(G, d) the solution of every memory with the new sums; None where it is not due yet."""
+        found, all_of_them, age = list[Tensor | None](), self.young, float(self.age) + elapsed
         for m, (half, ridge) in enumerate(zip(self.halves, self.ridges, strict=True)):
-            kept = 0.5 ** (float(elapsed) / half)
-            total, against, rows = (
-                torch.add(new, old[m], alpha=kept)
-                for new, old in ((gram, self.gram), (cross, self.cross), (count, self.count))
-            )
-            since = self.since[m] + elapsed
-            if not all_of_them and float(since) < min(half, float(age)) / OFTEN:
-                found.append((total, against, rows, self.weights[m], since))
+            if not all_of_them and float(self.since[m]) + elapsed < min(half, age) / OFTEN:
+                found.append(None)
                 continue
-            solved = self._solution(self._lent(total), self._lent(against), self._lent(rows), largest, ridge)
-            found.append((total, against, rows, solved, torch.zeros_like(since)))
+            old, kept = (self.gram[m], self.cross[m], self.count[m]), _kept(elapsed, half)
+            total = [self._lent(torch.add(part, own, alpha=kept)) for part, own in zip(new, old, strict=True)]
+            found.append(self._solution(*total, largest, ridge))
         return found
 
     def _lent(self, sums: Tensor) -> Tensor:
@@ -193,9 +192,10 @@ class Sums(nn.Module):
     def _solution(self, total: Tensor, against: Tensor, rows: Tensor, largest: Tensor, ridge: float) -> Tensor:
         """(G, d) coefficients."""
         unit = deviation(total, rows, largest).reciprocal()  # solved in columns of unit spread: better numbers
-        scaled = (total * unit[:, :, None]).mul_(unit[:, None, :])
+        scaled = total.mul_(unit[:, :, None]).mul_(unit[:, None, :])
         factor = self._factor(scaled, ridge)
-        return torch.cholesky_solve((against * unit)[..., None], factor)[..., 0] * unit
+        half = torch.linalg.solve_triangular(factor, (against * unit)[..., None], upper=False)
+        return torch.linalg.solve_triangular(factor.mT, half, upper=True)[..., 0] * unit
 
     def bounds(self, shared: int = 1) -> Tensor | None:
         """(G, d) what a column counts for at most: `CLIP` standard deviations; None before any row.
@@ -205,9 +205,12 @@ class Sums(nn.Module):
         """
         if not bool(self.count[-1].any()):
             return None
-        gram, count = self.gram[-1].unflatten(0, (-1, shared)), self.count[-1].unflatten(0, (-1, shared))
+        squares, total, count = (
+            part.unflatten(0, (-1, shared)).sum(1)
+            for part in (self.gram[-1].diagonal(dim1=1, dim2=2), self.gram[-1, :, -1], self.count[-1])
+        )
         largest = self.largest.unflatten(0, (-1, shared)).amax(1)
-        found = CLIP * deviation(gram.sum(1), count.sum(1), largest)
+        found = CLIP * _deviation(squares, total, count, largest)
         found = torch.where(largest > 0, found, torch.inf)  # what has always been 0 has no coefficient either
         return found.repeat_interleave(shared, 0)
 
@@ -239,6 +242,11 @@ class Sums(nn.Module):
         return torch.as_tensor(factor)
 
 
+def _kept(passed: float, half: float) -> float:
+    """What is left of a row after so many steps."""
+    return float(0.5 ** (passed / half))
+
+
 def deviation(gram: Tensor, count: Tensor, largest: Tensor) -> Tensor:
     """(G, d) standard deviations of columns, at least `FLOOR` of the largest value; 1 where a column is always 0.
 
@@ -247,9 +255,13 @@ def deviation(gram: Tensor, count: Tensor, largest: Tensor) -> Tensor:
         count: (G,) rows.
         largest: (G, d).
     """
+    return _deviation(gram.diagonal(dim1=1, dim2=2), gram[:, -1], count, largest)
+
+
+def _deviation(squares: Tensor, total: Tensor, count: Tensor, largest: Tensor) -> Tensor:
+    """See `deviation`; squares, total: (G, d) sums of x² and x."""
     rows = count[:, None].clamp(min=1e-12)
-    mean = gram[:, -1] / rows
-    spread = (gram.diagonal(dim1=1, dim2=2) / rows - mean.square()).clamp(min=0.0).sqrt()
+    spread = (squares / rows - (total / rows).square()).clamp(min=0.0).sqrt()
     spread = torch.maximum(spread, FLOOR * largest)
     spread[:, -1] = 1.0
     return torch.where(spread > 0, spread, 1.0)
