@@ -25,7 +25,7 @@ from torch import Tensor
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
 from streamgp.kernels import Stationary
-from streamgp.linalg.cholesky import cholesky
+from streamgp.linalg.cholesky import cholesky, solve
 from streamgp.optim import minimise
 from streamgp.optim.minimise import HUGE
 
@@ -146,7 +146,7 @@ class Evidence:
             lower = cholesky(a, first=0.0).lower
         except NotPositiveDefinite:
             return HUGE, torch.zeros_like(packed)
-        alpha = torch.cholesky_solve(self.y, lower)
+        alpha = solve(lower, self.y)
         fit = (self.y * alpha).sum() / columns
         off = length - (LENGTHSCALE if self.spread is None else length.mean())
         tight = 1.0 if self.spread is None else self.spread**-2

@@ -61,10 +61,10 @@ def cholesky(matrix: Tensor, *, first: float = FIRST) -> Factor:
         if relative:
             eye = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
             shifted = matrix + (relative * scale)[..., None, None] * eye
-        lower, failed = torch.linalg.cholesky_ex(shifted)
-        if not bool(failed.any()) and bool(torch.isfinite(lower.diagonal(dim1=-2, dim2=-1)).all()):
-            # row-major, as a checkpoint gives it back: BLAS may round otherwise for another layout
-            return Factor(lower.contiguous(), float((relative * scale).max()))
+        upper, failed = torch.linalg.cholesky_ex(shifted.mT, upper=True)  # LAPACK's is column-major, and so
+        if not bool(failed.any()) and bool(torch.isfinite(upper.diagonal(dim1=-2, dim2=-1)).all()):
+            # its transpose row-major, as a checkpoint gives it back: BLAS may round otherwise for another layout
+            return Factor(upper.mT.contiguous(), float((relative * scale).max()))
         if relative > 0.5 * LAST:
             raise NotPositiveDefinite(
                 f"a {size} x {size} matrix is not positive definite, even with a jitter of {LAST:g} of its diagonal",
@@ -122,7 +122,8 @@ def whiten(lower: Tensor, right: Tensor) -> Tensor:
 
 def solve(lower: Tensor, right: Tensor) -> Tensor:
     """(..., M, M), (..., M, k) -> (..., M, k): (LLᵀ)⁻¹ right."""
-    return torch.cholesky_solve(right, lower)
+    out: Tensor = torch.linalg.solve_triangular(lower.mT, whiten(lower, right), upper=True)
+    return out
 
 
 def log_determinant(lower: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def test_sums_are_a_ridge_regression_with_forgetting() -> None:
         z = torch.randn(5, rows, generator=generator, dtype=FLOAT)
         weight = (torch.rand(5, rows, generator=generator) > 0.2).to(FLOAT)
         batches.append((x, z, weight))
-        sums.add(x, z, weight, passed=rows, solve=True)
+        sums.add(x, z, weight, passed=rows, due=True)
     for m, (half, ridge) in enumerate(zip(halves, ridges, strict=True)):
         start = 0
         for group, size in enumerate(sizes):
@@ -127,10 +127,10 @@ def test_a_phase_with_laws_of_its_own_is_learned() -> None:
 def test_sums_that_fail_change_nothing() -> None:
     sums = Sums([1], torch.ones(1, dtype=FLOAT), [100.0], [1.0])
     one = torch.ones(1, 5, 2, dtype=FLOAT)
-    sums.add(one, one[..., 0], one[..., 0], passed=5, solve=True)
+    sums.add(one, one[..., 0], one[..., 0], passed=5, due=True)
     before = {name: value.clone() for name, value in sums.named_buffers()}
     with pytest.raises(NotPositiveDefinite):
-        sums.add(one * 1e200, one[..., 0], one[..., 0], passed=5, solve=True)
+        sums.add(one * 1e200, one[..., 0], one[..., 0], passed=5, due=True)
     assert all(torch.equal(before[name], value) for name, value in sums.named_buffers())
 
 

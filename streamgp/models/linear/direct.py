@@ -197,7 +197,8 @@ class DirectRegression(nn.Module):
         features, _ = self.columns(x, self.known, self.levels)
         phased = None if self.phases is None else self.phases.made(x, self.known, self.levels)
         made = Made(x.context, self.known, self.columns.bases(x, self.levels), features, phased)
-        self._last = [*self._last[-KEPT:], made]
+        if len(bits) <= CHUNK:
+            self._last = [*self._last[-KEPT:], made]
         return made
 
     def _guarded(self, x: Inputs) -> Inputs:

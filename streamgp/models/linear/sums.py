@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from streamgp.base import FLOAT
 from streamgp.errors import NotPositiveDefinite
+from streamgp.linalg.cholesky import solve
 
 FLOOR = 0.05
 """Of a column's largest value, what its standard deviation counts as at least."""
@@ -49,7 +50,7 @@ class Sums(nn.Module):
         >>> x = torch.tensor([[[1.0, 1.0], [2.0, 1.0], [4.0, 1.0]]]).double()
         >>> z = torch.tensor([[3.0, 5.0, 9.0]]).double()
         >>> sums = Sums([1], torch.ones(1).double(), halves=[1e6], ridges=[1e-6])
-        >>> sums.add(x, z, torch.ones_like(z), passed=3, solve=True)
+        >>> sums.add(x, z, torch.ones_like(z), passed=3, due=True)
         >>> sums.weights.round(decimals=2).tolist()  # z = 2 x + 1
         [[[2.0, 1.0]]]
     """
@@ -112,11 +113,11 @@ class Sums(nn.Module):
         """Whether there are so few rows that every one of them matters."""
         return bool((self.count[-1] + self.new_count < YOUNG * self.width).any())
 
-    def add(self, x: Tensor, z: Tensor, weight: Tensor, passed: int, solve: bool) -> None:
+    def add(self, x: Tensor, z: Tensor, weight: Tensor, passed: int, due: bool) -> None:
         """Learn N rows: `added`, at once."""
-        self.added(x, z, weight, passed, solve)()
+        self.added(x, z, weight, passed, due)()
 
-    def added(self, x: Tensor, z: Tensor, weight: Tensor, passed: int, solve: bool) -> Callable[[], None]:
+    def added(self, x: Tensor, z: Tensor, weight: Tensor, passed: int, due: bool) -> Callable[[], None]:
         """Learn N rows when the result is called, so that a failure changes nothing. O(T N d²), and O(M G d³) to solve.
 
         Args:
@@ -124,7 +125,7 @@ class Sums(nn.Module):
             z: (T, N) what is regressed.
             weight: (T, N), 0 where it is missing.
             passed: steps in time that the rows span.
-            solve: whether the regressions are solved.
+            due: whether the regressions are solved.
 
         Raises:
             NotPositiveDefinite: numbers overflow, or a factorisation failed.
@@ -139,11 +140,11 @@ class Sums(nn.Module):
         largest = torch.maximum(largest, self.largest)
         if not bool(torch.isfinite(cross).all() and torch.isfinite(gram.diagonal(dim1=1, dim2=2)).all()):
             raise NotPositiveDefinite("the sums of the regressions overflow", hint="scale the columns")
-        solved = self._solved(new, largest, elapsed) if solve else []
+        solved = self._solved(new, largest, elapsed) if due else []
 
         def keep() -> None:
             self.largest.copy_(largest)
-            if not solve:
+            if not due:
                 for waiting, part in zip(pending, new, strict=True):
                     waiting.copy_(part)
                 self.passed.fill_(elapsed)
@@ -194,8 +195,7 @@ class Sums(nn.Module):
         unit = deviation(total, rows, largest).reciprocal()  # solved in columns of unit spread: better numbers
         scaled = total.mul_(unit[:, :, None]).mul_(unit[:, None, :])
         factor = self._factor(scaled, ridge)
-        half = torch.linalg.solve_triangular(factor, (against * unit)[..., None], upper=False)
-        return torch.linalg.solve_triangular(factor.mT, half, upper=True)[..., 0] * unit
+        return solve(factor, (against * unit)[..., None])[..., 0] * unit
 
     def bounds(self, shared: int = 1) -> Tensor | None:
         """(G, d) what a column counts for at most: `CLIP` standard deviations; None before any row.

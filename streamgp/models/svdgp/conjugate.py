@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
 from streamgp.kernels.squared_exponential import correlation
-from streamgp.linalg.cholesky import Factor, append, cholesky, whiten
+from streamgp.linalg.cholesky import Factor, append, cholesky, solve, whiten
 
 JITTER = 1e-6
 """Relative jitter of K: whitening then amplifies rounding by 1e3 at most."""
@@ -176,7 +176,7 @@ class Conjugate(nn.Module):
         σ_t² = Σ (y_t − φᵀw_t)²/n = (Σ y_t² − wᵀb − σ²‖w‖²)/n with b = Σ φ y_t, as wᵀSw = wᵀb − σ²‖w‖².
         """
         self._factorise()
-        self.coefficients = torch.cholesky_solve(self.moment / self.noise, self.root).contiguous()
+        self.coefficients = solve(self.root, self.moment / self.noise).contiguous()
         fitted = (self.coefficients * (self.moment + self.noise * self.coefficients)).sum(0)
         rest = (self.square - fitted) / self.weight.clamp(min=1.0)
         self.residual = rest.clamp(min=1e-9)
