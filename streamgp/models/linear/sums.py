@@ -65,13 +65,13 @@ class Sums(nn.Module):
     ) -> None:
         super().__init__()
         self.halves, self.ridges = tuple(halves), tuple(ridges)
-        runs, start = list[tuple[int, int, int]](), 0
+        runs, start, first = list[tuple[int, int, int, int]](), 0, 0
         for size, same in groupby(sizes):
             count = len(list(same))
-            runs.append((start, size, count))
-            start += size * count
+            runs.append((start, size, first, count))
+            start, first = start + size * count, first + count
         self.runs = runs
-        """First column, size and number of the groups of equal size that follow each other."""
+        """First column, size, first group and number of the groups of equal size that follow each other."""
         memories, groups, width = len(self.halves), len(sizes), len(penalties) + 1
         for name, size_of in {
             "gram": (memories, groups, width, width),
@@ -130,8 +130,9 @@ class Sums(nn.Module):
         Raises:
             NotPositiveDefinite: numbers overflow, or a factorisation failed.
         """
-        parts = [self._products(x, z, weight, *run) for run in self.runs]
-        gram, cross, count, largest = (torch.cat(columns) for columns in zip(*parts, strict=True))
+        gram = torch.empty_like(self.new_gram)
+        parts = [self._products(gram, x, z, weight, *run) for run in self.runs]
+        cross, count, largest = (torch.cat(columns) for columns in zip(*parts, strict=True))
         elapsed = float(self.passed) + passed
         pending = [self.new_gram, self.new_cross, self.new_count]
         new = [gram, cross, count]
@@ -164,15 +165,20 @@ class Sums(nn.Module):
         return keep
 
     def _products(
-        self, x: Tensor, z: Tensor, weight: Tensor, start: int, size: int, count: int
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Σ v x xᵀ, Σ v x z, Σ v and max |x| of `count` groups of `size` columns each."""
-        taken = slice(start, start + size * count)
+        self, gram: Tensor, x: Tensor, z: Tensor, weight: Tensor, start: int, size: int, first: int, count: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Σ v x z, Σ v and max |x| of `count` groups of `size` columns each, the first of them `first`; Σ v x xᵀ goes
+        into `gram`, in two halves of its rows and up to the diagonal: of the upper right quarter nothing is read."""
+        taken, half = slice(start, start + size * count), x.shape[2] // 2
         own = x[taken].reshape(count, size * x.shape[1], x.shape[2])  # neighbours in memory: no copy
         share = (weight[taken] / size).reshape(count, -1, 1)
         weighted = own * share
+        found = gram[first : first + count]
+        found[:, :half, :half] = weighted[..., :half].mT @ own[..., :half]
+        found[:, :half, half:] = 0.0
+        found[:, half:] = weighted[..., half:].mT @ own
         cross = (own * (share * z[taken].reshape(count, -1, 1))).sum(1)
-        return weighted.mT @ own, cross, share[..., 0].sum(1), weighted.abs_().amax(1) * size
+        return cross, share[..., 0].sum(1), weighted.abs_().amax(1) * size
 
     def _solved(self, new: Sequence[Tensor], largest: Tensor, elapsed: float) -> list[Tensor | None]:
         """(G, d) the solution of every memory with the new sums; None where it is not due yet."""
