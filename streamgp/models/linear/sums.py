@@ -188,8 +188,10 @@ class Sums(nn.Module):
                 found.append(None)
                 continue
             old, kept = (self.gram[m], self.cross[m], self.count[m]), _kept(elapsed, half)
-            total = [self._lent(torch.add(part, own, alpha=kept)) for part, own in zip(new, old, strict=True)]
-            found.append(self._solution(*total, largest, ridge))
+            gram, cross, count = (
+                self._lent(torch.add(part, own, alpha=kept)) for part, own in zip(new, old, strict=True)
+            )
+            found.append(self._solution(gram, cross, count, largest, ridge))
         return found
 
     def _lent(self, sums: Tensor) -> Tensor:
