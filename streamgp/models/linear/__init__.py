@@ -28,7 +28,7 @@ def build(config: Config, shape: Shape) -> Linear | DirectLinear:
         >>> x = Inputs(u.new_zeros(400, 0, 2), u[:, None])
         >>> _ = model.update(x, 3 * u + 7)
         >>> [round(value, 2) for value in model.predict(x.rows(slice(0, 2))).mean[:, 0].tolist()]
-        [4.01, 4.02]
+        [4.0, 4.02]
     """
     if shape.context is not None and config.target == "auto" and config.predictive == "gaussian":
         return DirectLinear(shape, config.ridge or 1.0, config.memory, config.limit)
