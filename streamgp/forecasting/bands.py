@@ -12,6 +12,11 @@ The calibrated quantile of level p is point + s · q(p), inside the bounds of th
             below the quantile, one of all phases and one a phase (the P term of conformal PID control, Angelopoulos,
             Candès & Tibshirani 2023).
 
+Where an output has a mass (`masses`), the distribution is a mixture, and the histograms are of truths outside of it.
+Where there is no cycle, there is a second set of histograms, used while its density of the truths is higher. They go by
+where the last value y₀ lies beside the point, origins at a mass apart, and their errors have another centre, point +
+(y₀ − point)/(1 + (h·slope/(STEADY·s))²): the last value, the less the target is moving.
+
 A cycle is the period of the phases (`Bands`, argument `period`), or, without one, the longest of 24 rows and the
 horizon. v follows the truths row by row: a question sees every truth that is known at its row. θ, a, q and the
 trackers move once a micro-batch.
@@ -29,6 +34,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Due, Json, Predictive, Shape
 from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.masses import Course, Masses
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -67,7 +73,23 @@ PHASE_RATE, PHASE_LEAK, RATE, LEAK = 0.0025, 0.99, 0.01, 0.95
 BINS = 240
 EDGES = np.sinh(np.linspace(-3.6, 3.6, BINS + 1))
 """(BINS + 1,) borders of the histogram of error/s. What is beyond, a glitch, says nothing of the shape."""
-FEATURES = 10
+BESIDE = np.array([-1.0, -0.3, 0.3, 1.0])
+"""Borders of the blocks of (y₀ − point)/s in the second histograms."""
+AT_MASS = len(BESIDE) + 1
+"""The block of origins at a mass."""
+TO_BLOCKS = 200.0
+"""Rows that a block must have seen to count half beside all."""
+FARTHEST = 5.0
+"""Most scales that the centre is moved by."""
+MARGIN = 10.0
+"""Log likelihood, of the last rows, that the second histograms must be ahead by."""
+STEADY = 0.3
+"""Scales that a target moves until the step at its present slope, where the centre is half-way to y₀."""
+SLOPE_ROWS = 3
+"""Rows that the slope is of."""
+GRID = np.concatenate([[0.001, 0.0025, 0.005], np.linspace(0.01, 0.99, 50), [0.995, 0.9975, 0.999]])
+"""Probabilities at which the part outside of the masses is computed."""
+FEATURES = 15
 """Numbers a forecast that are kept until its truth comes: see `Issued`."""
 _TINY = 1e-300
 
@@ -81,6 +103,7 @@ class Questions(NamedTuple):
         phase: (N, H) place in the cycle of each row that is asked about, 0 to period − 1.
         issued: the raw distributions, (N, T).
         reference: (N, T) a naive forecast; NaN where there is none.
+        past: (N, L, O) the newest values of the targets; where it is None, masses are not looked for.
     """
 
     series: Tensor
@@ -88,6 +111,7 @@ class Questions(NamedTuple):
     phase: Tensor
     issued: Predictive
     reference: Tensor
+    past: Tensor | None = None
 
 
 class Errors(NamedTuple):
@@ -111,7 +135,9 @@ class Issued(NamedTuple):
 
     Attributes:
         quantiles: (Q, N, T) of the calibrated distribution, increasing.
-        features: (F, N, T) log s, b, and what φ is computed from; the last one is the phase. Only `Bands` reads them.
+        features: (F, N, T) log s, b, what φ is computed from but the phase, block beside y₀, centre of the
+            second histograms less the point, in s, last value, run and slope of `Course`, phase. Only
+            `Bands` reads them.
     """
 
     quantiles: Tensor
@@ -172,7 +198,10 @@ class Bands:
         self._moment = np.zeros((outputs, width))
         self._theta = np.zeros((outputs, width))
         self._counts = np.zeros((outputs, self._phases, self._group[-1] + 1, BINS))
+        self._beside = np.zeros((outputs, AT_MASS + 1, self._group[-1] + 1, BINS))
+        self._ahead = np.zeros(outputs)  # log likelihood of the second histograms over that of the first
         self._off = np.zeros((outputs, self._phases + 1, len(self.probabilities)))  # trackers; the last is that of all
+        self._masses = Masses(outputs, horizon)
 
     def issue(self, asked: Questions, errors: Errors) -> Issued:
         """Learn the volatility from errors that are known now, row by row, and issue: a question sees the errors of
@@ -214,17 +243,28 @@ class Bands:
         with np.errstate(over="ignore"):
             scaled = error / np.exp(log_scale)
         fair = np.abs(scaled) <= EDGES[-1]
+        fair = self._learn_masses(due, fair, passed)
         self._counts *= 0.5 ** (passed / SHAPE_CYCLES)
-        for side in ("left", "right"):  # an error of 0 is between two bins, and counts half in each
-            bins = np.clip(np.searchsorted(EDGES, scaled, side) - 1, 0, BINS - 1)
-            cell = np.ravel_multi_index((output, block, self._group[step], bins), self._counts.shape)[fair]
-            seen = np.bincount(cell, minlength=self._counts.size).reshape(self._counts.shape)
-            self._counts += 0.5 * seen / horizon
-        self._track(due.y.numpy() <= due.quantiles.numpy(), output, block, passed)
+        group = self._group[step]
+        if self.period == 1 and not np.isnan(features[11]).any():
+            moved, beside = scaled - features[10], features[9].astype(np.int64)
+            ratio = np.zeros(len(scaled))
+            for sign, values, cells, at in (
+                (-1, scaled, self._cells(), (output, block, group)),
+                (1, moved, self._cells_beside(), (output, beside, group)),
+            ):
+                bins = np.clip(np.searchsorted(EDGES, values) - 1, 0, BINS - 1)
+                ratio += sign * np.log(cells[(*at, bins)] / np.diff(EDGES)[bins])
+            kept = 0.5 ** (passed / SHAPE_CYCLES)
+            self._ahead = kept * self._ahead + np.bincount(output[fair], ratio[fair], outputs) / horizon
+            self._beside *= kept
+            self._add(self._beside, moved, (output, beside, group), fair)
+        self._add(self._counts, scaled, (output, block, group), fair)
+        self._track(_below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), output, block, passed)
         size = np.abs(error)
         with np.errstate(over="ignore", divide="ignore"):
             wanted = np.clip(np.log(size + FLOOR * np.exp(base) + _TINY) - base, -3.0, 4.0) + CENTRE
-        phi = self._phi(features[2:], step)  # (R, W)
+        phi = self._phi(features[[*range(2, 9), -1]], step)  # (R, W)
         for o in range(outputs):
             own = (output == o) & fair
             kept = 0.5 ** (passed / SCALE_CYCLES)
@@ -267,12 +307,32 @@ class Bands:
         phi = self._phi(found, np.arange(horizon))
         fitted = np.einsum("nohw,ow->noh", phi, self._theta).clip(-LARGEST, LARGEST)
         log_scale = base + fitted
-        table = self._table(wanted)[
-            np.arange(outputs)[:, None], self._block(phase), self._group[np.arange(horizon)]
-        ]  # (N, O, H, Q)
-        quantiles = mean[..., None] + np.exp(log_scale)[..., None] * table
+        scale = np.exp(log_scale)
+        with np.errstate(over="ignore", invalid="ignore"):
+            last, run, slope = self._course(asked.past, none)
+            slots, beside, centre = self._blocks(mean, scale, last, slope)
+        block, group = self._block(phase), self._group[np.arange(horizon)]
+
+        def values(p: Floats, o: int) -> Floats:
+            """(N, H, Q) quantiles of an output outside of its masses. p: (phases, Q)."""
+            if self._ahead[o] > MARGIN:
+                table, point = self._quantiles(self._cells_beside()[o], p[0])[beside[:, o], group], centre[:, o]
+            else:
+                table, point = self._table(p, o)[block[:, o], group], np.zeros(mean[:, o].shape)
+            return np.asarray((mean[:, o] + point * scale[:, o])[..., None] + scale[:, o, :, None] * table)
+
+        quantiles = np.empty((*mean.shape, len(wanted)))
+        for o in range(outputs):
+            moved = self._moved(wanted, o)
+            if slots[o]:
+                now = (part[:, o] for part in (mean, scale, last, run, slope))
+                course = Course(np.arange(horizon), *now)
+                p, other = self._masses.probability(o, slots[o], course), values(np.tile(GRID, (self._phases, 1)), o)
+                quantiles[:, o] = self._masses.mixture(o, slots[o], p, GRID, other, moved[block[:, o]])
+            else:
+                quantiles[:, o] = values(moved, o)
         quantiles = quantiles.clip(self.lower, self.upper)
-        features = np.concatenate([log_scale[None], base[None], found])  # (F, N, O, H)
+        features = np.stack([log_scale, base, *found[:-1], beside, centre, last, run, slope, phase])  # (F, N, O, H)
         columns = self.shape.columns
         return Issued(
             torch.from_numpy(np.moveaxis(quantiles, -1, 0).reshape(len(wanted), -1, columns)),
@@ -291,35 +351,102 @@ class Bands:
         rest = [fast, fast * log_step, daily, raw, reference, spread, low, high]
         return np.stack([one, log_step * one, self._share[step] * one, *waves, *rest], -1)
 
-    def _table(self, wanted: Floats) -> Floats:
-        """(O, phases, groups, Q) quantiles of error/s."""
+    def _moved(self, wanted: Floats, output: int) -> Floats:
+        """(phases, Q) the probabilities that are wanted, moved by the trackers."""
+        known = np.concatenate([[0.0], self.probabilities, [1.0]])
+        moved = np.empty((self._phases, len(wanted)))
+        for b in range(self._phases):
+            off = self._off[output, b] + self._off[output, -1]
+            by = np.interp(wanted, known, np.concatenate([[0.0], off, [0.0]]))
+            p = 0.5 + (wanted + by - 0.5) * (1 + SMALL_SAMPLE)
+            moved[b] = p.clip(wanted / 6, 1 - (1 - wanted) / 6)
+        return moved
+
+    def _of_all(self, counts: Floats) -> Floats:
+        """(O, 1, 1, BINS) the histogram of all phases or blocks and groups, shrunk to the logistic distribution."""
+        prior, total = TO_PRIOR * self.cycle, counts.sum((1, 2), keepdims=True)
+        return np.asarray((total + prior * self._prior) / (total.sum(-1, keepdims=True) + prior))
+
+    def _cells(self) -> Floats:
+        """(O, phases, groups, BINS) the first histograms."""
         smooth = max(TO_ALL * self.cycle / self._phases, 60.0), max(TO_PHASE * self.cycle / self._phases, 30.0)
-        prior, counts = TO_PRIOR * self.cycle, self._counts
-        total = counts.sum((1, 2), keepdims=True)  # (O, 1, 1, BINS)
-        of_all = (total + prior * self._prior) / (total.sum(-1, keepdims=True) + prior)
-        phase = counts.sum(2, keepdims=True)  # (O, phases, 1, BINS)
+        phase = self._counts.sum(2, keepdims=True)  # (O, phases, 1, BINS)
         if self._phases >= 4:  # neighbours are alike
             phase = phase + 0.5 * (np.roll(phase, 1, 1) + np.roll(phase, -1, 1))
-        phase = (phase + smooth[0] * of_all) / (phase.sum(-1, keepdims=True) + smooth[0])
-        cell = (counts + smooth[1] * phase) / (counts.sum(-1, keepdims=True) + smooth[1])
-        cumulative = np.concatenate([np.zeros((*cell.shape[:3], 1)), np.cumsum(cell, -1)], -1)
-        found = np.empty((*cell.shape[:3], len(wanted)))
-        for o, b in np.ndindex(*cell.shape[:2]):
-            off = self._off[o, b] + self._off[o, -1]
-            known = np.concatenate([[0.0], self.probabilities, [1.0]])
-            moved = np.interp(wanted, known, np.concatenate([[0.0], off, [0.0]]))
-            centre = 0.5 + float(np.interp(0.5, self.probabilities, off))
-            usual = np.interp(centre, np.append(0.0, np.cumsum(of_all[o, 0, 0])), EDGES)
-            p = 0.5 + (wanted + moved - 0.5) * (1 + SMALL_SAMPLE)
-            p = p.clip(wanted / 6, 1 - (1 - wanted) / 6)
-            for g in range(cell.shape[2]):
-                at = np.interp(p, cumulative[o, b, g], EDGES)
-                own = np.interp(centre, cumulative[o, b, g], EDGES)
-                found[o, b, g] = np.maximum.accumulate(at) - (1 - KEPT_MEDIAN) * (own - usual)
+        phase = (phase + smooth[0] * self._of_all(self._counts)) / (phase.sum(-1, keepdims=True) + smooth[0])
+        return np.asarray((self._counts + smooth[1] * phase) / (self._counts.sum(-1, keepdims=True) + smooth[1]))
+
+    def _cells_beside(self) -> Floats:
+        """(O, blocks, groups, BINS) the second histograms."""
+        block = self._beside.sum(2, keepdims=True)
+        block = (block + TO_BLOCKS * self._of_all(self._beside)) / (block.sum(-1, keepdims=True) + TO_BLOCKS)
+        return np.asarray((self._beside + TO_BLOCKS * block) / (self._beside.sum(-1, keepdims=True) + TO_BLOCKS))
+
+    def _quantiles(self, cells: Floats, p: Floats) -> Floats:
+        """(..., Q) quantiles of histograms (..., BINS)."""
+        cumulative = np.concatenate([np.zeros((*cells.shape[:-1], 1)), np.cumsum(cells, -1)], -1)
+        found = [np.interp(p, one, EDGES) for one in cumulative.reshape(-1, BINS + 1)]
+        return np.maximum.accumulate(np.stack(found), -1).reshape(*cells.shape[:-1], len(p))
+
+    def _table(self, p: Floats, output: int) -> Floats:
+        """(phases, groups, Q) quantiles of error/s. p: (phases, Q)."""
+        cells, of_all = self._cells()[output], self._of_all(self._counts)[output, 0]
+        found = np.empty((*cells.shape[:-1], p.shape[-1]))
+        for b in range(self._phases):
+            off = self._off[output, b] + self._off[output, -1]
+            centre = np.array([0.5 + float(np.interp(0.5, self.probabilities, off))])
+            usual, own = self._quantiles(of_all, centre), self._quantiles(cells[b], centre)
+            found[b] = self._quantiles(cells[b], p[b]) - (1 - KEPT_MEDIAN) * (own - usual)
         return found
 
-    def _track(self, below: NDArray[np.bool_], output: Ints, phase: Ints, passed: float) -> None:
-        """below: (Q, R) whether the truth was at most the quantile as issued."""
+    def _add(self, counts: Floats, scaled: Floats, at: tuple[Ints, Ints, Ints], fair: NDArray[np.bool_]) -> None:
+        """Count errors in their histograms."""
+        for side in ("left", "right"):  # an error of 0 is between two bins, and counts half in each
+            bins = np.clip(np.searchsorted(EDGES, scaled, side) - 1, 0, BINS - 1)
+            cell = np.ravel_multi_index((*at, bins), counts.shape)[fair]
+            counts += 0.5 * np.bincount(cell, minlength=counts.size).reshape(counts.shape) / self.shape.horizon
+
+    def _course(self, past: Tensor | None, none: Floats) -> tuple[Floats, Floats, Floats]:
+        """(N, O, H) last value, run and slope of `Course`; NaN, 0 and 0 where the past is not known."""
+        if past is None or not past.shape[1]:
+            return none + np.nan, none, none
+        values = past.numpy()  # (N, L, O)
+        last, back = values[:, -1], min(SLOPE_ROWS, values.shape[1] - 1)
+        near = np.array([self._masses.near(o) for o in range(values.shape[2])])
+        run = np.cumprod(np.abs(values - last[:, None])[:, ::-1] <= near, 1).sum(1)
+        slope = (last - values[:, -1 - back]) / max(back, 1)
+        found = [none + part[..., None] for part in (last, run, slope)]
+        return found[0], found[1], found[2]
+
+    def _blocks(self, mean: Floats, scale: Floats, last: Floats, slope: Floats) -> tuple[list[list[int]], Ints, Floats]:
+        """The masses of each output; (N, O, H) blocks beside y₀, and centres less the point, in s."""
+        known = [bool(np.isfinite(last[:, o]).all()) for o in range(mean.shape[1])]
+        slots = [self._masses.active(o) if known[o] else [] for o in range(len(known))]
+        away = np.nan_to_num((last - mean) / scale, posinf=0.0, neginf=0.0).clip(-FARTHEST, FARTHEST)
+        beside = np.searchsorted(BESIDE, away)
+        for o, own in enumerate(slots):
+            for slot in own:
+                beside[:, o][self._masses.at(o, slot, last[:, o])] = AT_MASS
+        moving = np.nan_to_num(slope * np.arange(1, self.shape.horizon + 1) / scale)
+        return slots, beside, away / (1 + (moving / STEADY) ** 2)
+
+    def _learn_masses(self, due: Due, fair: NDArray[np.bool_], passed: float) -> NDArray[np.bool_]:
+        """Count truths, and learn the probabilities of masses; (R,) whether a truth is fair and outside of all."""
+        output, step = due.column.numpy() // self.shape.horizon, due.column.numpy() % self.shape.horizon
+        features, y, mean = due.features.numpy(), due.y.numpy(), due.predictive.mean[:, 0].numpy()
+        known = fair & np.isfinite(features[11])
+        other = fair.copy()
+        for o in range(self.shape.outputs):
+            own = known & (output == o)
+            self._masses.count(o, y[own & (step == 0)])
+            for slot in self._masses.active(o):
+                other &= ~(own & self._masses.at(o, slot, y))
+            course = Course(step[own], mean[own], np.exp(features[0][own]), *features[11:14][:, own])
+            self._masses.learn(o, y[own], course, 0.5 ** (passed / SCALE_CYCLES))
+        return other
+
+    def _track(self, below: Floats, output: Ints, phase: Ints, passed: float) -> None:
+        """below: (Q, R) how much of the truth was below the quantile as issued."""
         outputs, phases = self.shape.outputs, self._phases
         wide = np.bincount(output * phases + phase, minlength=outputs * phases).reshape(outputs, phases)
         counts = np.concatenate([wide, wide.sum(1, keepdims=True)], 1)  # (O, phases + 1)
@@ -447,9 +574,28 @@ class Bands:
         return np.nan_to_num(self._by_step(asked.issued.variance.sqrt()), nan=0.0, posinf=1e150)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        names = ("errors", "raw", "latest", "steps", "gram", "moment", "theta", "counts", "off")
-        return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}, {}
+        names = ("errors", "raw", "latest", "steps", "gram", "moment", "theta", "counts", "beside", "ahead", "off")
+        own = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}
+        return own | {f"masses.{name}": part for name, part in self._masses.state()[0].items()}, {}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self._masses.restore({name[7:]: part for name, part in tensors.items() if name.startswith("masses.")}, {})
         for name, tensor in tensors.items():
-            setattr(self, f"_{name}", tensor.numpy().copy())
+            if not name.startswith("masses."):
+                setattr(self, f"_{name}", tensor.numpy().copy())
+
+
+def _below(probabilities: Floats, quantiles: Floats, y: Floats) -> Floats:
+    """(Q, R) how much of a truth lies below each quantile: 0 or 1, or a share where the quantile is the truth itself.
+
+    Args:
+        quantiles: (Q, R).
+        y: (R,).
+    """
+    below: Floats = (y <= quantiles).astype(np.float64)
+    row, k = np.nonzero((quantiles == y).T)
+    if len(row):
+        ends = np.concatenate([[0.0], probabilities, [1.0]])
+        low, high = ends[(quantiles < y).sum(0)], ends[(quantiles <= y).sum(0) + 1]
+        below[k, row] = (probabilities[k] - low[row]) / (high - low)[row]
+    return below

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from streamgp.base import Due, Inputs, Shape
-from streamgp.forecasting.bands import Bands, Errors, Questions
+from streamgp.forecasting.bands import Bands, Errors, Questions, features
 from streamgp.forecasting.calibration import Calibration
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.mixed import Mixed
@@ -28,7 +28,7 @@ class Player:
         self.rows = len(y) - HORIZON * series
         size = len(bands.probabilities)
         self.quantiles = np.full((size, self.rows, HORIZON), np.nan)
-        self.features = np.full((10, self.rows, HORIZON), np.nan)
+        self.features = np.full((features(CALIBRATION), self.rows, HORIZON), np.nan)
 
     def issued(self, shape: tuple[int, ...]) -> Gaussian:
         one = torch.ones(shape, dtype=torch.float64)

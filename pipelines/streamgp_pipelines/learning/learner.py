@@ -302,7 +302,14 @@ class Learner:
             reference = asks.x.past[:, -1, : shape.outputs].repeat_interleave(shape.horizon, 1)
         else:
             reference = torch.full((len(asks.origin), shape.columns), torch.nan, dtype=FLOAT)
-        return Questions(asks.series, asks.origin if at is None else at, self.phases.of(asks), issued, reference)
+        return Questions(
+            asks.series,
+            asks.origin if at is None else at,
+            self.phases.of(asks),
+            issued,
+            reference,
+            asks.x.past[..., : shape.outputs],
+        )
 
     def _learn(self, due: Due) -> Step | None:
         """Step 4; before the end of the warm-up windows are only kept, at its end they are fitted together.
