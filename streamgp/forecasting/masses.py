@@ -183,7 +183,7 @@ class Masses:
             >>> masses, p, grid = Masses(1, 1), np.array([[0.5]]), np.linspace(0.005, 0.995, 100)
             >>> masses.count(0, np.where(np.arange(400) % 4 > 0, np.linspace(1.0, 9.0, 400), 0.0))
             >>> masses.mixture(0, masses.active(0), p, grid, 10 * grid[None], np.array([[0.2, 0.4, 0.75]])).round(2)
-            array([[0. , 0. , 5. ]])
+            array([[0., 0., 5.]])
         """
         rest = 1 - p.sum(0)
         found, inside = np.zeros(wanted.shape), np.zeros(wanted.shape, bool)
