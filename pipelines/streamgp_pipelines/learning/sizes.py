@@ -32,7 +32,7 @@ NUMBER = 8
 PARAMETERS = 10
 """P of the distributions that models issue: 2 to 4, or 3 and one an expert of a mix."""
 
-RECORDED = 30
+RECORDED = 35
 """R numbers that the calibration of a forecast has beside the 2 K ends of its bands, about."""
 
 SHARE = 0.5
