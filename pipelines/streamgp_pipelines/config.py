@@ -293,12 +293,12 @@ class TrainConfig(RunConfig):
     online: Annotated[bool, Flag(Panel.ONLINE)] = Field(
         False, description="One prequential pass: predict each row, then update"
     )
-    simulate: Annotated[int | None, Flag(Panel.ONLINE, "STEPS")] = Field(
+    simulate: Annotated[int | None, Flag(Panel.MODEL, "STEPS")] = Field(
         None,
         ge=1,
         le=LARGEST,
-        description="Train for forecast --paths of up to this many steps: simulate the past now and then, and "
-        "calibrate by what then came. All inputs count as --known, as a simulation has them; default: no",
+        description="Train for forecast --paths of up to this many steps; --online also simulates the past now and "
+        "then, and calibrates by what then came. All inputs count as --known, as a simulation has them; default: no",
     )
     follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
     epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(
@@ -493,4 +493,4 @@ class DemoConfig(Settings):
 
 
 _BATCH_ONLY = ("test_column", "test_tail", "test_blocks", "time_budget", "epochs")
-_ONLINE_ONLY = ("follow", "simulate", "score_from", "warmup", "checkpoint_every")
+_ONLINE_ONLY = ("follow", "score_from", "warmup", "checkpoint_every")

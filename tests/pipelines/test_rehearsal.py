@@ -90,11 +90,13 @@ def test_a_run_is_the_same_with_and_without(tmp_path: Path) -> None:
     assert_frame_equal(*frames)
 
 
-@pytest.mark.parametrize("model", ["linear", pytest.param("exact", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", ["linear", "narx", pytest.param("exact", marks=pytest.mark.slow)])
 def test_chunks_and_restarts_change_nothing(model: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {**ONE, "simulate": 10, "model": model, "lags": 3}
     if model == "exact":
         options["set"] = {"rows": "128", "evidence_rows": "32"}
+    if model == "narx":
+        options["set"] = {"encoder.hidden": "8", "online.window": "100", "rebuild": "100", "online.epochs": "1"}
     data = frame_of(170, ("a", "b"))
     whole = run(make_table(tmp_path / "t", data), tmp_path / "whole", **options)
     pieces = make_table(tmp_path / "pieces", data[:300], cuts=[7, 210])
@@ -151,8 +153,16 @@ def test_what_cannot_be_simulated_is_refused(change: dict[str, Any], tmp_path: P
     with pytest.raises(UsageError) as caught:
         run(table, tmp_path / "c", **ONE | {"simulate": 10} | change)
     assert names(caught.value.hint, "--horizon 1") and "linear" in caught.value.hint
-    with pytest.raises(UsageError):
-        run(table, tmp_path / "batch", **ONE | {"simulate": 10, "online": None, "warmup": None})
+
+
+def test_in_batch_a_net_is_trained_for_it_without_bands(tmp_path: Path) -> None:
+    table, ahead = make_table(tmp_path / "t", frame_of(400)), frame_of(410)[400:].select("t", "x").to_arrow()
+    given = {**ONE, "model": "narx", "online": None, "warmup": None, "epochs": 2, "batch": None, "lags": 3}
+    frames = []
+    for steps in (10, 1):
+        assert run(table, tmp_path / f"{steps}", simulate=steps, **given)["simulation"] is None
+        frames.append(load(tmp_path / f"{steps}").simulate(10, 50, ahead).frame)
+    assert (frames[0]["narx"] != frames[1]["narx"]).all()
 
 
 def test_a_model_that_is_not_stable_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

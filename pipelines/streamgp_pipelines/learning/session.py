@@ -184,7 +184,8 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
     rehearsal = None
     if config.simulate is not None:
         check_simulates(config, model, spec)
-        rehearsal = Rehearsal(spec, config.simulate, calibration, config.seed)
+        if config.online:
+            rehearsal = Rehearsal(spec, config.simulate, calibration, config.seed)
     learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal)
     source = Columns(table, columns_read(spec), config.batch)
     naming = Naming(config.model, calibration, Moments.of(table.meta))

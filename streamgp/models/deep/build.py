@@ -25,7 +25,7 @@ from streamgp.models.deep.config import (
 from streamgp.models.deep.gp import GpPosterior
 from streamgp.models.deep.net import NetPosterior
 from streamgp.online.inputs import KernelInputs
-from streamgp.online.model import SimulatedStreamModel, StreamModel
+from streamgp.online.model import SimulatedStreamModel
 from streamgp.online.recent import RecentWindows
 
 SETTLED = 1000.0
@@ -78,7 +78,7 @@ def build_gp(config: DeepGpConfig, shape: Shape) -> SimulatedStreamModel:
     return SimulatedStreamModel(posterior, config.learned(shape), shape, RecentWindows(window, shape), SETTLED, inputs)
 
 
-def build_net(config: DeepNetConfig, shape: Shape) -> StreamModel:
+def build_net(config: DeepNetConfig, shape: Shape) -> SimulatedStreamModel:
     """The model, before any data.
 
     Raises:
@@ -87,7 +87,7 @@ def build_net(config: DeepNetConfig, shape: Shape) -> StreamModel:
     inputs = inputs_of(config, shape)
     posterior = NetPosterior(config, shape, encoder_of(config), inputs.layout)
     memory = RecentWindows(config.online.window, shape)
-    return StreamModel(posterior, config.learned(shape), shape, memory, SETTLED, inputs)
+    return SimulatedStreamModel(posterior, config.learned(shape), shape, memory, SETTLED, inputs)
 
 
 def encoder_of(config: DeepConfig) -> BaseModel:

@@ -1,5 +1,9 @@
 """A plain net: an encoder and a linear head, trained on squared error. The baseline of the GP on the same encoder.
 
+Where simulations are planned (`Shape.simulated`), a fit ends with training on simulation error (`optim.unrolled`), in
+stages of more and more steps; a stage is kept where the validation rows are simulated better. Refreshes then take their
+steps on that error too. A function is the net itself, with noise of variance s² at every step.
+
 Its predictive is N(m(x), s²): s² is the mean squared error on validation rows, and on a stream the running mean
 squared error of forecasts scored before their rows were learned. It knows no more of its uncertainty than that.
 """
@@ -17,12 +21,22 @@ from streamgp.base import FLOAT, Shape
 from streamgp.encoders import Encoder, Layout
 from streamgp.models.deep.config import DeepNetConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
+from streamgp.online.posterior import Drawn
 from streamgp.online.state import Parts
 from streamgp.optim.squared_error import Head, SquaredError
+from streamgp.optim.unrolled import Chain
+from streamgp.training.early_stopping import FEWEST, load, weights
 from streamgp.training.fit import Standing, training
 
+STAGES = ((5, 150), (20, 100))
+"""Steps ahead, and mini-batches."""
+RATE = 3e-3
+"""Learning rate of these, which falls to 0 in each stage."""
+COSTLY = 4
+"""Of this many steps of a refresh one is taken, where each is a simulation."""
 
-class NetPosterior(DeepPosterior):
+
+class NetPosterior(DeepPosterior, Drawn):
     """See the module.
 
     Args:
@@ -49,6 +63,8 @@ class NetPosterior(DeepPosterior):
         self.head = Head(self.encoder.width, shape.columns, config.seed)
         self.refresher = SquaredError(self.encoder, shape.columns, config.refreshing, head=self.head)
         self.register_buffer("noise", torch.ones(shape.columns, dtype=FLOAT))
+        sees = layout.past == len(shape.past) and layout.lags > 1 and not shape.seasonal
+        self.layout = layout if shape.simulated and sees and shape.horizon == 1 else None
 
     @property
     def size(self) -> int:
@@ -87,8 +103,73 @@ class NetPosterior(DeepPosterior):
 
         return put_back
 
+    def draw(self, paths: int, generator: Generator) -> Callable[[Tensor], Tensor]:
+        """The net, and noise at every step."""
+
+        @torch.no_grad()
+        def observe(z: Tensor) -> Tensor:
+            found = self.standing(z)
+            noise = torch.randn(found.mean.shape, generator=generator, dtype=FLOAT, device=generator.device)
+            noise = noise.to(found.mean) * (found.noise * self.factor).sqrt()
+            return self.mean(z) + self.residual.scale.to(z) * (found.mean + noise)
+
+        return observe
+
+    def unroll(self, z: Tensor, y: Tensor, held: Tensor, generator: Generator) -> None:
+        if self.layout is None:
+            return
+        chain = self._chain(z[~held], y[~held])
+        other = self._chain(z[held], y[held]) if bool(held.any()) else chain
+        for most, steps in STAGES:
+            ahead = min(most, self.shape.simulated)
+            if len(chain.starts(ahead)) < self.config.training.batch:
+                break
+            judge = other if len(other.starts(ahead)) >= FEWEST else chain
+            typical, before = judge.typical(self.whole, ahead, self.least()), weights(self.trained)
+            score = judge.loss(self.whole, judge.some(ahead), typical).item()
+            config = self.config.training.model_copy(update={"rate": RATE, "schedule": "cosine"})
+            self._simulate(
+                SquaredError(self.encoder, self.shape.columns, config, 1, self.head), chain, ahead, steps, generator
+            )
+            with torch.no_grad():
+                after = judge.loss(self.whole, judge.some(ahead), typical).item()
+            if not after < score:
+                load(self.trained, before)
+        self.serve(z[~held], self.residuals(z[~held], y[~held]))
+        if bool(held.any()):
+            squares = (self.residuals(z[held], y[held]) - self.standing(z[held]).mean).square()
+            self.factor.copy_((squares.mean(0) / self.noise).clamp(min=1.0))
+
+    def _simulate(self, descent: SquaredError, chain: Chain, ahead: int, steps: int, generator: Generator) -> None:
+        """Steps on the error of simulations so far."""
+        typical = chain.typical(self.whole, ahead, self.least())
+        with training(self.encoder):
+            for step in range(steps):
+                starts = chain.draw(ahead, self.config.training.batch, generator)
+                descent.descent.step(chain.loss(self.whole, starts, typical), step / steps)
+
+    def _chain(self, z: Tensor, y: Tensor) -> Chain:
+        """Windows with what is learned of them, (N, T) standardised."""
+        assert self.layout is not None
+        return Chain(z, y, self.layout, float(self.config.learned(self.shape).target == "change"))
+
+    def whole(self, z: Tensor) -> Tensor:
+        """(N, W) -> (N, T) what is forecast of what is learned, standardised."""
+        return self.mean(z) + self.residual.scale.to(z) * self.net(z)
+
+    def least(self) -> Tensor:
+        """(T,) an error that is as small as it need be: that of one step."""
+        return self.residual.scale.to(self.noise) * self.noise.sqrt()
+
     def refresh(self, z: Tensor, r: Tensor, steps: int, generator: Generator) -> bool:
         """The variance stays what the stream says of it."""
+        if self.layout is not None:
+            ahead = min(STAGES[-1][0], self.shape.simulated)
+            chain = self._chain(z, self.mean(z) + self.residual.scale.to(z) * r)
+            if len(chain.starts(ahead)) >= self.config.training.batch:
+                before = self.refresher.descent.skipped
+                self._simulate(self.refresher, chain, ahead, steps // COSTLY, generator)
+                return before == self.refresher.descent.skipped
         with training(self.encoder):
             self.refresher.steps(z, r, steps, generator, self.since)
         return self.refresher.healthy

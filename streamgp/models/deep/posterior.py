@@ -186,7 +186,12 @@ class DeepPosterior(Posterior, Learner):
         if self.fit is None or self.fit.finished:
             return False
         self.fit.epoch(z, self.residuals(z, y), held, self.factor, generator, left)
+        if self.fit.finished or left == 1:
+            self.unroll(z, y, held, generator)
         return not self.fit.finished
+
+    def unroll(self, z: Tensor, y: Tensor, held: Tensor, generator: Generator) -> None:
+        """At the end of a fit: train for simulations, where they are planned."""
 
     def _centre(self, z: Tensor, y: Tensor) -> None:
         """Mean function and scale of the residuals; fitted to held rows it would flatter them. O(N W² + W³)"""
