@@ -76,6 +76,12 @@ def svdgp(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> World:
+    options = {"horizon": 1, "season": None, "simulate": 15, "batch": 32, "checkpoint_every": 64}
+    return World(tmp_path_factory.mktemp("simulated"), 500, **options)
+
+
+@pytest.fixture(scope="module")
 def auto(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("auto"), 500, model="auto", **AUTO)
 
@@ -92,6 +98,23 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture(scope="module")
 def gradient(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("gradient"), 300, model="svdgp", **GRADIENT)
+
+
+REHEARSAL = "streamgp_pipelines.learning.rollout"
+REHEARSED = {
+    "before a simulation of the past": Crash(REHEARSAL, "Rehearsal._simulate", 3),
+    "while the model is that of a round before": Crash(REHEARSAL, "rollout", 5, after=True),
+    "after the bands have learned": Crash(REHEARSAL, "Rehearsal._simulate", 7, after=True),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crash", REHEARSED.values(), ids=REHEARSED)
+def test_killed_while_the_past_is_simulated(simulated: World, tmp_path: Path, crash: Crash) -> None:
+    assert code_of(simulated.again(tmp_path, crash)) == -signal.SIGKILL
+    assert code_of(simulated.again(tmp_path)) == 0
+    simulated.compare(tmp_path)
+    assert simulated.expected["simulation"]["scored"] > 100
 
 
 @pytest.mark.parametrize("crash", quick_and_slow(CRASHES, QUICK), ids=CRASHES)
@@ -120,7 +143,7 @@ def test_experts_killed_amid_an_update(auto: World, tmp_path: Path, crash: Crash
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("kind", "most"), [("linear", 10), ("svdgp", 10), ("gradient", 10), ("auto", 20), ("named", 5)]
+    ("kind", "most"), [("linear", 10), ("svdgp", 10), ("gradient", 10), ("auto", 20), ("named", 5), ("simulated", 5)]
 )
 def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path, kind: str, most: int) -> None:
     """Kills at random moments in the first half of the loop; a run that ends before its kill is started again."""

@@ -85,7 +85,7 @@ def manifest(
         "unit": unit_of(table, spec),
         "rows": learner.rows,
         "batch": config.batch,
-        "simulate": config.simulate,
+        "simulate": config.simulate if config.online else None,
         "warmup": learner.schedule.warmup,
         "begun": table.rows > 0,
         "offset": dict(offset),

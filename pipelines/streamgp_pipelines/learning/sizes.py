@@ -22,9 +22,11 @@ from pydantic import BaseModel
 
 from streamgp.base import Shape
 from streamgp.errors import UsageError
+from streamgp.models.linear.hinges import KNOTS
 from streamgp.streaming._spec import WindowSpec
 from streamgp.streaming.table import Table
 from streamgp.streaming.timeline import PACE
+from streamgp_pipelines.learning.rollout import ORIGINS, PATHS
 
 NUMBER = 8
 """Bytes of a float64, an int64."""
@@ -85,6 +87,8 @@ def model(settings: BaseModel, shape: Shape) -> int:
         columns = 100 + 30 * len(shape.context.known) + 6 * shape.outputs + 3 * len(shape.context.inputs)
         groups = 8 * min(shape.columns, 20 * shape.outputs) + 4 * 24 * shape.outputs  # steps, phases: solved in copies
         return groups * columns**2 * NUMBER
+    if name == "linear" and shape.simulated:
+        width += KNOTS * (shape.outputs + len(shape.future))
     functions = _functions(settings, name, width)
     return (4 * functions**2 + 2 * functions * (width + shape.columns)) * NUMBER
 
@@ -117,8 +121,14 @@ def of_training(
         batch: B.
         settings: of the model.
     """
-    shape = spec.shape
+    shape, steps = spec.shape, spec.simulated
+    simulations = {
+        "simulations of the past (--simulate, columns)": simulation(spec, ORIGINS, PATHS, steps)
+        + 2 * series * steps * (len(spec.columns) + 2) * NUMBER
+        + model(settings, shape)
+    }
     return {
+        **(simulations if steps else {}),
         "the rows that windows look back on (--lags, --season, --horizon)": windows(spec, series),
         "forecasts that wait for their truth (--horizon, --lags, columns)": ledger(shape, series, levels, batch, rows),
         "one micro-batch (--batch, --lags, --horizon)": micro_batch(shape, levels, batch),
