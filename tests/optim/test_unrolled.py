@@ -62,6 +62,7 @@ def test_errors_are_those_of_a_loop_and_so_is_their_gradient() -> None:
         torch.testing.assert_close(gradient, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_net_that_is_trained_for_it_simulates_better(stream: bool) -> None:
     y, u = system(1500, 0.15)
@@ -84,13 +85,13 @@ def test_a_net_that_is_trained_for_it_simulates_better(stream: bool) -> None:
 
 
 def test_laws() -> None:
-    check_model(lambda shape: narx.build(narx.Config(**QUICK), shape), [SHAPE])
+    check_model(lambda shape: narx.build(narx.Config(**QUICK), shape), [replace(SHAPE, simulated=3)])
 
 
 def test_functions_are_the_net_with_its_noise() -> None:
     y, u = system(500, 0.1)
     x, truth = windows(y, u)
-    model = narx.build(narx.Config(**QUICK), SHAPE)
+    model = narx.build(narx.Config(**QUICK), replace(SHAPE, simulated=2))
     for _ in model.fit(x, truth, epochs=3):
         pass
     draw = model.functions(400, torch.Generator().manual_seed(0))
