@@ -58,12 +58,14 @@ def eigenbasis(terms: Sequence[Sequence[Tensor]], rank: int, lost: float) -> Ten
         own = _kept(eigenvalues[None], rank, lost)
         full: Tensor = eigenvectors[:, own] * eigenvalues[own].sqrt()
         return full
-    shape = [len(column) for column in terms[0]]
     parts = []
     for number, term in enumerate(pairs):
         own = kept[kept // size == number] % size
         basis = values[number, own].sqrt()[None]  # (1, r), grown by one dimension at a time
-        for at, pair in zip(torch.unravel_index(own, shape), term, strict=True):
+        stride = size
+        for pair in term:  # torch.unravel_index would import sympy, 2 CPU-seconds
+            stride //= len(pair.eigenvalues)
+            at = own // stride % len(pair.eigenvalues)
             basis = (basis[:, None] * pair.eigenvectors[:, at]).flatten(0, 1)
         parts.append(basis)
     return torch.cat(parts, 1).contiguous()
