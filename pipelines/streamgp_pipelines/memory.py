@@ -15,7 +15,7 @@ from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import check_names, units_in, with_bookkeeping
-from streamgp.streaming.reading.columnar import Columnar, storable
+from streamgp.streaming.reading.columnar import Columnar, plain, storable
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
@@ -73,7 +73,7 @@ class FrameSource(Columnar):
 
     def __init__(self, rows: pa.Table) -> None:
         self.uri, self.waiting, self.doubts, self.stopped = NAME, False, {}, None
-        self.natural, self.rows, self.sample = rows.schema, rows, rows.slice(0, 1000)
+        self.natural, self.rows, self.sample = rows.schema, rows, plain(rows.slice(0, 1000))
         self.names = self.natural.names
         check_names(self.names, NAME)
         self._kinds = {field.name: storable(field.type, field.name, NAME) for field in self.natural}

@@ -150,6 +150,19 @@ def test_an_error_grows_with_the_steps_ahead_where_the_nearest_reference_changes
     assert (error[:-1] < 1.12 * error[1:]).all()
 
 
+@pytest.mark.parametrize("season", [24, 168])
+def test_one_season_alone_is_learned_too(season: int) -> None:
+    y, k = stream(2000)
+    spec = WindowSpec(targets=("y",), known=("k",), lags=4, horizon=6, season=season, seasons=(season,))
+    windows = Windows(spec)
+    asks, _ = windows.push(pa.record_batch({"y": y, "k": k}))
+    truth = torch.from_numpy(y)[asks.position[:, None] + torch.arange(1, 7)]
+    model = DirectLinear(windows.shape)
+    errors = run(model, asks.x, truth)
+    naive = (truth - model.regression.columns.bases(asks.x, model.regression.levels)[0]).abs()
+    assert errors[800:].mean() < 0.6 * naive[800:].mean()
+
+
 def windows_of(y: np.ndarray, k: np.ndarray, horizon: int = 6) -> tuple[Inputs, Tensor, Windows]:
     """Windows of a stream with seasons of 24 and 168 rows and one known input, and their truths."""
     spec = WindowSpec(targets=("y",), known=("k",), lags=4, horizon=horizon, season=168, seasons=(24, 168))

@@ -103,6 +103,12 @@ def test_a_frame_is_given_back_as_it_came() -> None:
     assert arrow.num_rows == 2 and "linear-hi-90" in pandas.columns and "linear-hi-95" not in pandas.columns
 
 
+def test_times_may_be_text(tmp_path: Path) -> None:
+    data = frame_of(300, zone=None)
+    text = data.with_columns(t=pl.col("t").dt.strftime("%Y-%m-%d %H:%M"))
+    assert forecaster(time="t").learn(text).scores == forecaster().learn(data).scores
+
+
 def test_the_river_habit() -> None:
     found = forecaster(horizon=1, known=())
     rows = frame_of(260).iter_rows(named=True)

@@ -38,6 +38,8 @@ MEMORIES = (4.0, 12.0, 40.0, 160.0)
 """Long seasons that each regression remembers: the half-life is 0.7 of it."""
 RIDGES = (60.0, 30.0, 20.0, 10.0)
 """λ of each memory, rows: the shorter the memory, the more is shrunk."""
+BEGUN = 2
+"""Short seasons without which nothing is solved: the forecast is the base."""
 FAR = 100.0
 """Mean absolute deviations from the target's level beyond which a reference is a glitch, and counts as missing."""
 CHUNK = 256
@@ -225,8 +227,12 @@ class DirectRegression(nn.Module):
             NotPositiveDefinite: a factorisation failed; nothing is changed.
         """
         assert self.sums is not None
-        passed = len(self.columns.split(x).by_step[-2, 0].unique())  # several series share a step
+        passed = len(y)
+        if self.shape.panel:  # several series share a step
+            short, long, _ = self.columns.split(x).by_step[-self.context.PHASES :]
+            passed = len((long if self.context.long else short)[0].unique())
         due = self.sums.young or float(self.sums.passed) + passed >= self.context.short
+        due = due and float(self.sums.age + self.sums.passed) + passed >= BEGUN * self.context.short
         z = y - look.base
         known = torch.isfinite(z.T)
         keep = [self.sums.added(look.features, torch.nan_to_num(z.T), known.to(FLOAT), passed, due)]

@@ -78,13 +78,24 @@ def storable(kind: pa.DataType, column: str, uri: str) -> pa.DataType:
     )
 
 
+def plain(rows: pa.Table) -> pa.Table:
+    """The rows with every kind of text as the one that a table keeps.
+
+    Example:
+        >>> plain(pa.table({"t": pa.array(["2024-01-01"], pa.large_string())})).schema.field("t").type
+        DataType(string)
+    """
+    other = (pa.large_string(), pa.string_view())
+    return rows.cast(pa.schema([f.with_type(pa.string()) if f.type in other else f for f in rows.schema]))
+
+
 class Columnar(ABC):
     """A Source over one columnar file; a format says how to open it and how to iterate from a row on.
 
     Attributes:
         natural: the columns as the file has them.
         schema: the columns as a table keeps them, and the bookkeeping columns.
-        sample: the first rows, as the file has them.
+        sample: the first rows, as the file has them, but for its kind of text.
         waiting, doubts: always False, {}; such a file is whole or damaged, and says what it holds.
     """
 
@@ -96,7 +107,7 @@ class Columnar(ABC):
         self._file, self._end = whole_file(uri)
         try:
             self.natural = self.open(self._file)
-            self.sample = next((pa.table(batch)[:1000] for batch in self._valid(0)), self.natural.empty_table())
+            self.sample = plain(next((pa.table(batch)[:1000] for batch in self._valid(0)), self.natural.empty_table()))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._damaged(error) from None
         self.names = self.natural.names
