@@ -37,12 +37,24 @@ def verdict(missed: Sequence[str] | None) -> str:
     return f" **Missed: {'; '.join(missed)}.**" if missed else " **Holds.**"
 
 
+def apart(measured: str, usual: str) -> str:
+    """The conditions that are not the usual ones.
+
+    Example:
+        >>> apart("November 2026; 2 cores", "November 2026; 2 cores, beside other work")
+        'not beside other work'
+    """
+    own, other = measured.split(", "), usual.split(", ")
+    found = [part for part in own if part not in other] + [f"not {part}" for part in other if part not in own]
+    return ", ".join(found)
+
+
 def page(title: str, front: str, benchmarks: Sequence[dict[str, Any]], usual: str) -> str:
     """One page; conditions that are not the usual ones stand at its top, or in a section that differs from the rest."""
     common = Counter(found["measured"] for found in benchmarks).most_common(1)[0][0]
-    parts = [f"# {title}", front] + ([] if common == usual else [f"Measured: {common}."])
+    parts = [f"# {title}", front] + ([] if common == usual else [f"Measured: {apart(common, usual)}."])
     for found in benchmarks:
-        own = "" if found["measured"] == common else f" Measured: {found['measured']}."
+        own = "" if found["measured"] == common else f" Measured: {apart(found['measured'], common)}."
         for claim in found["claims"]:
             parts += [f"## {claim['title']}", claim["text"] + verdict(claim["missed"])]
             parts += [table(claim["columns"], claim["rows"]), f"`{found['command']}`{own}"]
