@@ -9,6 +9,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from streamgp import registry
@@ -266,13 +267,20 @@ def _size(directory: Path) -> int:
 def _differences(cells: Cells, order: list[str], block: int, horizon: int) -> pl.DataFrame:
     """Each model beside each other one, in each loss that both have."""
     origin = (cells.keys["cutoff"].rank("dense").cast(pl.Int64) - 1).to_numpy()
-    rows = []
-    for first, other in permutations(order, 2):
-        mine, theirs = cells.losses[first], cells.losses[other]
-        for name, loss in _LOSSES.items():
-            if loss in mine.columns and loss in theirs.columns:
-                found = difference(mine[loss].to_numpy(), theirs[loss].to_numpy(), origin, block, horizon)
-                rows.append({"model": first, "other": other, "loss": name, **vars(found)})
+    count = np.bincount(origin).astype(np.float64)
+    sums = {
+        (model, name): np.bincount(origin, cells.losses[model][loss].to_numpy()).astype(np.float64)
+        for model in order
+        for name, loss in _LOSSES.items()
+        if loss in cells.losses[model].columns
+    }
+    rows = [
+        {"model": first, "other": other, "loss": name}
+        | vars(difference(sums[first, name], sums[other, name], count, block, horizon))
+        for first, other in permutations(order, 2)
+        for name in _LOSSES
+        if (first, name) in sums and (other, name) in sums
+    ]
     texts, numbers = ("model", "other", "loss"), ("ratio", "low", "high", "p")
     return pl.DataFrame(rows, schema=dict.fromkeys(texts, pl.String) | dict.fromkeys(numbers, pl.Float64))
 

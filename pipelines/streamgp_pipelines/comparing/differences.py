@@ -11,6 +11,7 @@ Losses of forecasts of the same hours are alike, so that n forecasts say much le
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,37 +38,38 @@ class Difference:
     p: float | None = None
 
 
-def difference(first: Floats, other: Floats, origin: NDArray[np.int64], block: int, horizon: int) -> Difference:
-    """Compare losses of the same cells.
+def difference(first: Floats, other: Floats, count: Floats, block: int, horizon: int) -> Difference:
+    """Compare losses of the same forecasts.
 
     Args:
-        first, other: (N,) losses.
-        origin: (N,) which origin each cell is of, from 0 in the order of time; each has a cell.
+        first, other: (n,) sums of the losses of each origin, in the order of time.
+        count: (n,) forecasts of each origin, at least 1.
         block: origins in a block.
         horizon: steps ahead.
 
     Example:
-        >>> rng = np.random.default_rng(0)
-        >>> loss, origin = rng.exponential(size=2000), np.arange(2000)
-        >>> found = difference(0.9 * loss, loss, origin, 48, 1)
+        >>> loss = np.random.default_rng(0).exponential(size=2000)
+        >>> found = difference(0.9 * loss, loss, np.ones(2000), 48, 1)
         >>> round(found.ratio, 3), round(found.low, 3), found.p < 0.01
         (0.9, 0.9, True)
     """
-    mean = float(other.mean())
-    if not mean > 0:
+    if not other.sum() > 0:
         return Difference(None)
-    ratio = float(first.mean()) / mean
-    count = np.bincount(origin)
-    sums = np.stack([np.bincount(origin, loss) for loss in (first, other)])  # (2, origins)
-    p = diebold_mariano((sums[0] - sums[1]) / count, horizon)
-    place = np.arange(len(count)) // block
-    if place[-1] + 1 < LEAST:
+    ratio = float(first.sum() / other.sum())
+    p = diebold_mariano((first - other) / count, horizon)
+    starts = np.arange(0, len(count), block)
+    if len(starts) < LEAST:
         return Difference(ratio, p=p)
-    blocks = np.stack([np.bincount(place, row) for row in sums])  # (2, blocks)
-    drawn = np.random.default_rng(0).multinomial(blocks.shape[1], np.full(blocks.shape[1], 1 / blocks.shape[1]), DRAWS)
-    tops, bottoms = blocks @ drawn.T
+    tops, bottoms = np.stack([np.add.reduceat(sums, starts) for sums in (first, other)]) @ _draws(len(starts)).T
     low, high = np.quantile(tops[bottoms > 0] / bottoms[bottoms > 0], [0.025, 0.975])
     return Difference(ratio, float(low), float(high), p)
+
+
+@lru_cache(maxsize=1)
+def _draws(blocks: int) -> Floats:
+    """(DRAWS, blocks) how often each block is drawn."""
+    share = np.full(blocks, 1 / blocks)
+    return np.random.default_rng(0).multinomial(blocks, share, DRAWS).astype(np.float64)
 
 
 def diebold_mariano(change: Floats, horizon: int) -> float | None:
