@@ -141,7 +141,7 @@ def main(others: Path, streams: list[str], models: list[str]) -> int:
             beside = made.differences.filter(model=model, other=best, loss="mae")
             ratio, low, high = (1.0, None, None) if model == best else beside.select("ratio", "low", "high").row(0)
             shown = [f"{one[score]:.4g}" for score in ("mae", "rmse", "calibrated_crps")]
-            cells = [name, model, *shown, f"{ratio:.3f}", "" if low is None else f"{low:.3f} to {high:.3f}"]
+            cells = [name, model, *shown, f"{ratio:.3f}", "" if low is None else f"{low:.3f}–{high:.3f}"]
             cells += [f"{one['coverage_95']:.3f}", f"{one['cpu_seconds']:.0f}"]
             lines.append(cells)
             print("  ".join(cells), flush=True)

@@ -40,10 +40,16 @@ def check(given: Given[CheckConfig], json: AsJson = False) -> None:
     if json:
         print_json({"alarms": alarms, "findings": [one._asdict() for one in found]})
     else:
-        rows = [[one.name.replace("_", " "), *_shown(one), "ALARM" if one.alarm else "ok", one.about] for one in found]
+        rows = [[one.name.replace("_", " "), *_shown(one), _state(one), one.about] for one in found]
         print_table(["", "value", "limit", "state", "about"], rows)
     if alarms:
         raise typer.Exit(ALARM)
+
+
+def _state(one: Finding) -> str:
+    if one.alarm:
+        return "ALARM"
+    return "not known" if one.value is None and one.limit is not None else "ok"
 
 
 def _shown(one: Finding) -> list[Any]:
@@ -52,5 +58,7 @@ def _shown(one: Finding) -> list[Any]:
 
     if one.name != "age" or one.value is None:
         return [one.value, one.limit]
-    unit = next((unit for unit in (86400, 3600, 60) if one.value >= 2 * unit), 1)
-    return [spoken(float(unit * round(one.value / unit))), None if one.limit is None else spoken(one.limit)]
+    size = abs(one.value)
+    unit = next((unit for unit in (86400, 3600, 60) if size >= 2 * unit), 1)
+    age = ("-" if one.value < 0 else "") + spoken(float(unit * round(size / unit)))
+    return [age, None if one.limit is None else spoken(one.limit)]

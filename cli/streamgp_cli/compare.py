@@ -57,9 +57,18 @@ def _print(made: Comparison) -> None:
 
     whole = made.scores.filter(by="all")
     level = [name.removeprefix("coverage_") for name in whole.columns if name.startswith("coverage_")][-1:]
-    names = ["rmse", "mae", "mase", "calibrated_crps", "pinball", "nlpd", *(f"coverage_{one}" for one in level)]
+    names = [
+        "rmse",
+        "mae",
+        "mase",
+        "calibrated_crps",
+        "pinball",
+        "nlpd",
+        "log_loss",
+        *(f"coverage_{one}" for one in level),
+    ]
     names += [*(f"width_{one}" for one in level), "cpu_seconds", "rows_per_second", "state_mb"]
-    names = [name for name in names if name in whole.columns]
+    names = [name for name in names if name in whole.columns and whole[name].is_not_null().any()]
     heads = [name.replace("_", " ") + (" %" if name[-1:].isdigit() else "") for name in names]
     print_table(
         ["model", *heads], whole.select("model", *names).rows(), f"{made.cells:,} forecasts that every model made"

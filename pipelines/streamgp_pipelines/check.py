@@ -10,8 +10,10 @@ import numpy as np
 from streamgp.errors import UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.checkpoint import Saved
+from streamgp.streaming.rows import times
 from streamgp_pipelines.config import CheckConfig
 from streamgp_pipelines.learning.curves import Curves
+from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.moments import Moments
 
 
@@ -59,14 +61,20 @@ def _age(saved: Saved, config: CheckConfig, now: datetime) -> Finding:
             raise UsageError("--max-age: the times of this run are no dates", hint="leave it out")
         return Finding("age", None, None, False, "the times are no dates")
     held = saved.tensors["windows"]
-    seen = held["step"].numpy() >= 0
-    if not seen.any():
+    seen = held["ds"].numpy()[held["step"].numpy() >= 0].tolist()
+    tail = Tail()
+    saved.restore({"tail": tail})
+    if tail.rows is not None:  # rows behind the last full micro-batch
+        spec: Any = saved.manifest["spec"]
+        seen += times(tail.rows, str(spec["time"])).tolist()
+    if not seen:
         return Finding("age", None, config.max_age, config.max_age is not None, "no row was read")
-    newest = np.datetime64(int(held["ds"].numpy()[seen].max()), "ns")
+    newest = np.datetime64(max(seen), "ns")
     clock = now.astimezone().replace(tzinfo=None) if moments.zone is None else now.replace(tzinfo=None)
     age = float((np.datetime64(clock, "ns") - newest) / np.timedelta64(1, "s"))
     written = moments.write([int(newest.astype(np.int64))])[0]
-    return Finding("age", age, config.max_age, _beyond(age, config.max_age), f"the newest row is of {written}")
+    about = f"the newest row is of {written}" + (": is a clock or a time zone wrong?" if age < -60 else "")
+    return Finding("age", age, config.max_age, _beyond(age, config.max_age), about)
 
 
 def _scores(saved: Saved, config: CheckConfig) -> list[Finding]:
@@ -92,6 +100,8 @@ def _scores(saved: Saved, config: CheckConfig) -> list[Finding]:
     )
     found = [Finding(name, ratio, config.max_crps_ratio, _beyond(ratio, config.max_crps_ratio), about)]
     bands = [key for key in curves.values if key.startswith("coverage_")]
+    if not bands and config.min_coverage is not None:
+        found.append(Finding("coverage", None, config.min_coverage, False, "no bands were scored"))
     if bands:
         widest = max(bands, key=lambda key: float(key.removeprefix("coverage_")))
         share = mean(widest, new)

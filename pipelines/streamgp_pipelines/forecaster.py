@@ -212,6 +212,8 @@ class Forecaster:
         """The next step of the only series, as a mapping of the columns of `forecast`."""
         given = None if future is None else {name: [value] for name, value in future.items()}
         view = self._view()
+        if len(view.learner.windows.names) > 1:
+            raise UsageError("there are several series", hint="forecast has the steps of all")
         return view.forecast(1, future=self._future(given, view, None)).frame.row(0, named=True)
 
     def simulate(

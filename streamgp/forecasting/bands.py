@@ -12,7 +12,8 @@ The calibrated quantile of level p is point + s · q(p), inside the bounds of th
             below the quantile, one of all phases and one a phase (the P term of conformal PID control, Angelopoulos,
             Candès & Tibshirani 2023).
 
-Where an output has a mass (`masses`), the distribution is a mixture, and the histograms are of truths outside of it.
+Without a season an output may have masses (`masses`): the distribution is then a mixture, and the histograms are of
+truths outside of them.
 Where there is no cycle, there is a second set of histograms, used while its density of the truths is higher. They go by
 where the last value y₀ lies beside the point, origins at a mass apart, and their errors have another centre, point +
 (y₀ − point)/(1 + (h·slope/(STEADY·s))²): the last value, the less the target is moving.
@@ -35,23 +36,13 @@ from torch import Tensor
 from streamgp.base import FLOAT, Due, Json, Predictive, Shape
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.masses import Course, Masses
+from streamgp.forecasting.volatility import JUMP, TINY, Errors, Volatility
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
-HALF_LIVES = np.array([0.25, 1.0, 3.0])
-"""Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
-JUMP = 0.15
-"""Log excess of the daily over the slow volatility that is taken for noise; twice as much is believed in full."""
-START = 12
-"""Rows that the raw standard deviation of a series' first forecast counts as, in its volatility."""
-SPIKE = 5.0
-"""An absolute error counts as at most so many times the present one: one spike does not widen bands for long."""
-LASTING = 4
-"""Rows whose errors arrive together, from which on their median counts as present for the next: what is large and lasts
-is no spike."""
-SHAPE_CYCLES, SCALE_CYCLES, PROFILE_CYCLES = 0.7 * 84, 0.7 * 112, 0.7 * 28
-"""Half-lives in cycles of the histograms, of the regression θ and of the profile of the steps."""
+SHAPE_CYCLES, SCALE_CYCLES = 0.7 * 84, 0.7 * 112
+"""Half-lives in cycles of the histograms and of the regression θ."""
 RIDGE = 2.0
 """Cycles of rows that stand behind θ = 0: the errors of one cycle are alike."""
 FLOOR = 0.15
@@ -91,7 +82,6 @@ GRID = np.concatenate([[0.001, 0.0025, 0.005], np.linspace(0.01, 0.99, 50), [0.9
 """Probabilities at which the part outside of the masses is computed."""
 FEATURES = 15
 """Numbers a forecast that are kept until its truth comes: see `Issued`."""
-_TINY = 1e-300
 
 
 class Questions(NamedTuple):
@@ -114,22 +104,6 @@ class Questions(NamedTuple):
     past: Tensor | None = None
 
 
-class Errors(NamedTuple):
-    """Errors that became known now, truth − mean. A rows in the order in which they became current, P errors.
-
-    Attributes:
-        series: (A,) codes of the rows.
-        row: (P,) of the A rows.
-        column: (P,) output column.
-        error: (P,) target units.
-    """
-
-    series: Tensor
-    row: Tensor
-    column: Tensor
-    error: Tensor
-
-
 class Issued(NamedTuple):
     """What is kept of a forecast until its truths come.
 
@@ -149,7 +123,7 @@ def features(calibration: Calibration) -> int:
     return FEATURES if calibration.probabilities else 0
 
 
-class Bands:
+class Bands(Volatility):
     """The calibrated distribution of a model's forecasts; Stateful. One calibration for all series, but the volatility,
     which each has of its own.
 
@@ -171,29 +145,24 @@ class Bands:
     """
 
     def __init__(self, shape: Shape, calibration: Calibration, period: int = 1) -> None:
-        self.shape, self.period = shape, max(period, 1)
+        self.period = max(period, 1)
+        super().__init__(shape, float(max(self.period, 24, shape.horizon)))
         self.probabilities = np.array(calibration.probabilities, dtype=np.float64)
         self.lower = -np.inf if calibration.lower is None else calibration.lower
         self.upper = np.inf if calibration.upper is None else calibration.upper
         outputs, horizon = shape.outputs, shape.horizon
-        self.cycle = float(max(self.period, 24, horizon))
         steps = np.arange(1, horizon + 1)
         borders = np.unique([1, max(2, horizon // 12), max(1, horizon // 4), max(1, horizon // 2)])
         self._group = np.unique(np.searchsorted(borders, steps), return_inverse=True)[1]  # (H,) group of each step
         self._log_step = np.log((steps + 0.1) / horizon) + 1 if horizon > 1 else np.zeros(1)
         self._share = steps / horizon if horizon > 1 else np.zeros(1)
         self._phases = min(PHASES, self.period)
-        self._decay = 0.5 ** (1 / (HALF_LIVES * self.cycle))  # (3,) a row
         cumulative = 1 / (1 + np.exp(-2 * np.log(2) * EDGES))  # the logistic distribution with mean |x| = 1
         cumulative[[0, -1]] = 0.0, 1.0
         self._prior = np.diff(cumulative)  # (BINS,)
         width = 3 + 2 * HARMONICS + 8
         self._ridge = np.full(width, RIDGE * self.cycle)
         self._ridge[0] = 1e-2
-        self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums of |error| and of the profile
-        self._raw = np.zeros((0, outputs))  # (S, O) mean |error| that the first forecast of the series promised
-        self._latest = np.zeros((0, outputs))  # (S, O) median |error| of the rows that came last
-        self._steps = np.zeros((2, outputs, horizon))  # weights, and weighted |error| over the volatility
         self._gram = np.zeros((outputs, width, width))
         self._moment = np.zeros((outputs, width))
         self._theta = np.zeros((outputs, width))
@@ -263,7 +232,7 @@ class Bands:
         self._track(_below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), output, block, passed)
         size = np.abs(error)
         with np.errstate(over="ignore", divide="ignore"):
-            wanted = np.clip(np.log(size + FLOOR * np.exp(base) + _TINY) - base, -3.0, 4.0) + CENTRE
+            wanted = np.clip(np.log(size + FLOOR * np.exp(base) + TINY) - base, -3.0, 4.0) + CENTRE
         phi = self._phi(features[[*range(2, 9), -1]], step)  # (R, W)
         for o in range(outputs):
             own = (output == o) & fair
@@ -287,7 +256,7 @@ class Bands:
 
         def relative(distance: Floats, share: float) -> Floats:
             """log of a distance in units of the base, with a floor; 0 where it is not known."""
-            return np.asarray(np.nan_to_num(np.log(distance + share * unit + _TINY) - base).clip(-8.0, 8.0))
+            return np.asarray(np.nan_to_num(np.log(distance + share * unit + TINY) - base).clip(-8.0, 8.0))
 
         none = np.zeros_like(base)
         spread = getattr(asked.issued, "spread", None)
@@ -421,7 +390,7 @@ class Bands:
     def _blocks(self, mean: Floats, scale: Floats, last: Floats, slope: Floats) -> tuple[list[list[int]], Ints, Floats]:
         """The masses of each output; (N, O, H) blocks beside y₀, and centres less the point, in s."""
         known = [bool(np.isfinite(last[:, o]).all()) for o in range(mean.shape[1])]
-        slots = [self._masses.active(o) if known[o] else [] for o in range(len(known))]
+        slots = [self._masses.active(o) if known[o] and not self.shape.seasonal else [] for o in range(len(known))]
         away = np.nan_to_num((last - mean) / scale, posinf=0.0, neginf=0.0).clip(-FARTHEST, FARTHEST)
         beside = np.searchsorted(BESIDE, away)
         for o, own in enumerate(slots):
@@ -431,7 +400,12 @@ class Bands:
         return slots, beside, away / (1 + (moving / STEADY) ** 2)
 
     def _learn_masses(self, due: Due, fair: NDArray[np.bool_], passed: float) -> NDArray[np.bool_]:
-        """Count truths, and learn the probabilities of masses; (R,) whether a truth is fair and outside of all."""
+        """Count truths, and learn the probabilities of masses; (R,) whether a truth is fair and outside of all.
+
+        Where the model knows a season there are none: it knows better than the gate when a value comes again.
+        """
+        if self.shape.seasonal:
+            return fair
         output, step = due.column.numpy() // self.shape.horizon, due.column.numpy() % self.shape.horizon
         features, y, mean = due.features.numpy(), due.y.numpy(), due.predictive.mean[:, 0].numpy()
         known = fair & np.isfinite(features[11])
@@ -457,108 +431,6 @@ class Bands:
             share = np.concatenate([hits, hits.sum(1, keepdims=True)], 1) / np.maximum(counts, 1)
             moved = kept * self._off[..., k] + rate * min(passed, 10.0) * (p - share)
             self._off[..., k] = np.where(counts > 0, moved, self._off[..., k])
-
-    def _follow(self, errors: Errors, profile: Floats) -> Floats | None:
-        """Take in errors; (A, O, 3, 2) the volatility sums behind each of the A rows, None without rows.
-
-        A parallel prefix sum of the affine maps x → m·x + b, so that no loop goes over the rows.
-        """
-        outputs, horizon, rows = self.shape.outputs, self.shape.horizon, len(errors.series)
-        if not rows:
-            return None
-        series, row, column = errors.series.numpy(), errors.row.numpy(), errors.column.numpy()
-        output, promised = column // horizon, np.exp(profile).reshape(-1)[column]
-        present = np.exp(self._volatility(self._errors, self._raw).max(-1))  # (S, O)
-        size, place = np.abs(errors.error.numpy()), row * outputs + output
-        limit = SPIKE * np.maximum(np.maximum(present, self._latest), self._raw)
-        self._latest = self._median(size, promised, place, series)  # a question must not see the rows after its own
-        size = np.minimum(size, limit[series[row], output] * promised)
-        parts = [np.bincount(place, part, rows * outputs) for part in (size, promised)]
-        new: Floats = np.stack(parts, -1).reshape(rows, outputs, 1, 2) / horizon
-        order = np.argsort(series, kind="stable")
-        new, held = new[order], series[order]
-        known = new[..., 1:] > 0  # (A, O, 1, 1)
-        rate = self._decay[:, None]
-        m = np.where(known, rate, 1.0) + np.zeros((rows, outputs, 3, 2))
-        b = np.where(known, (1 - rate) * new, 0.0)
-        first = np.append(True, held[1:] != held[:-1])
-        b[first] += m[first] * self._errors[held[first]]
-        m[first] = 0.0
-        by = 1
-        while by < rows:
-            b[by:] += m[by:] * b[:-by].copy()
-            m[by:] *= m[:-by].copy()
-            by *= 2
-        self._errors[held[np.append(first[1:], True)]] = b[np.append(first[1:], True)]
-        found = np.empty_like(b)
-        found[order] = b
-        return found
-
-    def _median(self, size: Floats, promised: Floats, place: Ints, series: Ints) -> Floats:
-        """(S, O) the median over rows of their mean |error|, in units of the profile; as before where rows are few.
-
-        Args:
-            size, promised: (P,) |errors| and what the profile promises of them.
-            place: (P,) row · O + output of each.
-            series: (A,) of the rows.
-        """
-        outputs = self.shape.outputs
-        total, weight = (np.bincount(place, part, len(series) * outputs) for part in (size, promised))
-        known = np.flatnonzero(weight > 0)
-        owner, mean = series[known // outputs] * outputs + known % outputs, total[known] / weight[known]
-        order = np.lexsort((mean, owner))
-        counts = np.bincount(owner, minlength=len(self._raw) * outputs)
-        middle = np.cumsum(counts) - counts + (counts - 1) // 2
-        found = self._latest.flatten()
-        enough = counts >= LASTING
-        found[enough] = mean[order][middle[enough]]
-        return found.reshape(-1, outputs)
-
-    def _volatility(self, sums: Floats, raw: Floats) -> Floats:
-        """(..., O, 3, 2) sums, (..., O) promised -> (..., O, 3) log volatility, at least a thousandth of `raw`."""
-        known = sums[..., 0] / np.maximum(sums[..., 1], _TINY)
-        return np.asarray(np.log(np.maximum(known, 1e-3 * raw[..., None] + _TINY)))
-
-    def _meet(self, series: Ints, deviation: Floats, profile: Floats) -> None:
-        """A series that is new starts with the standard deviations of its first forecast."""
-        if not len(series):
-            return
-        codes, first = np.unique(series, return_index=True)
-        new = self._errors[codes, :, 0, 1].max(1) == 0
-        codes, first = codes[new], first[new]
-        promised = 0.8 * np.exp(np.log(deviation[first] + _TINY) - profile).mean(-1)  # (n, O): E|x| of a normal x
-        weight = 1 - self._decay**START
-        self._raw[codes] = promised
-        self._errors[codes] = np.stack([promised[..., None] * weight, np.ones_like(promised)[..., None] * weight], -1)
-
-    def _profile(self, deviation: Floats) -> Floats:
-        """(O, H) log of the mean |error| of each step over that of all; at first that of the first forecast."""
-        weight, total = self._steps
-        if len(deviation) and not weight.max():
-            first = np.maximum(deviation[0], _TINY)
-            weight[:] = self.cycle / 2
-            total[:] = weight * first / first.mean(1, keepdims=True)
-        ratio = np.where(weight > 0, total / np.maximum(weight, _TINY), 1.0)
-        return np.asarray(np.log(np.maximum(ratio / np.maximum(ratio.mean(1, keepdims=True), _TINY), 1e-6)))
-
-    def _shape_of_steps(self, size: Floats, base: Floats, column: Ints, passed: float, series: int) -> None:
-        """Update the profile; what all steps share is the volatility's, and is divided out."""
-        profile = np.exp(self._profile(np.zeros((0, 1, 1)))).reshape(-1)[column]
-        with np.errstate(over="ignore"):
-            ratio = np.minimum(size / np.maximum(np.exp(base) / profile, _TINY), SPIKE)
-        ratio = ratio / max(float(ratio.sum() / profile.sum()), 1e-9)
-        new = np.stack([np.bincount(column, part, self.shape.columns) for part in (np.ones_like(ratio), ratio)])
-        self._steps = 0.5 ** (passed / PROFILE_CYCLES) * self._steps + new.reshape(self._steps.shape) / series
-
-    def _reserve(self, *codes: Ints) -> None:
-        """Room for every series named."""
-        grown = max(int(part.max()) + 1 if len(part) else 0 for part in codes) - len(self._raw)
-        if grown > 0:
-            outputs = self.shape.outputs
-            self._errors = np.concatenate([self._errors, np.zeros((grown, outputs, 3, 2))])
-            self._raw, self._latest = (
-                np.concatenate([part, np.zeros((grown, outputs))]) for part in (self._raw, self._latest)
-            )
 
     def _block(self, phase: Floats) -> Ints:
         """The block of the cycle that a phase lies in."""

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import FLOAT, Due, Inputs, Json, Shape
-from streamgp.forecasting.bands import Bands, Errors, Floats, Ints, Issued, Questions
+from streamgp.forecasting.bands import Bands, Floats, Ints, Issued, Questions
 from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.volatility import Errors
 from streamgp.predictives.gaussian import Gaussian
 
 Bools: TypeAlias = NDArray[np.bool_]

@@ -10,9 +10,10 @@ import torch
 
 from streamgp import registry
 from streamgp.base import Due, Offset, Source
-from streamgp.forecasting.bands import Bands, Errors, Questions, features
+from streamgp.forecasting.bands import Bands, Questions, features
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.scores import Scores
+from streamgp.forecasting.volatility import Errors
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import micro_batches
 from streamgp.streaming.ledger import Ledger

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from streamgp.base import Due, Inputs, Shape
-from streamgp.forecasting.bands import Bands, Errors, Questions, features
+from streamgp.forecasting.bands import Bands, Questions, features
 from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.volatility import Errors
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.mixed import Mixed
 from streamgp.testing import check_stateful

@@ -8,10 +8,11 @@ import torch
 from scipy.special import ndtr, ndtri
 
 from streamgp.base import Due, Inputs, Shape
-from streamgp.forecasting.bands import Bands, Errors, Questions
+from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.masses import Course, Masses
 from streamgp.forecasting.quantiles import crps
+from streamgp.forecasting.volatility import Errors
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.testing import check_stateful
 

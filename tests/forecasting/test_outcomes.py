@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Due, Inputs, Shape
-from streamgp.forecasting.bands import Bands, Errors, Questions
+from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.outcomes import BINS
 from streamgp.forecasting.scores import Scores
+from streamgp.forecasting.volatility import Errors
 from streamgp.predictives.bernoulli import Bernoulli
 from streamgp.testing import check_stateful
 

@@ -59,6 +59,12 @@ def test_little_that_was_scored_is_no_alarm(tmp_path: Path) -> None:
     assert found["crps_ratio"].value is None and not any(one.alarm for one in found.values())
 
 
+def test_rows_behind_the_last_full_micro_batch_count(tmp_path: Path) -> None:
+    home, last = trained(tmp_path, frame_of(1150), batch=256)
+    assert findings(home, last + timedelta(hours=1))["age"].value == 3600.0
+    assert findings(home, last - timedelta(hours=1))["age"].value == -3600.0
+
+
 def test_steps_have_no_age(tmp_path: Path) -> None:
     data = frame_of(1200).with_columns(t=pl.int_range(1200, dtype=pl.Int64))
     make_table(tmp_path / "table", data, every_ns=1)

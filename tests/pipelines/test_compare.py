@@ -13,6 +13,7 @@ from scipy import stats
 
 from streamgp.errors import UsageError
 from streamgp_pipelines import compare
+from streamgp_pipelines.adapters.comparison_plot import draw_comparison
 from streamgp_pipelines.comparing.cells import common_cells, scores
 from streamgp_pipelines.comparing.compare import Comparison
 from streamgp_pipelines.comparing.differences import diebold_mariano, difference
@@ -84,11 +85,11 @@ def test_it_goes_on_and_takes_more_models_in(tmp_path: Path) -> None:
 
 
 def test_variants_of_one_model_have_names_of_their_own(tmp_path: Path) -> None:
-    found = made(tmp_path, models="weak=linear,strong=linear", set=["weak.ridge=1e6", "strong.ridge=0.1"], season=())
+    found = made(tmp_path, models="weak=linear,v1.0=linear", set=["weak.ridge=1e6", "v1.0.ridge=0.1"], season=())
     scores = found.scores.filter(by="all")
-    assert set(scores["model"]) == {"weak", "strong", "persistence"}
+    assert set(scores["model"]) == {"weak", "v1.0", "persistence"}
     mae = dict(scores.select("model", "mae").iter_rows())
-    assert mae["strong"] < mae["weak"]
+    assert mae["v1.0"] < mae["weak"]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,8 @@ def test_variants_of_one_model_have_names_of_their_own(tmp_path: Path) -> None:
     [
         {"models": "linear,linear"},
         {"models": "liner"},
+        {"models": "../up=linear"},
+        {"models": "=linear"},
         {"models": "linear", "set": ["svdgp.basis=4"]},
         {"models": "linear", "set": ["basis=4"]},
         {"models": "linear", "against": "naiv"},
@@ -111,6 +114,17 @@ def test_rows_that_are_held_out_are_compared_in_batch(tmp_path: Path) -> None:
     found = made(tmp_path, models="linear,exact", lags=0, horizon=1, season=(), inputs="x", test_tail=0.2, warmup=None)
     assert set(found.scores.filter(by="all")["cells"]) == {140}
     assert found.against == "linear"
+
+
+def test_outcomes_have_their_own_scores(tmp_path: Path) -> None:
+    data = frame_of(700).with_columns(y=(pl.col("y") > 11).cast(pl.Float64))
+    make_table(tmp_path / "table", data)
+    given: dict[str, Any] = {"set": ["svgp.likelihood=logistic"], "horizon": 1, "season": (), "inputs": "x"}
+    found = made(tmp_path, models="linear,svgp", max_rows=400, **given)
+    scores = found.scores.filter(by="all")
+    assert scores.filter(model="svgp")["log_loss"].is_not_null().all() and scores["nlpd"].null_count() == 1
+    draw_comparison(found, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 0
 
 
 def test_the_statistic_is_that_of_diebold_and_mariano() -> None:

@@ -36,8 +36,8 @@ def draw_comparison(made: Comparison, path: Path) -> Path:
     axes.axvline(1.0, color="#9aa0a8", lw=0.9, ls="--")
     for shift, loss in enumerate(losses):
         for place, name in enumerate(others):
-            found = beside.filter(model=name, loss=loss).row(0, named=True)
-            if found["ratio"] is None:
+            found = next(beside.filter(model=name, loss=loss).iter_rows(named=True), None)
+            if found is None or found["ratio"] is None:
                 continue
             at = place + 0.3 * shift
             axes.plot(found["ratio"], at, "os"[shift], color=COLOURS[shift], label=_LOSSES[loss] if not place else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,9 +41,10 @@ class Comparison:
 
     Attributes:
         scores: by (all, step, series, target, hours) and the part, model, cells, rmse, mae, calibrated_crps, pinball,
-            coverage_95 and width_95 of each level; of the part `all` also mase and nlpd (where the model has scored no
-            other forecasts), skill (1 − MAE / that of `against`), cpu_seconds (0 or so where there was nothing
-            to learn any more), rows_per_second and state_mb, the size of the checkpoint. Best CRPS first.
+            coverage_95 and width_95 of each level; of the part `all` also mase, nlpd and log_loss (of outcomes of 0 and
+            1; None where the model has scored other forecasts too), skill (1 − MAE / that of `against`), cpu_seconds (0
+            or so where there was nothing to learn any more), rows_per_second and state_mb, the size of the checkpoint.
+            Best CRPS first.
         differences: model, other, loss (mae, mse, calibrated_crps, pinball), ratio of the mean losses, low and high of
             its 95 % interval, p of the Diebold-Mariano test; each pair of models once in each order.
         cells: forecasts that every model made, which all scores are of.
@@ -135,7 +137,8 @@ def _plan(config: CompareConfig) -> _Plan:
     against = config.against
     if against is None:
         naive = "seasonal_naive" if season > 1 else "persistence"
-        against = naive if _online(config) and config.lags != 0 else next(iter(models))
+        lags = config.lags if config.lags is not None else int(table.meta.time is not None)
+        against = naive if lags else next(iter(models))
     models.setdefault(against, (against, {}))
     for model, _ in models.values():
         if model != AUTO:
@@ -169,11 +172,14 @@ def named(config: CompareConfig) -> dict[str, tuple[str, dict[str, str]]]:
     found: dict[str, tuple[str, dict[str, str]]] = {}
     for word in config.models:
         name, _, model = word.partition("=")
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise UsageError(f"--models: {name!r} is no name", hint="names have letters, digits, '_', '-' and '.'")
         if name in found:
             raise UsageError(f"--models: two are called {name!r}", hint="name them, such as small=svdgp")
         found[name] = (model or name, {})
     for key, value in config.set.items():
-        name, _, option = key.partition(".")
+        name = max((one for one in found if key.startswith(f"{one}.")), key=len, default=key.partition(".")[0])
+        option = key[len(name) + 1 :]
         if name not in found or not option:
             raise UsageError(
                 f"--set {key}: {name!r} is none of the models",
@@ -251,7 +257,8 @@ def _extra(
     return {
         "model": name,
         "mase": found["mase"] if same else None,
-        "nlpd": found["nlpd"] if same else None,
+        "nlpd": found["nlpd"] if same and "log_loss" not in found else None,
+        "log_loss": found.get("log_loss") if same else None,
         "skill": 1 - mae / base if base > 0 else None,
         "cpu_seconds": found["cpu_seconds"],
         "rows_per_second": found["rows_per_second"],

@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress, Stateful, Step
-from streamgp.forecasting.bands import Bands, Errors, Questions, features
+from streamgp.forecasting.bands import Bands, Questions, features
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.scores import Scores
 from streamgp.forecasting.units import in_units
+from streamgp.forecasting.volatility import Errors
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Answers, Asks, Windows
