@@ -22,7 +22,6 @@ from pydantic import BaseModel
 
 from streamgp.base import Shape
 from streamgp.errors import UsageError
-from streamgp.models.linear.hinges import KNOTS
 from streamgp.streaming._spec import WindowSpec
 from streamgp.streaming.table import Table
 from streamgp.streaming.timeline import PACE
@@ -88,6 +87,8 @@ def model(settings: BaseModel, shape: Shape) -> int:
         groups = 8 * min(shape.columns, 20 * shape.outputs) + 4 * 24 * shape.outputs  # steps, phases: solved in copies
         return groups * columns**2 * NUMBER
     if name == "linear" and shape.simulated:
+        from streamgp.models.linear.hinges import KNOTS  # here: it imports SciPy, which not every run needs
+
         width += KNOTS * (shape.outputs + len(shape.future))
     functions = _functions(settings, name, width)
     return (4 * functions**2 + 2 * functions * (width + shape.columns)) * NUMBER
