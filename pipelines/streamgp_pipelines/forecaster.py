@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -272,9 +271,7 @@ class Forecaster:
             return
         assert self._config is not None
         reader = Reader(rows, **self._columns)
-        with tempfile.TemporaryDirectory() as nowhere:
-            config = self._config.model_copy(update={"checkpoint": Path(nowhere) / "none"})
-            session = open_session(config, reader.table)
+        session = open_session(self._config, reader.table)
         self._learner, self._warnings = session.learner, session.warnings
         self._about = manifest(session.config, session.learner, reader.table, session.options, {}) | {"fitted": False}
         self._reader = reader

@@ -129,10 +129,7 @@ class Reader:
             DataError: a cell cannot be read; the row is named, counted from 1 over all frames.
         """
         source = FrameSource(rows.select([name for name in rows.column_names if name in self.schema.names]))
-        if self._rows:
-            plan(source, self.config, Held(self.schema.empty_table(), self.meta))
-        else:
-            plan(source, self.config, None)
+        plan(source, self.config, Held(self.schema.empty_table(), self.meta) if self._rows else None)
         sieve, parts, series = Sieve(self.schema, self.meta.time, self.meta.series, NAME), [], None
         for chunk in source.read({}):
             if self.meta.series is not None:

@@ -55,6 +55,12 @@ class World:
         options = {"predictions": home / "predictions.parquet", **self.options}
         return start(train_apart, str(self.table), str(home), options, crash, str(home / "summary.json"))
 
+    def survives(self, home: Path, crash: Crash) -> None:
+        """Killed there and started again, it ends as the run that was not."""
+        assert code_of(self.again(home, crash)) == -signal.SIGKILL
+        assert code_of(self.again(home)) == 0
+        self.compare(home)
+
     def compare(self, home: Path) -> None:
         """Scores, weights, curves, ledger, bands and forecasts are those of the whole run, bit for bit."""
         summary = json.loads((home / "summary.json").read_text())
@@ -111,17 +117,13 @@ REHEARSED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", REHEARSED.values(), ids=REHEARSED)
 def test_killed_while_the_past_is_simulated(simulated: World, tmp_path: Path, crash: Crash) -> None:
-    assert code_of(simulated.again(tmp_path, crash)) == -signal.SIGKILL
-    assert code_of(simulated.again(tmp_path)) == 0
-    simulated.compare(tmp_path)
+    simulated.survives(tmp_path, crash)
     assert simulated.expected["simulation"]["scored"] > 100
 
 
 @pytest.mark.parametrize("crash", quick_and_slow(CRASHES, QUICK), ids=CRASHES)
 def test_killed_at_a_given_place(linear: World, tmp_path: Path, crash: Crash) -> None:
-    assert code_of(linear.again(tmp_path, crash)) == -signal.SIGKILL
-    assert code_of(linear.again(tmp_path)) == 0
-    linear.compare(tmp_path)
+    linear.survives(tmp_path, crash)
     left = [path.name for path in tmp_path.rglob("*") if "tmp" in path.name]
     assert not left, f"left behind: {left}"
 
@@ -135,9 +137,7 @@ AMID = {
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", AMID.values(), ids=AMID)
 def test_experts_killed_amid_an_update(auto: World, tmp_path: Path, crash: Crash) -> None:
-    assert code_of(auto.again(tmp_path, crash)) == -signal.SIGKILL
-    assert code_of(auto.again(tmp_path)) == 0
-    auto.compare(tmp_path)
+    auto.survives(tmp_path, crash)
 
 
 @pytest.mark.slow

@@ -9,16 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 
 from streamgp.forecasting.calibration import DECILES, sides
 from streamgp.forecasting.quantiles import crps, pinball
 from streamgp_pipelines.learning.frames import percent
 
-Floats = NDArray[np.float64]
 AT_ONCE = 200_000
 """Cells whose quantiles are in memory at a time."""
 HOURS = 4
