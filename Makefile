@@ -2,6 +2,7 @@
 # make test      set everything up, then the checks and the tests (minutes)
 # make test-all  the same, then the slow tests and a random exploration of the properties
 # make docs      build the guides and the API reference to site/index.html
+# make dist      the sdist and the wheel, in dist/
 # A machine needs python3.11 or newer with pip, nothing else.
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE # processes that tests start would compile ever
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: setup demo check test test-slow test-all bench docs pictures clean
+.PHONY: setup demo check test test-slow test-all bench docs pictures dist clean
 
 setup: $(READY)
 
@@ -56,6 +57,11 @@ $(DOCS): $(READY)
 # The README's pictures, from a run of the demo; needs chromium.
 pictures: $(READY)
 	$(BIN)/python docs/make_pictures.py
+
+# The wheel is built from the sdist: what is missing there is missing here.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/uv build --no-build-isolation --python $(BIN)/python
 
 # Every benchmark writes its JSON, then the results pages are written from it.
 bench: export BENCHMARK_RESULTS := docs/results/data

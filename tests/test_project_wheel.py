@@ -1,59 +1,77 @@
-"""The wheel: built from a clean copy, installed where no checkout is in sight, and run."""
+"""The distribution: built from a clean copy, installed where no checkout is in sight, and run; and its release."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shutil
 import subprocess
 import sys
-import sysconfig
+import tarfile
 import tomllib
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
-
-pytestmark = pytest.mark.slow
+import yaml
 
 ROOT = Path(__file__).parents[1]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-PARTS = ("streamgp", "pipelines", "cli", "data", "pyproject.toml", "README.md", "LICENSE")
+PARTS = ("streamgp", "pipelines", "cli", "tests", "data", "pyproject.toml", "MANIFEST.in", "constraints.txt")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")
+RELEASE = ROOT / ".github" / "workflows" / "release.yml"
+UV = (sys.executable, "-m", "uv", "-q")
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, env={"PATH": ""})
+def run(*command: str | Path, cwd: Path, **more: str) -> str:
+    """Its standard output; nothing of the checkout and of the environment of the tests is in sight. uv looks for
+    packages where pip does."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    for pip, uv in (("PIP_FIND_LINKS", "UV_FIND_LINKS"), ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")):
+        kept |= {uv: kept[pip]} if kept.get(pip) else {}
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, env=kept | more)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, so that no old build folder can leak into it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    for part in PARTS:
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`make dist` in a copy, so that no old build folder can leak into it: the sdist, and the wheel made of it."""
+    folder = tmp_path_factory.mktemp("source")
+    for part in (*PARTS, *PAGES):
         if (ROOT / part).is_dir():
             shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy(ROOT / part, folder / part)
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", "dist", ".", cwd=folder)
-    return next((folder / "dist").glob("*.whl"))
+    run(*UV, "build", "--no-build-isolation", "--python", sys.executable, cwd=folder)
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    return next(dist.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment that holds the wheel alone and borrows its dependencies from the test environment.
-
-    The borrowed folder is a plain entry of sys.path: its .pth files, and with them the editable install of the
-    checkout, are not read.
-    """
+    """A new environment with the wheel and what it asks for."""
     folder = tmp_path_factory.mktemp("bare") / "env"
-    venv.create(folder, with_pip=False)
-    run(sys.executable, "-m", "pip", "--python", folder, "install", "-q", "--no-deps", wheel, cwd=folder)
-    site = next((folder / "lib").glob("python*/site-packages"))
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    run(*UV, "venv", "--python", sys.executable, folder, cwd=folder.parent)
+    python = folder / "bin" / "python"
+    run(*UV, "pip", "install", "-p", python, "-c", ROOT / "constraints.txt", wheel, cwd=folder)
     return folder
 
 
+@pytest.mark.slow
+def test_the_sdist_holds_what_it_should(dist: Path) -> None:
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"constraints.txt", "data/elecdemand.csv", "streamgp/base.py", "cli/streamgp_cli/app.py", *PAGES} <= names
+    assert not any(name.startswith("tests/") for name in names)
+
+
+@pytest.mark.slow
 def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
@@ -71,8 +89,44 @@ def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
         assert wanted in names
 
 
+@pytest.mark.slow
 def test_the_installed_command_runs_without_the_checkout(bare: Path) -> None:
     assert run(bare / "bin" / "streamgp", "--version", cwd=bare).split() == ["streamgp", VERSION]
     for package in ("streamgp", "streamgp_pipelines", "streamgp_cli"):
         code = f"import {package}; print({package}.__file__)"
         assert run(bare / "bin" / "python", "-c", code, cwd=bare).startswith(str(bare))
+
+
+@pytest.mark.slow
+def test_the_installed_demo_learns_and_forecasts(bare: Path) -> None:
+    """On the data in the wheel; shortened, and without MLflow."""
+    short = {"STREAMGP_MAX_ROWS": "2016", "OMP_NUM_THREADS": "1"}
+    made = json.loads(run(bare / "bin" / "streamgp", "demo", "--tracking-uri", "none", "--json", cwd=bare, **short))
+    assert made["scores"]["ensemble"]["rows"] == 2016
+    assert made["scores"]["ensemble"]["crps"] < made["scores"]["seasonal_naive"]["crps"]
+    assert all((bare / path).exists() for path in made["files"].values())
+
+
+def test_the_release_is_a_workflow() -> None:
+    """It has the schema of GitHub's workflows, its actions are pinned, and one job alone can publish."""
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(RELEASE)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    jobs = yaml.safe_load(RELEASE.read_text())["jobs"]
+    actions = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert [action for action in actions if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action)] == []
+    assert [name for name, job in jobs.items() if "id-token" in job["permissions"]] == ["publish"]
+
+
+def test_links_of_the_published_readme_lead_to_the_tag(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text((ROOT / "README.md").read_text())
+    steps = yaml.safe_load(RELEASE.read_text())["jobs"]["build"]["steps"]
+    step = next(step["run"] for step in steps if "sed" in step.get("run", ""))
+    given = {"GITHUB_SERVER_URL": "https://host", "GITHUB_REPOSITORY": "a/b", "GITHUB_REF_NAME": "v1"}
+    run("bash", "-euc", step, cwd=tmp_path, **given)
+    links = re.findall(r"\]\(([^)]*)\)", (tmp_path / "README.md").read_text())
+    assert links and [link for link in links if not link.startswith("https://")] == []
+    paths = [link.split("/v1/", 1)[1] for link in links if link.startswith("https://host/a/b/")]
+    assert len(paths) > 10 and all((ROOT / path).is_file() for path in paths)
