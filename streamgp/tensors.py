@@ -23,7 +23,8 @@ class Inputs(NamedTuple):
 
     Attributes:
         past: (N, L, D) the channels at the last L rows, oldest first: the targets, the inputs, and, when the
-            season is longer than one row, each target one season before that row. NaN where a gap was masked.
+            season is longer than one row, each target one season before that row. NaN where a channel has no value in
+            the window.
         future: (N, H, F) the channels at the target rows: each target one season (or the fewest whole seasons
             that are already known) before, the known inputs, the calendar. Never NaN.
         context: (N, C) references of each step and blocks of the past, laid out as `Shape.context` says; NaN where

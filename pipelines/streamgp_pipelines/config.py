@@ -168,8 +168,8 @@ class DataConfig(Settings):
         description="Rows in each season: 48,336 for the day and the week of half hours; auto takes those that "
         "describe shows; default: none",
     )
-    gaps: Annotated[Literal["reset", "mask"], Flag(Panel.DATA)] = Field(
-        "reset", description="At a gap: reset skips windows until they are complete, mask marks the missing lags"
+    gaps: Annotated[Literal["reset", "fill"], Flag(Panel.DATA)] = Field(
+        "fill", description="Where a window lacks values: fill takes the last ones before them, reset skips the window"
     )
     test_column: Annotated[str | None, Flag(Panel.TEST, "COL")] = Field(
         None, description="Test rows are those where this column is not 0: they are not learned"

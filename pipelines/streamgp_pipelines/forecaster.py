@@ -56,7 +56,7 @@ class Forecaster:
         transform: none, log, logit or auto.
         lags: past rows in a window.
         calendar: whether the calendar is an input.
-        gaps: reset or mask.
+        gaps: fill or reset.
         warmup: rows that are fitted in batch and not scored.
         batch: rows of a micro-batch.
         simulate: steps up to which simulations are calibrated.
@@ -103,7 +103,7 @@ class Forecaster:
         transform: str | Sequence[str] = "none",
         lags: int | None = None,
         calendar: bool = False,
-        gaps: Literal["reset", "mask"] = "reset",
+        gaps: Literal["reset", "fill"] = "fill",
         warmup: int | None = None,
         batch: int | None = None,
         simulate: int | None = None,

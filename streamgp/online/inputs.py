@@ -18,7 +18,7 @@ LARGEST = 1e150
 def usable(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
     """The windows that can be learned: with at least one truth, and without values beyond `LARGEST`.
 
-    A truth beyond it counts as not observed. A lag may be NaN, which is masked.
+    A truth beyond it counts as not observed. A lag may be NaN, where nothing is known of it.
 
     Returns:
         the windows, their truths (M, T), and what was left out: "" or a part of a `Step`'s `done`.

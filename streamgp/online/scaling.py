@@ -116,7 +116,7 @@ class InputScaling:
         self.future.fit(x.future)
 
     def transform(self, x: Inputs) -> Inputs:
-        """Standardised windows; a masked lag becomes its channel's mean."""
+        """Standardised windows; a lag that is NaN becomes its channel's mean."""
         return Inputs(self.past.transform(x.past), self.future.transform(x.future))
 
     def flat(self, x: Inputs) -> Tensor:

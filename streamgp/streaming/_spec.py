@@ -62,8 +62,10 @@ class WindowSpec:
         season: steps in the season, the longest where there are several; 1 is none.
         seasons: steps in each season, shortest first, the last one `season`; with them windows have a context. None
             where only `season` is looked at.
-        gaps: "reset": ask only where every value of a window is there. "mask": the targets' present values, their
-            seasonal references and the future must be there, other lags may be NaN.
+        gaps: "fill": a value that is missing in a window is as in the row before it, or else as in the next one; a
+            seasonal reference first as in another season. A channel without a value in the whole window is NaN, where
+            it is no target; no window begins before its series. "reset": ask only where every value of a window is
+            there. Truths are never filled.
         time: the time column; None where rows have no clock.
         series: the series column; None where there is one series.
         every_ns: the interval of the rows, ns (or in units of an integer clock); None counts rows.
@@ -85,7 +87,7 @@ class WindowSpec:
     lags: int = 24
     horizon: int = 1
     season: int = 1
-    gaps: Literal["reset", "mask"] = "reset"
+    gaps: Literal["reset", "fill"] = "fill"
     time: str | None = None
     series: str | None = None
     every_ns: int | None = None

@@ -2,16 +2,16 @@
 
 A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. With a
 tolerance it is the nearest tick of a clock that follows the rows (`steps`), so that a clock that jitters or
-drifts neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN; nothing
-is filled in. Without a known interval, the times ahead of a row lie apart by the median of the last intervals of its
-series: one gap moves nothing. A row becomes *current* when it is read or, with known inputs, when the known values of
-its H next steps have been read: only then do its targets count, so that a forecast from an earlier row cannot have seen
-them. Memory is series · (lags + season + horizon) rows.
+drifts neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN. With
+`gaps="fill"` what is missing in a window is as in the row before it (`filled`), but no window begins before its series;
+truths are never filled in. Without a known interval, the times ahead of a row lie apart by the median of the last
+intervals of its series: one gap moves nothing. A row becomes *current* when it is read or, with known inputs, when the
+known values of its H next steps have been read: only then do its targets count, so that a forecast from an earlier row
+cannot have seen them. Memory is series · (lags + season + horizon) rows.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -73,8 +73,13 @@ class Windows:
         self._waits = spec.horizon if spec.known and spec.lags else 0
         self._lags = np.arange(1 - spec.lags, 1)  # (L,) offsets, oldest first
         self._ahead = np.arange(1, spec.horizon + 1)  # (H,)
-        self._season = self._ahead + -(-self._ahead // spec.season) * -spec.season  # (H,) fewest whole seasons before
-        self._back = max(spec.season, spec.lags - 1 + (spec.season if spec.season > 1 else 0))
+        self._season = _seasons_before(self._ahead, spec.season)  # (H,)
+        self._first = spec.lags - 1 + (spec.season if spec.season > 1 else 0)  # step of a series' first whole window
+        self._instead: Ints | None = None  # (H,) where a reference is looked for that is not there
+        if spec.context is not None:
+            short = spec.context.short
+            self._instead = self._season - short if short == spec.season else _seasons_before(self._ahead, short)
+        self._back = max(spec.season, self._first)
         self._filler = None if spec.context is None else Filler(spec.context, spec.every_ns, spec.zone)
         if spec.context is not None:
             self._back = max(self._back, spec.context.back)
@@ -238,26 +243,26 @@ class Windows:
 
     def _ask(self, rows: _Current, timeline: Timeline, future: Floats | None = None) -> Asks:
         """The questions at `rows` whose windows are whole; `future` (N, H, ·) stands in for the rows ahead."""
-        spec = self.spec
+        spec, outputs = self.spec, len(self.spec.targets)
         when, whole = self._times(rows, timeline)
-
-        def look(off: Ints, channels: slice) -> Floats:
-            return self._look(timeline, rows, off, channels)
-
-        past, ahead = [look(self._lags, slice(0, len(spec.columns)))], []
+        columns = self._run(rows, timeline, self._lags, slice(0, len(spec.columns)))
+        past, ahead = [columns], []
         if self.shape.seasonal:
-            past.append(look(self._lags - spec.season, self._targets))
-            ahead.append(look(self._season, self._targets))
+            past.append(self._run(rows, timeline, self._lags - spec.season, self._targets))
+            ahead.append(self._references(rows, timeline))
         if not spec.lags:
-            ahead.append(look(np.zeros(1, np.int64), slice(len(spec.targets), None)) if future is None else future)
+            own = np.zeros(1, np.int64)
+            ahead.append(self._look(timeline, rows, own, slice(outputs, None)) if future is None else future)
         elif spec.known:
-            ahead.append(look(self._ahead, self._known) if future is None else future)
+            if future is None:  # the row's own values first, for what may be missing behind them
+                future = self._run(rows, timeline, np.append(0, self._ahead), self._known)[:, 1:]
+            ahead.append(future)
         if spec.calendar:
             ahead.append(calendar.values(when, spec.zone, spec.every_ns))
         x = np.concatenate(past, 2), np.concatenate(ahead, 2) if ahead else np.zeros((*when.shape, 0))
         whole &= np.isfinite(x[1]).all((1, 2))
-        if spec.lags and spec.gaps == "mask":
-            outputs = len(spec.targets)
+        if spec.lags and spec.gaps == "fill":
+            whole &= rows.step >= self._first
             whole &= np.isfinite(x[0][:, -1, :outputs]).all(1)
             whole &= not self.shape.seasonal or np.isfinite(x[0][:, -1, -outputs:]).all(1)
         elif spec.lags:
@@ -267,11 +272,34 @@ class Windows:
         series, origins, position, cutoff, ds = (_long(part) for part in parts)
         inputs = Inputs(torch.from_numpy(x[0][whole]), torch.from_numpy(x[1][whole]))
         if self._filler is not None:
-            left = _Current(*(part[whole] for part in rows))
+            left, near = _Current(*(part[whole] for part in rows)), columns[whole]
+
+            def look(off: Ints) -> Floats:
+                found, lag = self._look(timeline, left, off), off - self._lags[0]
+                inside = np.flatnonzero((off <= 0) & (lag >= 0))
+                found[:, inside] = near[:, lag[inside]]
+                return found
+
             known = None if future is None else future[whole]
-            filled = self._filler.fill(partial(self._look, timeline, left), left.step, when[whole], known)
-            inputs = inputs._replace(context=torch.from_numpy(filled))
+            inputs = inputs._replace(context=torch.from_numpy(self._filler.fill(look, left.step, when[whole], known)))
         return Asks(series, origins, position, cutoff, ds, inputs)
+
+    def _run(self, rows: _Current, timeline: Timeline, off: Ints, channels: slice) -> Floats:
+        """Columns at rows one after another, (N, J, C); with gaps="fill" none is missing that has a value in one."""
+        found = self._look(timeline, rows, off, channels)
+        return filled(found) if self.spec.gaps == "fill" else found
+
+    def _references(self, rows: _Current, timeline: Timeline) -> Floats:
+        """(N, H, O) the targets one season before each step ahead; with gaps="fill", where one is missing, that of the
+        short season or of a season earlier, and else the reference of the step before."""
+        if self.spec.gaps == "reset":
+            return self._look(timeline, rows, self._season, self._targets)
+        found = self._look(timeline, rows, np.append(-self.spec.season, self._season), self._targets)
+        missing = np.isnan(found[:, 1:])
+        if self._instead is not None and missing.any():
+            instead = self._look(timeline, rows, self._instead, self._targets)
+            found[:, 1:] = np.where(missing, instead, found[:, 1:])
+        return filled(found)[:, 1:]
 
     def _look(self, timeline: Timeline, rows: _Current, off: Ints, channels: slice = slice(None)) -> Floats:
         """Columns at these offsets, (N, J, C), targets as models learn them; from the first column on, or no target."""
@@ -325,6 +353,25 @@ class Windows:
             raise ValueError(f"windows of {ring.step.shape[1]} rows a series, where {ring.capacity} are wanted")
         ring.series = len(ring.step)
         self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()
+
+
+def _seasons_before(ahead: Ints, season: int) -> Ints:
+    """Offsets of the steps ahead, the fewest whole seasons before them that lead to the row or behind it."""
+    return np.asarray(ahead - -(-ahead // season) * season)
+
+
+def filled(values: Floats) -> Floats:
+    """(N, J, C) with each missing value as the last one before it along J, or else as the first one after it.
+
+    Example:
+        >>> filled(np.array([[[np.nan], [1.0], [np.nan], [2.0]]])).tolist()
+        [[[1.0], [1.0], [1.0], [2.0]]]
+    """
+    there = ~np.isnan(values)
+    if there.all():
+        return values
+    at = np.maximum.accumulate(np.where(there, np.arange(values.shape[1])[:, None], -1), 1)
+    return np.take_along_axis(values, np.where(at < 0, there.argmax(1)[:, None], at), 1)
 
 
 def _long(array: Ints) -> Tensor:

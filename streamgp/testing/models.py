@@ -226,7 +226,7 @@ def _check_state(build: Callable[[Shape], Model], shape: Shape, batch: int) -> N
 
 
 def _check_missing(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:
-    """Law 5, and masked lags."""
+    """Law 5, and lags that are missing."""
     model = build(shape)
     x, y = _example(model, shape, 3 * batch)
     model.update(x.rows(slice(0, batch)), y[:batch])
@@ -238,7 +238,7 @@ def _check_missing(build: Callable[[Shape], Model], shape: Shape, batch: int) ->
     holes[1::3, : shape.columns // 2] = torch.nan
     model.update(x.rows(slice(batch, 2 * batch)), holes, model.predict(x.rows(slice(batch, 2 * batch))))
     past = x.past.clone()
-    past[::2, :-1] = torch.nan  # as gaps="mask" leaves them
+    past[::2, :-1] = torch.nan  # as channels without any value are
     after = model.predict(x._replace(past=past))
     assert torch.isfinite(after.mean).all() and torch.isfinite(after.variance).all(), "missing values leak into numbers"
 

@@ -19,7 +19,7 @@ from tests.contracts.stream import Stream, same
 
 PLAIN = WindowSpec(targets=("y",), lags=4, horizon=3)
 KNOWN = WindowSpec(
-    targets=("y", "z"), inputs=("u",), known=("k",), lags=3, horizon=5, season=7, series="s", gaps="mask"
+    targets=("y", "z"), inputs=("u",), known=("k",), lags=3, horizon=5, season=7, series="s", gaps="fill"
 )
 REGRESSION = WindowSpec(targets=("y",), inputs=("u", "k"), lags=0)
 SPECS = [PLAIN, KNOWN, REGRESSION]
@@ -164,7 +164,7 @@ def test_5_and_6_a_checkpoint_predicts_alone(name: str, spec: WindowSpec, tmp_pa
     for windows in (run.windows, other.windows):
         windows.flush()
     asks, again = run.windows.ask_last(future), other.windows.ask_last(future)
-    assert len(asks.origin) or spec.gaps == "mask"
+    assert len(asks.origin) or spec.gaps == "fill"
     issued = run.model.predict(asks.x).parameters()
     assert torch.equal(issued, other.model.predict(again.x).parameters())
     assert torch.equal(issued, run.model.predict(asks.x).parameters())  # predict changed nothing

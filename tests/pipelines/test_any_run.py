@@ -70,7 +70,7 @@ def cases(draw: st.DrawFn) -> Case:
         "horizon": draw(st.sampled_from([1, 2, 5])) if lags else 1,
         "season": draw(st.sampled_from([1, 3, 24])) if lags else 1,
         "target": draw(st.sampled_from(["y", "y,x"])),
-        "gaps": draw(st.sampled_from(["reset", "mask"])),
+        "gaps": draw(st.sampled_from(["reset", "fill"])),
         "batch": draw(st.sampled_from([7, 32, 100])),
         "warmup": draw(st.sampled_from([0, 50, 130])),
         "checkpoint_every": draw(st.sampled_from([1, 60, 10_000])),

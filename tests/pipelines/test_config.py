@@ -106,7 +106,7 @@ def test_time_budget(given: Any, seconds: float) -> None:
         ({"level": "100"}, ""),
         ({"level": "nan"}, ""),
         ({"level": "wide"}, "--level"),
-        ({"gaps": "fill"}, "--gaps reset mask"),
+        ({"gaps": "mask"}, "--gaps fill reset"),
         ({"device": "tpu"}, "--device"),
         ({"time_budget": "soon"}, "--time-budget"),
         ({"time_budget": "s"}, "--time-budget"),

@@ -147,7 +147,7 @@ def test_a_finished_run_repeats_its_summary(online: World, tmp_path: Path) -> No
     [
         GP,
         NET,
-        GP | {"gaps": "mask", "inputs": "x", "known": "k", "calendar": True},
+        GP | {"inputs": "x", "known": "k", "calendar": True},
         GP | {"set": SMALL | {"solver": "exact", "kernel": "matern", "training.scheme": "rows"}},
         GP | {"set": SMALL | {"solver.grid": "10", "mode": "regression"}, "inputs": "x", "known": "k"},
     ],
@@ -155,7 +155,7 @@ def test_a_finished_run_repeats_its_summary(online: World, tmp_path: Path) -> No
 )
 def test_a_checkpoint_forecasts_alone(tmp_path: Path, options: dict[str, Any]) -> None:
     data = frame_of(500)
-    if "gaps" in options:
+    if "calendar" in options:
         data = data.with_columns(y=pl.when(pl.int_range(pl.len()) % 37 != 5).then("y"))
     table = make_table(tmp_path / "t", data)
     found = run(table, tmp_path / "c", **options)

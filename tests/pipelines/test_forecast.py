@@ -244,10 +244,11 @@ def test_several_targets(tmp_path: Path) -> None:
 def test_a_gap_at_the_end(tmp_path: Path) -> None:
     data = frame_of(400).with_columns(y=pl.when(pl.int_range(pl.len()) == 398).then(None).otherwise("y"))
     table = make_table(tmp_path / "t", data)
-    run(table, tmp_path / "c")
-    with pytest.raises(DataError):
+    run(table, tmp_path / "c", gaps="reset")
+    with pytest.raises(DataError) as caught:
         ask(tmp_path / "c")
-    run(table, tmp_path / "d", gaps="mask")
+    assert names(caught.value.hint, "--gaps fill")
+    run(table, tmp_path / "d")
     assert ask(tmp_path / "d").frame.height == 3
 
 

@@ -147,9 +147,9 @@ def test_late_rows_are_counted_and_not_learned(tmp_path: Path) -> None:
     assert pairs.unique(["ds", "cutoff"]).height == pairs.height == found["scored"]
 
 
-@pytest.mark.parametrize("gaps", ["reset", "mask"])
-def test_gaps_are_not_filled(tmp_path: Path, gaps: str) -> None:
-    """No forecast from a window with a hole (reset), no truth invented in the hole."""
+@pytest.mark.parametrize("gaps", ["reset", "fill"])
+def test_gaps_in_windows_and_truths(tmp_path: Path, gaps: str) -> None:
+    """No truth is invented in the hole; forecasts are made in it (fill), or once the window has left it (reset)."""
     index = pl.int_range(pl.len())
     data = frame_of(600).with_columns(y=pl.when((index >= 400) & (index < 403)).then(None).otherwise("y"))
     data = pl.concat([data[:450], data[455:]])
@@ -157,9 +157,10 @@ def test_gaps_are_not_filled(tmp_path: Path, gaps: str) -> None:
     pairs = pl.read_parquet(tmp_path / "p.parquet")
     times = frame_of(600)["t"]
     hole = set(times[400:403]) | set(times[450:455])
-    assert not hole & set(pairs["ds"]) and not hole & set(pairs["cutoff"])
-    behind = {400 + 3 + 1, 455 + 1}
-    assert {times[row] in set(pairs["cutoff"]) for row in behind} == {gaps == "mask"}
+    assert not hole & set(pairs["ds"])
+    asked = {400, 402, 400 + 3 + 1, 455 + 1}
+    assert {times[row] in set(pairs["cutoff"]) for row in asked} == {gaps == "fill"}
+    assert not set(times[450:455]) & set(pairs["cutoff"]), "a row that is not there asks nothing"
     assert found["late"] == 0 and np.isfinite(found["rmse"])
 
 
@@ -379,8 +380,8 @@ def test_a_glitch_spoils_no_forecast_of_the_default_mix(tmp_path: Path) -> None:
 def test_a_run_that_forecasts_seldom_for_want_of_whole_windows_says_how_to_forecast_more(tmp_path: Path) -> None:
     data = frame_of(900).with_columns(pl.when(pl.int_range(pl.len()) % 40 == 7).then(None).otherwise("y").alias("y"))
     table = make_table(tmp_path / "t", data)
-    assert any("--gaps mask" in note for note in run(table, tmp_path / "a")["warnings"])
-    assert not any("--gaps mask" in note for note in run(table, tmp_path / "b", gaps="mask")["warnings"])
+    assert any("--gaps fill" in note for note in run(table, tmp_path / "a", gaps="reset")["warnings"])
+    assert not any("--gaps" in note for note in run(table, tmp_path / "b")["warnings"])
 
 
 def test_a_model_in_its_warm_up_does_not_forecast(tmp_path: Path) -> None:

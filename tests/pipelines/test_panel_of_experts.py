@@ -17,7 +17,7 @@ from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run,
 
 SERIES, HOURS, WARM = 50, 170, 5000
 SVDGP = {"basis": "32", "reservoir": "512", "rebuild": "2000", "evidence_rows": "64"}
-OPTIONS: dict[str, Any] = {"model": "auto", "batch": 256, "warmup": WARM, "gaps": "mask", "checkpoint_every": 1000}
+OPTIONS: dict[str, Any] = {"model": "auto", "batch": 256, "warmup": WARM, "checkpoint_every": 1000}
 OPTIONS |= {"set": {"svdgp": SVDGP}}
 LATE, QUIET = range(40, 45), range(45, 50)
 """Series that begin at hour 60, and that end at hour 120."""

@@ -242,18 +242,20 @@ def test_a_simulation_is_rows_pushed_one_by_one(kind: str, tmp_path: Path) -> No
 
 
 def test_gaps(tmp_path: Path) -> None:
-    """A gap in the window leaves the series out, or is masked; one in the season ends the simulation there."""
+    """With --gaps reset, a gap in the window leaves the series out, and one in the season ends the simulation there."""
 
     def table_of(name: str, missing: int) -> Any:
         gone = pl.when(pl.int_range(pl.len()) == missing).then(None).otherwise("y")
         return make_table(tmp_path / name, frame_of(400).with_columns(y=gone))
 
-    run(table_of("near", 397), tmp_path / "reset", **ONE)
+    run(table_of("near", 397), tmp_path / "reset", **ONE, gaps="reset")
     with pytest.raises(DataError):
         ask(tmp_path / "reset", horizon=9, paths=50)
-    run(tmp_path / "near", tmp_path / "mask", **ONE, gaps="mask")
-    assert ask(tmp_path / "mask", horizon=9, paths=50).frame["linear"].null_count() == 0
-    run(table_of("season", 384), tmp_path / "c", horizon=1)  # 24 rows before the 9th step ahead
+    run(tmp_path / "near", tmp_path / "fill", **ONE)
+    assert ask(tmp_path / "fill", horizon=9, paths=50).frame["linear"].null_count() == 0
+    run(table_of("season", 384), tmp_path / "d", horizon=1)
+    assert ask(tmp_path / "d", horizon=20, paths=50).frame["linear"].null_count() == 0
+    run(tmp_path / "season", tmp_path / "c", horizon=1, gaps="reset")  # 24 rows before the 9th step ahead
     with pytest.raises(DataError, match=naming("y 9")) as caught:
         ask(tmp_path / "c", horizon=20, paths=50)
     assert names(caught.value.hint, "8")

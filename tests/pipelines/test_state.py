@@ -70,7 +70,7 @@ def test_a_finished_run_prints_the_same_summary(copied: World) -> None:
         ({"seed": 3}, "seed 0 3"),
         ({"batch": 32}, "batch 64 32"),
         ({"warmup": 201}, "warmup 200 201"),
-        ({"gaps": "mask"}, "gaps reset mask"),
+        ({"gaps": "reset"}, "gaps fill reset"),
         ({"calendar": True}, "calendar false true"),
         ({"level": "80"}, "level 80.0 95.0"),
         ({"score_from": "300"}, "score-from 300"),

@@ -17,6 +17,16 @@ MICRO = 1000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def by_channel(rows: list[list[float]]) -> list[list[float]]:
+    """Rows of channels with each missing value as the last one before it, or else as the first one after it."""
+    out = []
+    for channel in map(list, zip(*rows, strict=True)):
+        known = [value for value in channel if not math.isnan(value)]
+        last = known[0] if known else NAN
+        out.append([last := last if math.isnan(value) else value for value in channel])
+    return [list(row) for row in zip(*out, strict=True)] if out else rows
+
+
 @dataclass
 class Row:
     """One row of the stream."""
@@ -110,6 +120,7 @@ class OracleWindows:
         )
         if not ask:
             return
+        fill = spec.gaps == "fill"
         columns = [*spec.targets, *(n for n in spec.inputs if n not in spec.known), *spec.known]
         past = []
         for step in range(t - spec.lags + 1, t + 1):
@@ -117,35 +128,61 @@ class OracleWindows:
             if spec.season > 1:
                 lag += [self.value(row, name, step - spec.season, t) for name in spec.targets]
             past.append(lag)
+        if fill:
+            past = by_channel(past)
         times = self.times(row)
         if times is None:
             return
         future = []
+        references = self.references(row, t) if spec.season > 1 else []
+        known = [[self.value(row, name, t + h, wide) for name in spec.known] for h in range(spec.horizon + 1)]
+        if fill and spec.lags:
+            known = by_channel(known)
         for h in range(1, spec.horizon + 1):
             channels = []
             if spec.season > 1:
-                k = 1
-                while t + h - k * spec.season > t:
-                    k += 1
-                channels += [self.value(row, name, t + h - k * spec.season, t) for name in spec.targets]
+                channels += references[h - 1]
             if not spec.lags:
                 channels += [row.values[name] for name in columns[len(spec.targets) :]]
             else:
-                channels += [self.value(row, name, t + h, wide) for name in spec.known]
+                channels += known[h]
             if spec.calendar:
                 channels += self.calendar(times[h - 1])
             future.append(channels)
         needed = [x for step in future for x in step]
-        if spec.lags and spec.gaps == "mask":
+        if spec.lags and fill:
             outputs = len(spec.targets)
             needed += past[-1][:outputs] + (past[-1][-outputs:] if spec.season > 1 else [])
         elif spec.lags:
             needed += [x for lag in past for x in lag]
+        if fill and t < spec.lags - 1 + (spec.season if spec.season > 1 else 0):
+            return  # the window begins before the series
         if any(math.isnan(x) for x in needed):
             return
         origin = t if spec.lags else t - 1
         where = {"series": code, "origin": origin, "position": row.position, "cutoff": row.ds, "ds": times}
         self.asks.append(where | {"past": past, "future": future})
+
+    def references(self, row: Row, t: int) -> list[list[float]]:
+        """The targets one season before each step, as often as it takes not to look ahead."""
+        spec = self.spec
+
+        def back(h: int, season: int) -> int:
+            return t + h - season * -(-h // season)
+
+        steps = [t - spec.season, *(back(h, spec.season) for h in range(1, spec.horizon + 1))]
+        found = [[self.value(row, name, step, t) for name in spec.targets] for step in steps]
+        if spec.gaps == "reset":
+            return found[1:]
+        short = spec.seasons[0] if spec.seasons else 0
+        for h in range(1, spec.horizon + 1):
+            if not short:
+                continue
+            other = back(h, short) if short != spec.season else back(h, spec.season) - spec.season
+            for channel, name in enumerate(spec.targets):
+                if math.isnan(found[h][channel]):
+                    found[h][channel] = self.value(row, name, other, t)
+        return by_channel(found)[1:]
 
     def times(self, row: Row) -> list[int] | None:
         spec = self.spec

@@ -57,6 +57,8 @@ def streams(draw: st.DrawFn) -> tuple[WindowSpec, list[Row], list[int]]:
     clock = draw(st.sampled_from(["none", "count", "hour", "day"]))
     every = {"hour": HOUR, "day": 24 * HOUR}.get(clock)
     known = draw(st.sampled_from([(), ("k",)]))
+    season = draw(st.integers(1, 4)) if lags else 1
+    seasons = [(season,), *((short, season) for short in range(2, season))] if season > 1 else []
     spec = WindowSpec(
         targets=draw(st.sampled_from([("y",), ("y", "z")])),
         inputs=draw(st.sampled_from([("u",), ("k", "u")])) if not lags else draw(st.sampled_from([(), ("u",)])),
@@ -64,8 +66,9 @@ def streams(draw: st.DrawFn) -> tuple[WindowSpec, list[Row], list[int]]:
         calendar=clock != "none" and draw(st.booleans()),
         lags=lags,
         horizon=draw(st.integers(1, 5)) if lags else 1,
-        season=draw(st.integers(1, 4)) if lags else 1,
-        gaps=draw(st.sampled_from(["reset", "mask"])),
+        season=season,
+        seasons=draw(st.sampled_from([(), *seasons])),
+        gaps=draw(st.sampled_from(["reset", "fill"])),
         time=None if clock == "none" else "t",
         series=draw(st.sampled_from([None, "s"])),
         every_ns=every,
@@ -247,8 +250,8 @@ def test_infinite_values_and_nulls_are_missing() -> None:
 def test_integer_clock() -> None:
     windows = Windows(WindowSpec(targets=("y",), lags=2, horizon=2, time="t", every_ns=5))
     asks, _ = windows.push(pa.record_batch({"t": pa.array([0, 5, 10, 20]), "y": [1.0, 2.0, 3.0, 4.0]}))
-    assert asks.origin.tolist() == [1, 2]
-    assert asks.ds.tolist() == [[10, 15], [15, 20]]
+    assert asks.origin.tolist() == [1, 2, 4]
+    assert asks.ds.tolist() == [[10, 15], [15, 20], [25, 30]]
 
 
 @pytest.mark.parametrize("lags", [1, 2, 6])

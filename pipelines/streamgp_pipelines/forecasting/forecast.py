@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from streamgp.base import Offset
-from streamgp.errors import DataError, StateError, UsageError
+from streamgp.errors import StateError, UsageError
 from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import SKIP, micro_batches
@@ -34,6 +34,7 @@ from streamgp_pipelines.learning.predictions import frame
 from streamgp_pipelines.learning.rollout import Rehearsal
 from streamgp_pipelines.learning.session import Columns, check_table, columns_read, find_device
 from streamgp_pipelines.learning.tail import Tail
+from streamgp_pipelines.learning.whole import no_newest_window
 from streamgp_pipelines.moments import Moments
 
 __all__ = ["Forecast", "Forecaster", "Simulation", "forecast", "load", "write"]
@@ -168,10 +169,7 @@ class Forecaster:
             simulate.check_given(inputs_ahead(windows, future, shape.horizon, known), known, windows, naming)
         asks = windows.ask_last(future)
         if not len(asks.origin):
-            raise DataError(
-                "no series has a whole window at its newest row",
-                hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
-            )
+            raise no_newest_window(windows.spec)
         found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
         warnings = tuple(self._left_out(asks, future))

@@ -25,6 +25,7 @@ from streamgp.streaming.paths import Given, PathWindows, inputs_ahead
 from streamgp.streaming.windows import Windows
 from streamgp_pipelines.learning.frames import Naming, assembled, forecast_columns
 from streamgp_pipelines.learning.rollout import device_of, rollout, simulators
+from streamgp_pipelines.learning.whole import no_newest_window
 
 
 class Run(NamedTuple):
@@ -197,10 +198,7 @@ def _simulate(
     first = PathWindows(windows, named, 1).ask(given.values[named, 0])
     series = named[first.series.numpy()]
     if not len(series):
-        raise DataError(
-            "no series has a whole window at its newest row",
-            hint="a gap or a missing value is too near: wait for more rows, or train with --gaps mask",
-        )
+        raise no_newest_window(windows.spec)
     ds, y = [], []
     for step, (asks, value) in enumerate(rollout(next_y, windows, series, paths, given.values[series])):
         if value is None:

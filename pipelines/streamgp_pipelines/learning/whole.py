@@ -25,6 +25,16 @@ def check_span(table: Table, spec: WindowSpec) -> None:
         raise DataError("no window of the table can be whole: there is nothing to learn", hint=advice(table, spec))
 
 
+def no_newest_window(spec: WindowSpec) -> DataError:
+    """That no forecast is possible at the newest rows, and when it will be."""
+    why = (
+        "a gap or a missing value is too near: wait for more rows, or train with --gaps fill"
+        if spec.gaps == "reset"
+        else "its series are too short, or a target has no value in it: wait for more rows"
+    )
+    return DataError("no series has a whole window at its newest row", hint=why)
+
+
 def _rows(table: Table, spec: WindowSpec) -> dict[object, int]:
     """Rows of each series."""
     if spec.series is None:
@@ -56,4 +66,4 @@ def advice(table: Table, spec: WindowSpec, wanted: int = 1) -> str:
             f"a window takes {long} rows (lags, season and horizon), and {whose} has {most}: "
             "use fewer --lags, a shorter --season or a shorter --horizon"
         )
-    return "look for gaps and missing values with streamgp describe; use fewer --lags, or --gaps mask"
+    return "look for gaps and missing values with streamgp describe; use fewer --lags, or --gaps fill"

@@ -48,7 +48,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         part = counts.broken / (counts.whole + counts.broken)
         warnings.append(
             f"at {part:.0%} of the rows nothing was forecast, because a value of the window was missing: "
-            "--gaps mask forecasts there too"
+            "--gaps fill forecasts there too"
         )
     if learner.windows.late:
         warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows.spec)}")
@@ -123,7 +123,7 @@ def _why_unscored(session: Session, learner: Learner) -> str:
     if learner.warmup.done_at is None:
         why = advice(session.table, learner.windows.spec)
         return f"no window was whole in {learner.rows} rows, and the warm-up goes on until one is; {why}"
-    unless = "if streamgp describe shows gaps, try --gaps mask, or a table without --every"
+    unless = "if streamgp describe shows gaps, try --gaps fill, or a table without --every"
     return f"no window was whole after the warm-up, or scoring starts after the last row; {unless}"
 
 

@@ -234,7 +234,7 @@ class Linear(Model):
         return StudentT(mean, (variance * (dof - 2) / dof).sqrt(), dof, latent)
 
     def _features(self, x: Inputs) -> Tensor:
-        """(N, W + 1): 1, the centred window and the hinges; a masked lag is at its centre."""
+        """(N, W + 1): 1, the centred window and the hinges; a lag that is NaN is at its centre."""
         flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)
         centred = torch.nan_to_num(flat - self.feature_centre, nan=0.0)
         more = [] if self.hinges is None else [self.hinges(x)]
