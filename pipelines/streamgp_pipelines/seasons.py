@@ -19,9 +19,23 @@ ROWS = 20_000
 
 def proposed(table: Table, target: str) -> tuple[int, ...]:
     """Rows in each season of a target: those of the table's clock, or what the first rows of its first series show."""
-    meta = table.meta
+    when, values = _first_rows(table, target)
+    clock = seasons.of_clock(table.meta.every_ns or _interval(when), len(values))
+    return clock or seasons.propose(_even(when, values, table.meta.every_ns))
+
+
+def confirmed(table: Table, target: str) -> tuple[int, ...]:
+    """Rows in each season of the table's clock, where the first rows of a target show a season too."""
+    when, values = _first_rows(table, target)
+    shown = seasons.propose(_even(when, values, table.meta.every_ns))
+    return seasons.of_clock(table.meta.every_ns or _interval(when), len(values)) if shown else ()
+
+
+def _first_rows(table: Table, target: str) -> tuple[Ints, Floats]:
+    """Times and values of a target, of the first series; none of a table without time, or without the target."""
+    meta, nothing = table.meta, (np.zeros(0, np.int64), np.zeros(0))
     if meta.time is None or target not in table.schema.names:
-        return ()
+        return nothing
     columns = [name for name in (meta.time, meta.series, target) if name]
     parts, seen = [], 0
     for chunk in table.read({}, columns, ROWS):
@@ -30,15 +44,13 @@ def proposed(table: Table, target: str) -> tuple[int, ...]:
         if seen >= ROWS:
             break
     if not seen:
-        return ()
+        return nothing
     rows = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
     if meta.series is not None:
         first = rows.column(meta.series)[0]
         rows = rows.filter(pc.equal(rows.column(meta.series), first))
     values = pc.cast(rows.column(target), pa.float64()).to_numpy(zero_copy_only=False)
-    when = times(rows, meta.time)
-    clock = seasons.of_clock(meta.every_ns or _interval(when), len(values))
-    return clock or seasons.propose(_even(when, values, meta.every_ns))
+    return times(rows, meta.time), values
 
 
 def _interval(when: Ints) -> int | None:

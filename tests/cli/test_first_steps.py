@@ -156,7 +156,7 @@ def test_a_hole_in_rows_without_a_declared_interval_is_said(tmp_path: Path) -> N
         return timedelta(hours=row + (2400 if row > 100 else 0))
 
     made = table(tmp_path, "y", wave(200), every=when)
-    line = (*TRAIN, "--table", made, "--checkpoint", tmp_path / "c", "--json")
+    line = (*TRAIN, "--table", made, "--checkpoint", tmp_path / "c", "--season", 1, "--json")
     assert "--every 1h" in " ".join(summary(run(*line))["warnings"])
     assert run("ingest", tmp_path / "data.csv", "--table", made, "--every", "1h").exit_code == 0
     assert not summary(run(*line, "--fresh"))["warnings"]
@@ -197,3 +197,14 @@ def test_a_separator_at_the_end_of_lines_is_no_column(
     found = summary(run("ingest", tmp_path / "a.csv", "--table", tmp_path / "t", "--json"))
     assert found["rows"] == 20 and not found["quarantined"]
     assert rows(tmp_path / "t").columns == ["_seq", "ds", *columns]
+
+
+def test_a_run_without_a_season_says_which_the_target_shows(tmp_path: Path) -> None:
+    days = [f"{math.sin(math.pi * hour / 12):.4f}" for hour in range(400)]
+    line = (*TRAIN, "--table", table(tmp_path, "y", days), "--json", "--checkpoint")
+    assert "--season 24" in " ".join(summary(run(*line, tmp_path / "a"))["warnings"])
+    for told in ("24", "1", "auto"):
+        assert not summary(run(*line, tmp_path / told, "--season", told))["warnings"]
+    (tmp_path / "noise").mkdir()
+    still = table(tmp_path / "noise", "y", [f"{math.sin(hour * hour):.4f}" for hour in range(400)])
+    assert not summary(run(*TRAIN, "--table", still, "--json", "--checkpoint", tmp_path / "n"))["warnings"]

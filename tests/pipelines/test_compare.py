@@ -53,8 +53,9 @@ def test_scores_are_those_of_the_runs_alone(tmp_path: Path, series: tuple[str, .
 def test_only_forecasts_that_every_model_made_count(tmp_path: Path) -> None:
     data = frame_of(700)
     make_table(tmp_path / "table", data.with_columns(y=pl.when(pl.int_range(700) == 400).then(None).otherwise("y")))
-    found = made(tmp_path, models="linear,persistence", season=(), against="persistence")
-    long = run(tmp_path / "table", tmp_path / "long", model="linear", **(OPTIONS | {"lags": 48, "season": ()}))
+    given = {"season": (), "gaps": "reset"}
+    found = made(tmp_path, models="linear,persistence", against="persistence", **given)
+    long = run(tmp_path / "table", tmp_path / "long", model="linear", **(OPTIONS | {"lags": 48} | given))
     assert found.cells > long["scored"]
     files = {name: tmp_path / "comparison" / name / "predictions.parquet" for name in ("linear", "persistence")}
     shorter = pl.read_parquet(files["persistence"]).filter(pl.col("cutoff") > pl.col("cutoff").median())

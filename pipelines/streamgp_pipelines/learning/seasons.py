@@ -9,7 +9,7 @@ from streamgp.streaming.table import Table
 from streamgp_pipelines.config import DataConfig, RunConfig, micro_batch
 from streamgp_pipelines.learning.columns import with_commas
 from streamgp_pipelines.learning.sizes import count_series
-from streamgp_pipelines.seasons import proposed
+from streamgp_pipelines.seasons import confirmed, proposed
 
 Config = TypeVar("Config", bound=DataConfig)
 
@@ -35,3 +35,11 @@ def with_seasons(config: Config, table: Table, saved: Saved | None = None) -> Co
             batch = min(max(batch * count_series(table), 256), PANEL_BATCH)
         update["batch"] = about["batch"] if about else batch
     return config.model_copy(update=update) if update else config
+
+
+def overlooked(table: Table, target: str) -> list[str]:
+    """What to know of a run without --season whose target has one."""
+    named = ",".join(map(str, confirmed(table, target)))
+    if not named:
+        return []
+    return [f"{target} shows a season, and none is named: --season {named} lets the model look one season back"]

@@ -31,11 +31,11 @@ from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.rollout import Rehearsal, simulators
-from streamgp_pipelines.learning.seasons import with_seasons
+from streamgp_pipelines.learning.seasons import overlooked, with_seasons
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.transforms import with_transforms
 from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
-from streamgp_pipelines.learning.whole import check_span
+from streamgp_pipelines.learning.whole import check_columns, check_span, without_values
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import spoken
 from streamgp_pipelines.pace import Pace
@@ -197,6 +197,12 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
         )
     if spec.time is not None and spec.every_ns is None and spec.lags:
         session.warnings += holes(table)
+    if not config.online:
+        check_columns(table, spec)
+    elif nothing := without_values(table, spec):
+        session.warnings.append(nothing)
+    if spec.lags and not spec.simulated and "season" not in config.model_fields_set:
+        session.warnings += overlooked(table, spec.targets[0])
     if saved is not None:
         tail = Tail()
         saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})

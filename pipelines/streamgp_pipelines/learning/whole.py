@@ -25,6 +25,26 @@ def check_span(table: Table, spec: WindowSpec) -> None:
         raise DataError("no window of the table can be whole: there is nothing to learn", hint=advice(table, spec))
 
 
+def without_values(table: Table, spec: WindowSpec) -> str:
+    """Which columns have no value in any row, and what to do; "" where all have one. It reads until all have."""
+    empty = list(spec.columns) if table.rows else []
+    for chunk in table.read({}, spec.columns) if empty else ():
+        empty = [name for name in empty if chunk.rows.column(name).null_count == chunk.rows.num_rows]
+        if not empty:
+            break
+    return f"no row has a value of {' or '.join(map(repr, empty))}: use another column" if empty else ""
+
+
+def check_columns(table: Table, spec: WindowSpec) -> None:
+    """See that every column has a value in some row of the table.
+
+    Raises:
+        DataError: one has none.
+    """
+    if nothing := without_values(table, spec):
+        raise DataError("a column has no values", hint=nothing)
+
+
 def no_newest_window(spec: WindowSpec) -> DataError:
     """That no forecast is possible at the newest rows, and when it will be."""
     why = (
@@ -49,17 +69,12 @@ def _rows(table: Table, spec: WindowSpec) -> dict[object, int]:
 
 def advice(table: Table, spec: WindowSpec, wanted: int = 1) -> str:
     """What to change where fewer than `wanted` windows of the table are whole; one pass over the columns read."""
-    empty = dict.fromkeys(spec.columns, True)
-    for chunk in table.read({}, spec.columns):
-        for name in spec.columns:
-            empty[name] &= chunk.rows.column(name).null_count == chunk.rows.num_rows
     rows = _rows(table, spec)
     most, long = max(rows.values(), default=0), span(spec)
     if not most:
         return "it has no rows yet: ingest some"
-    nothing = [repr(name) for name, whether in empty.items() if whether]
-    if nothing:
-        return f"no row has a value of {' or '.join(nothing)}: use another column"
+    if nothing := without_values(table, spec):
+        return nothing
     if sum(max(count - long + 1, 0) for count in rows.values()) < wanted:
         whose = "the table" if spec.series is None else "the longest series"
         return (

@@ -42,7 +42,7 @@ from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.seasons import with_seasons
 from streamgp_pipelines.learning.session import Columns, columns_read
-from streamgp_pipelines.learning.whole import advice
+from streamgp_pipelines.learning.whole import advice, check_columns
 from streamgp_pipelines.numbers import number
 from streamgp_pipelines.tuning.methods import METHODS, find, read_options
 from streamgp_pipelines.tuning.report import readable, train_line
@@ -102,6 +102,7 @@ class Tuning:
                 f"kernel={choice.part_name(self.options.kernel)} has no period to start from",
                 hint="leave out --set period, or use kernel=periodic, locally_periodic or sum",
             )
+        check_columns(self.table, self.spec)
         before, behind = edges(config, self.table, self.spec)
         held = held_out(config, self.table, self.table.rows)
         self.learnable = int(held.logical_not().sum())  # rows that training in batch would learn
