@@ -1,14 +1,16 @@
 """Calibration of free simulations: sample paths against what then happened, step by step.
 
-Simulations of the past, whose inputs and truth have come, are compared with that truth at K steps ahead. Learned are
+Simulations of the past, whose inputs and truth have come, are compared with that truth at K steps ahead. Everything is
+measured from the last value y₀ along the simulated movement d_h = m_h − y₀, in z = sign(d_h) (y − y₀), with mean m_h
+and standard deviation s_h of the paths, winsorised: a few that diverge say nothing of the others. So what was seen of
+movements up holds of movements down; where paths do both, the quantiles of both are mixed by Φ(d_h/s_h). Learned are
 
-    τ_h     a dead zone: the centre is c_h = y₀ + sign(d) max(0, |d| − τ_h s_h), with the last value y₀, the
-            simulated movement d = m_h − y₀, and mean m_h and standard deviation s_h of the paths, winsorised: a few
-            that diverge say nothing of the others. τ_h minimises
-            Σ |y_h − c_h| / (|y_h − m_h| + |y_h − y₀|) over past simulations on a grid, with PRIOR simulations
-            behind τ = 0. So a model that drifts on its own output is held at the last value, and its large
-            movements are believed;
-    q_h(p)  the quantiles of y_h around c_h: those of `bands.Bands`, whose horizon are the K steps.
+    τ_h     a dead zone: the centre is c_h = max(0, |d_h| − τ_h s_h). τ_h minimises Σ |z_h − c_h| / (|z_h − |d_h|| +
+            |z_h|) over past simulations on a grid, with PRIOR simulations behind τ = 0. So a model that drifts on its
+            own output is held at the last value, and its large movements are believed;
+    q_h(p)  the quantiles of z_h around c_h: those of `bands.Bands`, whose horizon are the K steps, times
+            t_n⁻¹(p)/Φ⁻¹(p), as their scale was estimated from n independent simulations. Simulations of one series that
+            begin within N steps overlap: they count for 1 + N/h at most.
 
 Between the K steps τ_h is that of the nearest, and q_h(p) − c_h is interpolated. A calibrated path takes at each step
 the quantile of its rank there, so that ranks, and with them the paths' course, stay (ensemble copula coupling:
@@ -29,7 +31,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Due, Inputs, Json, Shape
 from streamgp.forecasting.bands import Bands, Floats, Ints, Issued, Questions
 from streamgp.forecasting.calibration import Calibration
-from streamgp.forecasting.volatility import Errors
+from streamgp.forecasting.volatility import TINY, Errors
 from streamgp.predictives.gaussian import Gaussian
 
 Bools: TypeAlias = NDArray[np.bool_]
@@ -44,6 +46,10 @@ FAR = 4.0
 """Halves of the middle 68 % of the paths from their median at which a path is winsorised."""
 HALF_LIFE = 1000.0
 """Simulations after which the loss of one counts half."""
+MIDDLE = 1e-6
+"""Probabilities so near ½ count as this far: both quantiles of the ratio are 0 there."""
+OWN = ("loss", "weight", "independent", "scores")
+"""Parts of the state beside the bands'."""
 
 
 class Paths(NamedTuple):
@@ -70,6 +76,39 @@ class Calibrated(NamedTuple):
 
     mean: Tensor
     quantiles: Tensor
+
+
+class Course(NamedTuple):
+    """What paths do from the last value on.
+
+    Attributes:
+        up: (n, H, O) 1 where they rise, −1 where they fall.
+        far: (n, H, O) |d|.
+        spread: (n, H, O) s.
+    """
+
+    up: Floats
+    far: Floats
+    spread: Floats
+
+    @classmethod
+    def of(cls, paths: Paths, at: Ints | slice) -> Course:
+        """At some of the steps."""
+        y = paths.y[:, :, at].numpy()
+        low, middle, high = np.quantile(y, (0.16, 0.5, 0.84), axis=0)
+        room = FAR * (high - low) / 2
+        limited = y.clip(middle - room, middle + room)
+        moved = limited.mean(0) - paths.first.numpy()[:, None]
+        return cls(np.where(moved < 0, -1.0, 1.0), np.abs(moved), limited.std(0))
+
+    def at(self, steps: Ints) -> Course:
+        """At some of its steps."""
+        return Course(*(part[:, steps] for part in self))
+
+    def centre(self, zone: Floats) -> Floats:
+        """(n, H, O) c. zone: (H, O)."""
+        dead = np.where(np.isfinite(zone), np.where(np.isfinite(zone), zone, 0.0) * self.spread, np.inf)
+        return np.asarray(np.maximum(self.far - dead, 0.0))
 
 
 class SimulationBands:
@@ -100,10 +139,11 @@ class SimulationBands:
             else (np.arange(1, steps + 1))
         )
         self.shape = replace(shape, horizon=len(self.knots))
-        self.bands = Bands(self.shape, calibration)
+        self.bands = Bands(self.shape, replace(calibration, lower=None, upper=None))
         outputs, count = shape.outputs, len(self.knots)
         self._loss = np.zeros((outputs, count, len(GRID)))
         self._weight = np.zeros((outputs, count))  # simulations behind it
+        self._independent = np.zeros((outputs, count))
         self._scores = np.zeros((count, 4 + 2 * len(calibration.levels)))
         # (K, ·) forecasts; squared errors of the centre, of the paths' mean and of the last value; then how often the
         # calibrated bands, and those of the paths, held the truth
@@ -126,12 +166,14 @@ class SimulationBands:
         horizon = paths.y.shape[2]
         steps = np.arange(1, horizon + 1)
         between = np.stack([np.interp(steps, self.knots, one) for one in np.eye(len(self.knots))], 1)  # (H, K)
-        centre = _centre(paths, slice(None), self.dead_zone()[:, between.argmax(1)].T)  # (n, H, O)
+        course = Course.of(paths, slice(None))
+        centre = course.centre(self.dead_zone()[:, between.argmax(1)].T)  # (n, H, O)
         at = np.minimum(self.knots, horizon) - 1
-        asked = self._asked(paths, at, centre[:, at])
-        found = self._by_step(self.bands.quantiles(asked, probabilities)) - centre[:, at]  # (Q, n, K, O)
-        quantiles = centre + np.einsum("hk,qnko->qnho", between, found)
-        return Calibrated(torch.from_numpy(centre), torch.from_numpy(quantiles))
+        found = self._around(paths.series, course.at(at), centre[:, at], probabilities)
+        first = paths.first.numpy()[:, None]
+        quantiles = first + course.up * centre + np.einsum("hk,qnko->qnho", between, found)
+        inside = self.calibration.inside
+        return Calibrated(inside(torch.from_numpy(first + course.up * centre)), inside(torch.from_numpy(quantiles)))
 
     def paths(self, paths: Paths) -> Tensor:
         """(P, n, H, O) calibrated paths: each value becomes the quantile of its rank among the P at its step."""
@@ -148,21 +190,24 @@ class SimulationBands:
         """
         at = self.knots - 1
         y, mean = truth.numpy()[:, at], paths.y.mean(0).numpy()[:, at]
-        centre = _centre(paths, at, self.dead_zone().T)  # (n, K, O)
-        known = np.isfinite(y) & np.isfinite(mean)
-        asked, nobody = self._asked(paths, at, centre), paths.series[:0]
+        course, first = Course.of(paths, at), paths.first.numpy()[:, None]
+        z, centre = course.up * (y - first), course.centre(self.dead_zone().T)  # (n, K, O)
+        known = np.isfinite(z) & np.isfinite(centre)
+        asked, nobody = self._asked(paths.series, course, centre), paths.series[:0]
         none = Errors(nobody, nobody, nobody, torch.zeros(0, dtype=FLOAT))
+        self._score(paths, y, first + course.up * centre, mean, course, centre, known)
         issued = self.bands.issue(asked, none)
-        self._score(paths, y, centre, mean, issued, known)
-        self._search(paths, at, y, known)
+        self._search(course, z, known)
         by_column = known.transpose(0, 2, 1).reshape(len(y), -1)  # (n, O · K)
         row, column = (torch.from_numpy(part) for part in by_column.nonzero())
-        value = torch.from_numpy(np.ascontiguousarray(y.transpose(0, 2, 1)).reshape(by_column.shape))[row, column]
+        value = torch.from_numpy(np.ascontiguousarray(z.transpose(0, 2, 1)).reshape(by_column.shape))[row, column]
         error = value - asked.issued.mean[row, column]
         codes, own = paths.series.unique(return_inverse=True)  # simulations of one round overlap: one error a series
         of_all = torch.zeros(2, len(codes), self.shape.columns, dtype=FLOAT)
         of_all.index_put_((torch.ones_like(row), own[row], column), torch.ones_like(error), accumulate=True)
         of_all.index_put_((torch.zeros_like(row), own[row], column), error.abs(), accumulate=True)
+        apart = of_all[1].clamp(max=torch.from_numpy(1 + self.steps / self.knots).repeat(self.shape.outputs))
+        self._independent += apart.sum(0).numpy().reshape(self._independent.shape)
         at_series, at_column = of_all[1].nonzero(as_tuple=True)
         typical = (of_all[0] / of_all[1])[at_series, at_column]
         silence = Gaussian.from_parameters(asked.issued.parameters()[:, :0])
@@ -192,38 +237,53 @@ class SimulationBands:
             )
         return {"scored": self.scored, "steps": cast(Json, found)}
 
-    def _score(self, paths: Paths, y: Floats, centre: Floats, mean: Floats, issued: Issued, known: Bools) -> None:
+    def _around(self, series: Tensor, course: Course, centre: Floats, probabilities: Sequence[float]) -> Floats:
+        """(Q, n, K, O) quantiles of y around the centre, in target units. centre: (n, K, O)."""
+        from scipy.special import ndtr, ndtri, stdtrit  # a run without simulations does not wait for it
+
+        p = np.array(probabilities)
+        both, place = np.unique(np.concatenate([p, 1.0 - p]), return_inverse=True)
+        along = self._by_step(self.bands.quantiles(self._asked(series, course, centre), both.tolist())) - centre
+        p = np.where(np.abs(p - 0.5) < MIDDLE, 0.5 + MIDDLE, p)[:, None, None]
+        n = self._independent.T  # (K, O)
+        wider = np.where(n > 0, stdtrit(np.maximum(n, 1.0), p), ndtri(p)) / ndtri(p)  # (Q, K, O)
+        rising, falling = along[place[: len(p)]], -along[place[len(p) :]]
+        share = ndtr(course.up * course.far / np.maximum(course.spread, TINY))  # of the paths that rise
+        return np.asarray((share * rising + (1.0 - share) * falling) * wider[:, None])
+
+    def _score(
+        self, paths: Paths, y: Floats, held: Floats, mean: Floats, course: Course, centre: Floats, known: Bools
+    ) -> None:
         low, high = self.calibration.ends()
         ends = [self.calibration.probabilities[at] for at in (*low, *high)]
         raw = np.quantile(paths.y.numpy()[:, :, self.knots - 1], ends, axis=0, method="weibull")
-        own = self._by_step(issued.quantiles[[*low, *high]])
+        own = held + self._around(paths.series, course, centre, ends)
         first = paths.first.numpy()[:, None]
-        parts = [known * 1.0, *((y - value) ** 2 for value in (centre, mean, first + 0 * mean))]
+        parts = [known * 1.0, *((y - value) ** 2 for value in (held, mean, first + 0 * mean))]
         for found in (own, raw):
             below, above = np.split(found, 2)
             parts += [(one <= y) & (y <= other) for one, other in zip(below, above, strict=True)]
         total = np.stack([np.where(known, part, 0.0).sum((0, 2)) for part in parts], -1)
         self._scores += total
 
-    def _search(self, paths: Paths, at: Ints, y: Floats, known: Bools) -> None:
+    def _search(self, course: Course, z: Floats, known: Bools) -> None:
         """Add what each dead zone would have missed."""
-        tried = np.stack([_centre(paths, at, np.full(known.shape[1:], zone)) for zone in GRID], -1)  # (n, K, O, G)
-        missed = np.abs(y[..., None] - tried)
+        tried = np.stack([course.centre(np.full(known.shape[1:], zone)) for zone in GRID], -1)  # (n, K, O, G)
+        missed = np.abs(z[..., None] - tried)
         share = missed / (missed[..., :1] + missed[..., -1:] + 1e-300)  # one that goes astray weighs as any other
         lost = np.where(known[..., None], share, 0.0).sum(0).swapaxes(0, 1)
         kept = 0.5 ** (known.sum(0).T / HALF_LIFE)  # (O, K)
         self._loss = kept[..., None] * self._loss + lost
         self._weight = kept * self._weight + known.sum(0).T
 
-    def _asked(self, paths: Paths, at: Ints, centre: Floats) -> Questions:
-        """What the bands look at: the centre, the variance of the paths, the last value."""
+    def _asked(self, series: Tensor, course: Course, centre: Floats) -> Questions:
+        """What the bands look at: the centre, the variance of the paths, the last value, which is 0."""
         columns = self.shape.columns
-        spread = torch.from_numpy(_moments(paths.y[:, :, at])[1])
+        spread = torch.from_numpy(course.spread)
         variance = spread.square().nan_to_num(0.0).mT.reshape(-1, columns).clamp(1e-300, 1e200)
         mean = torch.from_numpy(np.ascontiguousarray(centre.transpose(0, 2, 1)).reshape(-1, columns))
         phase = torch.zeros(len(mean), len(self.knots), dtype=torch.int64)
-        reference = paths.first.repeat_interleave(len(self.knots), 1)
-        return Questions(paths.series, paths.series, phase, Gaussian(mean, variance, 0 * variance), reference)
+        return Questions(series, series, phase, Gaussian(mean, variance, 0 * variance), torch.zeros_like(mean))
 
     def _due(self, series: Tensor, asked: Questions, issued: Issued, row: Tensor, column: Tensor, y: Tensor) -> Due:
         parameters = asked.issued.parameters()[:, row, column]
@@ -249,27 +309,11 @@ class SimulationBands:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {f"bands.{name}": part for name, part in self.bands.state()[0].items()}
-        own = {"loss": self._loss, "weight": self._weight, "scores": self._scores}
-        return tensors | {name: torch.from_numpy(part.copy()) for name, part in own.items()}, {}
+        own = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in OWN}
+        return tensors | own, {}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self._loss, self._weight, self._scores = (tensors[name].numpy().copy() for name in ("loss", "weight", "scores"))
+        for name in OWN:
+            setattr(self, f"_{name}", tensors[name].numpy().copy())
         inner = {name.removeprefix("bands."): part for name, part in tensors.items() if name.startswith("bands.")}
         self.bands.restore(inner, {})
-
-
-def _moments(y: Tensor) -> tuple[Floats, Floats]:
-    """(P, n, K, O) -> mean and standard deviation of the paths, (n, K, O), winsorised."""
-    low, middle, high = np.quantile(y.numpy(), (0.16, 0.5, 0.84), axis=0)
-    room = FAR * (high - low) / 2
-    limited = y.numpy().clip(middle - room, middle + room)
-    return limited.mean(0), limited.std(0)
-
-
-def _centre(paths: Paths, at: Ints | slice, zone: Floats) -> Floats:
-    """(n, K, O) c_h at some of the steps. zone: (K, O)."""
-    first = paths.first.numpy()[:, None]
-    middle, spread = _moments(paths.y[:, :, at])
-    moved = middle - first
-    dead = np.where(np.isfinite(zone), np.where(np.isfinite(zone), zone, 0.0) * spread, np.inf)
-    return np.asarray(first + np.sign(moved) * np.maximum(np.abs(moved) - dead, 0.0))

@@ -110,6 +110,38 @@ def test_paths_keep_their_ranks_and_have_the_calibrated_quantiles() -> None:
     assert_allclose(bands.calibrated(shorter, (0.5,)).mean, bands.calibrated(simulated, (0.5,)).mean[:, :7])
 
 
+def test_what_rose_says_how_far_the_like_falls() -> None:
+    """After rises alone, bands of mirrored paths are the mirrored bands; beyond its bounds a target has none."""
+    world = World(12, drift=2.0)
+    bands, bounded = (SimulationBands(SHAPE, 12, Calibration((80.0, 95.0), lower=lower)) for lower in (None, 9.0))
+    for _ in range(12):
+        simulated, truth = world.paths(16), world.truth(16) + 3.0 * torch.arange(1, 13, dtype=FLOAT)[:, None]
+        for each in (bands, bounded):
+            each.learn(simulated, truth)
+    rising = world.paths(5)
+    falling = rising._replace(y=2 * rising.first[:, None] - rising.y)
+    up, down = (bands.calibrated(one, (0.1, 0.3, 0.9)) for one in (rising, falling))
+    lo, hi = up.quantiles[0] - rising.first[:, None], up.quantiles[2] - rising.first[:, None]
+    assert (hi > 0).all() and (hi + lo).mean() > 1
+    assert_allclose(down.quantiles[[0, 2]], 20.0 - up.quantiles[[2, 0]], rtol=1e-9)
+    assert_allclose(down.mean, 20.0 - up.mean, rtol=1e-9)
+    assert_allclose(bounded.calibrated(falling, (0.3,)).quantiles, down.quantiles[1:2].clamp(min=9.0), rtol=1e-9)
+
+
+def test_few_rounds_whose_simulations_are_alike_leave_the_bands_wide() -> None:
+    """Each round has one error, that of all its simulations: bands of 95 % cover the next one."""
+    held, steps = [], 6
+    for seed in range(60):
+        world = World(steps, seed=seed)
+        bands = SimulationBands(SHAPE, steps, LEVELS)
+        for _ in range(2):
+            bands.learn(world.paths(16, 40), world.truth(1).expand(16, -1, -1))
+        low, high = bands.calibrated(world.paths(1), (0.025, 0.975)).quantiles
+        truth = world.truth(1)
+        held.append(((low <= truth) & (truth <= high))[0, -1, 0].item())
+    assert np.mean(held) >= 0.9
+
+
 def test_missing_truths_teach_nothing_and_two_targets_are_each_alone() -> None:
     world = World(5, drift=1.0)
     shape = Shape(targets=("y", "z"), horizon=1, lags=1, past=("y", "z"), future=())

@@ -138,6 +138,34 @@ def test_the_two_steps_of_a_gain_in_closed_form() -> None:
     assert fresh < 0.8 * variance
 
 
+def test_an_uncertain_gain_of_the_input_is_one_error_of_the_whole_path() -> None:
+    """y' = a y + b u + e with b ~ N(m, v): E y_K = aᴷy₀ + m S, Var y_K = v S² + s² Σ a²ᵏ with S = Σ aᵏ u."""
+    shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=("u",))
+    model = linear.build(linear.Config(target="level"), shape)
+    g = Generator().manual_seed(0)
+    y, u, e = torch.randn(3, 30, 1, generator=g, dtype=torch.float64)
+    _ = list(model.fit(Inputs(y[:, None], u[:, None]), 0.9 * y + u + 0.5 * e, 1))
+    for buffer in (model.feature_centre, model.target_centre, model.weights[0]):
+        buffer.zero_()
+    sure = 1e9
+    model.factor.copy_(torch.diag(torch.tensor([sure, sure, 4.0], dtype=torch.float64)))  # only b is not known
+    a, m = model.weights[1:, 0].tolist()
+    s2 = float(model.noise) / (2 + 30 / 2 - 1)
+    paths, steps, start, given = 40_000, 40, 3.0, 0.7
+    draw, marginal = model.functions(paths, Generator().manual_seed(1)), Generator().manual_seed(2)
+    own = fresh = torch.full((paths, 1), start, dtype=torch.float64)
+    ahead = torch.full((paths, 1, 1), given, dtype=torch.float64)
+    for _ in range(steps):
+        own = draw(Inputs(own[:, None], ahead))
+        fresh = model.predict(Inputs(fresh[:, None], ahead)).sample(1, marginal)[0]
+    powers = a ** np.arange(steps)
+    reach = given * powers.sum()
+    variance = s2 / 16 * reach**2 + s2 * (powers**2).sum()
+    assert_allclose(own.mean(), a**steps * start + m * reach, atol=5 * np.sqrt(variance / paths))
+    assert_allclose(own.var(), variance, rtol=5 * np.sqrt(2 / paths))
+    assert fresh.var() < 0.8 * variance  # a gain of its own at each step averages out
+
+
 def test_a_model_that_draws_no_functions() -> None:
     shape = Shape(targets=("y",), horizon=1, lags=2, past=("y",), future=())
     assert not isinstance(persistence.build(persistence.Config(), shape), Simulates)
