@@ -22,6 +22,7 @@ from streamgp_cli.forecast import forecast
 from streamgp_cli.ingest import ingest
 from streamgp_cli.models import models
 from streamgp_cli.options import add
+from streamgp_cli.serve import serve
 from streamgp_cli.signals import INTERRUPTED, TERMINATED, received
 from streamgp_cli.train import train
 from streamgp_cli.tune import tune
@@ -76,7 +77,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-commands: tuple[Callable[..., None], ...] = (ingest, describe, models, tune, train, compare, forecast, check, ui, demo)
+commands: tuple[Callable[..., None], ...] = (
+    ingest,
+    describe,
+    models,
+    tune,
+    train,
+    compare,
+    forecast,
+    serve,
+    check,
+    ui,
+    demo,
+)
 for command in commands:
     add(app, command)
 

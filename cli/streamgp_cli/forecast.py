@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from streamgp_cli.options import AsJson, Given
 
@@ -30,6 +30,8 @@ def forecast(given: Given[ForecastConfig], json: AsJson = False) -> None:
       streamgp forecast --checkpoint checkpoint --table demand \\
           --future weather.csv --json
       streamgp forecast --checkpoint one-step --horizon 200 --paths 200
+      streamgp forecast --checkpoint checkpoint --table demand \\
+          --output next.csv --follow
       streamgp forecast --model-uri models:/demand-demand_gw-h48@champion
     """
     from streamgp_cli._lean import leave_pandas_out
@@ -52,6 +54,8 @@ def forecast(given: Given[ForecastConfig], json: AsJson = False) -> None:
 
             fetched = fetch(settings.model_uri, store_uri(settings.tracking_uri), Path(folder))
             settings = settings.model_copy(update={"checkpoint": fetched})
+        if settings.follow:
+            _follow(settings)
         result = run(settings)
     if not json:
         warn(result.warnings)
@@ -69,6 +73,25 @@ def forecast(given: Given[ForecastConfig], json: AsJson = False) -> None:
     for name, path in written.items():
         if path is not None:
             print(f"{name}: {path}")
+
+
+def _follow(settings: ForecastConfig) -> NoReturn:
+    """Write forecasts until interrupted; what goes wrong on the way is said on standard error."""
+    import sys
+
+    from streamgp_cli._output import warn
+    from streamgp_pipelines.forecasting.follow import follow
+
+    def tell(result: Forecast) -> None:
+        if settings.plot is not None:
+            from streamgp_pipelines.adapters.run_plots import draw_forecast
+
+            draw_forecast(result, settings.plot)
+        warn(result.warnings)
+        print(f"forecast from {result.frame['cutoff'].max()}", file=sys.stderr, flush=True)
+
+    follow(settings, tell, lambda error: warn([f"no new forecast: {error.message}"]))
+    raise AssertionError("it has no end")
 
 
 def _print(result: Forecast) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from streamgp_pipelines.serving.settings import ServeConfig as ServeConfig
 from streamgp_pipelines.settings import (
     LARGEST,
     Assignments,
@@ -434,6 +435,7 @@ class ForecastConfig(Settings):
     plot: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.png")] = Field(
         None, description="Plot history, forecast and bands"
     )
+    follow: Annotated[Follow, Flag(Panel.OUTPUT)] = False
 
     @property
     def simulates(self) -> bool:
@@ -448,6 +450,8 @@ class ForecastConfig(Settings):
             raise ValueError("give --paths or --plug-in, not both: plug-in has one path")
         if self.samples is not None and not self.simulates:
             raise ValueError("--samples belongs to a simulation: give --paths too")
+        if self.follow and (self.checkpoint is None or (self.output is None and self.plot is None)):
+            raise ValueError("--follow needs --checkpoint, and --output or --plot")
         return self
 
 

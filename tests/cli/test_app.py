@@ -16,9 +16,9 @@ from streamgp_cli.app import app
 from streamgp_cli.errors import explain, report
 from tests.words import names
 
-COMMANDS = ("ingest", "describe", "models", "tune", "train", "compare", "forecast", "check", "ui", "demo")
+COMMANDS = ("ingest", "describe", "models", "tune", "train", "compare", "forecast", "serve", "check", "ui", "demo")
 HEAVY = ("torch", "mlflow", "polars", "pyarrow", "pandas", "numpy", "pydantic", "pydantic_settings", "ray", "rich")
-LATER = ("--engine", "evaluate", "serve", "html")
+LATER = ("--engine", "evaluate", "html")
 
 
 def test_the_root_page_imports_nothing_heavy() -> None:

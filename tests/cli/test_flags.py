@@ -16,7 +16,7 @@ from streamgp_cli.options import AsJson, Given, add
 from streamgp_pipelines.config import DataConfig, TrainConfig
 from streamgp_pipelines.settings import Assignments, Bytes, Directory, Flag, Levels, Names, Panel, Settings
 
-COMMANDS = ("ingest", "describe", "tune", "train", "forecast", "ui", "demo")
+COMMANDS = ("ingest", "describe", "tune", "train", "forecast", "serve", "ui", "demo")
 
 
 class Toy(Settings):

@@ -97,16 +97,17 @@ class Sieve:
                 faults[i] = ("duplicate", self._time or "", "its series has an accepted row at this time")
             candidates = candidates.filter(pa.array(~verdict.duplicate))
         reasons = Counter(reason for reason, _, _ in faults.values())
-        return Sorted(candidates, self._quarantine(rows, faults), reasons, int(verdict.late.sum()))
+        return Sorted(candidates, self.quarantined(rows, faults), reasons, int(verdict.late.sum()))
 
     def prepare(self, rows: pa.RecordBatch, times: Times | None, after: Position) -> Prepared:
         return Prepared(rows, self._typed(rows, times), self._faults(rows, times), after)
 
     def aside(self, part: Prepared, fault: tuple[str, str, str]) -> pa.Table:
         """Every row of a chunk as quarantined, for one (reason, column, detail)."""
-        return self._quarantine(part.rows, dict.fromkeys(range(part.rows.num_rows), fault))
+        return self.quarantined(part.rows, dict.fromkeys(range(part.rows.num_rows), fault))
 
-    def _quarantine(self, rows: pa.RecordBatch, faults: Faults) -> pa.Table:
+    def quarantined(self, rows: pa.RecordBatch, faults: Faults) -> pa.Table:
+        """Rows with these faults as the quarantine holds them."""
         if not faults:
             return QUARANTINE.empty_table()
         order = sorted(faults)

@@ -59,9 +59,19 @@ class OnlineRun:
             if self._is_news() and time.perf_counter() - self._saved_at > SAVING_SHARE * self._saving:
                 self._save()
             self.tracker.flush()
-            time.sleep(POLL_SECONDS)
+            if self.wait():
+                break
             self._mark = time.perf_counter()  # waiting is not work
             session.table.refresh()
+        self.finish()
+
+    def wait(self) -> bool:
+        """Let some time go by before the table is looked at again; True ends the run."""
+        time.sleep(POLL_SECONDS)
+        return False
+
+    def finish(self) -> None:
+        """Write what the newest checkpoint does not hold."""
         if self._is_news():
             self._save()
 

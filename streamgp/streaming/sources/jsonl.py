@@ -333,6 +333,16 @@ def _natural(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
     return pa.array([_text(value) for value in values], pa.string())
 
 
+def natural(values: Sequence[Any]) -> pa.Array[Any]:
+    """Values of one key as they stand: whole numbers, numbers, or text.
+
+    Example:
+        >>> natural([1700000000, None]).type, natural(["2026-01-01", 3]).to_pylist()
+        (DataType(int64), ['2026-01-01', '3'])
+    """
+    return _natural(values, pa.float64() if not any(isinstance(value, str) for value in values) else pa.string())
+
+
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value

@@ -1,0 +1,53 @@
+"""`streamgp serve`: forecasts over HTTP, learned while they are served."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from streamgp_cli.options import AsJson, Given
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.config import ServeConfig
+
+
+def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
+    """Answer over HTTP with forecasts, and learn the rows that clients send.
+
+    Checkpoints of train --online go on learning. A row that is answered is in the
+    table and learned once, whatever is killed. The address shows a live page;
+    /openapi.json describes the API.
+
+    \b
+    Examples:
+      streamgp serve --checkpoint day-ahead
+      streamgp serve --checkpoint day-ahead --checkpoint week-ahead --port 8080
+      streamgp serve --checkpoint day-ahead --host 0.0.0.0 --token-file token
+      curl -s http://127.0.0.1:8000/rows -H 'Content-Type: application/json' \\
+          -d '{"rows": [{"ds": "2026-01-01T00:30", "y": 1.5}]}'
+      curl -s 'http://127.0.0.1:8000/forecast?horizon=2&level=80'
+    """
+    from streamgp.errors import UsageError
+    from streamgp_cli._output import print_json, warn
+    from streamgp_cli.signals import working
+
+    settings = given.read()
+    try:
+        from streamgp_pipelines.adapters.web.server import run
+    except ModuleNotFoundError as error:
+        hint = "pip install 'streamgp[serve]'"
+        raise UsageError(f"streamgp serve needs the package {error.name}", hint=hint) from None
+
+    def tell(about: dict[str, object]) -> None:
+        warnings = about["warnings"]
+        assert isinstance(warnings, list)
+        if json:
+            print_json(about)
+        else:
+            warn(warnings)
+            token = f"; clients need the token in {about['token_file'] or 'STREAMGP_TOKEN'}" if about["token"] else ""
+            print(f"open {about['url']}   (Ctrl-C ends it){token}")
+        sys.stdout.flush()
+
+    working()
+    run(settings, tell)

@@ -1,0 +1,1 @@
+"""`streamgp serve` over HTTP: the API, who may use it and how much, metrics, and the live page."""

@@ -1,0 +1,418 @@
+"""The HTTP API around a service; the OpenAPI document is its contract."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import itertools
+import re
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Annotated, Any, cast
+
+import pyarrow as pa
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from streamgp.errors import StreamgpError
+from streamgp.streaming.table import SEQ
+from streamgp_pipelines.adapters.web.document import (
+    ARROW,
+    CSV,
+    JSON,
+    body_of_future,
+    body_of_rows,
+    describe,
+    formats,
+    json_object,
+)
+from streamgp_pipelines.adapters.web.guard import Guard
+from streamgp_pipelines.adapters.web.metrics import Metrics
+from streamgp_pipelines.adapters.web.problems import Problem, Refusal, answer, of_library, of_validation
+from streamgp_pipelines.serving.bodies import JsonRows, arrow_rows, parse_arrow, parse_json
+from streamgp_pipelines.serving.host import Host
+from streamgp_pipelines.serving.intake import Receipt
+from streamgp_pipelines.serving.service import Service
+from streamgp_pipelines.serving.settings import ServeConfig
+from streamgp_pipelines.serving.view import Format, View, ordered
+
+FORMATS: dict[str, Format] = {JSON: "json", ARROW: "arrow", CSV: "csv"}
+BODY_SECONDS = 30.0
+"""A body that takes longer to come is not waited for."""
+
+MOST_HISTORY = 500
+
+_futures = itertools.count(1)
+
+Name = Annotated[str | None, Query(description="Checkpoint; needed where there are several")]
+Horizon = Annotated[int | None, Query(ge=1, description="Steps ahead; default: all")]
+Levels = Annotated[
+    list[Annotated[float, Field(ge=1, lt=100)]] | None,
+    Query(alias="level", max_length=20, description="Bands in percent, repeatable; default: those of the training"),
+]
+Quantiles = Annotated[
+    list[Annotated[float, Field(gt=0, lt=1)]] | None,
+    Query(alias="quantile", max_length=50, description="Probabilities, repeatable; default: those of the training"),
+]
+
+
+class Quarantined(BaseModel):
+    """A row that could not be read; it is in the quarantine of the table."""
+
+    row: int = Field(description="Its place in the request, from 0", examples=[3])
+    reason: str = Field(examples=["unparsable"])
+    column: str = Field(examples=["y"])
+    detail: str = Field(examples=["'abc' is not a number"])
+
+
+class Taken(BaseModel):
+    """What became of posted rows. All that were accepted are on disk, and are learned once."""
+
+    accepted: int = Field(description="Rows that are new in the table", examples=[1])
+    late: int = Field(description="Of these, rows behind a later one of their series: windows leave them out")
+    duplicates: int = Field(description="Rows whose series and time the table had: left out", examples=[0])
+    quarantined: list[Quarantined]
+    rows: int = Field(description="Rows of the table now", examples=[17473])
+
+
+class Learner(BaseModel):
+    """A checkpoint and what it forecasts."""
+
+    name: str
+    model: str
+    target: list[str]
+    known: list[str]
+    horizon: int
+    level: list[float]
+    table: str
+    columns: list[str] = Field(description="Of the table, which posted rows may have")
+    table_rows: int
+    learned_rows: int
+    ready: bool
+
+
+class State(BaseModel):
+    """Whether the service does its work."""
+
+    status: str = Field(examples=["ok"])
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": text}
+    for status, text in {
+        400: "The request is not meant for this service",
+        401: "The token is missing or wrong",
+        404: "There is no such checkpoint",
+        406: "No such content type can be given",
+        408: "The body did not come in time",
+        409: "The model has not learned enough yet",
+        413: "The body or its rows are too many",
+        415: "The content type is not read",
+        422: "A parameter or a row is wrong",
+        429: "Too many requests",
+        503: "Too much waits, or the service is ending",
+    }.items()
+}
+
+
+def create_app(service: Service, config: ServeConfig, token: str | None) -> FastAPI:
+    """The API.
+
+    Args:
+        service: that it is of.
+        config: its limits.
+        token: that clients need; None where anybody may ask.
+    """
+    metrics = Metrics(service)
+    names = list(service.hosts)
+    first = service.hosts[names[0]]
+    app = FastAPI(
+        title="streamgp",
+        version=version("streamgp"),
+        description="Forecasts of streams that are learned while they are served.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    app.add_middleware(cast("Any", Guard), config=config, token=token, metrics=metrics)
+    _handle_errors(app)
+
+    def host_of(name: str | None) -> Host:
+        if name is None and len(names) == 1:
+            return first
+        if name is None:
+            raise Refusal(422, "query.name: there are several checkpoints", f"one of: {', '.join(names)}", "query.name")
+        if name not in service.hosts:
+            raise Refusal(
+                404, f"query.name: there is no checkpoint {name!r}", f"one of: {', '.join(names)}", "query.name"
+            )
+        return service.hosts[name]
+
+    async def give(
+        view: View, form: Format, horizon: int | None, levels: list[float] | None, quantiles: list[float] | None,
+        future: tuple[int, Any] | None,
+    ) -> Response:  # fmt: skip
+        most = view.spec.horizon
+        if horizon is not None and horizon > most:
+            told = f"query.horizon: this checkpoint forecasts {most} steps"
+            raise Refusal(422, told, f"ask for at most {most}, or train with a longer --horizon", "query.horizon")
+        marked, rows = future or (None, None)
+        asked = (form, horizon, ordered(levels), ordered(quantiles))
+        body = view.kept("forecast", *asked, marked)
+        if body is None:
+            body = await run_in_threadpool(view.forecast, *asked, rows, marked)
+        return _response(body, form, view)
+
+    posted = body_of_rows(service, config.request_rows)
+    long = "Long format: unique_id, ds, cutoff, the forecast and its bands, one row a step"
+    shown: dict[int | str, dict[str, Any]] = {200: formats(long)}
+
+    @app.post("/rows", response_model=Taken, responses=PROBLEMS, openapi_extra=posted, summary="Add rows")
+    async def rows(request: Request, name: Name = None) -> Response:
+        """Append rows to the table of a checkpoint, from which they are learned.
+
+        The answer comes when they are on disk. A row whose series and time the table has is a duplicate: a request can
+        be sent again. Times are written as in the table's source, or as ISO 8601.
+        """
+        host = host_of(name)
+        intake = service.intake(host)
+        body, kind = await _body(request, config)
+
+        def read() -> Any:
+            return intake.submit(_source(body, kind, config, intake.table))
+
+        found: Receipt = await asyncio.wrap_future(await run_in_threadpool(read))
+        metrics.rows(intake.table.path, found)
+        told = Taken(
+            accepted=found.accepted,
+            late=found.late,
+            duplicates=found.duplicates,
+            quarantined=[Quarantined(**one._asdict()) for one in found.quarantined],
+            rows=found.rows,
+        )
+        return Response(told.model_dump_json(), media_type=JSON)
+
+    @app.get("/forecast", responses={**PROBLEMS, **shown}, summary="Forecast")
+    async def forecast(
+        request: Request, name: Name = None, horizon: Horizon = None, level: Levels = None, quantile: Quantiles = None
+    ) -> Response:
+        """The next steps of every series, of the newest state that has been learned.
+
+        Known inputs are those that were posted last.
+        """
+        host = host_of(name)
+        return await give(_view(host), _wanted(request), horizon, level, quantile, host.future)
+
+    @app.post(
+        "/forecast",
+        responses={**PROBLEMS, **shown},
+        openapi_extra=body_of_future(first),
+        summary="Forecast from inputs",
+    )
+    async def forecast_from(
+        request: Request, name: Name = None, horizon: Horizon = None, level: Levels = None, quantile: Quantiles = None
+    ) -> Response:
+        """The same, with future values of the known inputs: a row for each step, matched by time.
+
+        They are kept, and used by later requests that have none.
+        """
+        host = host_of(name)
+        view, form = _view(host), _wanted(request)
+        body, kind = await _body(request, config)
+        given = await run_in_threadpool(_frame, body, kind, config)
+        future = (next(_futures), given)
+        found = await give(view, form, horizon, level, quantile, future)
+        host.future = future
+        return found
+
+    @app.get("/history", responses={**PROBLEMS, 200: formats("Long format: unique_id, ds, y")}, summary="Newest rows")
+    async def history(
+        request: Request,
+        name: Name = None,
+        rows: Annotated[int, Query(ge=1, le=MOST_HISTORY, description="Of each series")] = 96,
+    ) -> Response:
+        """The newest rows of every series that the state has learned."""
+        view, form = _view(host_of(name)), _wanted(request)
+        kept = view.kept("history", form, rows)
+        return _response(await run_in_threadpool(view.history, form, rows) if kept is None else kept, form, view)
+
+    @app.get("/scores", responses={**PROBLEMS, 200: json_object("Scores of all forecasts so far")}, summary="Scores")
+    async def scores(name: Name = None) -> Response:
+        """Scores of every forecast so far whose truth has come: rmse, mae, crps, coverage by level, by step, ..."""
+        view = _view(host_of(name))
+        kept = view.kept("scores")
+        return _response(await run_in_threadpool(view.scores) if kept is None else kept, "json", view)
+
+    @app.get("/models", responses=PROBLEMS, summary="Checkpoints")
+    async def models() -> list[Learner]:
+        """The checkpoints that are served."""
+        return [_about(host, service) for host in service.hosts.values()]
+
+    @app.get("/health", responses={503: {"model": State}, **_only(400, 429)}, summary="Alive")
+    async def health(response: Response) -> State:
+        """Whether every learner runs."""
+        response.status_code = 200 if service.error is None else 503
+        return State(status="ok" if service.error is None else "a learner has ended")
+
+    @app.get("/ready", responses={503: {"model": State}, **_only(400, 429)}, summary="Ready")
+    async def ready(response: Response) -> State:
+        """Whether every checkpoint can be asked."""
+        response.status_code = 200 if service.ready else 503
+        return State(status="ok" if service.ready else "a checkpoint is not read yet")
+
+    @app.get("/metrics", responses={**PROBLEMS, 200: {"content": {"text/plain": {}}}}, summary="Metrics")
+    async def prometheus() -> Response:
+        """Counts and gauges for Prometheus."""
+        page = await run_in_threadpool(metrics.page)
+        return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/", include_in_schema=False)
+    async def live() -> Response:
+        return _page()
+
+    describe(app, service)
+    return app
+
+
+def _handle_errors(app: FastAPI) -> None:
+    def add(kind: type[Exception], make: Callable[[Any], Response]) -> None:
+        async def handle(_: Request, error: Exception) -> Response:
+            return make(error)
+
+        app.add_exception_handler(kind, handle)
+
+    add(StreamgpError, of_library)
+    add(Refusal, lambda error: answer(error.status, error.problem))
+    add(RequestValidationError, lambda error: of_validation(error.errors()))
+    wrong = partial(Problem, error="Refused", hint="see /openapi.json")
+    add(Exception, lambda _: answer(500, Problem(error="Defect", message="a defect of streamgp", hint="see its log")))
+    add(HTTPException, lambda error: _with(answer(error.status_code, wrong(message=str(error.detail))), error.headers))
+
+
+def _with(response: Response, headers: Any) -> Response:
+    response.headers.update(headers or {})
+    return response
+
+
+def _view(host: Host) -> View:
+    if host.view is None:
+        raise Refusal(503, f"checkpoint {host.name} is not read yet", "ask /ready")
+    return host.view
+
+
+def _wanted(request: Request) -> Format:
+    """The format that the client accepts most."""
+    ranges = []
+    for part in request.headers.get("accept", "*/*").split(","):
+        kind, *options = (word.strip() for word in part.split(";"))
+        weights = [word[2:] for word in options if word.startswith("q=")]
+        try:
+            ranges.append((-float(weights[0]) if weights else -1.0, kind.lower()))
+        except ValueError:
+            continue
+    for weight, kind in sorted(ranges, key=lambda one: one[0]):
+        found = [name for name in FORMATS if kind in (name, "*/*", f"{name.partition('/')[0]}/*")]
+        if found and weight < 0:
+            return FORMATS[found[0]]
+    raise Refusal(406, "header.accept: none of these can be given", f"one of: {', '.join(FORMATS)}", "header.accept")
+
+
+async def _body(request: Request, config: ServeConfig) -> tuple[bytes, str]:
+    """The body and its content type.
+
+    Raises:
+        Refusal: the type is not read, or the body is too large or too slow.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in (JSON, ARROW):
+        raise Refusal(415, "header.content-type: not read", f"one of: {JSON}, {ARROW}", "header.content-type")
+    length = request.headers.get("content-length", "0")
+    too_large = Refusal(413, f"body: more than {config.max_body:,} bytes", "send fewer rows at a time", "body")
+    if length.isdigit() and int(length) > config.max_body:
+        raise too_large
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > config.max_body:
+                    raise too_large
+                parts.append(part)
+    except TimeoutError:
+        raise Refusal(408, f"body: not there after {BODY_SECONDS:.0f} s", "send it faster", "body") from None
+    return b"".join(parts), kind
+
+
+def _checked(rows: int, config: ServeConfig) -> None:
+    if rows > config.request_rows:
+        raise Refusal(413, f"rows: more than {config.request_rows:,}", "send fewer rows at a time", "rows")
+
+
+def _source(body: bytes, kind: str, config: ServeConfig, table: Any) -> Any:
+    if kind == ARROW:
+        rows = parse_arrow(body, config.max_body)
+        _checked(rows.num_rows, config)
+        return arrow_rows(rows, table)
+    found = parse_json(body)
+    _checked(len(found), config)
+    return JsonRows(found, table)
+
+
+def _frame(body: bytes, kind: str, config: ServeConfig) -> pa.Table:
+    """Future values of inputs."""
+    if kind == ARROW:
+        rows = parse_arrow(body, config.max_body)
+    else:
+        found = parse_json(body)
+        try:
+            rows = pa.Table.from_pylist(found)
+        except (pa.ArrowException, OverflowError) as error:
+            reason = str(error).splitlines()[0]
+            raise Refusal(422, f"rows: {reason}", "a column holds values of one kind", "rows") from None
+    _checked(rows.num_rows, config)
+    return rows
+
+
+def _response(body: bytes, form: Format, view: View) -> Response:
+    kind = next(name for name, short in FORMATS.items() if short == form)
+    headers = {"X-Streamgp-Rows": str(view.rows), "Cache-Control": "no-store"}
+    return Response(body, media_type=kind, headers=headers)
+
+
+def _about(host: Host, service: Service) -> Learner:
+    spec, table = host.session.learner.windows.spec, service.intake(host).table
+    return Learner(
+        name=host.name,
+        model=host.session.config.model,
+        target=list(spec.targets),
+        known=list(spec.known),
+        horizon=spec.horizon,
+        level=list(host.session.learner.calibration.levels),
+        table=table.path,
+        columns=[name for name in table.schema.names if name != SEQ],
+        table_rows=table.rows,
+        learned_rows=host.rows,
+        ready=host.view is not None,
+    )
+
+
+def _only(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: PROBLEMS[status] for status in statuses}
+
+
+def _page() -> Response:
+    """The live page, which may run its own script and nothing else."""
+    html = files(__package__).joinpath("page.html").read_text("utf-8")
+    allowed = {}
+    for tag in ("script", "style"):
+        inside = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)[0]
+        allowed[tag] = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+    policy = f"default-src 'none'; connect-src 'self'; script-src 'sha256-{allowed['script']}'; "
+    policy += f"style-src 'sha256-{allowed['style']}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    return Response(html, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": policy})

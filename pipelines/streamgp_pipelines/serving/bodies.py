@@ -1,0 +1,139 @@
+"""Rows of a request as a source that ingest understands: JSON objects, or an Arrow stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgp.base import Chunk, Offset
+from streamgp.errors import DataError, SchemaError
+from streamgp.streaming.reading.bytes import Position
+from streamgp.streaming.reading.cells import NULLS, with_bookkeeping
+from streamgp.streaming.reading.records import Block
+from streamgp.streaming.sources.jsonl import Config, Jsonl, natural
+from streamgp.streaming.table import SEQ, Table
+from streamgp_pipelines.memory import FrameSource
+
+WHERE = "the request"
+SAMPLED = 1000
+
+
+def parse_json(body: bytes) -> list[dict[str, Any]]:
+    """The rows of `[{...}, ...]` or `{"rows": [{...}, ...]}`.
+
+    Raises:
+        DataError: it is neither; the field is named.
+
+    Example:
+        >>> parse_json(b'{"rows": [{"y": 1.5}]}')
+        [{'y': 1.5}]
+    """
+    try:
+        found = json.loads(body, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"body: not JSON: {error}", hint='such as {"rows": [{"ds": "2026-01-01", "y": 1.5}]}') from None
+    rows = found.get("rows") if isinstance(found, dict) else found
+    if not isinstance(rows, list):
+        raise DataError("rows: there is no list of rows", hint='such as {"rows": [{"ds": "2026-01-01", "y": 1.5}]}')
+    for at, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise DataError(f"rows[{at}]: this is no object", hint="a row is an object of columns and values")
+    return rows
+
+
+def parse_arrow(body: bytes, limit: int) -> pa.Table:
+    """The table of an Arrow IPC stream.
+
+    Args:
+        body: of the request.
+        limit: bytes that it may have when text that is there once is written out for each row.
+
+    Raises:
+        DataError: it is none, or is larger.
+    """
+    try:
+        with pa.ipc.open_stream(body) as stream:
+            batches, size = [], 0
+            for batch in stream:
+                batch.validate(full=True)
+                size += sum(_size(column) for column in batch.columns)
+                if size > limit:
+                    raise DataError("body: the rows are too large when unpacked", hint="send fewer rows at a time")
+                batches.append(batch)
+            return pa.Table.from_batches(batches, stream.schema)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = (str(error).splitlines() or ["?"])[0]
+        raise DataError(f"body: no Arrow IPC stream: {reason}", hint="write it with pyarrow.ipc.new_stream") from None
+
+
+def _size(column: Any) -> int:
+    """Bytes of a column when every row has its own text."""
+    if pa.types.is_dictionary(column.type):
+        values, text = column.dictionary, (pa.types.is_string, pa.types.is_large_string)
+        if any(check(values.type) for check in text):
+            return int(pc.sum(pc.take(pc.binary_length(values), column.indices)).as_py() or 0)
+        return len(column) * (values.nbytes // max(len(values), 1) + 1)
+    if pa.types.is_string_view(column.type):
+        views = np.frombuffer(column.buffers()[1] or b"", np.int32).reshape(-1, 4)  # each begins with its length
+        return int(views[column.offset : column.offset + len(column), 0].sum(dtype=np.int64))
+    return int(column.nbytes)
+
+
+class JsonRows(Jsonl):
+    """A FileSource over objects in memory, with the columns of a table; a missing key is a missing value.
+
+    Args:
+        rows: objects.
+        table: whose columns they have.
+
+    Raises:
+        SchemaError: a key is no column of the table.
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], table: Table) -> None:
+        kinds = {field.name: field.type for field in table.schema if field.name != SEQ}
+        _check_names({key: f"rows[{at}].{key}" for at, row in enumerate(rows) for key in row}, kinds)
+        self.uri, self._config, self._nulls = WHERE, Config(), NULLS
+        self.waiting, self.stopped, self.units, self.doubts = False, None, {}, {}
+        self.names, self._kinds = list(kinds), kinds
+        self.sample = pa.table({name: pa.nulls(min(len(rows), SAMPLED), kind) for name, kind in kinds.items()})
+        if table.meta.time is not None:
+            cells = natural([row.get(table.meta.time) for row in rows])
+            self._kinds = kinds | {table.meta.time: cells.type}
+            place = self.sample.schema.get_field_index(table.meta.time)
+            self.sample = self.sample.set_column(place, table.meta.time, cells.slice(0, SAMPLED))
+        self.schema = with_bookkeeping(self._kinds)
+        self._data = b"\n".join(json.dumps(row).encode() for row in rows)
+
+    def read(self, after: Offset) -> Iterator[Chunk]:
+        """The rows, as one chunk."""
+        yield Chunk(self._parse(Block(self._data, 1, Position())), {})
+
+
+def arrow_rows(rows: pa.Table, table: Table) -> FrameSource:
+    """A FileSource over an Arrow table; a column that it lacks is a missing value.
+
+    Raises:
+        SchemaError: a column is none of the table, or cannot be one.
+    """
+    kinds = {field.name: field.type for field in table.schema if field.name != SEQ}
+    _check_names({name: name for name in rows.column_names}, kinds)
+    for name, kind in kinds.items():
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))
+    return FrameSource(rows)
+
+
+def _check_names(given: Mapping[str, str], kinds: Mapping[str, pa.DataType]) -> None:
+    """See that columns are those of the table; `given` says where each one stands."""
+    for name, where in given.items():
+        if name not in kinds:
+            near = get_close_matches(name, kinds, n=1)
+            did = f"did you mean {near[0]!r}? " if near else ""
+            raise SchemaError(f"{where}: the table has no such column", hint=f"{did}it has: {', '.join(kinds)}")

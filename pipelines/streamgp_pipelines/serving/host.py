@@ -1,0 +1,166 @@
+"""A checkpoint that learns in a thread of its own, and what its newest state answers."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from streamgp.base import Due, Step
+from streamgp.errors import StateError
+from streamgp.streaming import checkpoint
+from streamgp.streaming.checkpoint import Saved
+from streamgp.streaming.table import Table
+from streamgp_pipelines.api import NoTracker
+from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.forecasting import forecast as forecasting
+from streamgp_pipelines.learning.checkpointing import manifest, match_machine, passed_over
+from streamgp_pipelines.learning.frames import Naming
+from streamgp_pipelines.learning.session import Columns, Session, check_table, columns_read, find_device
+from streamgp_pipelines.moments import Moments
+from streamgp_pipelines.serving.view import View
+from streamgp_pipelines.training.online import POLL_SECONDS, OnlineRun
+
+SHARE = 10
+"""While rows come, a new state is shown after this many times what showing the last one took."""
+
+
+def resume(directory: Path, tables: dict[str, Table], device: str, checkpoint_every: int) -> Session:
+    """The session of a checkpoint as `train --online` would go on with it: its options are in the checkpoint.
+
+    Args:
+        directory: of the checkpoint.
+        tables: by their identity; the checkpoint's own is opened where it was, if it is not among them.
+        device: to compute on.
+        checkpoint_every: rows between checkpoints.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+        StateError: it was trained in batch.
+        TableError: its table is not there, or was rolled back.
+    """
+    saved = checkpoint.read(directory)
+    about: dict[str, Any] = saved.manifest
+    options = about["fingerprint"]
+    if options["mode"] != "online":
+        raise StateError(f"{directory} was trained in batch, and learns no further", hint="train it with --online")
+    found = find_device(device)
+    warnings = match_machine(saved, found) + passed_over(saved)
+    table = tables.get(about["table"]["id"]) or Table.open(about["table"]["path"])
+    check_table(saved, table)
+    learner, tail = forecasting.learner_of(saved, found)
+    spec = learner.windows.spec
+    config = TrainConfig.model_construct(
+        table=table.path,
+        checkpoint=directory,
+        target=spec.targets,
+        horizon=spec.horizon,
+        model=about["model"],
+        set=about["set"],
+        seed=about["seed"],
+        batch=about["batch"],
+        simulate=about["simulate"],
+        checkpoint_every=checkpoint_every,
+        online=True,
+        follow=True,
+    )
+    naming = Naming(config.model, learner.calibration, Moments.of(table.meta))
+    source = Columns(table, columns_read(spec), config.batch)
+    session = Session(config, table, learner, source, options, naming, warnings=warnings)
+    saved.restore({"curves": session.curves})
+    session.offset, session.fitted = about["offset"], bool(about["fitted"])
+    session.saved_rows, session.saved_tail = saved.rows, 0 if tail is None else tail.num_rows
+    return session
+
+
+class _Ended(Exception):
+    """The learner was asked to end."""
+
+
+class Host(OnlineRun):
+    """The loop of `train --online --follow` in a thread; after rows were learned, a copy of the state is shown.
+
+    Args:
+        name: of the checkpoint.
+        session: of `resume`.
+        failed: called, in the learner's thread, when the learner ends with an error.
+    """
+
+    def __init__(self, name: str, session: Session, failed: Callable[[], None] = lambda: None) -> None:
+        super().__init__(session, NoTracker(session.config.checkpoint), None, lambda _: None)
+        self.name = name
+        self.error: BaseException | None = None
+        self.view: View | None = None
+        self.future: tuple[int, Any] | None = None
+        """The known inputs that were given last, and which they are."""
+        self._failed = failed
+        self._news, self._ending = Event(), Event()
+        self.shown_at = self._cost = 0.0
+        self._thread = Thread(target=self._learn, name=f"learner {name}", daemon=True)
+
+    @property
+    def rows(self) -> int:
+        """Rows that the state that is shown has learned."""
+        return 0 if self.view is None else self.view.rows
+
+    def start(self) -> None:
+        """Begin to learn."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Rows have come."""
+        self._news.set()
+
+    def stop(self) -> None:
+        """End after the micro-batch at hand, with a checkpoint."""
+        self._ending.set()
+        self._news.set()
+
+    def join(self) -> None:
+        """Wait for the end."""
+        self._thread.join()
+
+    def between(self, step: Step | None, due: Due, rows: int) -> None:
+        """As in training; the state is shown now and then while there is much to learn."""
+        super().between(step, due, rows)
+        if time.monotonic() - self.shown_at > SHARE * self._cost:
+            self._show()
+        if self._ending.is_set():
+            raise _Ended
+
+    def wait(self) -> bool:
+        """Show the state, then wait for rows."""
+        learned = self.session.learner.rows + self._tail_rows()
+        patience = POLL_SECONDS
+        if self.view is None or learned != self.view.rows:
+            late = self.shown_at + SHARE * self._cost - time.monotonic()
+            if late <= 0:
+                self._show()
+            else:
+                patience = min(late, POLL_SECONDS)
+        self._news.wait(patience)
+        self._news.clear()
+        return self._ending.is_set()
+
+    def _show(self) -> None:
+        began = time.monotonic()
+        session, tail = self.session, self.tail
+        learner = copy.deepcopy(session.learner)
+        about = manifest(session.config, learner, session.table, session.options, session.offset)
+        saved = Saved(session.config.checkpoint, learner.rows, about | {"fitted": False}, {}, {})
+        self.view = View(forecasting.Forecaster(saved, learner, tail), self.name, learner.rows + self._tail_rows())
+        self.shown_at = time.monotonic()
+        self._cost = self.shown_at - began
+
+    def _learn(self) -> None:
+        try:
+            try:
+                self.run()
+            except _Ended:
+                self.finish()
+        except BaseException as error:  # the service ends with it
+            self.error = error
+            self._failed()

@@ -1,0 +1,241 @@
+"""Rows of requests into a table: many requests make one commit, and each is answered when it is in the table.
+
+A request is read in its own thread. One thread a table takes all that wait, judges them together against the table,
+and commits them at once. What is answered is in the table; what was not answered may be, and can be sent again: a
+row whose series and time the table has is a duplicate, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, Full, Queue
+from threading import Lock, Thread
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgp.errors import DataError, SchemaError, ServiceError, UsageError
+from streamgp.streaming.admission import Admission, Verdict
+from streamgp.streaming.delta import Conflict
+from streamgp.streaming.instants import EPOCHS
+from streamgp.streaming.quarantine import QUARANTINE, Quarantine
+from streamgp.streaming.reading.bytes import Position
+from streamgp.streaming.reading.files import FileSource
+from streamgp.streaming.table import SEQ, Table
+from streamgp.streaming.times import TimeReader
+from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.ingestion.chunk import Prepared, Sieve
+from streamgp_pipelines.ingestion.plan import Plan, plan
+
+SOURCE = "serve"
+"""What the quarantine calls rows of requests."""
+
+WAITING = 256
+"""Requests that may wait for a commit; more are refused."""
+
+GROUP = 1 << 16
+"""Rows from which on a commit takes no further request."""
+
+_LINES = f"{SOURCE}#lines"
+
+
+class Refused(NamedTuple):
+    """A row of a request that is in the quarantine: its place in the request, from 0, and why."""
+
+    row: int
+    reason: str
+    column: str
+    detail: str
+
+
+class Receipt(NamedTuple):
+    """What became of the rows of a request.
+
+    Attributes:
+        accepted: rows that are in the table now; `late` of them came behind a later row of their series, and windows
+            leave them out.
+        duplicates: rows whose series and time the table had: left out.
+        quarantined: rows that cannot be read.
+        rows: of the table, now.
+    """
+
+    accepted: int
+    late: int
+    duplicates: int
+    quarantined: tuple[Refused, ...]
+    rows: int
+
+
+class Intake:
+    """The one writer of a table in this process; other processes may write too.
+
+    Args:
+        table: of the rows.
+
+    Raises:
+        UsageError: its rows have no time, so that a row that is sent twice cannot be known.
+    """
+
+    def __init__(self, table: Table) -> None:
+        meta = table.meta
+        if meta.time is None:
+            raise UsageError(
+                f"table {table.path} has no time column: a row that is sent again could not be known",
+                hint="ingest into a new table with --time COLUMN, a counter will do",
+            )
+        self.table = table
+        self.committed: list[Callable[[], None]] = []
+        """Called after every commit, in the thread of the intake."""
+        self._schema = pa.schema([field for field in table.schema if field.name != SEQ])
+        self._sieve = Sieve(self._schema, meta.time, meta.series, SOURCE)
+        self._admission, self._quarantine = Admission(table), Quarantine(table)
+        self._queue: Queue[tuple[Prepared, Future[Receipt]] | None] = Queue(WAITING)
+        self._config = IngestConfig.model_construct(source=(SOURCE,), table=table.path)
+        self._closed, self._gate = False, Lock()
+        self._thread = Thread(target=self._work, name="intake", daemon=True)
+        self._thread.start()
+
+    def submit(self, source: FileSource) -> Future[Receipt]:
+        """Read rows, and have them committed with those of others.
+
+        Raises:
+            DataError, SchemaError: they are none of this table, or their times cannot be read.
+            ServiceError: too many requests wait.
+        """
+        found: Future[Receipt] = Future()
+        if not source.sample.num_rows:
+            found.set_result(Receipt(0, 0, 0, (), self.table.rows))
+            return found
+        part = self._prepare(source)
+        with self._gate:
+            if self._closed:
+                raise ServiceError("the service is ending", hint="send the rows again when it is back")
+            try:
+                self._queue.put_nowait((part, found))
+            except Full:
+                raise ServiceError("too many requests wait to be written", hint="send the rows again, later") from None
+        return found
+
+    def close(self) -> None:
+        """Commit what waits, and end."""
+        with self._gate:
+            first, self._closed = not self._closed, True
+        if first:
+            self._queue.put(None)
+        self._thread.join()
+
+    def _prepare(self, source: FileSource) -> Prepared:
+        chosen, meta = self._plan(source), self.table.meta
+        (chunk,) = source.read({})
+        assert chosen.clock is not None and meta.time is not None
+        series = None if meta.series is None else chunk.rows.column(meta.series)
+        times = TimeReader(chosen.clock).read(chunk.rows.column(meta.time), series)
+        return self._sieve.prepare(chunk.rows, times, Position())
+
+    def _plan(self, source: FileSource) -> Plan:
+        """How the columns are read; times as in the table's source, or ISO 8601."""
+        meta = self.table.meta
+        assert meta.time is not None
+        form, cells = meta.time_format or "", source.sample.column(meta.time)
+        text = pa.types.is_string(cells.type)
+        own = "%" in form if text else form in EPOCHS or form == "step"
+        forms = [form, None] if own and text else [form if own else None]
+        for given in forms:
+            try:
+                return plan(source, self._config.model_copy(update={"time_format": given}), self.table)
+            except SchemaError:
+                raise
+            except DataError as error:
+                fault = error
+        cell = next((str(value) for value in cells.to_pylist() if value is not None), "")
+        also = f", or {form} as in the source" if "%" in form or form in EPOCHS else ""
+        raise DataError(
+            f"rows: column {meta.time!r}: {cell[:80]!r} is not a time",
+            hint=f"write ISO 8601, such as 2026-01-01T00:30:00Z{also}",
+        ) from fault
+
+    def _work(self) -> None:
+        ended = False
+        while not ended:
+            group = [self._queue.get()]
+            size = 0
+            while size < GROUP and group[-1] is not None:
+                size += group[-1][0].rows.num_rows
+                try:
+                    group.append(self._queue.get_nowait())
+                except Empty:
+                    break
+            ended = group[-1] is None
+            waiting = [one for one in group if one is not None]
+            if not waiting:
+                continue
+            try:
+                receipts = self._commit([part for part, _ in waiting])
+            except BaseException as error:  # told to those who wait, whatever it is
+                self._look_again()
+                for _, future in waiting:
+                    future.set_exception(error)
+                continue
+            for (_, future), receipt in zip(waiting, receipts, strict=True):
+                future.set_result(receipt)
+            for tell in self.committed:
+                tell()
+
+    def _look_again(self) -> None:
+        """See what the table holds, after a commit that failed or was another's."""
+        try:
+            self.table.refresh()
+            self._admission = Admission(self.table)
+        except Exception:  # it is said when the next request comes
+            return
+
+    def _commit(self, parts: list[Prepared]) -> list[Receipt]:
+        """Quarantine first, then the rows: what survives a kill at any moment, as in `ingest`."""
+        good = [_good(part) for part in parts]
+        candidates = pa.concat_tables([part.table.filter(pa.array(ok)) for part, ok in zip(parts, good, strict=True)])
+        while True:
+            verdict = self._admission.judge(candidates)
+            first = self.table.mark(_LINES, 0)
+            count = sum(part.rows.num_rows for part in parts)
+            try:
+                refused = self._refused(parts, first)
+                fresh = candidates.filter(pa.array(~verdict.duplicate)) if verdict.duplicate.any() else candidates
+                self._quarantine.add(refused, SOURCE, first)
+                if fresh.num_rows or refused.num_rows:
+                    self.table.commit(fresh if fresh.num_rows else None, {_LINES: first + count})
+                break
+            except Conflict:
+                self.table.refresh()
+                self._admission = Admission(self.table)
+        return self._receipts(parts, good, verdict)
+
+    def _refused(self, parts: list[Prepared], first: int) -> pa.Table:
+        """The rows for the quarantine, numbered over all requests."""
+        tables = [QUARANTINE.empty_table()]
+        for part in parts:
+            if part.faults:
+                found = self._sieve.quarantined(part.rows, part.faults)
+                lines = pc.add(found.column("line"), pa.scalar(first, pa.int64()))
+                tables.append(found.set_column(QUARANTINE.get_field_index("line"), QUARANTINE.field("line"), lines))
+            first += part.rows.num_rows
+        return pa.concat_tables(tables)
+
+    def _receipts(self, parts: list[Prepared], good: list[Any], verdict: Verdict) -> list[Receipt]:
+        found, start, rows = [], 0, self.table.rows
+        for part, ok in zip(parts, good, strict=True):
+            end = start + int(ok.sum())
+            twice, late = int(verdict.duplicate[start:end].sum()), int(verdict.late[start:end].sum())
+            refused = tuple(Refused(row, *fault) for row, fault in sorted(part.faults.items()))
+            found.append(Receipt(end - start - twice, late, twice, refused, rows))
+            start = end
+        return found
+
+
+def _good(part: Prepared) -> Any:
+    """(N,) the rows that can be read."""
+    good = np.ones(part.rows.num_rows, bool)
+    good[list(part.faults)] = False
+    return good

@@ -1,0 +1,49 @@
+"""The settings of `streamgp serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+from streamgp_pipelines.settings import Bytes, File, Flag, Panel, Settings
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+class ServeConfig(Settings):
+    """`streamgp serve`."""
+
+    checkpoint: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed), Flag(Panel.FORECAST, "DIR")] = Field(
+        min_length=1, description="Checkpoint of train --online, repeatable; the name of its directory is its name"
+    )
+    table: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed), Flag(Panel.FORECAST, "DIR")] = Field(
+        (), description="Table of a checkpoint, where it has moved, repeatable; default: where it was trained"
+    )
+    device: Annotated[Literal["auto", "cpu", "cuda"], Flag(Panel.FORECAST)] = Field(
+        "auto", description="Device to compute on"
+    )
+    checkpoint_every: Annotated[int, Flag(Panel.FORECAST, "ROWS")] = Field(
+        10_000, ge=1, description="Rows between checkpoints under load; without load, soon after the newest row"
+    )
+    host: Annotated[str, Flag(Panel.RUN)] = Field("127.0.0.1", description="Address to listen on")
+    port: Annotated[int, Flag(Panel.RUN)] = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any")
+    auth: Annotated[Literal["auto", "always", "never"], Flag(Panel.LIMITS)] = Field(
+        "auto", description="Whether clients need the token: auto where others than this machine can connect"
+    )
+    token_file: Annotated[File | None, Flag(Panel.LIMITS)] = Field(
+        None,
+        description="File of the token, made when missing; default: STREAMGP_TOKEN in the environment, "
+        "else .token in the first checkpoint",
+    )
+    max_body: Annotated[Bytes, Flag(Panel.LIMITS)] = Field(
+        8_000_000, ge=1024, description="Largest body of a request, also unpacked"
+    )
+    request_rows: Annotated[int, Flag(Panel.LIMITS, "ROWS")] = Field(10_000, ge=1, description="Most rows of a request")
+    rate: Annotated[int, Flag(Panel.LIMITS, "COUNT")] = Field(
+        1000, ge=0, description="Most requests a second of one address; 0: any"
+    )

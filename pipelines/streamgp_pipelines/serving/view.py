@@ -1,0 +1,150 @@
+"""What one learned state answers: forecasts, scores and the newest rows, each made once and kept as bytes."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, Literal, TypeAlias
+
+import polars as pl
+import pyarrow as pa
+from pydantic_core import to_json
+
+from streamgp.errors import UsageError
+from streamgp_pipelines.forecasting.forecast import Forecaster
+from streamgp_pipelines.forecasting.future import as_future
+from streamgp_pipelines.training.summary import flat
+
+Format: TypeAlias = Literal["json", "arrow", "csv"]
+
+KEPT = 64
+"""Answers of a state that are kept."""
+
+
+class View:
+    """A copy of a learner's state that has learned all rows so far; nothing in it changes any more.
+
+    Args:
+        forecaster: of the copy.
+        name: of the checkpoint.
+        rows: that it has learned.
+    """
+
+    def __init__(self, forecaster: Forecaster, name: str, rows: int) -> None:
+        self.name, self.rows = name, rows
+        self._forecaster, self._lock = forecaster, Lock()
+        self._kept: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
+        self._figures: dict[str, float] | None = None
+        forecaster.observe()
+
+    @property
+    def spec(self) -> Any:
+        """Columns and steps of a window."""
+        return self._forecaster.spec
+
+    @property
+    def forecaster(self) -> Forecaster:
+        """Of the state."""
+        return self._forecaster
+
+    def kept(self, *key: Any) -> bytes | None:
+        """An answer that was made before, without waiting."""
+        return self._kept.get(key)
+
+    def forecast(
+        self,
+        form: Format,
+        horizon: int | None,
+        levels: tuple[float, ...] | None,
+        quantiles: tuple[float, ...] | None,
+        future: pa.Table | None = None,
+        marked: Any = None,
+    ) -> bytes:
+        """The next steps of every series.
+
+        Args:
+            form: of the answer.
+            horizon, levels, quantiles, future: of `Forecaster.forecast`.
+            marked: tells one future from another.
+
+        Raises:
+            StateError, UsageError, DataError: as `Forecaster.forecast`.
+        """
+
+        def make() -> bytes:
+            found = self._forecaster.forecast(horizon, levels, self.future(future), quantiles)
+            told = {"name": self.name, "model": found.model, "rows": self.rows, "levels": found.levels}
+            return write(found.frame, form, told | {"warnings": found.warnings}, "forecast")
+
+        return self._once(("forecast", form, horizon, levels, quantiles, marked), make)
+
+    def scores(self) -> bytes:
+        """Scores of all forecasts whose truth has come, as JSON."""
+
+        def make() -> bytes:
+            learner = self._forecaster.learner
+            found = learner.scores.summary() | {
+                "coverage_by": learner.scores.breakdown(learner.windows.names),
+                "name": self.name,
+                "rows": self.rows,
+                "late": learner.windows.late,
+                "warnings": [*learner.model.warnings(), *learner.counts.warnings()],
+            }
+            return to_json(found, inf_nan_mode="null")
+
+        return self._once(("scores",), make)
+
+    def history(self, form: Format, rows: int) -> bytes:
+        """The newest rows of every series."""
+
+        def make() -> bytes:
+            found = self._forecaster.history()
+            keys = [name for name in ("unique_id", "target") if name in found.columns]
+            newest = found.filter(pl.int_range(pl.len()).over(keys) >= pl.len().over(keys) - rows)
+            return write(newest, form, {"name": self.name, "rows": self.rows}, "history")
+
+        return self._once(("history", form, rows), make)
+
+    def figures(self) -> dict[str, float]:
+        """Scores of everything so far as flat figures, such as rmse and coverage_95."""
+        with self._lock:
+            if self._figures is None:
+                self._figures = flat(self._forecaster.learner.scores.summary())
+            return self._figures
+
+    def future(self, rows: pa.Table | None) -> pa.Table | None:
+        """Values of the known inputs as a request has them, read as those of `--future`."""
+        if rows is None:
+            return None
+        spec = self.spec
+        if spec.lags and not spec.known:
+            raise UsageError("rows: no input has a future that is known", hint="ask with GET, or train with --known")
+        return as_future(pl.DataFrame(pl.from_arrow(rows)), spec, self._forecaster.moments, None, "rows")
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], bytes]) -> bytes:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                found = self._kept[key] = make()
+                if len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+            return found
+
+
+def write(frame: pl.DataFrame, form: Format, about: dict[str, Any], name: str) -> bytes:
+    """A frame as CSV, as an Arrow IPC stream, or as a JSON object with its rows under `name`."""
+    if form == "json":
+        return to_json({**about, name: frame.to_dicts()}, inf_nan_mode="null")
+    sink = io.BytesIO()
+    if form == "csv":
+        frame.write_csv(sink)
+    else:
+        frame.write_ipc_stream(sink, compat_level=pl.CompatLevel.oldest())
+    return sink.getvalue()
+
+
+def ordered(values: Sequence[float] | None) -> tuple[float, ...] | None:
+    """Levels or quantiles as a key: each once, in order; None where there are none."""
+    return tuple(sorted(set(values))) if values else None

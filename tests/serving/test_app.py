@@ -1,0 +1,190 @@
+"""The API: what is asked and answered, in which format; who may ask, and how much."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from starlette.testclient import TestClient
+
+from streamgp.errors import UsageError
+from streamgp_pipelines.adapters.web.app import create_app
+from streamgp_pipelines.adapters.web.guard import token_of
+from streamgp_pipelines.serving.settings import ServeConfig
+from tests.pipelines.killed import wait_for
+from tests.serving.conftest import ROWS, as_objects, config_of, new_rows, served
+from tests.serving.test_service import stream_of
+
+ARROW = "application/vnd.apache.arrow.stream"
+TOKEN = "0123456789abcdef-a-token"
+
+
+@contextmanager
+def client_of(home: Path, *names: str, token: str | None = None, **options: Any) -> Iterator[Any]:
+    config = config_of(home, *names, **options)
+    with served(home, *names) as service:
+        client = TestClient(create_app(service, config, token), "http://127.0.0.1", raise_server_exceptions=False)
+        client.service = service  # type: ignore[attr-defined]
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client(trained: Path) -> Iterator[Any]:
+    """Of a service that no test of it changes."""
+    with client_of(trained) as found:
+        yield found
+
+
+def test_rows_are_learned_and_forecast_from(home: Path) -> None:
+    with client_of(home) as client:
+        found = client.post("/rows", json={"rows": as_objects(new_rows(3))})
+        assert (found.status_code, found.json()) == (
+            200, {"accepted": 3, "late": 0, "duplicates": 0, "quarantined": [], "rows": ROWS + 3},
+        )  # fmt: skip
+        body = stream_of(new_rows(5))
+        found = client.post("/rows", content=body, headers={"Content-Type": ARROW})
+        assert (found.json()["accepted"], found.json()["duplicates"]) == (2, 3)
+        wait_for(lambda: client.get("/forecast").headers["x-streamgp-rows"] == str(ROWS + 5))
+        last = as_objects(new_rows(5))[-1]["t"]
+        assert {row["cutoff"] for row in client.get("/forecast").json()["forecast"]} == {last}
+        assert client.get("/history", params={"rows": 2}).json()["history"][-1]["ds"] == last
+        page = client.get("/metrics").text
+        assert f'streamgp_learned_rows{{checkpoint="plain"}} {ROWS + 5}.0' in page
+        assert 'outcome="duplicate"' in page and 'streamgp_score{checkpoint="plain",score="crps"}' in page
+        assert client.post("/rows", json=[]).json()["accepted"] == 0
+
+
+def test_one_forecast_in_three_formats(client: Any) -> None:
+    asked = {"horizon": 2, "level": [50, 80], "quantile": 0.25}
+    as_json = pl.DataFrame(client.get("/forecast", params=asked).json()["forecast"])
+    text = client.get("/forecast", params=asked, headers={"Accept": "text/csv"})
+    table = client.get("/forecast", params=asked, headers={"Accept": f"image/png, {ARROW};q=0.5"})
+    assert (text.headers["content-type"], table.headers["content-type"]) == ("text/csv; charset=utf-8", ARROW)
+    frames = [
+        pl.read_csv(io.BytesIO(text.content)),
+        pl.read_ipc_stream(io.BytesIO(table.content)),
+    ]
+    for frame in frames:
+        assert frame.columns == as_json.columns and frame.height == 2
+        assert frame["linear-hi-80"].to_list() == as_json["linear-hi-80"].to_list()
+    assert {"linear-lo-50", "linear-q-0.25"} < set(as_json.columns)
+
+
+def test_the_answers_about_the_service(client: Any) -> None:
+    assert client.get("/health").json() == client.get("/ready").json() == {"status": "ok"}
+    (about,) = client.get("/models").json()
+    assert (about["name"], about["target"], about["horizon"], about["learned_rows"]) == ("plain", ["y"], 4, ROWS)
+    scores = client.get("/scores").json()
+    assert scores["scored"] > 0 and set(scores["coverage"]) == {"80", "95"}
+    document = client.get("/openapi.json").json()
+    assert set(document["paths"]) == {
+        "/rows", "/forecast", "/history", "/scores", "/models", "/health", "/ready", "/metrics",
+    }  # fmt: skip
+    example = document["paths"]["/rows"]["post"]["requestBody"]["content"]["application/json"]["examples"]["plain"]
+    assert set(example["value"]["rows"][0]) == {"t", "y", "x", "k"}
+    assert client.post("/rows", json=example["value"]).json()["duplicates"] == 1  # it is one of the table's
+
+
+@pytest.mark.parametrize(
+    ("ask", "status", "field"),
+    [
+        (lambda c: c.get("/forecast?horizon=9"), 422, "query.horizon"),
+        (lambda c: c.get("/forecast?horizon=0"), 422, "query.horizon"),
+        (lambda c: c.get("/forecast?level=101"), 422, "query.level"),
+        (lambda c: c.get("/forecast?name=other"), 404, "query.name"),
+        (lambda c: c.get("/forecast", headers={"Accept": "image/png"}), 406, "header.accept"),
+        (lambda c: c.post("/forecast", json=[{"t": "2024-01-01"}]), 422, "rows"),
+        (lambda c: c.post("/rows", content="{}", headers={"Content-Type": "text/plain"}), 415, "header.content-type"),
+        (lambda c: c.post("/rows", json={"rows": [{"yy": 1}]}), 422, "rows[0].yy"),
+        (lambda c: c.post("/rows", json={"rows": [3]}), 422, "rows[0]"),
+        (lambda c: c.post("/rows", json={}), 422, "rows"),
+        (lambda c: c.post("/rows", content=b"x", headers={"Content-Type": ARROW}), 422, "body"),
+        (lambda c: c.get("/models", headers={"Host": "example.org"}), 400, "header.host"),
+        (lambda c: c.get("/nothing"), 404, None),
+        (lambda c: c.delete("/rows"), 405, None),
+    ],
+)
+def test_a_refusal_names_the_field_and_the_remedy(client: Any, ask: Any, status: int, field: str | None) -> None:
+    found = ask(client)
+    assert found.status_code == status, found.text
+    told = found.json()
+    assert set(told) == {"error", "message", "hint", "field"}
+    assert told["field"] == field and told["message"] and told["hint"]
+
+
+def test_known_inputs_come_with_the_question_and_are_kept(home: Path) -> None:
+    with client_of(home, "known") as client:
+        assert client.get("/forecast").status_code == 422
+        future = as_objects(new_rows(4).select("t", "k"))
+        asked = client.post("/forecast", json={"rows": future}, params={"horizon": 2})
+        assert asked.status_code == 200, asked.text
+        assert client.get("/forecast", params={"horizon": 2}).json() == asked.json()
+        turned = [row | {"k": 1 - row["k"]} for row in future]
+        other = client.post("/forecast", json=turned, params={"horizon": 2}).json()
+        assert other["forecast"] != asked.json()["forecast"]
+        assert client.post("/forecast", json={"rows": future[:1]}).status_code == 422
+        assert client.get("/forecast", params={"horizon": 2}).json() == other  # what is refused is not kept
+
+
+def test_the_name_is_asked_for_where_there_are_several(home: Path) -> None:
+    with client_of(home, "plain", "known") as client:
+        assert client.get("/scores").status_code == 422
+        assert client.get("/scores", params={"name": "known"}).json()["name"] == "known"
+        document = client.get("/openapi.json").json()
+        (name,) = document["paths"]["/scores"]["get"]["parameters"]
+        assert name["schema"]["enum"] == ["plain", "known"]
+
+
+def test_a_token_is_needed_for_all_data(home: Path) -> None:
+    with client_of(home, token=TOKEN, host="0.0.0.0") as client:
+        for path in ("/forecast", "/history", "/scores", "/models", "/metrics", "/openapi.json", "/nothing"):
+            assert client.get(path).status_code == 401
+            assert client.get(path, headers={"Authorization": f"Bearer {TOKEN}x"}).status_code == 401
+        assert client.post("/rows", json=[]).status_code == 401
+        for path in ("/", "/health", "/ready"):
+            assert client.get(path).status_code == 200
+        assert client.get("/scores", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+        assert client.get("/scores", headers={"Authorization": f"Basic {TOKEN}"}).status_code == 401
+
+
+def test_requests_have_limits(home: Path) -> None:
+    with client_of(home, max_body=1024, request_rows=3, rate=50) as client:
+        small = [{"t": f"2030-01-0{day}", "y": 1.0} for day in range(1, 6)]
+        assert client.post("/rows", json=small).json()["field"] == "rows"
+        large = json.dumps({"rows": small * 100}).encode()
+        assert client.post("/rows", content=large, headers={"Content-Type": "application/json"}).status_code == 413
+        parts = (large[at : at + 100] for at in range(0, len(large), 100))  # without a length
+        assert client.post("/rows", content=parts, headers={"Content-Type": "application/json"}).status_code == 413
+        answers = [client.get("/health") for _ in range(400)]
+        slow = [one for one in answers if one.status_code == 429]
+        assert slow and slow[0].headers["retry-after"] == "1" and slow[0].json()["hint"]
+
+
+def test_the_token_is_from_the_environment_or_a_file_that_only_its_owner_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STREAMGP_TOKEN", raising=False)
+
+    def config(**options: Any) -> ServeConfig:
+        return ServeConfig.read({"checkpoint": [tmp_path], "host": "0.0.0.0"} | options)
+
+    assert token_of(config(host="127.0.0.1")) == token_of(config(auth="never")) == (None, None)
+    token, file = token_of(config())
+    assert file == tmp_path / ".token" and token is not None and len(token) > 30
+    assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
+    assert token_of(config())[0] == token == token_of(config(host="127.0.0.1", auth="always"))[0]
+    (tmp_path / "own").write_text(f"{TOKEN}\n")
+    assert token_of(config(token_file=tmp_path / "own"))[0] == TOKEN
+    monkeypatch.setenv("STREAMGP_TOKEN", "from-the-environment")
+    assert token_of(config(host="127.0.0.1")) == ("from-the-environment", None)
+    monkeypatch.setenv("STREAMGP_TOKEN", "short")
+    with pytest.raises(UsageError):
+        token_of(config())
