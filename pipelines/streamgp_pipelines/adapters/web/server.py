@@ -54,6 +54,7 @@ def run(config: ServeConfig, tell: Callable[[dict[str, object]], None]) -> None:
             host, port = listening.getsockname()[:2]
             url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             known: dict[str, object] = {"url": url, "token_file": file, "token": token is not None}
+            listening.listen(CONNECTIONS)
             tell(known | {"checkpoints": list(service.hosts), "warnings": service.warnings})
             server.run(sockets=[listening])
         if service.error is not None:
