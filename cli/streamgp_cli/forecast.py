@@ -88,7 +88,7 @@ def _follow(settings: ForecastConfig) -> NoReturn:
 
             draw_forecast(result, settings.plot)
         warn(result.warnings)
-        print(f"forecast from {result.frame['cutoff'].max()}", file=sys.stderr, flush=True)
+        print(f"forecast from {result.frame['cutoff'].max()!s}", file=sys.stderr, flush=True)
 
     follow(settings, tell, lambda error: warn([f"no new forecast: {error.message}"]))
     raise AssertionError("it has no end")

@@ -78,7 +78,7 @@ def _size(column: Any) -> int:
         values, text = column.dictionary, (pa.types.is_string, pa.types.is_large_string)
         if any(check(values.type) for check in text):
             return int(pc.sum(pc.take(pc.binary_length(values), column.indices)).as_py() or 0)
-        return len(column) * (values.nbytes // max(len(values), 1) + 1)
+        return len(column) * (int(values.nbytes) // max(len(values), 1) + 1)
     if pa.types.is_string_view(column.type):
         views = np.frombuffer(column.buffers()[1] or b"", np.int32).reshape(-1, 4)  # each begins with its length
         return int(views[column.offset : column.offset + len(column), 0].sum(dtype=np.int64))
