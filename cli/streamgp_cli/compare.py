@@ -16,7 +16,8 @@ def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
 
     All have the same warm-up, and are scored on the forecasts that every
     one made. Intervals of the differences come from a block bootstrap.
-    Run again, each model continues from its checkpoint.
+    Run again, each model continues from its checkpoint; lightgbm, autoets,
+    autoarima and mstl are run from the first row.
 
     \b
     Examples:
@@ -25,6 +26,8 @@ def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
       streamgp compare --table demand --target demand_gw --horizon 48 \\
           --season 48,336 --models small=svdgp,large=svdgp \\
           --set small.basis=64 --set large.basis=512
+      streamgp compare --table demand --target demand_gw --horizon 48 \\
+          --season 48,336 --models auto,lightgbm,mstl --set mstl.every=97
       streamgp compare --table kin40k --target y --inputs 'x*' --lags 0 \\
           --test-column split0 --models linear,svgp
     """
@@ -36,10 +39,12 @@ def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
     from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
     from streamgp_pipelines.adapters.run_plots import draw_run
     from streamgp_pipelines.comparing.compare import compare as run
+    from streamgp_pipelines.comparing.peers import PEERS
 
     settings = given.read()
     is_tracked = tracked(settings.tracking_uri)
-    if not is_tracked:  # MLflow needs pandas
+    peers = any(name.rpartition("=")[2] in PEERS for name in settings.models)
+    if not is_tracked and not peers:  # MLflow needs pandas, and so do they
         leave_pandas_out()
     with only_our_output(), Reporter(quiet=json) as progress:
         tracker = tracker_of(settings.tracking_uri, settings.experiment)

@@ -333,7 +333,8 @@ class CompareConfig(RunConfig):
 
     models: Annotated[Names, Flag(Panel.MODEL, "NAME")] = Field(
         (AUTO, "linear"),
-        description="Models to compare, see streamgp models; NAME=MODEL gives one a name of its own",
+        description="Models to compare, see streamgp models; lightgbm, autoets, autoarima and mstl are those of "
+        "streamgp[peers]; NAME=MODEL gives one a name of its own",
     )
     set: Annotated[Assignments, Flag(Panel.MODEL, "NAME.KEY=VALUE")] = Field(
         {}, description="Option of one of the models, repeatable; see streamgp models NAME"

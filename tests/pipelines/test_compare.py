@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from streamgp.errors import UsageError
+from streamgp.errors import CheckpointError, UsageError
 from streamgp_pipelines import compare
 from streamgp_pipelines.adapters.comparison_plot import draw_comparison
 from streamgp_pipelines.comparing.cells import common_cells, scores
@@ -96,6 +96,7 @@ def test_variants_of_one_model_have_names_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
+        {"models": " , "},
         {"models": "linear,linear"},
         {"models": "liner"},
         {"models": "../up=linear"},
@@ -120,10 +121,19 @@ def test_rows_that_are_held_out_are_compared_in_batch(tmp_path: Path) -> None:
 def test_outcomes_have_their_own_scores(tmp_path: Path) -> None:
     data = frame_of(700).with_columns(y=(pl.col("y") > 11).cast(pl.Float64))
     make_table(tmp_path / "table", data)
-    given: dict[str, Any] = {"set": ["svgp.likelihood=logistic"], "horizon": 1, "season": (), "inputs": "x"}
-    found = made(tmp_path, models="linear,svgp", max_rows=400, **given)
+    given: dict[str, Any] = {"horizon": 1, "season": (), "inputs": "x"}
+    given["set"] = [f"{name}.{option}" for name in ("svgp", "weak") for option in ("likelihood=logistic", "points=8")]
+    given["set"] += ["weak.rebuild=0", "weak.learn=none"]
+    found = made(tmp_path, models="linear,svgp,weak=svgp", max_rows=400, **given)
     scores = found.scores.filter(by="all")
-    assert scores.filter(model="svgp")["log_loss"].is_not_null().all() and scores["nlpd"].null_count() == 1
+    assert scores.drop_nulls("log_loss")["model"].sort().to_list() == ["svgp", "weak"]
+    one = pl.read_parquet(tmp_path / "comparison" / "svgp" / "predictions.parquet").select("y", p="svgp")
+    own = -np.log(np.where(one["y"] == 1, one["p"], 1 - one["p"]))
+    mean = dict(scores.select("model", "log_loss").iter_rows())
+    assert_allclose(mean["svgp"], own.mean(), rtol=1e-9)
+    beside = found.differences.filter(model="svgp", other="weak", loss="log_loss").row(0, named=True)
+    assert_allclose(beside["ratio"], mean["svgp"] / mean["weak"], rtol=1e-12)
+    assert beside["low"] <= beside["ratio"] <= beside["high"] and beside["p"] is not None
     draw_comparison(found, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 0
 
@@ -160,6 +170,13 @@ def test_chance_is_told_as_chance() -> None:
         inside += found.low <= 1 <= found.high
     assert 0.01 <= rejected / 300 <= 0.10
     assert 0.89 <= inside / 300 <= 0.985
+
+
+def test_a_comparison_that_does_not_fit_names_its_own_flag(tmp_path: Path) -> None:
+    made(tmp_path, models="linear", max_rows=300)
+    with pytest.raises(CheckpointError) as refused:
+        made(tmp_path, models="linear", max_rows=300, seed=1)
+    assert "--directory" in refused.value.hint and "--checkpoint" not in refused.value.hint
 
 
 def test_too_few_origins_say_nothing_of_chance() -> None:

@@ -5,7 +5,7 @@ A cell is one forecast: a series, an origin, a time that is forecast and a targe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ AT_ONCE = 200_000
 """Cells whose quantiles are in memory at a time."""
 HOURS = 4
 """Of a block of the day."""
+LEAST = 1e-15
+"""Probability below which the log loss of an outcome grows no more."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,20 @@ class Cells:
             the day, such as "08-12 h"); one row a cell, in the order of time.
         losses: name of the model -> a column for each loss, one row a cell: square, absolute, and for forecasts with
             bands calibrated_crps, pinball (means of the deciles), and for each level coverage_95 (0 or 1),
-            width_95.
+            width_95; for outcomes of 0 and 1 log_loss.
         made: name -> how many forecasts it has scored, those too that another model has not.
+        apart: origins from one of them to the next, where some model forecasts at some only; else 1.
     """
 
     keys: pl.DataFrame
     losses: dict[str, pl.DataFrame]
     made: dict[str, int]
+    apart: int = 1
 
 
-def common_cells(files: Mapping[str, tuple[Path, str]], levels: tuple[float, ...]) -> Cells:
+def common_cells(
+    files: Mapping[str, tuple[Path, str]], levels: tuple[float, ...], binary: Collection[str] = ()
+) -> Cells:
     """The cells that are in every file, and each model's losses there.
 
     Memory: 8 · (6 + 2 · levels) bytes a cell and model.
@@ -48,24 +54,31 @@ def common_cells(files: Mapping[str, tuple[Path, str]], levels: tuple[float, ...
     Args:
         files: name of the model -> what `train --predictions` wrote, with deciles, and the prefix of its columns.
         levels: widths of the bands in percent.
+        binary: names of models that forecast the probability of 1.
     """
     scans = {name: pl.scan_parquet(path) for name, (path, _) in files.items()}
     first = next(iter(scans.values()))
     names = [name for name in ("unique_id", "target", "cutoff", "ds") if name in first.collect_schema().names()]
     common = _with_steps(first.select(names).collect(), names)
+    origins = common["cutoff"].unique()
     for scan in scans.values():
-        common = common.join(scan.select(names).collect(), on=names, how="semi")
+        keys = scan.select(names).collect()
+        origins = max(origins, keys["cutoff"].unique(), key=len)
+        common = common.join(keys, on=names, how="semi")
     common = common.sort("cutoff", "ds", *names[:-2])
+    there = origins.sort().search_sorted(common["cutoff"].unique().sort())
+    apart = int(there.cast(pl.Int64).diff().median() or 1)  # type: ignore[arg-type]
     losses, made = {}, {}
     for name, (_, prefix) in files.items():
         made[name] = int(scans[name].select(pl.len()).collect().item())
         found = common.select(names).join(scans[name].collect(), on=names, how="left", maintain_order="left")
-        losses[name] = pl.concat([_losses(part, prefix, levels) for part in found.iter_slices(AT_ONCE)])
+        parts = found.iter_slices(AT_ONCE)
+        losses[name] = pl.concat([_losses(part, prefix, levels, name in binary) for part in parts])
     if common.schema["ds"].base_type() == pl.Datetime:
         start = pl.col("ds").dt.hour() // HOURS * HOURS
         block = pl.format("{}-{} h", start.cast(pl.String).str.zfill(2), (start + HOURS).cast(pl.String).str.zfill(2))
         common = common.with_columns(hours=block)
-    return Cells(common, losses, made)
+    return Cells(common, losses, made, apart)
 
 
 def _with_steps(keys: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
@@ -76,11 +89,14 @@ def _with_steps(keys: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     return keys.with_columns(step=(ahead if regular else among).cast(pl.Int64))
 
 
-def _losses(part: pl.DataFrame, model: str, levels: tuple[float, ...]) -> pl.DataFrame:
+def _losses(part: pl.DataFrame, model: str, levels: tuple[float, ...], binary: bool) -> pl.DataFrame:
     """The losses of some forecasts."""
     y = torch.from_numpy(part["y"].to_numpy().copy())
     error = y - torch.from_numpy(part[model].to_numpy().copy())
     found: dict[str, object] = {"square": error.square().numpy(), "absolute": error.abs().numpy()}
+    if binary:
+        one = y - error  # the probability of 1
+        found["log_loss"] = -torch.where(y > 0.5, one, 1 - one).clamp(min=LEAST).log().numpy()
     if f"{model}-q-0.5" in part.columns:
         where = {p: f"{model}-q-{p:g}" for p in DECILES}
         for level in levels:

@@ -8,19 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from streamgp import registry
 from streamgp.base import Json, Progress, Tracker
-from streamgp.errors import UsageError
+from streamgp.errors import StreamgpError, UsageError
 from streamgp.forecasting.calibration import DECILES
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
 from streamgp_pipelines.comparing.cells import Cells, common_cells, scores
 from streamgp_pipelines.comparing.differences import difference
+from streamgp_pipelines.comparing.peers import PEERS, options_of
 from streamgp_pipelines.config import AUTO, CompareConfig, TrainConfig
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.learning.columns import window_spec
@@ -30,7 +31,13 @@ from streamgp_pipelines.stages import staged
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.train import Draw, train
 
+if TYPE_CHECKING:
+    from streamgp_pipelines.comparing.peers.peer import Options
+
 _LOSSES = {"mae": "absolute", "mse": "square", "calibrated_crps": "calibrated_crps", "pinball": "pinball"}
+_LOSSES |= {"log_loss": "log_loss"}
+_STANDS_IN = "persistence"
+"""The model whose settings a peer's run is opened with."""
 _PARTS = {"step": "step", "series": "unique_id", "target": "target", "hours": "hours"}
 _OWN = {"directory", "models", "set", "against", "level", "quantiles", "checkpoint_every"}
 
@@ -41,12 +48,13 @@ class Comparison:
 
     Attributes:
         scores: by (all, step, series, target, hours) and the part, model, cells, rmse, mae, calibrated_crps, pinball,
-            coverage_95 and width_95 of each level; of the part `all` also mase, nlpd and log_loss (of outcomes of 0 and
-            1; None where the model has scored other forecasts too), skill (1 − MAE / that of `against`), cpu_seconds (0
-            or so where there was nothing to learn any more), rows_per_second and state_mb, the size of the checkpoint.
-            Best CRPS first.
-        differences: model, other, loss (mae, mse, calibrated_crps, pinball), ratio of the mean losses, low and high of
-            its 95 % interval, p of the Diebold-Mariano test; each pair of models once in each order.
+            coverage_95 and width_95 of each level, log_loss of outcomes of 0 and 1; of the part `all` also mase (None
+            of several series or targets where the model has scored other forecasts too), nlpd (None where it has, or
+            has no density), skill (1 − MAE / that of
+            `against`), cpu_seconds (0 or so where there was nothing to learn any more), rows_per_second and state_mb,
+            the size of the checkpoint. Best CRPS first.
+        differences: model, other, loss (mae, mse, calibrated_crps, pinball, log_loss), ratio of the mean losses, low
+            and high of its 95 % interval, p of the Diebold-Mariano test; each pair of models once in each order.
         cells: forecasts that every model made, which all scores are of.
         left_out: forecasts that some models made and others did not.
         against: the model that the others are measured against.
@@ -74,7 +82,8 @@ def compare(
 ) -> Comparison:
     """Train each model, or let it go on from its checkpoint, and score all on the forecasts that every one made.
 
-    All have the same warm-up. Costs what the models cost, and reading their forecasts once more.
+    Forecasters of other libraries (`peers`) have no checkpoint: they are run from the first row each time. All have
+    the same warm-up. Costs what the models cost, and reading their forecasts once more.
 
     Args:
         config: what to compare.
@@ -88,6 +97,20 @@ def compare(
         StreamgpError: whatever training raises.
         UsageError: a model or an option is unknown, or no forecast was made by all.
     """
+    try:
+        return _compare(config, tracker, progress, draw, picture)
+    except StreamgpError as error:
+        error.hint = error.hint.replace("--checkpoint", "--directory")  # which a comparison has in its place
+        raise
+
+
+def _compare(
+    config: CompareConfig,
+    tracker: Callable[[Path, str], Tracker],
+    progress: Callable[[Progress], None],
+    draw: Draw | None,
+    picture: Callable[[Comparison, Path], object] | None,
+) -> Comparison:
     plan = _plan(config)
     config.directory.mkdir(parents=True, exist_ok=True)
     name = "compare " + title("+".join(plan.runs), plan.targets, config.horizon)
@@ -98,7 +121,13 @@ def compare(
         summaries: dict[str, dict[str, Any]] = {}
         for name, run in plan.runs.items():
             began = time.process_time()
-            found = train(run, _below(tracker, whole.run_id), staged(progress, name), draw)
+            below, told = _below(tracker, whole.run_id), staged(progress, name)
+            if name in plan.peers:
+                from streamgp_pipelines.comparing.peers.peer import run_peer
+
+                found = run_peer(plan.peers[name][0], plan.peers[name][1], run, below, told)
+            else:
+                found = train(run, below, told, draw)
             summaries[name] = found | {"cpu_seconds": time.process_time() - began}
         progress(Progress("scores", 0, 1))
         made = _compared(config, plan, summaries, whole.run_id)
@@ -120,10 +149,11 @@ def compare(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is to be done: the run of each model, which one the others are measured against, the targets, and the
-    origins in a block of the bootstrap."""
+    """What is to be done: the run of each model, the peers among them with their options, which one the others are
+    measured against, the targets, and the rows in a block of the bootstrap."""
 
     runs: dict[str, TrainConfig]
+    peers: dict[str, tuple[str, Options]]
     against: str
     targets: tuple[str, ...]
     block: int
@@ -140,8 +170,14 @@ def _plan(config: CompareConfig) -> _Plan:
         lags = config.lags if config.lags is not None else int(table.meta.time is not None)
         against = naive if lags else next(iter(models))
     models.setdefault(against, (against, {}))
-    for model, _ in models.values():
-        if model != AUTO:
+    peers: dict[str, tuple[str, Options]] = {}
+    for name, (model, options) in models.items():
+        if model in PEERS:
+            if not _online(config):
+                raise UsageError(f"--models {model} runs on streams", hint="leave it out, or leave out --test-column")
+            peers[name] = model, options_of(model, options)
+            models[name] = _STANDS_IN, {}
+        elif model != AUTO:
             registry.load("models", model)
     runs = {name: _run(config, name, *model) for name, model in models.items()}
     warmup = {True: 0, False: 0}  # of runs that go on, and of those that begin
@@ -155,14 +191,14 @@ def _plan(config: CompareConfig) -> _Plan:
     if _online(config):
         update = {"warmup": warmup[True] or warmup[False]}
         runs = {name: run.model_copy(update=update) for name, run in runs.items()}
-    return _Plan(runs, against, targets, max(config.horizon, season))
+    return _Plan(runs, peers, against, targets, max(config.horizon, season))
 
 
 def named(config: CompareConfig) -> dict[str, tuple[str, dict[str, str]]]:
     """Name -> model and its options.
 
     Raises:
-        UsageError: two models have the same name, or an option names none of them.
+        UsageError: there is no model, two have the same name, or an option names none of them.
 
     Example:
         >>> config = CompareConfig.read({"table": "t", "models": "auto,small=svdgp", "set": ["small.basis=64"]})
@@ -170,6 +206,8 @@ def named(config: CompareConfig) -> dict[str, tuple[str, dict[str, str]]]:
         {'auto': ('auto', {}), 'small': ('svdgp', {'basis': '64'})}
     """
     found: dict[str, tuple[str, dict[str, str]]] = {}
+    if not config.models:
+        raise UsageError("--models names no model", hint="such as --models auto,linear")
     for word in config.models:
         name, _, model = word.partition("=")
         if not re.fullmatch(r"\w[\w.-]*", name):
@@ -218,7 +256,7 @@ def _below(tracker: Callable[[Path, str], Tracker], parent: str) -> Callable[[Pa
 
 def _compared(config: CompareConfig, plan: _Plan, summaries: dict[str, dict[str, Any]], run_id: str) -> Comparison:
     files = {name: (run.predictions or Path(), str(summaries[name]["model"])) for name, run in plan.runs.items()}
-    cells = common_cells(files, config.level)
+    cells = common_cells(files, config.level, {name for name, found in summaries.items() if "log_loss" in found})
     if not len(cells.keys):
         counts = ", ".join(f"{name} {made:,}" for name, made in cells.made.items())
         raise UsageError(
@@ -227,7 +265,9 @@ def _compared(config: CompareConfig, plan: _Plan, summaries: dict[str, dict[str,
         )
     whole = scores(cells)
     base = float(whole.filter(model=plan.against)["mae"].item())
-    extra = [_extra(name, run, summaries[name], cells, base, whole) for name, run in plan.runs.items()]
+    extra = [
+        _extra(name, run, summaries[name], cells, base, whole, name in plan.peers) for name, run in plan.runs.items()
+    ]
     whole = whole.join(pl.DataFrame(extra, infer_schema_length=None), on="model", maintain_order="left")
     whole = whole.sort("calibrated_crps" if "calibrated_crps" in whole.columns else "mae", "mae", nulls_last=True)
     order = whole["model"].to_list()
@@ -237,7 +277,7 @@ def _compared(config: CompareConfig, plan: _Plan, summaries: dict[str, dict[str,
     home = config.directory
     return Comparison(
         scores=pl.concat(tables, how="diagonal_relaxed").select("by", pl.exclude("by")),
-        differences=_differences(cells, order, plan.block, config.horizon),
+        differences=_differences(cells, order, max(plan.block // cells.apart, 1), -(-config.horizon // cells.apart)),
         cells=len(cells.keys),
         left_out=max(cells.made.values()) - len(cells.keys),
         against=plan.against,
@@ -249,20 +289,21 @@ def _compared(config: CompareConfig, plan: _Plan, summaries: dict[str, dict[str,
 
 
 def _extra(
-    name: str, run: TrainConfig, found: dict[str, Any], cells: Cells, base: float, whole: pl.DataFrame
+    name: str, run: TrainConfig, found: dict[str, Any], cells: Cells, base: float, whole: pl.DataFrame, peer: bool
 ) -> dict[str, Json]:
     """What a run itself says of a model."""
     same = cells.made[name] == len(cells.keys)
     mae = float(whole.filter(model=name)["mae"].item())
+    naive = found["mase_scale"] or {}
+    scale = None if "series" in naive else naive.get("value")
     return {
         "model": name,
-        "mase": found["mase"] if same else None,
-        "nlpd": found["nlpd"] if same and "log_loss" not in found else None,
-        "log_loss": found.get("log_loss") if same else None,
+        "mase": found["mase"] if same else mae / scale if scale else None,
+        "nlpd": found["nlpd"] if same and "log_loss" not in found and not peer else None,
         "skill": 1 - mae / base if base > 0 else None,
         "cpu_seconds": found["cpu_seconds"],
         "rows_per_second": found["rows_per_second"],
-        "state_mb": _size(run.checkpoint) / 1e6,
+        "state_mb": None if peer else _size(run.checkpoint) / 1e6,
     }
 
 

@@ -1,0 +1,40 @@
+"""Forecasters of other libraries, run on the same stream for `streamgp compare`: LightGBM and statsforecast.
+
+They see the same rows at the same origins, and their forecasts are scored by the same code. They keep no checkpoint: a
+comparison that is run again runs them from the first row. Their libraries are the extra `streamgp[peers]`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamgp.errors import UsageError
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.comparing.peers.peer import Options
+
+PEERS = {"lightgbm": "trees", "autoets": "statistical", "autoarima": "statistical", "mstl": "statistical"}
+"""Name -> module of this folder."""
+_LIBRARIES = {"trees": "lightgbm", "statistical": "statsforecast"}
+
+
+def options_of(name: str, given: Mapping[str, Any]) -> Options:
+    """The options of a peer.
+
+    Raises:
+        UsageError: its library is not installed, or an option is unknown or wrong.
+    """
+    from streamgp_pipelines.assembly import read_settings
+
+    home = PEERS[name]
+    if importlib.util.find_spec(_LIBRARIES[home]) is None:
+        raise UsageError(
+            f"--models {name} needs {_LIBRARIES[home]}, which is not installed",
+            hint="pip install 'streamgp[peers]'",
+        )
+    module = importlib.import_module(f"{__name__}.{home}")
+    found: Options = read_settings(module.Config, given, f"there are: {', '.join(module.Config.model_fields)}", name)
+    return found

@@ -1,0 +1,154 @@
+"""AutoETS, AutoARIMA and MSTL of statsforecast, with their own intervals.
+
+At every `every`-th step of a series each target is forecast from its newest `history` steps. The form and the
+parameters of AutoETS and AutoARIMA are estimated again every `refit` steps; between, the newest values go through the
+model as it is (their `forward`). MSTL is decomposed at each of its origins. So all three forecast at the same origins,
+and what is scored there is that of every other model too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from streamgp.base import FLOAT, Shape
+from streamgp.streaming.calendar import Floats
+from streamgp.streaming.windows import Answers, Asks
+from streamgp_pipelines.comparing.peers.peer import Issued, Options, Peer
+
+SEASON_OF_ETS = 24
+"""The longest season that ETS can have."""
+
+
+class Config(Options):
+    """When a model of statsforecast forecasts and is fitted, in steps of a series."""
+
+    every: int | None = Field(
+        None, ge=1, description="steps between two origins; default: one more than the shortest season, or 25"
+    )
+    refit: int | None = Field(
+        None, ge=1, description="steps between two estimations; default: two of the longest season, at least 500"
+    )
+    history: int | None = Field(
+        None, ge=10, description="newest steps that are seen; default: four of the longest season, 500 to 2,000"
+    )
+
+    def build(self, name: str, shape: Shape, probabilities: tuple[float, ...], seed: int) -> Statistical:
+        return Statistical(self, name, shape, probabilities)
+
+
+class Statistical(Peer):
+    """A model of statsforecast on a stream.
+
+    Args:
+        config: its options.
+        name: autoets, autoarima or mstl.
+        shape: of the windows.
+        probabilities: (Q,) of the quantiles that are issued.
+    """
+
+    def __init__(self, config: Config, name: str, shape: Shape, probabilities: tuple[float, ...]) -> None:
+        super().__init__()
+        self.name, self.shape, self.probabilities = name, shape, probabilities
+        seasons = shape.context.seasons if shape.context else (shape.season,) if shape.season > 1 else ()
+        self.seasons = list(seasons)
+        self.every = config.every or (seasons[0] + 1 if seasons else 25)
+        self.refit = config.refit or max(2 * shape.season, 500)
+        self.history = config.history or min(max(4 * shape.season, 500), 2000)
+        self._values: dict[int, Floats] = {}  # series -> (n, O) newest values, NaN where there is none
+        self._step: dict[int, int] = {}  # series -> step of the newest
+        self._fitted: dict[tuple[int, int], tuple[int, Any]] = {}  # (series, target) -> (step, model)
+        self._failed = 0
+
+    def follow(self, answers: Answers) -> None:
+        for code in answers.series.unique().tolist():
+            mine = answers.series == code
+            step, y = answers.step[mine].numpy(), answers.y[mine].numpy()
+            held = self._values.get(code, np.empty((0, y.shape[1])))[-self.history :]
+            first = self._step.get(code, int(step[0]) - 1) + 1
+            new = np.full((int(step[-1]) - first + 1, y.shape[1]), np.nan)
+            new[step - first] = y
+            self._values[code], self._step[code] = np.concatenate([held, new]), int(step[-1])
+
+    def issue(self, asks: Asks) -> Issued:
+        found: list[tuple[int, Floats]] = []
+        for at in np.flatnonzero(asks.origin.numpy() % self.every == 0).tolist():
+            quantiles = self._ask(int(asks.series[at]), int(asks.origin[at]))
+            if quantiles is not None:
+                found.append((at, quantiles))
+        kept = torch.tensor([at for at, _ in found], dtype=torch.int64)
+        shape = (len(self.probabilities) + 2, 0, self.shape.columns)
+        whole = torch.from_numpy(np.stack([part for _, part in found], 1)) if found else torch.zeros(shape, dtype=FLOAT)
+        some = Asks(*(part[kept] for part in asks[:-1]), asks.x.rows(kept))
+        return Issued(some, whole[0], whole[1], whole[2:])
+
+    def warnings(self) -> list[str]:
+        found = []
+        if self.name == "autoets" and self.seasons and self.seasons[0] > SEASON_OF_ETS:
+            found.append(f"it has no season: those of ETS have at most {SEASON_OF_ETS} steps")
+        if self._failed:
+            found.append(f"statsforecast failed at {self._failed} origins, which are left out")
+        return found
+
+    def _ask(self, code: int, origin: int) -> Floats | None:
+        """(2 + Q, T) mean, standard deviation and quantiles at an origin; None where the library fails."""
+        behind = self._step[code] - origin
+        past = self._values[code][: len(self._values[code]) - behind][-self.history :]
+        found = [self._forecast(code, target, origin, self._filled(past[:, target])) for target in range(past.shape[1])]
+        parts = [part for part in found if part is not None and np.isfinite(part).all()]
+        if len(parts) < len(found):
+            self._failed += 1
+            return None
+        return np.concatenate(parts, 1)
+
+    def _forecast(self, code: int, target: int, origin: int, y: Floats) -> Floats | None:
+        """(2 + Q, H)"""
+        horizon = self.shape.horizon
+        spread = sorted({round(100 * abs(1 - 2 * p), 6) for p in (*self.probabilities, 0.1)} - {0.0})
+        since, model = self._fitted.get((code, target), (origin - self.refit, None))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Numba, and of a series that is too short for a form
+            try:
+                if self.name == "mstl":
+                    made = self._new().forecast(y, horizon, level=spread)
+                elif origin - since >= self.refit:
+                    model = self._new().fit(y)
+                    self._fitted[code, target] = origin, model
+                    made = model.predict(horizon, level=spread)
+                else:
+                    made = model.forward(y, horizon, level=spread)
+            except (ValueError, ArithmeticError, IndexError, np.linalg.LinAlgError):
+                return None
+        mean = np.asarray(made["mean"], np.float64)
+        quantiles = [mean if p == 0.5 else made[f"{'lo' if p < 0.5 else 'hi'}-{_level(p)}"] for p in self.probabilities]
+        deviation = (np.asarray(made["hi-80.0"]) - np.asarray(made["lo-80.0"])) / (2 * 1.2815515655446004)
+        return np.stack([mean, np.maximum(deviation, 1e-12), *(np.asarray(one, np.float64) for one in quantiles)])
+
+    def _new(self) -> Any:
+        models = importlib.import_module("statsforecast.models")
+        short = self.seasons[0] if self.seasons else 1
+        if self.name == "autoets":
+            return models.AutoETS(season_length=short if short <= SEASON_OF_ETS else 1)
+        if self.name == "autoarima":
+            return models.AutoARIMA(season_length=short, approximation=short > 1)
+        if not self.seasons:
+            return models.AutoETS()
+        return models.MSTL(season_length=self.seasons, trend_forecaster=models.AutoETS(model="ZZN"))
+
+    def _filled(self, y: Floats) -> Floats:
+        """Missing values are those of one season before, or the last."""
+        y = y[int(np.argmax(~np.isnan(y))) :].copy()
+        for at in np.flatnonzero(np.isnan(y)):
+            back = at - self.shape.season if at >= self.shape.season else at - 1
+            y[at] = y[back]
+        return y
+
+
+def _level(p: float) -> float:
+    """The level in percent of the band that ends at a probability, as statsforecast names it."""
+    return round(100 * abs(1 - 2 * p), 6)
