@@ -9,6 +9,7 @@ that is `--set kernel=matern` or `--set kernel.name=matern --set kernel.nu=1.5`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
@@ -43,8 +44,12 @@ class OneOf:
     optional: bool = False
 
     def configs(self) -> dict[str, type[BaseModel]]:
-        """Every part's Config by the part's name."""
-        return {name: registry.load(self.kind, name).Config for name in registry.names(self.kind)}
+        """Every part's Config by the part's name; those of other packages that cannot be imported are left out."""
+        found = {}
+        for name in registry.names(self.kind):
+            with suppress(UsageError):
+                found[name] = registry.load(self.kind, name).Config
+        return found
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
@@ -55,8 +60,10 @@ class OneOf:
         """An error in an option of the part keeps its place: pydantic adds the inner path to the field's own."""
         if value is None and self.optional:
             return None
-        if isinstance(value, BaseModel) and type(value).__module__ in self._modules():
-            return value
+        if isinstance(value, BaseModel):
+            outside = registry.owner(type(value))
+            if type(value).__module__ in self._modules() or (outside is not None and outside[0] == self.kind):
+                return value
         try:
             return read(self.kind, value, self.unnamed)
         except UsageError as error:
@@ -92,8 +99,9 @@ def read(kind: str, value: Any, unnamed: str = "") -> BaseModel:
 
 
 def part_name(config: BaseModel) -> str:
-    """The name of the part that a Config belongs to: that of its file."""
-    return type(config).__module__.rpartition(".")[2]
+    """The name of the part that a Config belongs to: that of its file, or as another package calls it."""
+    outside = registry.owner(type(config))
+    return type(config).__module__.rpartition(".")[2] if outside is None else outside[1]
 
 
 def written(config: BaseModel) -> dict[str, Any]:

@@ -55,6 +55,7 @@ def models(
         else:
             print_table(columns, [[option[column] for column in columns] for option in once(options)])
         return
+    registry.trust(name)
     module = registry.load("models", name)
     description = _first_sentence(module.__doc__)
     if json:

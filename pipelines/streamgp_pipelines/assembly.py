@@ -213,8 +213,8 @@ def _is_own_name(config: type[BaseModel], path: list[str], value: Any, dotted: s
     fixed = [choice.default_of(field) for field in choice.at(config, path) if not choice.one_of(field)]
     if not isinstance(value, str) or not fixed or not isinstance(fixed[0], BaseModel):
         return False
-    kind, own = type(fixed[0]).__module__.split(".")[-2:]
-    if own not in registry.names(kind) or value not in registry.names(kind):
+    kind, own = ["", *type(fixed[0]).__module__.split(".")][-2:]
+    if kind not in registry.KINDS or own not in registry.names(kind) or value not in registry.names(kind):
         return False
     if value != own:
         alike = (other for other in registry.names("models") if other.startswith("gp_") == model.startswith("gp_"))

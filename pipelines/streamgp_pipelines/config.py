@@ -22,6 +22,8 @@ from streamgp_pipelines.settings import (
     Levels,
     Names,
     Panel,
+    Part,
+    Parts,
     Quantiles,
     Seasons,
     Seconds,
@@ -59,6 +61,11 @@ class IngestConfig(Settings):
     )
     series: Annotated[str | None, Flag(Panel.TABLE, "COL")] = Field(
         None, description="Column that names the series; default: unique_id, else a single series"
+    )
+    melt: Annotated[Names, Flag(Panel.TABLE)] = Field(
+        (),
+        description="Columns that are a series each, such as 'zone_*': the table has their names in the column of "
+        "--series and their values in y; default: none",
     )
     time_format: Annotated[str | None, Flag(Panel.TABLE, "FORMAT")] = Field(
         None,
@@ -121,6 +128,12 @@ class IngestConfig(Settings):
     dry_run: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
         False, description="Print what would be done, write nothing"
     )
+
+    @model_validator(mode="after")
+    def _melts_or_repairs(self) -> Self:
+        if self.melt and self.repair:
+            raise ValueError("--repair replaces one row: it does not go with --melt")
+        return self
 
 
 class DescribeConfig(Settings):
@@ -280,7 +293,7 @@ class TrainConfig(RunConfig):
         (('y',), (80.0, 95.0), 1)
     """
 
-    model: Annotated[str, Flag(Panel.MODEL, "NAME")] = Field(
+    model: Annotated[Part, Flag(Panel.MODEL)] = Field(
         AUTO,
         description="Model to train, see streamgp models; auto: ensemble online, svdgp in batch, for regression and "
         "where options of it are set",
@@ -331,7 +344,7 @@ class TrainConfig(RunConfig):
 class CompareConfig(RunConfig):
     """`streamgp compare`: several models on the same stream."""
 
-    models: Annotated[Names, Flag(Panel.MODEL, "NAME")] = Field(
+    models: Annotated[Parts, Flag(Panel.MODEL)] = Field(
         (AUTO, "linear"),
         description="Models to compare, see streamgp models; lightgbm, autoets, autoarima and mstl are those of "
         "streamgp[peers]; NAME=MODEL gives one a name of its own",

@@ -24,6 +24,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from streamgp import registry
 from streamgp.errors import UsageError
 
 
@@ -279,7 +280,22 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Flag(metavar="SIZE")]
 Seconds = Annotated[float, BeforeValidator(_seconds), Flag(metavar="TIME")]
 """A length of time, such as 60s, 5m or 1h."""
 
-Assignments = Annotated[dict[str, Any], BeforeValidator(_assignments), Flag(metavar="KEY=VALUE")]
+
+def _named(value: Any) -> Any:
+    """As it is; modules of other packages that stand in it are the user's choice, and may be imported."""
+    registry.trust(str(value))
+    return value
+
+
+Part = Annotated[str, AfterValidator(_named), Flag(metavar="NAME")]
+"""The name of a part, or the dotted path of a module."""
+
+Parts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_named), Flag(metavar="NAME")]
+"""Names of parts."""
+
+Assignments = Annotated[
+    dict[str, Any], BeforeValidator(_assignments), AfterValidator(_named), Flag(metavar="KEY=VALUE")
+]
 """Options of a part: a mapping, or words key=value."""
 
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1, description="Random seed")]

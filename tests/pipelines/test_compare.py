@@ -123,7 +123,7 @@ def test_outcomes_have_their_own_scores(tmp_path: Path) -> None:
     make_table(tmp_path / "table", data)
     given: dict[str, Any] = {"horizon": 1, "season": (), "inputs": "x"}
     given["set"] = [f"{name}.{option}" for name in ("svgp", "weak") for option in ("likelihood=logistic", "points=8")]
-    given["set"] += ["weak.rebuild=0", "weak.learn=none"]
+    given["set"] += ["weak.rebuild=0", "weak.target=level"]
     found = made(tmp_path, models="linear,svgp,weak=svgp", max_rows=400, **given)
     scores = found.scores.filter(by="all")
     assert scores.drop_nulls("log_loss")["model"].sort().to_list() == ["svgp", "weak"]

@@ -128,7 +128,7 @@ def _compare(
                 found = run_peer(plan.peers[name][0], plan.peers[name][1], run, below, told)
             else:
                 found = train(run, below, told, draw)
-            summaries[name] = found | {"cpu_seconds": time.process_time() - began}
+            summaries[name] = found | {"cpu_seconds": plan.seconds[name] + time.process_time() - began}
         progress(Progress("scores", 0, 1))
         made = _compared(config, plan, summaries, whole.run_id)
         for name, frame in (("scores", made.scores), ("differences", made.differences)):
@@ -150,13 +150,14 @@ def _compare(
 @dataclass(frozen=True)
 class _Plan:
     """What is to be done: the run of each model, the peers among them with their options, which one the others are
-    measured against, the targets, and the rows in a block of the bootstrap."""
+    measured against, the targets, the rows in a block of the bootstrap, and the CPU seconds that went into a model."""
 
     runs: dict[str, TrainConfig]
     peers: dict[str, tuple[str, Options]]
     against: str
     targets: tuple[str, ...]
     block: int
+    seconds: dict[str, float]
 
 
 def _plan(config: CompareConfig) -> _Plan:
@@ -178,20 +179,23 @@ def _plan(config: CompareConfig) -> _Plan:
             peers[name] = model, options_of(model, options)
             models[name] = _STANDS_IN, {}
         elif model != AUTO:
-            registry.load("models", model)
+            registry.check("models", model)
     runs = {name: _run(config, name, *model) for name, model in models.items()}
     warmup = {True: 0, False: 0}  # of runs that go on, and of those that begin
     targets: tuple[str, ...] = ()
-    for run in runs.values():
+    seconds = dict.fromkeys(runs, 0.0)  # a model is imported here: that is a part of what it costs
+    for name, run in runs.items():
+        began = time.process_time()
         saved = checkpoint.read(run.checkpoint) if not run.fresh and checkpoint.exists(run.checkpoint) else None
         run = with_seasons(run, table, saved)
         spec = window_spec(run, table.schema, table.meta)
         goes_on, targets = saved is not None, spec.targets
         warmup[goes_on] = max(warmup[goes_on], warmup_rows(run, spec, table, saved))
+        seconds[name] = time.process_time() - began
     if _online(config):
         update = {"warmup": warmup[True] or warmup[False]}
         runs = {name: run.model_copy(update=update) for name, run in runs.items()}
-    return _Plan(runs, peers, against, targets, max(config.horizon, season))
+    return _Plan(runs, peers, against, targets, max(config.horizon, season), seconds)
 
 
 def named(config: CompareConfig) -> dict[str, tuple[str, dict[str, str]]]:

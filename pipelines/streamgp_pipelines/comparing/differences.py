@@ -20,6 +20,8 @@ Floats = NDArray[np.float64]
 DRAWS = 2000
 LEAST = 10
 """Blocks below which nothing is said of chance."""
+MOST = 1000
+"""Blocks, at most: of a longer stream they are longer."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def difference(first: Floats, other: Floats, count: Floats, block: int, horizon:
     Args:
         first, other: (n,) sums of the losses of each origin, in the order of time.
         count: (n,) forecasts of each origin, at least 1.
-        block: origins in a block.
+        block: origins in a block, or more.
         horizon: steps ahead.
 
     Example:
@@ -57,7 +59,7 @@ def difference(first: Floats, other: Floats, count: Floats, block: int, horizon:
         return Difference(None)
     ratio = float(first.sum() / other.sum())
     p = diebold_mariano((first - other) / count, horizon)
-    starts = np.arange(0, len(count), block)
+    starts = np.arange(0, len(count), max(block, -(-len(count) // MOST)))
     if len(starts) < LEAST:
         return Difference(ratio, p=p)
     tops, bottoms = np.stack([np.add.reduceat(sums, starts) for sums in (first, other)]) @ _draws(len(starts)).T
@@ -68,8 +70,8 @@ def difference(first: Floats, other: Floats, count: Floats, block: int, horizon:
 @lru_cache(maxsize=1)
 def _draws(blocks: int) -> Floats:
     """(DRAWS, blocks) how often each block is drawn."""
-    share = np.full(blocks, 1 / blocks)
-    return np.random.default_rng(0).multinomial(blocks, share, DRAWS).astype(np.float64)
+    drawn = np.random.default_rng(0).integers(blocks, size=(DRAWS, blocks)) + blocks * np.arange(DRAWS)[:, None]
+    return np.bincount(drawn.reshape(-1), minlength=DRAWS * blocks).reshape(DRAWS, blocks).astype(np.float64)
 
 
 def diebold_mariano(change: Floats, horizon: int) -> float | None:

@@ -76,7 +76,7 @@ class SourceReport:
 def understood(source: FileSource, chosen: Plan) -> dict[str, Json]:
     """How a source is read, in words: what was found out and what was given."""
     clock = chosen.clock
-    told: dict[str, Json] = {"format": type(source).__name__.lower()}
+    told: dict[str, Json] = {"format": type(getattr(source, "inner", source)).__name__.lower()}
     dialect = getattr(source, "dialect", None)
     if dialect is not None:
         told |= {"separator": dialect.separator, "decimal": dialect.decimal, "encoding": dialect.encoding}

@@ -23,6 +23,7 @@ from streamgp.streaming.quarantine import SUPERSEDED, Quarantine
 from streamgp.streaming.reading.bytes import Position, name_of
 from streamgp.streaming.reading.cells import LINE
 from streamgp.streaming.reading.files import FileSource, open_source
+from streamgp.streaming.reading.melted import Melted
 from streamgp.streaming.reading.records import Stopped
 from streamgp.streaming.table import Table
 from streamgp.streaming.times import TimeReader
@@ -105,6 +106,8 @@ class Run:
         names = ("separator", "decimal", "thousands", "encoding", "null", "max_line", "final")
         options = {name: getattr(config, name) for name in names}
         source = open_source(uri, config.format, options)
+        if config.melt:
+            source = Melted(source, config.melt, config.series or "unique_id")
         if not source.sample.num_rows:
             self._rowless(source, told)
             return

@@ -76,7 +76,8 @@ def model(settings: BaseModel, shape: Shape) -> int:
     the layers of nets.
     """
     width = shape.width + 1
-    name = type(settings).__module__.split(".")[2]
+    home = type(settings).__module__.split(".")
+    name = home[2] if home[0] == "streamgp" else ""  # of another package
     experts = getattr(settings, "experts", None)
     if experts is not None:
         return sum(model(getattr(settings, expert), shape) for expert in experts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from streamgp.errors import UsageError
 
@@ -36,5 +36,5 @@ def options_of(name: str, given: Mapping[str, Any]) -> Options:
             hint="pip install 'streamgp[peers]'",
         )
     module = importlib.import_module(f"{__name__}.{home}")
-    found: Options = read_settings(module.Config, given, f"there are: {', '.join(module.Config.model_fields)}", name)
-    return found
+    found: Any = read_settings(module.Config, given, f"there are: {', '.join(module.Config.model_fields)}", name)
+    return cast("Options", found)

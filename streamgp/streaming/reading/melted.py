@@ -1,0 +1,112 @@
+"""A wide table as a long one: a column a series becomes a column of names and a column of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamgp.base import Chunk, Offset
+from streamgp.errors import SchemaError, UsageError
+from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, with_bookkeeping
+from streamgp.streaming.reading.files import FileSource
+from streamgp.streaming.reading.records import Stopped
+
+VALUE = "y"
+"""The column of values."""
+
+
+class Melted:
+    """A FileSource over a wide one. A row becomes one row for each melted column, in their order, beside the same
+    values of the other columns. A row with a cell that cannot be read stays one row, for the quarantine.
+
+    Args:
+        inner: the wide source.
+        patterns: of the columns to melt, such as "zone_*".
+        series: name of the column of names.
+
+    Raises:
+        UsageError: a pattern fits no column, or the file has a column of that name.
+        SchemaError: a column does not hold numbers.
+    """
+
+    def __init__(self, inner: FileSource, patterns: Sequence[str], series: str) -> None:
+        self.inner, self.uri, self.series = inner, inner.uri, series
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in inner.names):
+                hint = f"it has: {', '.join(inner.names)}"
+                raise UsageError(f"--melt {pattern!r}: {inner.uri} has no such column", hint=hint)
+        self._wide = [name for name in inner.names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        self._kept = [name for name in inner.names if name not in self._wide]
+        for name in self._wide:
+            kind = inner.schema.field(name).type
+            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+                raise SchemaError(f"--melt: column {name!r} of {inner.uri} is {kind}", hint="melt numbers alone")
+        for name in (series, VALUE):
+            if name in self._kept:
+                raise UsageError(
+                    f"--melt makes a column {name!r}, and {inner.uri} has one",
+                    hint="rename it in the source, or name another --series" if name == series else "rename it",
+                )
+        self.names = [*self._kept, series, VALUE]
+        rows = inner.sample
+        first = pa.repeat(self._wide[0], rows.num_rows)
+        self.sample = rows.select(self._kept).append_column(series, first)
+        self.sample = self.sample.append_column(VALUE, rows.column(self._wide[0]))
+        self._typed({name: inner.schema.field(name).type for name in self._kept})
+        units = {inner.units.get(name) for name in self._wide}
+        self.units = {name: unit for name, unit in inner.units.items() if name in self._kept}
+        if len(units) == 1 and (unit := units.pop()) is not None:
+            self.units[VALUE] = unit
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """Of the wide source."""
+        return self.inner.stopped
+
+    @stopped.setter
+    def stopped(self, value: Stopped | None) -> None:
+        self.inner.stopped = value
+
+    def expect(self, schema: pa.Schema) -> None:
+        """Read the columns as these types from now on; every melted column as that of the values."""
+        value, kinds = schema.field(VALUE).type, {name: schema.field(name).type for name in self._kept}
+        own = [pa.field(name, kinds.get(name, value)) for name in self.inner.names]
+        self.inner.expect(pa.schema(own))
+        self._typed(kinds)
+
+    def read(self, after: Offset) -> Iterator[Chunk]:
+        """The wide source's chunks, melted: the position behind one is that of the wide source."""
+        for rows, behind in self.inner.read(after):
+            yield Chunk(self._melted(rows), behind)
+
+    def torn(self, after: Offset) -> Chunk | None:
+        """No last line is repaired here."""
+        return None
+
+    def _typed(self, kinds: dict[str, pa.DataType]) -> None:
+        self.schema = with_bookkeeping({**kinds, self.series: pa.string(), VALUE: pa.float64()})
+
+    def _melted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        bad = rows.column(FAULT).is_valid().to_numpy(zero_copy_only=False)
+        width = len(self._wide)
+        times = np.where(bad, 1, width)
+        source = np.repeat(np.arange(rows.num_rows), times)
+        which = np.arange(len(source)) - np.repeat(np.cumsum(times) - times, times)  # place among the melted columns
+        values = np.stack([_numbers(rows.column(name)) for name in self._wide], 1)[source, which]
+        found: dict[str, Any] = {name: rows.column(name).take(pa.array(source)) for name in self._kept}
+        found[self.series] = pa.array(self._wide, pa.string()).take(pa.array(which))
+        found[VALUE] = pa.array(values, pa.float64(), from_pandas=True)
+        found |= {name: rows.column(name).take(pa.array(source)) for name in (LINE, FAULT, TEXT)}
+        return pa.RecordBatch.from_arrays([found[name] for name in self.schema.names], names=self.schema.names)
+
+
+def _numbers(column: pa.Array[Any]) -> np.ndarray[Any, Any]:
+    """(N,) NaN where there is none."""
+    return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
