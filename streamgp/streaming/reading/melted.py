@@ -100,10 +100,10 @@ class Melted:
         source = np.repeat(np.arange(rows.num_rows), times)
         which = np.arange(len(source)) - np.repeat(np.cumsum(times) - times, times)  # place among the melted columns
         values = np.stack([_numbers(rows.column(name)) for name in self._wide], 1)[source, which]
-        found: dict[str, Any] = {name: rows.column(name).take(pa.array(source)) for name in self._kept}
-        found[self.series] = pa.array(self._wide, pa.string()).take(pa.array(which))
+        found: dict[str, Any] = {name: rows.column(name).take(pa.array(source, pa.int64())) for name in self._kept}
+        found[self.series] = pa.array(self._wide, pa.string()).take(pa.array(which, pa.int64()))
         found[VALUE] = pa.array(values, pa.float64(), from_pandas=True)
-        found |= {name: rows.column(name).take(pa.array(source)) for name in (LINE, FAULT, TEXT)}
+        found |= {name: rows.column(name).take(pa.array(source, pa.int64())) for name in (LINE, FAULT, TEXT)}
         return pa.RecordBatch.from_arrays([found[name] for name in self.schema.names], names=self.schema.names)
 
 
