@@ -14,7 +14,7 @@ PUBLIC = {
     "Stateful Step Tracker",
     "streamgp.errors": "CheckpointError DataError NotPositiveDefinite NumericalError SchemaError ServiceError "
     "StateError StreamgpError TableError UsageError disk_fault",
-    "streamgp.registry": "docstring load names",
+    "streamgp.registry": "check docstring load names owner trust",
     "streamgp.testing": "CRASH_SCRIPTS SHAPES Crash CrashingSource Lines check_kernel check_model "
     "check_recovers "
     "check_solver check_source check_stateful example_windows reborn same_bits",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,14 +28,14 @@ from streamgp_pipelines.training.online import OnlineRun
 from streamgp_pipelines.training.summary import overall_metrics, summary
 
 
-class Options(BaseModel):
+class Options(BaseModel, ABC):
     """What can be set of a peer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    @abstractmethod
     def build(self, name: str, shape: Shape, probabilities: tuple[float, ...], seed: int) -> Peer:
         """The peer, before any data; it issues quantiles of these probabilities."""
-        raise NotImplementedError
 
 
 class Issued(NamedTuple):
@@ -57,9 +58,9 @@ class Peer(Model):
     def wrong_by(self, series: Tensor, column: Tensor, error: Tensor) -> None:
         """See the errors of forecasts whose truth has arrived, (R,) each; those of the warm-up are not among them."""
 
+    @abstractmethod
     def issue(self, asks: Asks) -> Issued:
         """Forecast at these origins, or at some of them."""
-        raise NotImplementedError
 
     def predict(self, x: Inputs) -> Predictive:
         """Nothing is known yet: what stands in the ledger during the warm-up, and is not scored."""
