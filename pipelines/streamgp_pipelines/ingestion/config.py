@@ -1,0 +1,98 @@
+"""The settings of `streamgp ingest`; `streamgp_pipelines.config` has those of every command."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from streamgp_pipelines.settings import Bytes, Flag, Names, Panel, Settings, TableUri
+
+Follow = Annotated[bool, Field(description="Wait for new rows until interrupted")]
+
+
+class IngestConfig(Settings):
+    """`streamgp ingest`."""
+
+    source: Annotated[tuple[str, ...], Flag(argument=True)] = Field(
+        description="Files, directories, globs, or - for standard input"
+    )
+    table: Annotated[TableUri, Flag(Panel.TABLE)] = Field(description="Directory of the table; made when missing")
+    time: Annotated[str | None, Flag(Panel.TABLE, "COL|row")] = Field(
+        None, description="Time column, or row for rows without an order; default: ds, or the only time column"
+    )
+    series: Annotated[str | None, Flag(Panel.TABLE, "COL")] = Field(
+        None, description="Column that names the series; default: unique_id, else a single series"
+    )
+    melt: Annotated[Names, Flag(Panel.TABLE)] = Field(
+        (),
+        description="Columns that are a series each, such as 'zone_*': the table has their names in the column of "
+        "--series and their values in y; default: none",
+    )
+    time_format: Annotated[str | None, Flag(Panel.TABLE, "FORMAT")] = Field(
+        None,
+        description="iso, epoch-s, -ms, -us, -ns, elapsed-s ..., step, or such as '%d.%m.%Y %H:%M'; default: detected",
+    )
+    timezone: Annotated[str | None, Flag(Panel.TABLE, "ZONE")] = Field(
+        None,
+        description="Time zone of times without an offset: an IANA name or +10:00; default: none. A repeated hour is "
+        "first the earlier instant, then the later one; a skipped hour goes to the quarantine",
+    )
+    every: Annotated[str | None, Flag(Panel.TABLE, "INTERVAL")] = Field(
+        None, description="Interval between rows, such as 30m; never resamples; default: none"
+    )
+    tolerance: Annotated[str | None, Flag(Panel.TABLE, "INTERVAL")] = Field(
+        None,
+        description="For a clock that jitters or drifts: a row this far from the next tick of its clock is on the "
+        "grid, and within half an interval in any case; default: intervals are counted from the first row",
+    )
+    format: Annotated[str | None, Flag(Panel.TEXT, "FORMAT")] = Field(
+        None, description="csv, jsonl, parquet or arrow; default: by the suffix"
+    )
+    separator: Annotated[str | None, Flag(Panel.TEXT, "SIGN")] = Field(
+        None, description="Field separator; default: detected"
+    )
+    decimal: Annotated[str | None, Flag(Panel.TEXT, ".|,")] = Field(
+        None, pattern=r"^[.,]$", description="Decimal sign; default: detected"
+    )
+    thousands: Annotated[str | None, Flag(Panel.TEXT, "SIGN")] = Field(
+        None, description="Thousands separator; default: detected where a cell is like 1,234.5"
+    )
+    encoding: Annotated[str | None, Flag(Panel.TEXT, "NAME")] = Field(
+        None, description="Text encoding, such as utf-8 or latin-1; default: detected"
+    )
+    null: Annotated[tuple[str, ...], Flag(Panel.TEXT, "TEXT")] = Field(
+        (), description="Text of a missing value, repeatable; default: empty, NA, N/A, NaN, null, None"
+    )
+    max_line: Annotated[Bytes, Flag(Panel.TEXT)] = Field(
+        16_000_000,
+        ge=1024,
+        le=1 << 30,
+        description="Longest line to read, such as 64MB; a longer one goes to the quarantine, truncated",
+    )
+    as_name: Annotated[str | None, Flag(Panel.PROCESSING, "NAME", name="--as")] = Field(
+        None, description="Identify the source by this name instead of its path"
+    )
+    final: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+        False,
+        description="The files are complete: read a last line without a newline, which may be half a line",
+    )
+    repair: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+        False, description="If half a line was ingested: replace its row by the whole line"
+    )
+    sort: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+        False, description="Sort the new rows of a source by time, in memory"
+    )
+    follow: Annotated[Follow, Flag(Panel.PROCESSING)] = False
+    poll: Annotated[float, Flag(Panel.PROCESSING, "SECONDS")] = Field(
+        1.0, gt=0, description="Seconds between two checks with --follow"
+    )
+    dry_run: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+        False, description="Print what would be done, write nothing"
+    )
+
+    @model_validator(mode="after")
+    def _melts_or_repairs(self) -> Self:
+        if self.melt and self.repair:
+            raise ValueError("--repair replaces one row: it does not go with --melt")
+        return self
