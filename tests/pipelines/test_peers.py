@@ -100,13 +100,13 @@ def test_every_peer_is_scored_on_the_same_cells_of_a_panel_with_holes(tmp_path: 
     data = frame_of(420, ("a", "b"))
     hole = pl.col("y").is_between(12.0, 12.4) & (pl.int_range(pl.len()) > 500)
     data = data.with_columns(y=pl.when(hole).then(None).otherwise("y"))
-    found = made(tmp_path, data, "linear,fast=autoets,lightgbm", warmup=400, gaps="mask", set=["fast.every=10"])
+    found = made(tmp_path, data, "linear,fast=autoets,lightgbm", warmup=400, set=["fast.every=10"])
     whole = found.scores.filter(by="all")
     assert whole["cells"].to_list() == [found.cells] * 4 and found.cells > 40
     keys = [set(written(tmp_path, name).select("unique_id", "cutoff", "ds").iter_rows()) for name in whole["model"]]
     assert len(set.intersection(*keys)) == found.cells
     assert whole.filter(model="lightgbm")["skill"].item() > 0
-    again = made(tmp_path, data, "linear,fast=autoets,lightgbm", warmup=400, gaps="mask", set=["fast.every=10"])
+    again = made(tmp_path, data, "linear,fast=autoets,lightgbm", warmup=400, set=["fast.every=10"])
     timing = ["cpu_seconds", "rows_per_second"]
     assert again.scores.drop(timing).equals(found.scores.drop(timing))
 
