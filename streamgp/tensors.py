@@ -120,6 +120,8 @@ class Due(NamedTuple):
         x, target: the N windows whose last step is due now, oldest first, and their truths (N, T); NaN where one never
             arrived.
         issued: (P, N, T) the parameters of the forecasts that were issued for these windows.
+        tail, alarm: (R,) probability of a truth as far out, NaN beyond one step ahead, and kind of alarm
+            (`forecasting.alarms.Verdicts`); None where nobody asked.
     """
 
     series: Tensor
@@ -134,6 +136,8 @@ class Due(NamedTuple):
     x: Inputs
     target: Tensor
     issued: Tensor
+    tail: Tensor | None = None
+    alarm: Tensor | None = None
 
     @property
     def parameters(self) -> Tensor:

@@ -26,11 +26,13 @@ def check(given: Given[CheckConfig], json: AsJson = False) -> None:
       streamgp check --checkpoint checkpoint --max-age 2h
       streamgp check --checkpoint checkpoint --max-crps-ratio 1.2 \\
           --min-coverage 0.9 || mail -s "check the forecast" me@example.org
+      streamgp check --checkpoint checkpoint --max-age 2h \\
+          --on-alarm https://example.org/hook
     """
     from streamgp_cli._lean import leave_pandas_out
 
     leave_pandas_out()
-    from streamgp_cli._output import only_our_output, print_json, print_table
+    from streamgp_cli._output import only_our_output, print_json, print_table, warn
     from streamgp_pipelines.check import check as run
 
     settings = given.read()
@@ -42,6 +44,12 @@ def check(given: Given[CheckConfig], json: AsJson = False) -> None:
     else:
         rows = [[one.name.replace("_", " "), *_shown(one), _state(one), one.about] for one in found]
         print_table(["", "value", "limit", "state", "about"], rows)
+    if alarms and settings.on_alarm is not None:
+        from streamgp_pipelines.notify import notify
+
+        event = {"source": "check", "checkpoint": str(settings.checkpoint), "alarms": alarms}
+        failed = notify(settings.on_alarm, event | {"findings": [one._asdict() for one in found]})
+        warn([f"--on-alarm: {failed}"] if failed else [])
     if alarms:
         raise typer.Exit(ALARM)
 

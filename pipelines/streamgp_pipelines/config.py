@@ -16,6 +16,8 @@ from streamgp_pipelines.ingestion.config import IngestConfig as IngestConfig
 from streamgp_pipelines.serving.settings import ServeConfig as ServeConfig
 from streamgp_pipelines.settings import (
     LARGEST,
+    AlarmFile,
+    AlarmRate,
     Assignments,
     Bytes,
     Directory,
@@ -23,6 +25,7 @@ from streamgp_pipelines.settings import (
     Flag,
     Levels,
     Names,
+    OnAlarm,
     Panel,
     Part,
     Parts,
@@ -235,12 +238,13 @@ class TrainConfig(RunConfig):
     time_budget: Annotated[Seconds | None, Flag(Panel.BATCH)] = Field(
         None, gt=0, allow_inf_nan=False, description="Stop training after this time, such as 60s, 5m or 1h"
     )
-    checkpoint: Annotated[Directory, Flag(Panel.OUTPUT)] = Field(
-        Path("checkpoint"), description="Directory of the state"
-    )
+    checkpoint: Annotated[Directory, Flag(Panel.OUTPUT)] = Field(Path("checkpoint"), description="State directory")
     predictions: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.parquet")] = Field(
         None, description="Write every scored forecast with its truth"
     )
+    alarm_rate: Annotated[AlarmRate, Flag(Panel.ALARMS)] = None
+    alarms: Annotated[AlarmFile, Flag(Panel.ALARMS)] = None
+    on_alarm: Annotated[OnAlarm, Flag(Panel.ALARMS)] = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -250,6 +254,8 @@ class TrainConfig(RunConfig):
         if wrong:
             there = "batch training: leave out --online" if self.online else "--online"
             raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
+        if self.alarm_rate is None and (self.alarms, self.on_alarm) != (None, None):
+            raise ValueError("--alarms and --on-alarm need --alarm-rate, such as 0.001")
         if self.init is not None and self.kinds & {"log", "logit"}:
             raise ValueError("the hyper-parameters of --init are of the target itself: leave out --transform")
         return self
@@ -400,11 +406,9 @@ class CheckConfig(Settings):
         None, gt=0, lt=1, description="Least coverage of the widest band in the newest rows, such as 0.9"
     )
     recent: Annotated[int, Flag(Panel.LIMITS, "ROWS")] = Field(
-        1000,
-        ge=1,
-        le=LARGEST,
-        description="Rows that count as the newest, rounded up to the points of the run's curves",
+        1000, ge=1, le=LARGEST, description="Newest rows, rounded up to the points of the run's curves"
     )
+    on_alarm: Annotated[OnAlarm, Flag(Panel.ALARMS)] = None
 
 
 class UiConfig(Settings):
@@ -425,4 +429,4 @@ class DemoConfig(Settings):
 
 
 _BATCH_ONLY = ("test_column", "test_tail", "test_blocks", "time_budget", "epochs")
-_ONLINE_ONLY = ("follow", "score_from", "warmup", "checkpoint_every")
+_ONLINE_ONLY = ("follow", "score_from", "warmup", "checkpoint_every", "alarm_rate")

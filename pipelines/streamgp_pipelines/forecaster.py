@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import polars as pl
 import pyarrow as pa
 
-from streamgp.base import Json
+from streamgp.base import Due, Json
 from streamgp.errors import StateError, UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.checkpoint import Saved
@@ -19,13 +19,18 @@ from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
 from streamgp_pipelines.learning.checkpointing import manifest
 from streamgp_pipelines.learning.curves import Curves
+from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.predictions import alarms_of
 from streamgp_pipelines.learning.session import columns_read, find_device, open_session
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, back
+from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.training.summary import add_point
 
 _PATHS = 200
+ALARMS = 10_000
+"""Most rows of `Forecaster.alarms`."""
 
 
 class Forecaster:
@@ -60,6 +65,7 @@ class Forecaster:
         warmup: rows that are fitted in batch and not scored.
         batch: rows of a micro-batch.
         simulate: steps up to which simulations are calibrated.
+        alarm_rate: nominal false-alarm rate of `alarms`; default: none are raised.
         seed: of every draw.
         device: to compute on. Of these, the flags of `streamgp train` say more.
 
@@ -107,6 +113,7 @@ class Forecaster:
         warmup: int | None = None,
         batch: int | None = None,
         simulate: int | None = None,
+        alarm_rate: float | None = None,
         seed: int = 0,
         device: Literal["auto", "cpu", "cuda"] = "auto",
     ) -> None:
@@ -115,7 +122,7 @@ class Forecaster:
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
         given |= {"horizon": horizon, "model": model, "set": dict(options or {}), "point": point, "lower": lower}
         given |= {"upper": upper, "lags": lags, "calendar": calendar, "gaps": gaps, "warmup": warmup, "batch": batch}
-        given |= {"simulate": simulate, "seed": seed, "device": device}
+        given |= {"simulate": simulate, "alarm_rate": alarm_rate, "seed": seed, "device": device}
         given = {name: value for name, value in given.items() if value != ()}
         self._config: TrainConfig | None = TrainConfig.read(
             {**given, "table": "memory", "online": True, "follow": True}
@@ -129,6 +136,7 @@ class Forecaster:
         self._kind: Kind = "polars"
         self._ahead: forecasting.Forecaster | None = None
         self._warnings: list[str] = []
+        self._alarms: list[pl.DataFrame] = []
 
     @classmethod
     def load(cls, path: str | Path, device: Literal["auto", "cpu", "cuda"] = "auto") -> Self:
@@ -235,6 +243,23 @@ class Forecaster:
         return ahead.scores.summary() | {"coverage_by": ahead.scores.breakdown(ahead.windows.names)}
 
     @property
+    def alarms(self) -> Any:
+        """Rows that raised an alarm since this object was made, the newest 10,000.
+
+        Returns:
+            unique_id, ds, [target,] y, forecast, p (its tail probability) and alarm (anomaly, change, stuck), a frame
+            of the kind that was learned last.
+
+        Raises:
+            StateError: nothing was read yet, or there is no alarm_rate.
+        """
+        learner = self._ready()
+        if learner.alarms is None:
+            raise StateError("this forecaster raises no alarms", hint="give alarm_rate, such as 0.001")
+        newest = [self._raised(due) for due in learner.preview(self._tail)[1]]
+        return back(pl.concat([*self._alarms, *newest]).tail(ALARMS), self._kind)
+
+    @property
     def rows(self) -> int:
         """Rows read so far."""
         return 0 if self._learner is None else self._learner.rows + (0 if self._tail is None else self._tail.num_rows)
@@ -286,10 +311,18 @@ class Forecaster:
         start = 0
         while held.num_rows - start >= learner.room:
             count = learner.room
-            step, _ = learner.advance(held.slice(start, count))
+            step, due = learner.advance(held.slice(start, count))
+            if due.alarm is not None and bool(due.alarm.any()):
+                self._alarms = [pl.concat([*self._alarms, self._raised(due)]).tail(ALARMS)]
             add_point(self._curves, learner, step, count)
             start += count
         self._tail = held.slice(start) if start < held.num_rows else None
+
+    def _raised(self, due: Due) -> pl.DataFrame:
+        learner, about = self._ready(), self._about
+        moments: Any = about["moments"]
+        naming = Naming(str(about["model"]), learner.calibration, Moments(**moments), alarms=True)
+        return alarms_of(due, learner.windows.names, naming, learner.windows.shape)
 
     def _ready(self) -> Learner:
         if self._learner is None:

@@ -8,12 +8,15 @@ needs.
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import (
@@ -105,6 +108,7 @@ class Panel(StrEnum):
     TEST = "Test rows"
     METHOD = "Method"
     LIMITS = "Limits"
+    ALARMS = "Alarms"
     OUTPUT = "Output"
     RUN = "Run"
 
@@ -229,6 +233,26 @@ def _assignments(value: Any) -> Any:
     return found
 
 
+def _on_alarm(value: str) -> str:
+    """A command that is there, or an http(s) URL. The message does not repeat it: it may hold a secret.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        words = shlex.split(value)
+        if words and "://" in words[0]:
+            found = urlsplit(words[0])
+            there = len(words) == 1 and found.scheme in ("http", "https") and bool(found.hostname)
+        else:
+            there = bool(words) and shutil.which(words[0]) is not None
+    except ValueError:  # a quote without its end, or no URL
+        there = False
+    if not there:
+        raise ValueError("it is a command that can be started, or an http or https URL")
+    return value
+
+
 _TIMES = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _UNITS = {"": 1} | {f"{name}": 1000**power for power, name in enumerate("kmgt", 1)}
 _UNITS |= {f"{name}i": 1024**power for power, name in enumerate("kmgt", 1)}
@@ -292,6 +316,35 @@ Part = Annotated[str, AfterValidator(_named), Flag(metavar="NAME")]
 
 Parts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_named), Flag(metavar="NAME")]
 """Names of parts."""
+
+AlarmRate = Annotated[
+    float | None,
+    Flag(metavar="SHARE"),
+    Field(
+        gt=0,
+        le=0.1,
+        description="Raise alarms: at rows that are improbable under their forecast, at this nominal false-alarm rate "
+        "(such as 0.001), and at changes and stuck values, together at most as often; default: none",
+    ),
+]
+"""The nominal share of rows that are flagged."""
+
+AlarmFile = Annotated[
+    Path | None,
+    Flag(metavar="FILE.parquet"),
+    Field(description="Write the scored rows that raised an alarm; default: nowhere"),
+]
+"""The rows of `--predictions` that raised one."""
+
+OnAlarm = Annotated[
+    Annotated[str, AfterValidator(_on_alarm)] | None,
+    Flag(metavar="COMMAND|URL"),
+    Field(
+        description="Where alarms go, as JSON: the standard input of a command, started without a shell, or a POST "
+        "request to an http(s) URL; a failure is reported and stops nothing; default: nowhere",
+    ),
+]
+"""What alarms are passed on to."""
 
 Assignments = Annotated[
     dict[str, Any], BeforeValidator(_assignments), AfterValidator(_named), Flag(metavar="KEY=VALUE")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -21,3 +22,13 @@ def test_an_alarm_is_an_exit_code(world: World) -> None:
     assert "ALARM" in run("check", "--checkpoint", world.checkpoint, "--max-age", "1h").stdout
     assert run("check", "--checkpoint", world.table).exit_code == 4
     assert run("check", "--checkpoint", world.checkpoint, "--max-age", "soon").exit_code == 2
+
+
+def test_an_alarm_is_passed_on(world: World, tmp_path: Path) -> None:
+    words = ("check", "--checkpoint", world.checkpoint, "--max-age", "1h", "--on-alarm")
+    assert run(*words, f"tee {tmp_path / 'got.json'}").exit_code == 6
+    got = json.loads((tmp_path / "got.json").read_text())
+    assert got["alarms"] == ["age"] and got["findings"][0]["limit"] == 3600
+    failed = run(*words, "false")
+    assert failed.exit_code == 6 and "--on-alarm" in failed.stderr
+    assert run(*words, "gopher://example.org").exit_code == 2

@@ -288,7 +288,8 @@ def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> t
     told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["calibration"].items()}
     calibration = Calibration(**told)
     rehearsal = None if steps is None else Rehearsal(spec, steps, calibration, about["seed"])
-    learner, tail = Learner(model, Windows(spec), calibration, schedule, device, rehearsal), Tail()
+    rate = about.get("alarm_rate")
+    learner, tail = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, rate), Tail()
     saved.restore(learner.parts() | {"tail": tail})
     learner.rows = saved.rows
     return learner, tail.rows

@@ -61,6 +61,8 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
         shared["init"] = f"{initial.found.get('method')} {digest(initial)}"
     if config.simulate is not None:
         shared["simulate"] = config.simulate
+    if config.alarm_rate is not None:
+        shared["alarm-rate"] = config.alarm_rate
     if config.online:
         return shared | {"warmup": warmup, "score-from": config.score_from}
     if config.test_blocks is not None:
@@ -92,7 +94,7 @@ def manifest(
         "table": {"path": str(table.path), "id": table.id, "version": table.version},
         "threads": torch.get_num_threads(),
         "device": learner.device.type,
-    }
+    } | ({} if learner.alarm_rate is None else {"alarm_rate": learner.alarm_rate})
 
 
 def _listed(fields: dict[str, Any]) -> dict[str, Json]:

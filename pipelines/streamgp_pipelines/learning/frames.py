@@ -23,11 +23,13 @@ class Naming:
         model: prefix of every forecast column.
         calibration: which bands and quantiles it has; none where outcomes of 0 and 1 are forecast.
         moments: how times are written.
+        alarms: whether scored forecasts have tail probabilities and alarms.
     """
 
     model: str
     calibration: Calibration
     moments: Moments
+    alarms: bool = False
 
     @property
     def levels(self) -> tuple[float, ...]:

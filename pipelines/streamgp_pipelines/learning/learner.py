@@ -4,6 +4,7 @@ asks, answers = windows.push(rows)            # an ask uses rows up to its origi
 ledger.add(asks, model.predict(asks.x))       # 1 ask, with parameters as at the start of the micro-batch
 ledger.calibrate(bands.issue(asks, errors))   #   and with the volatility that is known at the row asked at
 due = ledger.pop(answers)                     # 2 truths that have now arrived, step by step
+alarms.judge(due)                             #   with --alarm-rate: how improbable each was
 scores.add(due); bands.update(due)            # 3 score what was issued, then learn from it
 model.update(due.x, due.target, due.issued)   # 4 one update, with windows whose last step is due
 """
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress, Stateful, Step
+from streamgp.forecasting.alarms import Alarms
 from streamgp.forecasting.bands import Bands, Questions, features
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.scores import Scores
@@ -117,6 +119,7 @@ class Learner:
         schedule: warm-up and scoring.
         device: where the model lives.
         rehearsal: simulations of the past, where they are wanted.
+        alarm_rate: nominal false-alarm rate, where alarms are wanted.
     """
 
     def __init__(
@@ -127,12 +130,14 @@ class Learner:
         schedule: Schedule,
         device: torch.device | None = None,
         rehearsal: Rehearsal | None = None,
+        alarm_rate: float | None = None,
     ) -> None:
         self.device = device or torch.device("cpu")
         self.model = model.to(self.device)
         self.windows = windows
         self.calibration = calibration
         self.rehearsal = rehearsal
+        self.alarm_rate = alarm_rate
         self.phases = Phases(windows.spec)
         self.schedule = schedule
         self.only: HeldOut | None = None
@@ -153,6 +158,8 @@ class Learner:
         inner = replace(calibration, lower=None, upper=None) if calibration.transformed else calibration
         self.bands = Bands(shape, inner, period)
         self.scores = Scores(shape, calibration, self.model.family.binary, period)
+        rate = self.alarm_rate
+        self.alarms = None if rate is None else Alarms(shape, calibration.probabilities, rate)
         self.counts = Counts()
         self.rows = 0
 
@@ -160,7 +167,8 @@ class Learner:
         """What a checkpoint holds."""
         names = ("model", "windows", "ledger", "bands", "scores", "counts", "warmup", "clock")
         parts: dict[str, Stateful] = {name: getattr(self, name) for name in names}
-        return parts if self.rehearsal is None else parts | {"rehearsal": self.rehearsal}
+        more = {"rehearsal": self.rehearsal, "alarms": self.alarms}
+        return parts | {name: part for name, part in more.items() if part is not None}
 
     @property
     def room(self) -> int:
@@ -195,7 +203,7 @@ class Learner:
         model is shared with the copy, which never updates it.
         """
         ahead = copy.copy(self)
-        for name in ("windows", "ledger", "bands", "scores", "counts", "clock"):
+        for name in ("windows", "ledger", "bands", "scores", "counts", "clock", "alarms"):
             setattr(ahead, name, copy.deepcopy(getattr(self, name)))
         found = []
         if rows is not None and rows.num_rows:
@@ -272,6 +280,10 @@ class Learner:
         if self.warmup.done_at is None:
             self.scores.scale(answers.y, answers.seasonal, answers.series)
             return due
+        if self.alarms is not None:
+            learned = due._replace(y=self.windows.spec.learned(due.y, due.column))
+            found = self.alarms.judge(learned, self._counts(due.position, due.cutoff))
+            due = due._replace(tail=found.p, alarm=found.kind)
         self.scores.add(self.counted(due))
         fair = select(due, ~self._warm(due.position))
         self.bands.update(fair._replace(y=self.windows.spec.learned(fair.y, fair.column)))
@@ -369,4 +381,6 @@ def select(due: Due, keep: Tensor) -> Due:
         predictive=family.from_parameters(due.predictive.parameters()[:, keep]),
         quantiles=due.quantiles[:, keep],
         features=due.features[:, keep],
+        tail=None if due.tail is None else due.tail[keep],
+        alarm=None if due.alarm is None else due.alarm[keep],
     )

@@ -18,8 +18,10 @@ from torch import Tensor
 
 from streamgp.base import Due, Shape
 from streamgp.errors import CheckpointError
+from streamgp.forecasting.alarms import KINDS
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.learning.frames import Naming, forecast_columns
+from streamgp_pipelines.learning.learner import select
 
 FOLDER = "predictions"
 
@@ -33,10 +35,12 @@ class Predictions:
     Args:
         directory: of the checkpoint; parts live in its `predictions` folder.
         naming: how the frame's columns are called and its times are read.
+        alarms: whether only rows that raised an alarm are kept, in a folder of their own.
     """
 
-    def __init__(self, directory: Path, naming: Naming, shape: Shape) -> None:
-        self.folder = directory / FOLDER
+    def __init__(self, directory: Path, naming: Naming, shape: Shape, alarms: bool = False) -> None:
+        self.folder = directory / ("alarms" if alarms else FOLDER)
+        self.alarms = alarms
         self.naming = naming
         self.shape = shape
         self.frames: list[pl.DataFrame] = []
@@ -54,6 +58,8 @@ class Predictions:
 
     def add(self, due: Due, names: Sequence[str]) -> None:
         """Keep the pairs of one micro-batch."""
+        if self.alarms:
+            due = alarming(due)
         if len(due.y):
             self.frames.append(frame(due, names, self.naming, self.shape))
 
@@ -119,7 +125,30 @@ def frame(due: Due, names: Sequence[str], naming: Naming, shape: Shape) -> pl.Da
     if shape.outputs > 1:
         columns["target"] = pl.Series(shape.targets, dtype=pl.String).gather((due.column // shape.horizon).numpy())
     columns["y"] = due.y.numpy()
-    return pl.DataFrame(columns | forecast_columns(due.predictive, due.quantiles, naming))
+    columns |= forecast_columns(due.predictive, due.quantiles, naming)
+    if naming.alarms:
+        known = due.tail is not None and due.alarm is not None  # not in the warm-up
+        p = pl.Series(due.tail.numpy() if known else [], dtype=pl.Float64).fill_nan(None)
+        words = pl.Series(_WORDS, dtype=pl.String).gather(due.alarm.numpy() if known else [])
+        columns |= {f"{naming.model}-p": p, f"{naming.model}-alarm": words}
+    return pl.DataFrame(columns)
+
+
+def alarming(due: Due) -> Due:
+    """The forecasts one step ahead whose truth raised an alarm."""
+    return due if due.alarm is None else select(due, due.alarm > 0)
+
+
+def alarms_of(due: Due, names: Sequence[str], naming: Naming, shape: Shape) -> pl.DataFrame:
+    """The rows that raised an alarm: unique_id, ds, [target,] y, forecast, p, alarm."""
+    found, model = frame(alarming(due), names, naming, shape), naming.model
+    own = {model: "forecast", f"{model}-p": "p", f"{model}-alarm": "alarm"}
+    keys = [name for name in ("unique_id", "ds", "target", "y") if name in found.columns]
+    return found.select(*keys, *(pl.col(name).alias(short) for name, short in own.items()))
+
+
+_WORDS = [None, *("+".join(kind for at, kind in enumerate(KINDS) if bits >> at & 1) for bits in range(1, 8))]
+"""The alarms of a row, by its bits."""
 
 
 def frame_of_nothing(naming: Naming, shape: Shape) -> pl.DataFrame:
@@ -128,6 +157,10 @@ def frame_of_nothing(naming: Naming, shape: Shape) -> pl.DataFrame:
     times = naming.times(empty)
     texts = ["unique_id", *(["target"] * (shape.outputs > 1))]
     columns = {name: pl.Series([], dtype=pl.String) for name in texts} | {"ds": times, "cutoff": times}
-    numbers = {name: pl.Series([], dtype=pl.Float64) for name in ["y", *naming.columns()]}
-    order = ["unique_id", "ds", "cutoff", *texts[1:], "y", *naming.columns()]
+    names = ["y", *naming.columns(), *([f"{naming.model}-p"] * naming.alarms)]
+    numbers = {name: pl.Series([], dtype=pl.Float64) for name in names}
+    order = ["unique_id", "ds", "cutoff", *texts[1:], *names]
+    if naming.alarms:
+        columns |= {f"{naming.model}-alarm": pl.Series([], dtype=pl.String)}
+        order.append(f"{naming.model}-alarm")
     return pl.DataFrame(columns | numbers).select(order)

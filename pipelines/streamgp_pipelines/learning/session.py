@@ -186,9 +186,11 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
         check_simulates(config, model, spec)
         if config.online:
             rehearsal = Rehearsal(spec, config.simulate, calibration, config.seed)
-    learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal)
+    if calibration.none and config.alarm_rate is not None:
+        raise UsageError("an outcome of 0 or 1 has no alarms", hint="leave out --alarm-rate")
+    learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, config.alarm_rate)
     source = Columns(table, columns_read(spec), config.batch)
-    naming = Naming(config.model, calibration, Moments.of(table.meta))
+    naming = Naming(config.model, calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     if spec.series is not None and spec.time is not None and one_after_another(table, spec.time):
         session.warnings.append(

@@ -24,6 +24,8 @@ def plan(config: TrainConfig) -> dict[str, Json]:
     """
     if config.predictions is not None:
         check_writable(config.predictions, "--predictions", make=True)
+    if config.alarms is not None:
+        check_writable(config.alarms, "--alarms", make=True)
     session = open_session(config)
     learner = session.learner
     spec, shape = learner.windows.spec, learner.windows.shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -11,8 +11,10 @@ from streamgp.base import Due, Progress, Step, Tracker
 from streamgp.streaming.batches import micro_batches
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import Session
+from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.summary import (
     add_point,
+    alarm_metrics,
     lap_metrics,
     note,
     overall_metrics,
@@ -32,21 +34,29 @@ class OnlineRun:
     Args:
         session: opened, and restored where there was a checkpoint.
         tracker: of the run.
-        predictions: where scored forecasts go; None when nobody asked for them.
+        predictions: where scored forecasts go, where they were asked for.
         progress: called with how far the run is.
+        bell: passes alarms on, where it was asked for.
     """
 
     def __init__(
-        self, session: Session, tracker: Tracker, predictions: Predictions | None, progress: Callable[[Progress], None]
+        self,
+        session: Session,
+        tracker: Tracker,
+        predictions: Sequence[Predictions],
+        progress: Callable[[Progress], None],
+        bell: Bell | None = None,
     ) -> None:
         self.session = session
         self.tracker = tracker
         self.predictions = predictions
         self.progress = progress
+        self.bell = bell
         self.tail: pa.RecordBatch | None = None
         self.recent: Due | None = None
         """The newest scored forecasts of a full micro-batch, of those that this process has made."""
         self._mark = self._saved_at = self._saving = 0.0
+        self._rung = (-1, 0)  # rows and tail when alarms were passed on last
 
     def run(self) -> None:
         """Learn all rows of the table, or with `--follow` all rows that will ever come."""
@@ -58,6 +68,7 @@ class OnlineRun:
         while not self._pass() and config.follow:
             if self._is_news() and time.perf_counter() - self._saved_at > SAVING_SHARE * self._saving:
                 self._save()
+            self._ring()
             self.tracker.flush()
             if self.wait():
                 break
@@ -74,6 +85,7 @@ class OnlineRun:
         """Write what the newest checkpoint does not hold."""
         if self._is_news():
             self._save()
+        self._ring()
 
     def _pass(self) -> bool:
         """Read to the end of the table as it is now; True when `--max-rows` is reached."""
@@ -106,12 +118,14 @@ class OnlineRun:
         session, learner = self.session, self.session.learner
         if len(due.y):
             self.recent = due
-        if self.predictions is not None:
-            self.predictions.add(due, learner.windows.names)
+        for predictions in self.predictions:
+            predictions.add(due, learner.windows.names)
+        if self.bell is not None:
+            self.bell.add(due)
         lap = add_point(session.curves, learner, step, rows)
         if lap is not None:
             metrics = lap_metrics(lap, step) | learner.model.figures()
-            self.tracker.metrics(metrics | self._overall(), step=learner.rows)
+            self.tracker.metrics(metrics | self._overall() | alarm_metrics(learner), step=learner.rows)
             if learner.clock.total and learner.rows != self._total():
                 self.tracker.metrics({"rows_per_second": learner.rows / learner.clock.total}, step=learner.rows)
             self._tell(note(lap))
@@ -138,11 +152,18 @@ class OnlineRun:
         """Metrics and forecasts first: what a kill then loses is logged and written again by the replay."""
         began = time.perf_counter()
         self.tracker.flush()
-        if self.predictions is not None:
-            self.predictions.write_part(self.session.learner.rows)
+        for predictions in self.predictions:
+            predictions.write_part(self.session.learner.rows)
         self.session.save(self.tail)
         self._saved_at = time.perf_counter()
         self._saving = self._saved_at - began
+
+    def _ring(self) -> None:
+        """Pass alarms on, where rows have come since the last time."""
+        news = self.session.learner.rows, self._tail_rows()
+        if self.bell is not None and news != self._rung:
+            self.bell.ring(self.tail)
+            self._rung = news
 
     def _tell(self, text: str) -> None:
         self.progress(Progress("train", self.session.learner.rows, self._total(), text))

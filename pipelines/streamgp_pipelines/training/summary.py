@@ -37,7 +37,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `snapped`, rows off
         the grid of --every by no more than the --tolerance; `simulation`, of
-        --simulate; `transforms`, of each target, {} where none was asked for.
+        --simulate; `alarms`, of --alarm-rate (`Alarms.summary`); `transforms`, of each target, {} where none was asked
+        for.
     """
     scores = learner.scores.summary()
     warnings = [*session.warnings, *learner.model.warnings(), *learner.counts.warnings()]
@@ -69,6 +70,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "coverage_by": learner.scores.breakdown(learner.windows.names),
         "mase_scale": learner.scores.naive(),
         "simulation": simulation(learner),
+        **({} if learner.alarms is None else {"alarms": learner.alarms.summary()}),
         **session.learner.clock.summary(learner.rows),
         "peak_mb": peak_mb(),
         "checkpoint": str(session.config.checkpoint),
@@ -170,6 +172,12 @@ def simulation_metrics(simulation: dict[str, Any] | None) -> dict[str, float]:
     last = steps[-1]
     more = {name: last[name] for name in ("raw_rmse", "persistence_rmse") if name in last}
     return {f"simulation_{name}": value for name, value in (flat(last) | more).items()}
+
+
+def alarm_metrics(learner: Learner) -> dict[str, float]:
+    """Alarms so far as flat metrics, alarms_anomaly, alarms_share, ...; none where nobody asked for alarms."""
+    found = {} if learner.alarms is None else learner.alarms.summary()
+    return {f"alarms_{name}": float(value) for name, value in found.items() if isinstance(value, int | float)}
 
 
 def note(lap: dict[str, Any]) -> str:

@@ -21,10 +21,11 @@ from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.session import Session, open_session
 from streamgp_pipelines.titles import title
+from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.batch import BatchRun
 from streamgp_pipelines.training.online import OnlineRun
 from streamgp_pipelines.training.outlook import Outlook, outlook
-from streamgp_pipelines.training.summary import overall_metrics, simulation, simulation_metrics, summary
+from streamgp_pipelines.training.summary import alarm_metrics, overall_metrics, simulation, simulation_metrics, summary
 
 Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path], None]
 """Draws a run's curves, scores and forecast into a directory."""
@@ -57,6 +58,8 @@ def train(
     """
     if config.predictions is not None:
         check_writable(config.predictions, "--predictions", make=True)
+    if config.alarms is not None:
+        check_writable(config.alarms, "--alarms", make=True)
     if config.fresh:
         set_aside(config.checkpoint)
     with held(config.checkpoint), unless_refused(config.checkpoint) as learned:
@@ -79,12 +82,15 @@ def train(
 
 def _train(session: Session, run: Tracker, progress: Callable[[Progress], None], draw: Draw | None) -> dict[str, Json]:
     config, learner = session.config, session.learner
-    predictions = None
-    if config.predictions is not None:
-        predictions = Predictions(config.checkpoint, session.naming, learner.windows.shape)
-        predictions.resume(learner.rows)
+    predictions, alarms = (
+        None if path is None else Predictions(config.checkpoint, session.naming, learner.windows.shape, alarms=at == 1)
+        for at, path in enumerate((config.predictions, config.alarms))
+    )
+    both = [part for part in (predictions, alarms) if part is not None]
+    for part in both:
+        part.resume(learner.rows)
     if config.online:
-        online = OnlineRun(session, run, predictions, progress)
+        online = OnlineRun(session, run, both, progress, None if config.on_alarm is None else Bell(session))
         online.run()
         ahead, last = learner.preview(online.tail)
         scored, recent = [_frame(session, ahead, due) for due in last], online.recent
@@ -98,6 +104,9 @@ def _train(session: Session, run: Tracker, progress: Callable[[Progress], None],
                 f"{config.predictions} holds {written} of {wanted} scored forecasts: the others were scored in a run "
                 "without --predictions"
             )
+    if alarms is not None and config.alarms is not None:
+        raised = pl.col(f"{session.naming.model}-alarm").is_not_null()
+        alarms.assemble(config.alarms, [part.filter(raised) for part in scored])
     found = summary(session, ahead, run.run_id)
     progress(Progress("artifacts", 0, 1))
     newest = scored if recent is None else [_frame(session, ahead, recent), *scored]
@@ -110,7 +119,7 @@ def _describe(session: Session, run: Tracker) -> None:
     """Parameters and data set, before the first row."""
     config, table = session.config, session.table
     skip = {"set", "init", "table", "checkpoint", "predictions", "tracking_uri", "experiment", "fresh", "follow"}
-    skip |= {"max_memory"}
+    skip |= {"max_memory", "alarms", "on_alarm"}
     params: dict[str, Json] = json.loads(config.model_dump_json(exclude=skip))
     params |= {f"set.{key}": value for key, value in flatten(config.set).items()}
     params |= {"lags": session.learner.windows.spec.lags, "warmup": session.learner.schedule.warmup}
@@ -134,7 +143,7 @@ def finish(
 ) -> None:
     """Final metrics, scores per step ahead, plots and the model that forecasts alone."""
     speed = found["rows_per_second"]
-    scores = overall_metrics(found) | simulation_metrics(simulation(ahead))
+    scores = overall_metrics(found) | simulation_metrics(simulation(ahead)) | alarm_metrics(ahead)
     run.metrics(scores | ({"rows_per_second": speed} if isinstance(speed, float) else {}), ahead.rows)
     saved = checkpoint.read(session.config.checkpoint)
     found["registered"] = run.model(saved.path, card(session, found, saved))

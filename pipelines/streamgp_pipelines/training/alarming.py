@@ -1,0 +1,76 @@
+"""What a run does with its alarms: keep the rows that raised them, and pass them on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from streamgp.base import Due
+from streamgp_pipelines.files import replaced
+from streamgp_pipelines.learning.predictions import alarms_of
+from streamgp_pipelines.learning.session import Session
+from streamgp_pipelines.notify import notify
+
+MOST = 100
+"""Newest alarms in one message; it says how many there were."""
+
+TOLD = "told.json"
+"""In the checkpoint directory: rows behind the last full micro-batch whose alarms were passed on already."""
+
+
+class Bell:
+    """Passes a run's alarms on, one message for all that came since the last.
+
+    The rows behind the last full micro-batch are judged at once; what they raised is not told again when they are
+    learned. A killed run repeats rows, and may tell their alarms again.
+
+    Args:
+        session: of a run with `--on-alarm`.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.frames: list[pl.DataFrame] = []
+        self.told: set[tuple[str, ...]] = set()
+        self._path = session.config.checkpoint / TOLD
+        if session.saved_rows >= 0 and self._path.is_file():
+            self.told = {tuple(key) for key in json.loads(self._path.read_text())}
+
+    def add(self, due: Due) -> None:
+        """Keep the alarms of one micro-batch."""
+        if due.alarm is not None and bool(due.alarm.any()):
+            self.frames.append(self._of(due))
+
+    def ring(self, tail: pa.RecordBatch | None) -> None:
+        """Pass on what came since the last time, that of the rows behind the last full micro-batch too."""
+        session = self.session
+        online = session.learner.warmup.done_at is not None
+        last = session.learner.preview(tail)[1] if online else []
+        newest = [self._of(due) for due in last]
+        keys = {key(row) for part in newest for row in part.iter_rows(named=True)}
+        rows = [row for part in (*self.frames, *newest) for row in part.iter_rows(named=True)]
+        new = [row for row in rows if key(row) not in self.told]
+        self.frames = []
+        if new and session.config.on_alarm is not None:
+            event: dict[str, Any] = {"source": "train", "checkpoint": str(session.config.checkpoint)}
+            failed = notify(session.config.on_alarm, event | {"count": len(new), "alarms": new[-MOST:]})
+            if failed:
+                session.warnings.append(f"--on-alarm: {len(new)} alarms were not passed on: {failed}")
+                print(f"warning: {session.warnings[-1]}", file=sys.stderr)
+        if keys != self.told:
+            self.told = keys
+            with replaced(self._path) as temporary:
+                temporary.write_text(json.dumps(sorted(keys)))
+
+    def _of(self, due: Due) -> pl.DataFrame:
+        learner = self.session.learner
+        return alarms_of(due, learner.windows.names, self.session.naming, learner.windows.shape)
+
+
+def key(row: dict[str, Any]) -> tuple[str, ...]:
+    """What an alarm is known by."""
+    return str(row["unique_id"]), str(row["ds"]), str(row.get("target", ""))

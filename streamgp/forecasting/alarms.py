@@ -1,0 +1,339 @@
+"""Alarms at a chosen false-alarm rate: how improbable each truth was under its forecast one step ahead.
+
+A row. With the median m and the ends of the widest band, all as issued, the score is a = |y − m|/w, w the distance from
+m to the end on the side of y. S(a), the share of scores above a, comes from a histogram of log a with half-life
+MEMORY/α; beyond its highest scores it is a Pareto tail with Hill's exponent (Hill 1975). p is exp(−g(−log S)), where g
+is the identity up to a third of log 1/α, and from there the line that maps a threshold c to log 1/α. A row is an
+anomaly where p ≤ α. c follows
+
+    c ← c + η (1[anomaly] − α)                                            (Angelopoulos, Candès & Tibshirani 2023),
+
+so that |share of anomalies − α| ≤ (range of c + η)/(η · rows), however the errors are distributed.
+
+A stretch. Each row bets against uniform p-values, and against values that repeat; the bets e ≥ 0 have mean at most 1
+where the forecasts are right. M ← (M + 1)·e is an e-detector (Shin, Ramdas & Rinaldo 2023): the mean time until the
+first M ≥ 1/α is at least 1/α. Bets on p-values are κ p^(κ−1) (Vovk, Nouretdinov & Gammerman 2003) on p, 1 − p and both
+sides of the signed p-value; the M of each are averaged: `change`. Bets on repeated values are 1/q where a value comes
+again, else 0; q is how often it did so after a run as long, at a mass (`masses`) or elsewhere: `stuck`. Each has half
+of α and starts again after its alarm. Errors of real models depend on one another, so the threshold of log M also rises
+by a share RISE at an alarm, and sinks as much in 2/α rows, to Ville's at the lowest.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from streamgp.base import Due, Json, Shape
+from streamgp.forecasting.masses import YOUNGEST, Masses
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+KINDS = ("anomaly", "change", "stuck")
+"""What a row may raise; `Verdicts.kind` has a bit for each: 1, 2 and 4."""
+BINS = 280
+EDGES = np.linspace(np.log(1e-3), np.log(1e3), BINS + 1)
+"""Borders of the histogram of log a; what is beyond is in the last bin."""
+MEMORY = 10.0
+"""Half-life of the histogram and of the counts of repeats, in rows per α."""
+PRIOR = 50.0
+"""Rows that the prior S(a) = 0.05^a counts as: the band covers 95 %."""
+TAIL, SHARE = 50.0, 0.1
+"""Scores that the tail is fitted to, at most this share of all."""
+SLOPE = (10.0, 0.3)
+"""Scores that Hill's estimate is shrunk by, and what to."""
+FLOOR = 0.5
+"""Least half-width of a band, in scales of the calibration: a band may be empty where a value comes again and again."""
+STEP, RISE = 0.5, 0.3
+"""η, and the share that log M must be higher by after the alarm of a stretch."""
+HIGHEST = 4.0
+"""Most that the threshold of a row is above log 1/α."""
+POWERS = np.array([0.5, 0.8, 0.6, 0.7, 0.7])
+"""κ of the bets on p (twice), 1 − p, and both signed p-values."""
+LEAST = 0.005
+"""A p-value in a bet is at least this, so that one row is no stretch."""
+GLITCH = np.log(20.0)
+"""Values whose score is more say nothing of what usual values are."""
+RUNS = 16
+"""Classes of runs: of 1 to 4 rows, up to 8, 16, ..."""
+RARE = 0.05
+"""Least q: so many rows are needed that one repeated value is no alarm."""
+
+
+_STATE = ("counts", "level", "repeats", "bets", "last")
+
+
+class Verdicts(NamedTuple):
+    """What each of R forecasts says of its truth.
+
+    Attributes:
+        p: (R,) tail probability of the truth; NaN more than one step ahead.
+        kind: (R,) int64, a bit for each of KINDS. A stretch is reported at the row at which it is noticed.
+    """
+
+    p: Tensor
+    kind: Tensor
+
+
+class Alarms:
+    """Tail probabilities and alarms of arrived values; Stateful. One estimate for all series, stretches for each.
+
+    Args:
+        shape: what the model is built for.
+        probabilities: of the issued quantiles.
+        rate: α, the nominal share of rows that are anomalies; stretches have as much again.
+
+    Example:
+        >>> from streamgp.base import Inputs
+        >>> from streamgp.predictives.gaussian import Gaussian
+        >>> shape = Shape(targets=("y",), horizon=1, lags=1, past=("y",), future=())
+        >>> alarms = Alarms(shape, (0.025, 0.5, 0.975), rate=0.01)
+        >>> row, one = torch.arange(2000), torch.ones(2000, 1, dtype=torch.float64)
+        >>> y = torch.randn(2000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        >>> y[-1] = 9.0
+        >>> bands = torch.tensor([[-1.96], [0.0], [1.96]]).double().expand(3, 2000)
+        >>> rest = Inputs(one[:0], one[:0]), one[:0], one[None]
+        >>> found = alarms.judge(Due(0 * row, row, row, row, 0 * row, y, Gaussian(0 * one, one, one), bands,
+        ...                          0 * one.T, *rest))
+        >>> bool(found.p[-1] < 0.001), int(found.kind[-1]) & 1
+        (True, 1)
+    """
+
+    def __init__(self, shape: Shape, probabilities: tuple[float, ...], rate: float) -> None:
+        self.shape, self.rate = shape, rate
+        self._at = [probabilities.index(0.5), 0, len(probabilities) - 1]
+        outputs = shape.outputs
+        self._counts = np.zeros((outputs, BINS))
+        self._level = np.tile([-np.log(rate), *(2 * [-np.log(rate / 2)])], (outputs, 1))  # (O, 3) thresholds
+        self._repeats = np.zeros((outputs, 2, RUNS, 2))  # trials, and repeats
+        self._masses = Masses(outputs, 1)
+        self._bets = np.zeros((0, outputs, len(POWERS) + 1))  # (S, O, K) log M; -inf at the start
+        self._last = np.zeros((0, outputs, 2))  # (S, O, 2) newest value, and the run up to it
+        self.rows = 0
+        """Values that were judged and count."""
+        self.raised = np.zeros(len(KINDS), np.int64)
+        """How many of them raised each kind of alarm."""
+
+    def judge(self, due: Due, counts: Tensor | None = None) -> Verdicts:
+        """Judge truths that have arrived, in the order in which they came, and learn from them.
+
+        Args:
+            due: R forecasts; those of the warm-up, whose quantiles are NaN, and those of more than one step are passed
+                over.
+            counts: (R,) which of them are counted; None is all.
+        """
+        output, series = due.column.numpy() // self.shape.horizon, due.series.numpy()
+        self._reserve(series)
+        middle, low, high = due.quantiles.numpy()[self._at]
+        first = (due.column.numpy() % self.shape.horizon == 0) & ~np.isnan(middle)
+        scale, y = np.exp(due.features[0].numpy()), due.y.numpy()
+        p, kind = np.full(len(y), np.nan), np.zeros(len(y), np.int64)
+        width = np.maximum(np.where(y > middle, high - middle, middle - low), FLOOR * scale + 1e-300)
+        with np.errstate(over="ignore", divide="ignore"):
+            score = np.log(np.abs(y - middle) / width)
+        side = np.sign(y - middle)
+        chance = _uniform(due.position.numpy(), output)
+        for o in range(self.shape.outputs):
+            own = np.flatnonzero(first & (output == o))
+            if not len(own):
+                continue
+            p[own], kind[own] = self._row(o, score[own])
+            bets = self._bets_on(o, score[own], side[own], chance[:, own])
+            repeats, run, again, at = self._repeated(o, series[own], y[own])
+            bets = np.concatenate([bets, repeats[:, None]], 1)
+            change, stuck = self._stretches(o, series[own], bets)
+            kind[own] += 2 * change + 4 * stuck
+            kept = 0.5 ** (len(own) * self.rate / MEMORY)
+            self._repeats[o] *= kept
+            if self._counts[o].sum() >= YOUNGEST:  # before, nobody knows what a mass is
+                np.add.at(self._repeats[o], (at, run), np.stack([np.ones(len(own)), again], 1))
+            bins = (np.searchsorted(EDGES, score[own], "right") - 1).clip(0, BINS - 1)
+            self._counts[o] = kept * self._counts[o] + np.bincount(bins, minlength=BINS)
+            self._masses.count(o, y[own][score[own] < GLITCH])
+        told = first if counts is None else first & counts.numpy()
+        self.rows += int(told.sum())
+        self.raised += (kind[told, None] >> np.arange(len(KINDS)) & 1).sum(0)
+        return Verdicts(torch.from_numpy(p), torch.from_numpy(kind))
+
+    def _survival(self, o: int) -> tuple[Floats, float, float]:
+        """−log S at the borders (BINS + 1,), the border that the tail begins at, and its slope ξ."""
+        total = self._counts[o].sum()
+        above = np.append(self._counts[o][::-1].cumsum()[::-1], 0.0)
+        above = above + PRIOR * 0.05 ** np.exp(EDGES)
+        start = int(np.flatnonzero(above >= min(TAIL, SHARE * (total + PRIOR)))[-1])
+        excess = above[start + 1 :].sum() * (EDGES[1] - EDGES[0]) + 0.5 * (EDGES[1] - EDGES[0]) * above[start]
+        slope = (excess + SLOPE[0] * SLOPE[1]) / (above[start] + SLOPE[0])
+        with np.errstate(divide="ignore"):
+            found = -np.log(above / (total + PRIOR))
+        found[start:] = found[start] + (EDGES[start:] - EDGES[start]) / slope
+        return found, EDGES[start], slope
+
+    def _row(self, o: int, score: Floats) -> tuple[Floats, Ints]:
+        """p (R,), and which rows are anomalies."""
+        table, start, slope = self._survival(o)
+        e = np.interp(score, EDGES, table)
+        e = np.where(score > start, np.interp(start, EDGES, table) + (score - start) / slope, e)
+        least = -np.log(self.rate)
+        knee = least / 3
+        c, anomaly = self._tracked(e, self._level[o, 0], self.rate, STEP, 1.2 * knee, least + HIGHEST)
+        self._level[o, 0] = c[-1]
+        bent = np.where(e > knee, knee + (e - knee) * (least - knee) / (c[:-1] - knee), e)
+        return np.exp(-bent), anomaly.astype(np.int64)
+
+    def _tracked(
+        self, e: Floats, c: float, rate: float, step: float, lowest: float, highest: float
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """(R + 1,) the threshold at each row and after, and where it is reached; loops over candidates alone."""
+        rows, sunk = np.arange(len(e) + 1), step * rate
+        level = np.maximum(c - sunk * rows, lowest)
+        over = np.zeros(len(e), bool)
+        for i in np.flatnonzero(e >= level[:-1]).tolist():
+            if e[i] >= level[i]:
+                over[i] = True
+                level[i + 1 :] = np.maximum(min(level[i] + step, highest) - sunk * (rows[i + 1 :] - i), lowest)
+        return level, over
+
+    def _bets_on(self, o: int, score: Floats, side: Floats, chance: Floats) -> Floats:
+        """(R, K) logarithms of the bets on p-values, randomised within the bins of their scores."""
+        s = np.exp(-self._survival(o)[0])
+        s[0], s[-1] = 1.0, 0.0
+        bins = (np.searchsorted(EDGES, score, "right") - 1).clip(0, BINS - 1)
+        p = s[bins + 1] + chance[0] * (s[bins] - s[bins + 1])
+        above = np.where(side == 0, chance[1] > 0.5, side > 0)
+        signed = np.where(above, 1 - p / 2, p / 2)
+        bet = np.stack([p, p, 1 - p, signed, 1 - signed], 1).clip(LEAST, 1.0)
+        return np.asarray(np.log(POWERS) + (POWERS - 1) * np.log(bet))
+
+    def _repeated(self, o: int, series: Ints, y: Floats) -> tuple[Floats, Ints, Floats, Ints]:
+        """(R,) log bets on values that come again; class of the run before each, whether it goes on, and at a mass."""
+        order = np.argsort(series, kind="stable")
+        held, value = series[order], y[order]
+        first = np.append(True, held[1:] != held[:-1])
+        before = np.append(np.nan, value[:-1])
+        before[first] = self._last[held[first], o, 0]
+        again = value == before
+        index = np.arange(len(value))
+        broken = np.maximum.accumulate(np.where(~again | first, index, -1))  # where each run began
+        carried = np.where(again & first, self._last[held, o, 1], 0.0)
+        run = index - broken + 1 + np.where(again[broken], carried[broken], 0.0)
+        previous = np.append(0.0, run[:-1])
+        previous[first] = self._last[held[first], o, 1]
+        kind = np.minimum(
+            np.where(previous <= 4, previous - 1, np.ceil(np.log2(np.maximum(previous, 1))) + 1), RUNS - 1
+        )
+        kind = kind.astype(np.int64).clip(0)
+        at = np.zeros(len(value), np.int64)
+        for slot in self._masses.active(o):
+            at |= self._masses.at(o, slot, before)
+        last = np.append(first[1:], True)
+        self._last[held[last], o] = np.stack([value[last], run[last]], 1)
+        q = np.empty((2, RUNS))
+        below = np.array([0.2, 0.2])
+        for j in range(RUNS):
+            trials, repeats = self._repeats[o, :, j].T
+            q[:, j] = below = (repeats + 5 * below) / (trials + 5)
+        with np.errstate(divide="ignore"):
+            bets = np.where(again, -np.log(q.clip(RARE, 1.0)[at, kind]), -np.inf)
+        back = np.empty(len(order), np.int64)
+        back[order] = index
+        return bets[back], kind[back], again[back].astype(np.float64), at[back]
+
+    def _stretches(self, o: int, series: Ints, bets: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which rows end a stretch that is a change, and which one that is stuck."""
+        found = []
+        for k, part in enumerate((slice(0, len(POWERS)), slice(len(POWERS), None))):
+            rate, rows = self.rate / 2, np.arange(len(series) + 1)
+            least, fall = -np.log(rate), (1 + RISE) ** -(rate * rows)
+            alarm = np.zeros(len(series), bool)
+            sunk = np.maximum(self._level[o, k + 1] * fall, least)
+            while True:
+                known = e_detectors(series, bets[:, part], self._bets[:, o, part], alarm)
+                total = np.logaddexp.reduce(known, 1) - np.log(known.shape[1])
+                over = np.flatnonzero((total >= sunk[:-1]) & ~alarm)
+                if not len(over):
+                    break
+                i = int(over[0])
+                alarm[i] = True
+                sunk[i + 1 :] = np.maximum(sunk[i] * (1 + RISE) * fall[1 : len(rows) - i], least)
+            self._level[o, k + 1] = sunk[-1]
+            codes, last = np.unique(series[::-1], return_index=True)
+            last = len(series) - 1 - last
+            self._bets[codes, o, part] = np.where(alarm[last, None], -np.inf, known[last])
+            found.append(alarm)
+        return found[0], found[1]
+
+    def summary(self) -> dict[str, Json]:
+        """rate, rows that were judged, how many raised each kind of alarm, and the share of anomalies."""
+        raised: dict[str, Json] = dict(zip(KINDS, self.raised.tolist(), strict=True))
+        share = int(self.raised[0]) / self.rows if self.rows else None
+        return {"rate": self.rate, "rows": self.rows, **raised, "share": share}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        own = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}
+        own |= {"raised": torch.from_numpy(self.raised.copy())}
+        return own | {f"masses.{name}": part for name, part in self._masses.state()[0].items()}, {"rows": self.rows}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self._masses.restore({name[7:]: part for name, part in tensors.items() if name.startswith("masses.")}, {})
+        for name in _STATE:
+            setattr(self, f"_{name}", tensors[name].numpy().copy())
+        self.raised, self.rows = tensors["raised"].numpy().copy(), cast(int, rest["rows"])
+
+    def _reserve(self, series: Ints) -> None:
+        """Room for every series named."""
+        grown = int(series.max()) + 1 - len(self._last) if len(series) else 0
+        if grown > 0:
+            outputs = self.shape.outputs
+            self._bets = np.concatenate([self._bets, np.full((grown, outputs, len(POWERS) + 1), -np.inf)])
+            new = np.full((grown, outputs, 2), np.nan)
+            new[..., 1] = 0.0
+            self._last = np.concatenate([self._last, new])
+
+
+def e_detectors(series: Ints, bets: Floats, start: Floats, alarm: NDArray[np.bool_]) -> Floats:
+    """(R, K) log M at each row: a parallel prefix sum of M → e·M + e over the rows of a series, in logarithms.
+
+    Args:
+        series: (R,) codes.
+        bets: (R, K) log e.
+        start: (S, K) log M before.
+        alarm: (R,) rows after which M starts again.
+
+    Example:
+        >>> nil = np.zeros(3, dtype=np.int64)
+        >>> bets, start = np.log([[2.0], [3.0], [1.0]]), np.array([[-np.inf]])
+        >>> found = e_detectors(nil, bets, start, np.array([False, True, False]))
+        >>> np.exp(found[:, 0]).round(6).tolist()  # 2, (2 + 1)·3, and again from 0
+        [2.0, 9.0, 1.0]
+    """
+    order = np.argsort(series, kind="stable")
+    held = series[order]
+    m = bets[order].copy()
+    b = m.copy()
+    first = np.append(True, held[1:] != held[:-1])
+    fresh = np.append(False, alarm[order][:-1]) & ~first
+    b[first] = np.logaddexp(m[first] + start[held[first]], b[first])
+    m[first | fresh] = -np.inf
+    by = 1
+    while by < len(m):
+        b[by:] = np.logaddexp(m[by:] + b[:-by], b[by:])
+        m[by:] = m[by:] + m[:-by]
+        by *= 2
+    found = np.empty_like(b)
+    found[order] = b
+    return found
+
+
+def _uniform(position: Ints, output: Ints) -> Floats:
+    """(2, R) numbers between 0 and 1 that depend on the row alone (SplitMix64, Steele, Lea & Flood 2014)."""
+    with np.errstate(over="ignore"):
+        x = (position.astype(np.uint64) * np.uint64(1024) + output.astype(np.uint64)) * np.uint64(2)
+        x = (np.stack([x, x + np.uint64(1)]) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
