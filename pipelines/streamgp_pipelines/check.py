@@ -21,7 +21,7 @@ class Finding(NamedTuple):
     """One thing that was looked at.
 
     Attributes:
-        name: age, crps_ratio (or log_loss_ratio) or coverage.
+        name: age, crps_ratio (or log_loss_ratio), naive_ratio or coverage.
         value: seconds, or the number; None where it is not known (yet).
         limit: what was asked for; None where nothing was.
         alarm: whether the value is beyond the limit.
@@ -78,7 +78,7 @@ def _age(saved: Saved, config: CheckConfig, now: datetime) -> Finding:
 
 
 def _scores(saved: Saved, config: CheckConfig) -> list[Finding]:
-    """The newest loss over that of all rows before, and the newest coverage of the widest band."""
+    """The newest loss over that of all rows before, and over the naive one; the newest coverage of the widest band."""
     curves = Curves()
     saved.restore({"curves": curves})
     rows, weight = np.array(curves.rows), np.array(curves.weight)
@@ -99,6 +99,14 @@ def _scores(saved: Saved, config: CheckConfig) -> list[Finding]:
         f"rows {first:,} to {int(rows[-1]):,} over those before" if ratio is not None else "too few rows were scored"
     )
     found = [Finding(name, ratio, config.max_crps_ratio, _beyond(ratio, config.max_crps_ratio), about)]
+    past = mean("naive_mae", new)
+    if past or config.max_naive_ratio is not None:
+        ratio = recent / past if recent is not None and past else None
+        about = "the newest CRPS over the mean error of the seasonal naive forecast"
+        about = about if past else "no season as long as the horizon, or no error of it is known"
+        found.append(
+            Finding("naive_ratio", ratio, config.max_naive_ratio, _beyond(ratio, config.max_naive_ratio), about)
+        )
     bands = [key for key in curves.values if key.startswith("coverage_")]
     if not bands and config.min_coverage is not None:
         found.append(Finding("coverage", None, config.min_coverage, False, "no bands were scored"))

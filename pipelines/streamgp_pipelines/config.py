@@ -30,6 +30,7 @@ from streamgp_pipelines.settings import (
     Part,
     Parts,
     Quantiles,
+    Ratio,
     Seasons,
     Seconds,
     Seed,
@@ -238,7 +239,9 @@ class TrainConfig(RunConfig):
     time_budget: Annotated[Seconds | None, Flag(Panel.BATCH)] = Field(
         None, gt=0, allow_inf_nan=False, description="Stop training after this time, such as 60s, 5m or 1h"
     )
-    checkpoint: Annotated[Directory, Flag(Panel.OUTPUT)] = Field(Path("checkpoint"), description="State directory")
+    checkpoint: Annotated[Directory, Flag(Panel.OUTPUT)] = Field(
+        Path("checkpoint"), description="Directory of the state"
+    )
     predictions: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.parquet")] = Field(
         None, description="Write every scored forecast with its truth"
     )
@@ -396,17 +399,22 @@ class CheckConfig(Settings):
     max_age: Annotated[Seconds | None, Flag(Panel.LIMITS)] = Field(
         None, gt=0, allow_inf_nan=False, description="Oldest that the newest row may be, such as 90m or 26h"
     )
-    max_crps_ratio: Annotated[float | None, Flag(Panel.LIMITS)] = Field(
+    max_crps_ratio: Annotated[Ratio, Flag(Panel.LIMITS)] = Field(
         None,
-        gt=0,
-        allow_inf_nan=False,
         description="Largest ratio of the newest CRPS (log loss, of outcomes of 0 and 1) to that before, such as 1.2",
+    )
+    max_naive_ratio: Annotated[Ratio, Flag(Panel.LIMITS)] = Field(
+        None,
+        description="Largest ratio of the newest CRPS to the mean error of the seasonal naive forecast, such as 0.9",
     )
     min_coverage: Annotated[float | None, Flag(Panel.LIMITS)] = Field(
         None, gt=0, lt=1, description="Least coverage of the widest band in the newest rows, such as 0.9"
     )
     recent: Annotated[int, Flag(Panel.LIMITS, "ROWS")] = Field(
-        1000, ge=1, le=LARGEST, description="Newest rows, rounded up to the points of the run's curves"
+        1000,
+        ge=1,
+        le=LARGEST,
+        description="Rows that count as the newest, rounded up to the points of the run's curves",
     )
     on_alarm: Annotated[OnAlarm, Flag(Panel.ALARMS)] = None
 

@@ -329,6 +329,9 @@ AlarmRate = Annotated[
 ]
 """The nominal share of rows that are flagged."""
 
+Ratio = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
+"""How many times another number a number is."""
+
 AlarmFile = Annotated[
     Path | None,
     Flag(metavar="FILE.parquet"),

@@ -82,6 +82,7 @@ class Scores:
         self._series = np.zeros((0, inside))
         self._blocks = np.zeros((BLOCKS, inside))
         self._span = 1  # rows of the stream in a block
+        self._past = np.zeros(2)  # sum and count of |y[t] − y[t−S]| since the last lap
 
     @property
     def scored(self) -> int:
@@ -101,6 +102,12 @@ class Scores:
         known = ~np.isnan(change)
         self._naive = _room(self._naive, code)
         np.add.at(self._naive, code, np.stack([np.where(known, change, 0.0), known], 1))
+
+    def follow(self, y: Tensor, seasonal: Tensor) -> None:
+        """Take rows (R, O) into the error of the naive forecast since the last lap; it is one where H ≤ S."""
+        change = (y - seasonal).abs().numpy()
+        if self.shape.lags and self.shape.horizon <= self.shape.season and not self.binary:
+            self._past += np.nansum(change), np.count_nonzero(~np.isnan(change))
 
     def add(self, due: Due) -> None:
         """Score forecasts."""
@@ -228,12 +235,15 @@ class Scores:
         return self._figures(self._sums, self._own, np.arange(self.shape.columns))
 
     def lap(self) -> dict[str, Json]:
-        """The scores since the last lap: a curve over the stream. The overall figures only."""
+        """The scores since the last lap: a curve over the stream. The overall figures only, and `naive_mae`, the mean
+        |y[t] − y[t−S]|, where it is known."""
         since, self._before = self._sums - self._before, self._sums.copy()
         before = np.zeros_like(self._own)
         before[: len(self._own_before)] = self._own_before
         own, self._own_before = self._own - before, self._own.copy()
-        return self._figures(since, own, np.arange(self.shape.columns))
+        (total, count), self._past = self._past.tolist(), np.zeros(2)
+        past: dict[str, Json] = {"naive_mae": total / count} if count else {}
+        return self._figures(since, own, np.arange(self.shape.columns)) | past
 
     def naive(self) -> Json:
         """What MASE divides by: the mean |y[t] − y[t−S]| before scoring starts, S steps back; None without lags.
@@ -316,7 +326,7 @@ class Scores:
         return float(np.mean(ratios))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        names = ("sums", "before", "naive", "own", "own_before", "phases", "series", "blocks")
+        names = ("sums", "before", "naive", "own", "own_before", "phases", "series", "blocks", "past")
         return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}, {"span": self._span}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:

@@ -11,8 +11,10 @@ import polars as pl
 import pytest
 
 from streamgp.errors import CheckpointError, UsageError
+from streamgp.streaming import checkpoint
 from streamgp_pipelines.check import Finding, check
 from streamgp_pipelines.config import CheckConfig
+from streamgp_pipelines.learning.curves import Curves
 from tests.pipelines.worlds import frame_of, make_table, run
 
 LAST = datetime(2024, 1, 1, tzinfo=UTC)
@@ -74,3 +76,19 @@ def test_steps_have_no_age(tmp_path: Path) -> None:
         findings(tmp_path / "run", max_age="2h")
     with pytest.raises(CheckpointError):
         findings(tmp_path / "nothing")
+
+
+def test_a_model_is_measured_against_the_naive_forecast(tmp_path: Path) -> None:
+    data = frame_of(3000)
+    home, _ = trained(tmp_path, data, season=24)
+    y = data["y"].to_numpy()
+    found = findings(home, max_naive_ratio=0.001)["naive_ratio"]
+    recent = findings(home, recent=1000)["naive_ratio"]
+    assert found.alarm and found.value is not None and found.value == recent.value and found.value < 1
+    naive = np.abs(y[2000:] - y[1976:-24]).mean()
+    curves = Curves()
+    checkpoint.read(home).restore({"curves": curves})
+    assert curves.get("naive_mae")[-1][1] == pytest.approx(naive, rel=0.05)  # a point ends at a micro-batch
+    (tmp_path / "other").mkdir()
+    home, _ = trained(tmp_path / "other", data)
+    assert findings(home, max_naive_ratio=0.001)["naive_ratio"].value is not None  # the value before, without a season

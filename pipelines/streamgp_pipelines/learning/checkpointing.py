@@ -75,6 +75,7 @@ def manifest(
 ) -> dict[str, Json]:
     """What a checkpoint says of itself: enough to rebuild the model and to forecast without the table."""
     spec = learner.windows.spec
+    alarms: dict[str, Json] = {} if learner.alarm_rate is None else {"alarm_rate": learner.alarm_rate}
     return {
         "streamgp": streamgp.__version__,
         "fingerprint": options,
@@ -88,13 +89,14 @@ def manifest(
         "rows": learner.rows,
         "batch": config.batch,
         "simulate": config.simulate if config.online else None,
+        **alarms,
         "warmup": learner.schedule.warmup,
         "begun": table.rows > 0,
         "offset": dict(offset),
         "table": {"path": str(table.path), "id": table.id, "version": table.version},
         "threads": torch.get_num_threads(),
         "device": learner.device.type,
-    } | ({} if learner.alarm_rate is None else {"alarm_rate": learner.alarm_rate})
+    }
 
 
 def _listed(fields: dict[str, Any]) -> dict[str, Json]:

@@ -280,6 +280,7 @@ class Learner:
         if self.warmup.done_at is None:
             self.scores.scale(answers.y, answers.seasonal, answers.series)
             return due
+        self.scores.follow(answers.y, answers.seasonal)
         if self.alarms is not None:
             learned = due._replace(y=self.windows.spec.learned(due.y, due.column))
             found = self.alarms.judge(learned, self._counts(due.position, due.cutoff))

@@ -127,9 +127,8 @@ def frame(due: Due, names: Sequence[str], naming: Naming, shape: Shape) -> pl.Da
     columns["y"] = due.y.numpy()
     columns |= forecast_columns(due.predictive, due.quantiles, naming)
     if naming.alarms:
-        known = due.tail is not None and due.alarm is not None  # not in the warm-up
-        p = pl.Series(due.tail.numpy() if known else [], dtype=pl.Float64).fill_nan(None)
-        words = pl.Series(_WORDS, dtype=pl.String).gather(due.alarm.numpy() if known else [])
+        p = pl.Series([] if due.tail is None else due.tail.numpy(), dtype=pl.Float64).fill_nan(None)
+        words = pl.Series(_WORDS, dtype=pl.String).gather([] if due.alarm is None else due.alarm.numpy())
         columns |= {f"{naming.model}-p": p, f"{naming.model}-alarm": words}
     return pl.DataFrame(columns)
 

@@ -90,7 +90,7 @@ class Host(OnlineRun):
     """
 
     def __init__(self, name: str, session: Session, failed: Callable[[], None] = lambda: None) -> None:
-        super().__init__(session, NoTracker(session.config.checkpoint), None, lambda _: None)
+        super().__init__(session, NoTracker(session.config.checkpoint), (), lambda _: None)
         self.name = name
         self.error: BaseException | None = None
         self.view: View | None = None

@@ -20,7 +20,7 @@ LOST = 0.1
 """Part of the rows without a whole window from which on a run says so."""
 
 _OUTCOMES = ("log_loss", "brier", "accuracy", "calibration_error", "base_rate")
-_POINT = ("rmse", "mae", "nlpd", "crps", "mase", "calibrated_crps", "pinball", "raw_pinball", *_OUTCOMES)
+_POINT = ("rmse", "mae", "nlpd", "crps", "mase", "calibrated_crps", "pinball", "raw_pinball", "naive_mae", *_OUTCOMES)
 _BAND = ("coverage", "raw_coverage", "width", "raw_width", "interval_score", "raw_interval_score")
 
 
