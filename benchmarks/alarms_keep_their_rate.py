@@ -126,6 +126,11 @@ def errors(dues: list[Due]) -> Floats:
     return np.concatenate(parts)
 
 
+def raised(dues: list[Due]) -> NDArray[np.bool_]:
+    """Where an alarm was raised; there is none in the warm-up."""
+    return np.concatenate([due.alarm.numpy() > 0 for due in dues if due.alarm is not None])
+
+
 class Peer:
     """A detector of river; `see` says at which errors it raises an alarm."""
 
@@ -184,7 +189,7 @@ def delays(stream: Stream) -> list[list[str]]:
 
     makers = {"ADWIN": drift.ADWIN, "PageHinkley": drift.PageHinkley}
     peers: dict[str, Any] = {name: Peer(make) for name, make in makers.items()} | {"HalfSpaceTrees": Trees()}
-    false = {"streamgp": float(np.mean(np.concatenate([due.alarm.numpy() > 0 for due in stream.dues])))}  # type: ignore[union-attr]
+    false = {"streamgp": float(np.mean(raised(stream.dues)))}
     before = np.cumsum([0, *(len(due.y) for due in stream.dues)])
     z, firsts = errors(stream.dues), {name: {fault: [] for fault in FAULTS} for name in ("streamgp", *peers)}
     for place, (at, learner) in enumerate(stream.copies):
@@ -193,7 +198,7 @@ def delays(stream: Stream) -> list[list[str]]:
             false[name] = false.get(name, 0.0) + float(part.sum())
         for fault in FAULTS:
             dues = stream.faulty(at, learner, fault, place)
-            seen = {"streamgp": np.concatenate([due.alarm.numpy() > 0 for due in dues])}  # type: ignore[union-attr]
+            seen = {"streamgp": raised(dues)}
             seen |= {name: copy.deepcopy(peer).see(errors(dues)[:WITHIN]) for name, peer in peers.items()}
             for name, alarm in seen.items():
                 hits = np.flatnonzero(alarm[:WITHIN])
@@ -229,16 +234,16 @@ def main(folder: Path) -> int:
     print("holds" if not missed else "does not hold: " + "; ".join(missed))
     text = (
         "linear, one step ahead: the share of anomalies over the nominal rate is within 0.8 to 1.2, or 3 rows of it. "
-        "Constants were chosen on the first three streams. Intervals are those of independent rows. Alarms of changes and "
-        "stuck values, nominally at most 0.5 each, are in the last columns; errors that depend on one another, and real "
-        "faults, make them more."
+        "Constants were chosen on the first three streams. Intervals are those of independent rows. Alarms of changes "
+        "and stuck values, nominally at most 0.5 each, are in the last columns: errors that depend on one another, and "
+        "real faults, make them more."
     )
     columns = ("stream", "rate", "rows", "anomalies", "over nominal", "95 % interval", "change", "stuck")
     claims = [Claim("False alarms at the nominal rate", text, columns, shares, missed)]
     text = (
         "At rate 0.001: alarms in 1,000 rows without a fault; then for each fault in how many of eight places an alarm "
-        "came within 100 rows, and the median row of the first. The peers of river see the same errors. level: + 5 σ of "
-        "the errors; variance: three times that of the errors; drift: 0.1 σ more at each row."
+        "came within 100 rows, and the median row of the first. The peers of river see the same errors. level: + 5 σ "
+        "of the errors; variance: three times that of the errors; drift: 0.1 σ more at each row."
     )
     columns = ("stream", "detector", "alarms in 1,000", *FAULTS)
     claims.append(Claim("Delay to the detection of faults", text, columns, found, None))

@@ -157,7 +157,7 @@ def run_peer(
             tracked.params({"model": name, **{f"set.{key}": value for key, value in options.model_dump().items()}})
             predictions = Predictions(config.checkpoint, session.naming, shape)
             predictions.resume(0)
-            online = OnlineRun(session, tracked, predictions, progress)
+            online = OnlineRun(session, tracked, (predictions,), progress)
             online.run()
             ahead, last = learner.preview(online.tail)
             predictions.assemble(
