@@ -11,7 +11,7 @@ FROM python:3.11-slim
 RUN useradd --create-home --uid 1000 streamgp && install -d -o streamgp /data
 COPY --from=build /opt/streamgp /opt/streamgp
 ENV PATH=/opt/streamgp/bin:$PATH OMP_NUM_THREADS=1 MLFLOW_DISABLE_TELEMETRY=true
-USER streamgp
+USER 1000
 WORKDIR /data
 EXPOSE 8000
 ENTRYPOINT ["streamgp"]
