@@ -22,6 +22,7 @@ from streamgp_cli.forecast import forecast
 from streamgp_cli.ingest import ingest
 from streamgp_cli.models import models
 from streamgp_cli.options import add
+from streamgp_cli.report import report
 from streamgp_cli.serve import serve
 from streamgp_cli.signals import INTERRUPTED, TERMINATED, received
 from streamgp_cli.train import train
@@ -87,6 +88,7 @@ commands: tuple[Callable[..., None], ...] = (
     forecast,
     serve,
     check,
+    report,
     ui,
     demo,
 )

@@ -43,10 +43,10 @@ def forecast(given: Given[ForecastConfig], json: AsJson = False) -> None:
     from streamgp_pipelines.forecasting.forecast import forecast as run
 
     if settings.plot is not None:
-        from streamgp_pipelines.adapters.plots import SUFFIXES
+        from streamgp_pipelines.adapters.run_plots import FORECASTS
         from streamgp_pipelines.files import check_writable
 
-        check_writable(settings.plot, "--plot", SUFFIXES, make=True)
+        check_writable(settings.plot, "--plot", FORECASTS, make=True)
     with only_our_output(), TemporaryDirectory() as folder:
         if settings.model_uri is not None:
             from streamgp_pipelines.adapters.mlflow.registry import fetch

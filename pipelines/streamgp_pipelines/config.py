@@ -370,7 +370,7 @@ class ForecastConfig(Settings):
         None, description="Write the forecast: .parquet, .csv or .json"
     )
     plot: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.png")] = Field(
-        None, description="Plot history, forecast and bands"
+        None, description="Plot history, forecast and bands: .png, .svg, .pdf or .html"
     )
     follow: Annotated[Follow, Flag(Panel.OUTPUT)] = False
 
@@ -417,6 +417,35 @@ class CheckConfig(Settings):
         description="Rows that count as the newest, rounded up to the points of the run's curves",
     )
     on_alarm: Annotated[OnAlarm, Flag(Panel.ALARMS)] = None
+
+
+class ReportConfig(Settings):
+    """`streamgp report`: of a run or of a comparison."""
+
+    checkpoint: Annotated[Directory | None, Flag(Panel.REPORT)] = Field(
+        None, description="Checkpoint of a training run"
+    )
+    comparison: Annotated[Directory | None, Flag(Panel.REPORT)] = Field(
+        None, description="In its place the --directory of streamgp compare"
+    )
+    table: Annotated[TableUri | None, Flag(Panel.REPORT)] = Field(
+        None, description="Table of the training; default: where the training has read it"
+    )
+    strict: Annotated[bool, Flag(Panel.REPORT)] = Field(
+        False, description="Fail if the newest checkpoint is damaged, instead of using the one before"
+    )
+    output: Annotated[Path, Flag(Panel.OUTPUT, "FILE.html")] = Field(Path("report.html"), description="Page to write")
+    tracking_uri: Annotated[str | None, Flag(Panel.OUTPUT, "URI|none")] = Field(
+        None, description="MLflow store whose run gets the page as an artifact, or none; default: that of the run"
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.checkpoint is None) == (self.comparison is None):
+            raise ValueError("give --checkpoint or --comparison, one of them")
+        if self.comparison is not None and (self.table is not None or self.strict):
+            raise ValueError("--table and --strict belong to --checkpoint")
+        return self
 
 
 class UiConfig(Settings):

@@ -99,6 +99,7 @@ class Panel(StrEnum):
     PROCESSING = "Processing"
     FORECAST = "Forecast"
     SIMULATION = "Simulation"
+    REPORT = "Report"
     DATA = "Data"
     MODEL = "Model"
     DISTRIBUTION = "Distribution"

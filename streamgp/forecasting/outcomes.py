@@ -12,6 +12,8 @@ reliability        the bins that are not empty, as probability, frequency and fo
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -66,3 +68,20 @@ def reliability(total: NDArray[np.float64]) -> list[Json]:
     full = count > 0
     rows = zip((said[full] / count[full]).tolist(), (happened[full] / count[full]).tolist(), count[full], strict=True)
     return [{"probability": p, "frequency": share, "forecasts": int(forecasts)} for p, share, forecasts in rows]
+
+
+def wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval for a probability (JASA 22, 1927), which holds the share itself.
+
+    Args:
+        share: of ones.
+        count: outcomes that it is of.
+        z: standard deviations of the normal approximation; 1.96 for 95 %.
+
+    Example:
+        >>> [round(end, 3) for end in wilson(0.0, 10)]
+        [0.0, 0.278]
+    """
+    middle, weight = (share + z * z / (2 * count)) / (1 + z * z / count), z / (1 + z * z / count)
+    half = weight * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)

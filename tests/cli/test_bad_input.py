@@ -123,7 +123,7 @@ CASES = [
     ),
     Case(
         "picture suffix",
-        lambda w, r: ["forecast", "--checkpoint", w.checkpoint, "--plot", r / "f.html"],
+        lambda w, r: ["forecast", "--checkpoint", w.checkpoint, "--plot", r / "f.gif"],
         2,
         "f.html",
         "f.png",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamgp.errors import UsageError
+from streamgp.forecasting.outcomes import wilson
 from streamgp_pipelines.files import replaced
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, float]]], path: Pa
     axes.plot([0, 1], [0, 1], color="#9aa0a8", lw=0.9, ls="--", label="calibrated")
     for index, (name, found) in enumerate(bins.items()):
         said, happened = [part["probability"] for part in found], [part["frequency"] for part in found]
-        ends = [_wilson(part["frequency"], part["forecasts"]) for part in found]
+        ends = [wilson(part["frequency"], part["forecasts"]) for part in found]
         reach = [[y - low for y, (low, _) in zip(happened, ends, strict=True)]]
         reach.append([high - y for y, (_, high) in zip(happened, ends, strict=True)])
         colour = COLOURS[index % len(COLOURS)]
@@ -179,18 +180,6 @@ def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, float]]], path: Pa
     tidy(axes)
     axes.legend(fontsize=8, frameon=False)
     return save(figure, path)
-
-
-def _wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval for a probability (JASA 22, 1927), which holds the share itself.
-
-    Example:
-        >>> [round(end, 3) for end in _wilson(0.0, 10)]
-        [0.0, 0.278]
-    """
-    middle, weight = (share + z * z / (2 * count)) / (1 + z * z / count), z / (1 + z * z / count)
-    half = weight * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 
 def _draw_forecast(

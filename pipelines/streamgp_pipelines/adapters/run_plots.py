@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamgp_pipelines.adapters.plots import (
+    SUFFIXES,
     Curve,
     axis_label,
     plot_curves,
@@ -17,6 +18,8 @@ from streamgp_pipelines.adapters.plots import (
     plot_reliability,
     plot_steps,
 )
+from streamgp_pipelines.reporting import page
+from streamgp_pipelines.reporting.fans import forecast_page
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from streamgp_pipelines.learning.curves import Curves
     from streamgp_pipelines.training.outlook import Outlook
 
+FORECASTS = (*SUFFIXES, page.SUFFIX)
+"""Suffixes of the file of a forecast."""
 _ERRORS = ("rmse", "mae", "crps")
 _LOSSES = ("log_loss", "brier", "calibration_error")
 
@@ -99,7 +104,16 @@ def _parts(summary: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, tu
 
 
 def draw_forecast(found: Forecast, path: Path, truth: pl.DataFrame | None = None) -> None:
-    """A forecast with everything that it says of itself: target, unit, clock and zone."""
+    """A forecast with everything that it says of itself: target, unit, clock and zone.
+
+    Args:
+        found: the forecast.
+        path: file to write; its suffix chooses the format: a picture, or .html, a page that needs nothing else.
+        truth: what happened afterwards, where that is known.
+    """
+    if path.suffix == page.SUFFIX:
+        page.write(forecast_page(found, truth), path)
+        return
     plot_forecast(
         found.frame,
         found.history,

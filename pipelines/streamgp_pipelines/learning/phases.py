@@ -23,6 +23,7 @@ class Phases:
 
     Attributes:
         period: rows in the cycle; 1 where there is none.
+        local: whether the cycle goes by the clock of the zone; by that of UTC where a day is no whole cycles.
 
     Example:
         >>> Phases(WindowSpec(targets=("y",), season=336, time="ds", every_ns=1800 * 10**9)).period
@@ -33,12 +34,13 @@ class Phases:
 
     def __init__(self, spec: WindowSpec) -> None:
         self.spec = spec
-        self._day = 0  # rows of a day
+        day = 0  # rows of a day
         if spec.lags and spec.time is not None and spec.every_ns is not None and DAY % spec.every_ns == 0:
             rows = DAY // spec.every_ns
-            self._day = rows if FEWEST <= rows <= MOST else 0
-        periods = [rows for rows in (*(spec.seasons or (spec.season,)), self._day) if rows > 1]
+            day = rows if FEWEST <= rows <= MOST else 0
+        periods = [rows for rows in (*(spec.seasons or (spec.season,)), day) if rows > 1]
         self.period = min(periods, default=1)
+        self.local = day > 0 and day % self.period == 0
 
     def of(self, asks: Asks) -> Tensor:
         """(N, H) place in the cycle, 0 to period − 1, of the rows that are asked about.
@@ -50,6 +52,6 @@ class Phases:
             ahead = torch.arange(1, spec.horizon + 1)
             return (asks.origin[:, None] + ahead) % self.period
         when = asks.ds.numpy()
-        if self._day and self._day % self.period == 0:
+        if self.local:
             when = when + offset(when, spec.zone)
         return torch.from_numpy(np.asarray((when + spec.every_ns // 2) // spec.every_ns % self.period))

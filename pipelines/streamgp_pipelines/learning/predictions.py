@@ -94,6 +94,12 @@ class Predictions:
         return sorted(self.folder.glob("*-*.parquet")) if self.folder.is_dir() else []
 
 
+def kept(directory: Path, rows: int) -> list[Path]:
+    """The parts in a checkpoint directory that its checkpoint of `rows` rows covers; none without --predictions."""
+    parts = sorted((directory / FOLDER).glob("*-*.parquet"))
+    return [part for part in parts if int(part.stem.split("-")[1]) <= rows]
+
+
 def _verify(part: Path) -> None:
     """See that a part has the bytes that its name promises; parts of older versions promise none, but must be readable.
 

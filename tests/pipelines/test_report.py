@@ -1,0 +1,155 @@
+"""The page of a run: its numbers are those of the summary, of the Parquet and of the table."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from streamgp_pipelines.config import ReportConfig
+from streamgp_pipelines.describe import describe_table
+from streamgp_pipelines.numbers import number
+from streamgp_pipelines.reporting.page import LARGEST
+from streamgp_pipelines.reporting.report import Report, report
+from streamgp_pipelines.reporting.run import open_run
+
+from .reports import EVIL, LEVELS, Trained, drawn, figure, trained
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return trained(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def made(run: Trained, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, str]:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    found = report(ReportConfig.read({"checkpoint": run.checkpoint, "output": path}))
+    return found, path.read_text()
+
+
+@pytest.fixture
+def page(made: tuple[Report, str]) -> str:
+    return made[1]
+
+
+@pytest.fixture(scope="module")
+def scored(run: Trained) -> pl.DataFrame:
+    return pl.read_parquet(run.predictions)
+
+
+def test_one_file_below_its_limit_that_fetches_nothing(made: tuple[Report, str]) -> None:
+    found, page = made
+    assert found.bytes == len(page.encode()) == found.path.stat().st_size < LARGEST
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)
+    assert "default-src 'none'" in page
+
+
+def test_no_name_of_the_data_is_markup(page: str) -> None:
+    assert EVIL not in page and "<img" not in page and "<b>" not in page
+    assert page.count("<script") == page.count("</script>") == 3
+    assert "&lt;img src=x" in page
+    fans = figure(page, "Forecast beside")["fan"]["panels"]
+    assert EVIL in {one["name"] for one in fans}
+
+
+def test_scores_are_those_of_the_summary(run: Trained, page: str) -> None:
+    for name in ("rmse", "mae", "mase", "calibrated_crps"):
+        assert f"<td>{number(run.summary[name])}</td>" in page
+    rmse, mae, _ = figure(page, "Error by step")["data"]
+    assert mae["y"] == pytest.approx([step["mae"] for step in run.summary["steps"]], rel=1e-5)
+    assert rmse["y"] == pytest.approx([step["rmse"] for step in run.summary["steps"]], rel=1e-5)
+    for line, level in zip(figure(page, "Coverage by step")["data"], LEVELS, strict=True):
+        assert line["y"] == pytest.approx([step["coverage"][level] for step in run.summary["steps"]], rel=1e-5)
+    phases = run.summary["coverage_by"]["phases"]
+    for line, level in zip(figure(page, "Coverage by place")["data"], LEVELS, strict=True):
+        assert line["y"] == pytest.approx([one["coverage"][level] for one in phases], rel=1e-5)
+
+
+def test_errors_by_phase_are_those_of_the_parquet(page: str, scored: pl.DataFrame) -> None:
+    (line,) = figure(page, "Error by place")["data"]
+    error = (pl.col("y") - pl.col("seasonal_naive")).abs()
+    wanted = scored.group_by(pl.col("ds").dt.hour() // 4).agg(error.mean()).sort("ds")
+    assert line["y"] == pytest.approx(wanted["y"].to_list(), rel=1e-5)
+    assert figure(page, "Error by place")["layout"]["xaxis"]["ticktext"][:2] == ["00:00", "04:00"]
+
+
+def test_the_histogram_counts_truths_between_quantiles(page: str, scored: pl.DataFrame) -> None:
+    (bars,) = figure(page, "PIT")["data"]
+    ends = [pl.col(f"seasonal_naive-{side}") for side in ("lo-95", "lo-80", "hi-80", "hi-95")]
+    counts = scored.select(pl.sum_horizontal(end < pl.col("y") for end in ends).alias("bin"))["bin"].value_counts()
+    shares = dict(counts.with_columns(pl.col("count") / scored.height).iter_rows())
+    promised = [0.025, 0.075, 0.8, 0.075, 0.025]
+    assert bars["y"] == pytest.approx([shares.get(k, 0.0) / share for k, share in enumerate(promised)], rel=1e-5)
+    assert bars["width"] == pytest.approx(promised)
+
+
+def test_a_fan_is_the_forecast_that_was_issued(page: str, scored: pl.DataFrame) -> None:
+    one = figure(page, "Forecast beside")
+    assert re.search(r"366 of 1,\d{3} origins, evenly spaced, and the newest", page)
+    for panel in one["fan"]["panels"]:
+        views = panel["views"]
+        assert len(views) == 366 and [view["issued"] for view in views] == sorted(view["issued"] for view in views)
+        own = scored.filter(unique_id=panel["name"]).sort("ds")
+        for view in (views[0], views[200], views[-1]):
+            times = [datetime.fromisoformat(time) for time in view["t"]]
+            issued = datetime.fromisoformat(view["issued"])
+            first = own.filter(pl.col("cutoff") == issued)
+            assert first.height == 3 and first["ds"].to_list() == times[:3] and len(times) > 20
+            columns = [
+                "seasonal_naive",
+                *(f"seasonal_naive-{side}-{level}" for level in LEVELS for side in ("lo", "hi")),
+            ]
+            for values, name in zip(view["models"][0], columns, strict=True):
+                assert values[:3] == pytest.approx(first[name].to_list(), rel=1e-4)
+            assert view["y"][:3] == pytest.approx(first["y"].to_list(), rel=1e-4)
+            assert all(datetime.fromisoformat(time) <= issued for time in view["before"]["t"])
+        assert views[-1]["t"][-1] == own["ds"].max().strftime("%Y-%m-%d %H:%M")  # type: ignore[union-attr]
+
+
+def test_residuals_stand_beside_the_input_of_their_time(page: str, scored: pl.DataFrame) -> None:
+    (points,) = figure(page, "Residuals beside x&amp;y")["data"]
+    hour = (pl.col("ds") - datetime(2020, 1, 1)).dt.total_hours()
+    known = scored.filter(hour != 800).with_columns(x=hour % 5, r=pl.col("y") - pl.col("seasonal_naive"))
+    wanted = known.group_by("x").agg(pl.col("r").median()).sort("x")
+    assert points["x"] == pytest.approx(wanted["x"].to_list())
+    assert points["y"] == pytest.approx(wanted["r"].to_list(), rel=1e-5)
+
+
+def test_gaps_and_quarantine_are_those_that_describe_counts(run: Trained, page: str) -> None:
+    about = describe_table(run.table)
+    section = page[page.index("Rows, gaps and quarantine</h2>") :]
+    assert about["gaps"] == 3 and "3 gaps." in section and "31h" in section
+    for reason, count in about["quarantined"].items():  # type: ignore[union-attr]
+        assert f'<th scope="row">{reason}</th><td>{count}</td>' in section
+    rows = figure(page, "Rows of the table")["data"][0]["y"]
+    assert sum(rows) == about["rows"]
+
+
+def test_what_is_not_known_is_named_with_its_remedy(run: Trained, tmp_path: Path) -> None:
+    plain = trained_without(run, tmp_path)
+    found = report(ReportConfig.read({"checkpoint": plain, "output": tmp_path / "r.html"}))
+    assert "Forecasts" not in found.sections and "Scores" in found.sections
+    assert any("--predictions" in line for line in found.missing)
+    titles = [one["title"] for one in drawn((tmp_path / "r.html").read_text())]
+    assert "Coverage by step" in titles and not any(name.startswith("PIT") for name in titles)
+
+
+def trained_without(run: Trained, room: Path) -> Path:
+    """The run without its forecasts."""
+    shutil.copytree(run.checkpoint, room / "run")
+    shutil.rmtree(room / "run" / "predictions")
+    return room / "run"
+
+
+def test_forecasts_behind_the_checkpoint_are_left_out(run: Trained, tmp_path: Path) -> None:
+    """Parts of a run that was killed before its checkpoint: their rows will come again."""
+    shutil.copytree(run.checkpoint, tmp_path / "run")
+    (part,) = (tmp_path / "run" / "predictions").glob("*.parquet")
+    shutil.copy(part, part.with_name(f"{10**6:012d}-{10**6 + 64:012d}-{'0' * 32}.parquet"))
+    scored = open_run(tmp_path / "run").scored
+    assert scored is not None and scored.collect().height == run.summary["scored"]
