@@ -125,7 +125,7 @@ CASES = [
         "picture suffix",
         lambda w, r: ["forecast", "--checkpoint", w.checkpoint, "--plot", r / "f.gif"],
         2,
-        "f.html",
+        "f.gif",
         "f.png",
     ),
     Case(

@@ -49,7 +49,7 @@ def trained(room: Path) -> Trained:
     ingest(IngestConfig.read(source))
     options = {"table": room / "table", "target": (EVIL,), "known": ("x&y",), "horizon": 3, "season": 24, "lags": 4}
     options |= {"model": "seasonal_naive", "online": True, "warmup": 300, "batch": 64, "level": LEVELS}
-    options |= {"checkpoint": room / "run", "predictions": room / "scored.parquet", "gaps": "mask"}
+    options |= {"checkpoint": room / "run", "predictions": room / "scored.parquet"}
     summary: dict[str, Any] = train(TrainConfig.read(options), NoTracker)
     return Trained(room / "table", room / "run", room / "scored.parquet", summary)
 

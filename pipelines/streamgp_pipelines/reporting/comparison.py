@@ -22,7 +22,7 @@ BINS = 60
 PARTS = 60
 """Series, or other parts without an order, whose losses are drawn, at most."""
 
-_LOSSES = {"mae": "MAE", "mse": "MSE", "calibrated_crps": "calibrated CRPS", "pinball": "pinball"}
+_LOSSES = {"mae": "MAE", "mse": "MSE", "calibrated_crps": "calibrated CRPS", "pinball": "pinball", "log_loss": "log loss"}
 _NUMBERS = ("ratio", "low", "high", "p")
 _BY = {"step": "step ahead", "hours": "time of day", "target": "target", "series": "series"}
 
@@ -43,41 +43,42 @@ def comparison_page(directory: Path) -> Page:
         raise DataError(f"{directory} holds no comparison", hint="streamgp compare writes one") from None
     whole = scores.filter(by="all")
     models: list[str] = whole["model"].to_list()
-    abouts: dict[str, Any] = {name: checkpoint.read(directory / name).manifest for name in models}
-    about = abouts[models[0]]
+    saved = next((name for name in models if checkpoint.exists(directory / name)), None)
+    if saved is None:
+        raise DataError(f"{directory} holds no checkpoint of its models", hint="streamgp compare makes them again")
+    about: dict[str, Any] = checkpoint.read(directory / saved).manifest
     spec, moments = about["spec"], Moments(**about["moments"])
-    binary = bool(about["calibration"]["none"])
     levels = tuple(float(name[9:]) for name in scores.columns if name.startswith("coverage_"))
     target = "+".join(spec["targets"])
     y = f"{target}, {about['unit']}" if about["unit"] and f"[{about['unit']}]" not in target else target
     y = "all targets" if len(spec["targets"]) > 1 else y
-    files = {name: (directory / name / "predictions.parquet", str(abouts[name]["model"])) for name in models}
-    absent = [name for name, (path, _) in files.items() if not path.is_file()]
+    paths = {name: directory / name / "predictions.parquet" for name in models}
+    absent = [name for name, path in paths.items() if not path.is_file()]
     skill = whole.filter(pl.col("skill") == 0)["model"].to_list()
     against = next((name for name in skill if name in ("seasonal_naive", "persistence")), (skill or models)[0])
     sections = [
         Section("Scores", [_scores(whole)], f"Of the {whole['cells'][0]:,} forecasts that every model made."),
         Section("Differences", [*_differences(differences, models, against)]),
     ]
-    home = directory / models[0]
-    missing = [f"Weights, basis and table of a model, such as {models[0]}: streamgp report --checkpoint {home}."]
+    home = directory / saved
+    missing = [f"Weights, basis and table of a model, such as {saved}: streamgp report --checkpoint {home}."]
     if absent:
         missing.append(
             f"Forecasts, PIT, losses over time: there are no forecasts of {', '.join(absent)}; compare again."
         )
     else:
-        scans = {name: pl.scan_parquet(path) for name, (path, _) in files.items()}
-        prefixes = {name: prefix for name, (_, prefix) in files.items()}
-        cells = common_cells(files, levels)
-        sections.append(Section("Forecasts", [fan(scans, prefixes, levels, moments, y, binary)]))
+        scans = {name: pl.scan_parquet(path) for name, path in paths.items()}
+        columns = {name: scan.collect_schema().names() for name, scan in scans.items()}
+        prefixes = {name: own[own.index("y") + 1] for name, own in columns.items()}
+        quantiles = {name: issued_quantiles(own, prefixes[name], levels) for name, own in columns.items()}
+        outcomes = [name for name in models if not quantiles[name]]  # probabilities have no bands
+        cells = common_cells({name: (paths[name], prefixes[name]) for name in models}, levels, outcomes)
+        bands = () if outcomes else levels
+        sections.append(Section("Forecasts", [fan(scans, prefixes, bands, moments, y, bool(outcomes))]))
         sections.append(Section("Over time", _over_time(cells, moments, levels, y)))
-        if levels:
-            same = _common(scans, cells)
-            pits = {
-                name: (scan, issued_quantiles(scan.collect_schema().names(), prefixes[name], levels))
-                for name, scan in same.items()
-            }
-            sections.append(Section("Calibration", [pit_figure(pits)]))
+        same = _common(scans, cells)
+        pits = {name: (same[name], quantiles[name]) for name in models if quantiles[name]}
+        sections.append(Section("Calibration", [pit_figure(pits)] if pits else []))
     sections += [Section(f"By {label}", _by(scores, part, label, models, levels, y)) for part, label in _BY.items()]
     name = title(" and ".join(models) if len(models) < 3 else f"{len(models)} models", spec["targets"], spec["horizon"])
     said = f"streamgp {about['streamgp']} · comparison of {', '.join(models)} · measured against {against}"
@@ -137,7 +138,7 @@ def _over_time(cells: Cells, moments: Moments, levels: tuple[float, ...], y: str
     place = ((ticks - low) / max(high - low, 1) * BINS).cast(pl.Int64).clip(upper_bound=BINS - 1).alias("bin")
     middle = cells.keys.select(place, "ds").group_by("bin").agg(pl.col("ds").min()).sort("bin")
     at = stamps(middle["ds"], moments)
-    kinds = {"absolute": "MAE", "calibrated_crps": "Calibrated CRPS"}
+    kinds = {"absolute": "MAE", "calibrated_crps": "Calibrated CRPS", "log_loss": "Log loss"}
     kinds |= {f"coverage_{level:g}": f"Coverage of the {level:g} % band" for level in levels[-1:]}
     found = []
     for loss, name in kinds.items():
@@ -164,7 +165,7 @@ def _by(
         return []
     note = f"The first {PARTS} of {len(names)}." if part != "step" and len(names) > PARTS else ""
     shown = names if part == "step" else names[:PARTS]
-    kinds = {"mae": "MAE", "calibrated_crps": "Calibrated CRPS"}
+    kinds = {"mae": "MAE", "calibrated_crps": "Calibrated CRPS", "log_loss": "Log loss"}
     kinds |= {f"coverage_{level:g}": f"Coverage of the {level:g} % band" for level in levels[-1:]}
     found = []
     for kind, name in kinds.items():
