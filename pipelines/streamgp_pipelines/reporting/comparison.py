@@ -22,7 +22,13 @@ BINS = 60
 PARTS = 60
 """Series, or other parts without an order, whose losses are drawn, at most."""
 
-_LOSSES = {"mae": "MAE", "mse": "MSE", "calibrated_crps": "calibrated CRPS", "pinball": "pinball", "log_loss": "log loss"}
+_LOSSES = {
+    "mae": "MAE",
+    "mse": "MSE",
+    "calibrated_crps": "calibrated CRPS",
+    "pinball": "pinball",
+    "log_loss": "log loss",
+}
 _NUMBERS = ("ratio", "low", "high", "p")
 _BY = {"step": "step ahead", "hours": "time of day", "target": "target", "series": "series"}
 
@@ -77,7 +83,8 @@ def comparison_page(directory: Path) -> Page:
         sections.append(Section("Forecasts", [fan(scans, prefixes, bands, moments, y, bool(outcomes))]))
         sections.append(Section("Over time", _over_time(cells, moments, levels, y)))
         same = _common(scans, cells)
-        pits = {name: (same[name], quantiles[name]) for name in models if quantiles[name]}
+        most = max((list(own) for own in quantiles.values()), key=len)  # the bins that models share
+        pits = {name: (same[name], quantiles[name]) for name in models if most and list(quantiles[name]) == most}
         sections.append(Section("Calibration", [pit_figure(pits)] if pits else []))
     sections += [Section(f"By {label}", _by(scores, part, label, models, levels, y)) for part, label in _BY.items()]
     name = title(" and ".join(models) if len(models) < 3 else f"{len(models)} models", spec["targets"], spec["horizon"])
