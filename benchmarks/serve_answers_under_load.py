@@ -1,13 +1,12 @@
-"""`streamgp serve` answers quickly, loses no row when it is killed under load, and keeps its memory.
+"""`streamgp serve` answers quickly, and loses no row when it is killed under load.
 
 The command line itself, on loopback, with clients in processes of their own that keep their connections. The default
 model on half-hourly electricity demand, a day ahead, is asked and sent rows by 1, 8 and 32 clients. Then 100,000 rows
 of an hourly stream are posted to `linear` by 8 clients, out of order by some requests, while the service is killed
 (SIGKILL) five times; whatever has no answer is sent again. In the end the table, the answers and the learned rows must
-be the same rows, and the checkpoint that of `train --online` on the table, bit for bit. Last, memory is read while rows
-and questions come.
+be the same rows, and the checkpoint that of `train --online` on the table, bit for bit.
 
-    python benchmarks/serve_answers_under_load.py [--rows 100000] [--kills 5] [--minutes 10] [--seconds 10]
+    python benchmarks/serve_answers_under_load.py [--rows 100000] [--kills 5] [--seconds 10]
 """
 
 from __future__ import annotations
@@ -15,11 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -31,47 +27,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from _report import Claim, report
+from _serving import ask, day_ahead, once, run, start
 
-DATA = Path(__file__).parent.parent / "pipelines" / "streamgp_pipelines" / "recipes" / "elecdemand.csv"
-STREAMGP = [sys.executable, "-c", "from streamgp_cli.start import main; main()"]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
-DAY_AHEAD = ["--target", "demand_gw", "--horizon", "48", "--season", "48,336"]
 HOURLY = ["--target", "y", "--horizon", "12", "--season", "24", "--model", "linear", "--batch", "256"]
 HOURLY += ["--warmup", "1000"]
-BODY = 50
+BODY = 100
 """Rows of a request while the service is killed."""
-
-
-def run(*words: str) -> None:
-    subprocess.run(
-        [*STREAMGP, *words], env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-
-
-def start(checkpoint: Path, *words: str) -> tuple[subprocess.Popen[str], str]:
-    """The service, and its address, when it answers."""
-    line = [*STREAMGP, "serve", "--checkpoint", str(checkpoint), "--port", "0", "--rate", "0", "--json", *words]
-    process = subprocess.Popen(line, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    url = str(json.loads(process.stdout.readline())["url"])
-    while ask(url, "/ready")[0] != 200:
-        time.sleep(0.05)
-    return process, url
-
-
-def ask(url: str, path: str, body: Any = None) -> tuple[int, Any]:
-    connection = HTTPConnection(urlsplit(url).netloc, timeout=60)
-    try:
-        return once(connection, path, body)
-    finally:
-        connection.close()
-
-
-def once(connection: HTTPConnection, path: str, body: Any = None) -> tuple[int, Any]:
-    data = None if body is None else json.dumps(body)
-    connection.request("GET" if body is None else "POST", path, data, {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    return answer.status, json.loads(answer.read())
 
 
 def client(url: str, path: str, bodies: list[Any] | None, seconds: float) -> list[float]:
@@ -183,45 +144,15 @@ def killed(home: Path, rows: int, kills: int) -> tuple[list[str], bool]:
     return [*shown, f"{table.version:,}", "yes" if equal else "no", f"{posted:.0f}", f"{learned:.0f}"], good
 
 
-def resident(process: subprocess.Popen[str]) -> float:
-    """MB that a process has in memory."""
-    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def memory(process: subprocess.Popen[str], url: str, rows: Any, minutes: float) -> list[tuple[float, int, float]]:
-    """Minutes, rows sent so far, and MB, while two requests with two rows each and four questions come each second."""
-    began, found, sent = time.monotonic(), [], 0
-    connection = HTTPConnection(urlsplit(url).netloc, timeout=60)
-    while (gone := time.monotonic() - began) < 60 * minutes:
-        if len(found) <= gone / 60 / max(minutes / 10, 1e-9):
-            found.append((gone / 60, sent, resident(process)))
-        once(connection, "/rows", next(rows))
-        sent += 2
-        for _ in range(2):
-            once(connection, f"/forecast?horizon={random.randrange(1, 49)}")
-        time.sleep(max(0.0, began + sent / 4 - time.monotonic()))
-    return [*found, (gone / 60, sent, resident(process))]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        head = DATA.read_text().splitlines(True)
-        (home / "head.csv").write_text("".join(head[:8001]))
-        run("ingest", str(home / "head.csv"), "--table", str(home / "demand"), "--time", "timestamp", "--timezone",
-            "+10:00", "--every", "30m")  # fmt: skip
-        run("train", "--online", "--table", str(home / "demand"), *DAY_AHEAD, "--tracking-uri", "none",
-            "--checkpoint", str(home / "day-ahead"))  # fmt: skip
-        cells = [[cell.strip().strip('"') for cell in line.split(",")] for line in head]
-        year = [dict(zip(cells[0], row, strict=True)) for row in cells[8001:]]
-        newest = iter([{"rows": year[at : at + 2]} for at in range(0, len(year) - 1, 2)])
+        year = day_ahead(home)
         process, url = start(home / "day-ahead")
         seconds, speed, p50 = asked.seconds, [], {}
         for clients in (1, 8, 32):
@@ -234,16 +165,10 @@ def main() -> None:
             name = "POST /rows, 10 that are there"
             speed.append([name, str(clients), *measure(url, "/rows", clients, seconds, same)])
             print(speed[-1], flush=True)
-        flat = memory(process, url, newest, asked.minutes)
-        for point in flat:
-            print(*point, flush=True)
         process.terminate()
         process.wait()
         lost, good = killed(home, asked.rows, asked.kills)
         print(lost, flush=True)
-    early = next(mb for minute, _, mb in flat if minute >= 0.2 * flat[-1][0])
-    grown = flat[-1][2] / early
-    shown = [flat[0], *(point for point in flat if point[0] >= 0.2 * flat[-1][0])]
     report(
         __file__,
         Claim(
@@ -264,14 +189,6 @@ def main() -> None:
              "s until answered", "s until learned"],
             [lost],
             [] if good else ["rows were lost or learned twice"],
-        ),
-        Claim(
-            "Memory of the service",
-            f"Four rows and four questions a second to the default model for {asked.minutes:g} minutes; not an hour. "
-            "Claimed: from a fifth of the time on memory grows by at most 5 %.",
-            ["minute", "rows sent", "resident MB"],
-            [[f"{minute:.0f}", f"{rows:,}", f"{mb:.0f}"] for minute, rows, mb in shown],
-            [] if grown <= 1.05 else [f"it grew by {grown - 1:.0%}"],
         ),
     )  # fmt: skip
 

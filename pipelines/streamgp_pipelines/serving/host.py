@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -74,6 +76,12 @@ def resume(directory: Path, tables: dict[str, Table], device: str, checkpoint_ev
     session.offset, session.fitted = about["offset"], bool(about["fitted"])
     session.saved_rows, session.saved_tail = saved.rows, 0 if tail is None else tail.num_rows
     return session
+
+
+def give_back() -> None:
+    """Let the operating system have the memory of the state shown before; glibc keeps it in pieces otherwise."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class _Ended(Exception):
@@ -152,6 +160,7 @@ class Host(OnlineRun):
         about = manifest(session.config, learner, session.table, session.options, session.offset)
         saved = Saved(session.config.checkpoint, learner.rows, about | {"fitted": False}, {}, {})
         self.view = View(forecasting.Forecaster(saved, learner, tail), self.name, learner.rows + self._tail_rows())
+        give_back()
         self.shown_at = time.monotonic()
         self._cost = self.shown_at - began
 

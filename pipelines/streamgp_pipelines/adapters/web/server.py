@@ -32,12 +32,13 @@ def run(config: ServeConfig, tell: Callable[[dict[str, object]], None]) -> None:
         StreamgpError: of `serving`, or what ended a learner.
     """
     with _listen(config.host, config.port) as listening:
-        server: uvicorn.Server
+        server: uvicorn.Server | None = None
 
         def failed() -> None:
-            server.should_exit = True
+            if server is not None:
+                server.should_exit = True
 
-        with serving(config, lambda: failed()) as service:
+        with serving(config, failed) as service:
             token, file = token_of(config)
             app = create_app(service, config, token)
             server = uvicorn.Server(
@@ -56,7 +57,9 @@ def run(config: ServeConfig, tell: Callable[[dict[str, object]], None]) -> None:
             known: dict[str, object] = {"url": url, "token_file": file, "token": token is not None}
             listening.listen(CONNECTIONS)
             tell(known | {"checkpoints": list(service.hosts), "warnings": service.warnings})
-            server.run(sockets=[listening])
+            server.should_exit = service.error is not None  # it came before there was a server
+            if not server.should_exit:
+                server.run(sockets=[listening])
         if service.error is not None:
             raise service.error
 
