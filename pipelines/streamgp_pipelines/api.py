@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from streamgp.base import Json, ModelCard, Progress, Tracker
 from streamgp_pipelines.comparing.compare import Comparison
 from streamgp_pipelines.comparing.compare import compare as compare_models
 from streamgp_pipelines.config import CompareConfig, TrainConfig
+from streamgp_pipelines.options import CompareOptions, TrainOptions
 from streamgp_pipelines.training.train import train
 
 
@@ -53,7 +54,7 @@ def fit_stream(
     *,
     tracker: Callable[[Path, str], Tracker] = NoTracker,
     progress: Callable[[Progress], None] = lambda _: None,
-    **options: Any,
+    **options: Unpack[TrainOptions],
 ) -> dict[str, Json]:
     """Train online on a table, as `streamgp train --online` does; called again, it continues.
 
@@ -71,7 +72,7 @@ def fit_stream(
     Raises:
         StreamgpError: as `train`.
     """
-    config = TrainConfig.read({"table": table, "target": target or None, "online": True} | options)
+    config = TrainConfig.read({"table": table, "target": target or None, "online": True, **options})
     return train(config, tracker, progress)
 
 
@@ -82,7 +83,7 @@ def compare(
     *,
     tracker: Callable[[Path, str], Tracker] = NoTracker,
     progress: Callable[[Progress], None] = lambda _: None,
-    **options: Any,
+    **options: Unpack[CompareOptions],
 ) -> Comparison:
     """Train several models on a table and score them on the same forecasts, as `streamgp compare` does.
 
@@ -97,5 +98,5 @@ def compare(
     Raises:
         StreamgpError: as `compare`.
     """
-    config = CompareConfig.read({"table": table, "target": target or None, "models": models or None} | options)
+    config = CompareConfig.read({"table": table, "target": target or None, "models": models or None, **options})
     return compare_models(config, tracker, progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import polars as pl
 import pyarrow as pa
@@ -17,6 +17,7 @@ from streamgp.streaming.checkpoint import Saved
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
+from streamgp_pipelines.forecasting.issued import drawn
 from streamgp_pipelines.learning.checkpointing import manifest
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.frames import Naming
@@ -26,7 +27,11 @@ from streamgp_pipelines.learning.session import columns_read, find_device, open_
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, back
 from streamgp_pipelines.moments import Moments
+from streamgp_pipelines.options import OptionValue
 from streamgp_pipelines.training.summary import add_point
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _PATHS = 200
 ALARMS = 10_000
@@ -100,7 +105,7 @@ class Forecaster:
         timezone: str | None = None,
         tolerance: str | None = None,
         model: str = "auto",
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, OptionValue] | None = None,
         levels: Sequence[float] = (80.0, 90.0, 95.0),
         quantiles: Sequence[float] = (),
         point: Literal["mean", "median"] = "mean",
@@ -216,9 +221,22 @@ class Forecaster:
         return back(found.frame, self._kind)
 
     def predict_one(self, future: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The next step of the only series, as a mapping of the columns of `forecast`."""
+        """The next step of the only series, as a mapping of the columns of `forecast`.
+
+        Args:
+            future: values of the known inputs at that step, with its time.
+
+        Raises:
+            UsageError: there are several series, or known inputs and a horizon of several steps, which are asked about
+                together.
+        """
         given = None if future is None else {name: [value] for name, value in future.items()}
         view = self._view()
+        if given is not None and view.spec.horizon > 1:
+            raise UsageError(
+                f"a forecast of {view.spec.horizon} steps takes the known inputs of all of them",
+                hint="forecast(future=frame) has all steps, or make the forecaster with horizon=1",
+            )
         if len(view.learner.windows.names) > 1:
             raise UsageError("there are several series", hint="forecast has the steps of all")
         return view.forecast(1, future=self._future(given, view, None)).frame.row(0, named=True)
@@ -235,6 +253,63 @@ class Forecaster:
         view = self._view()
         given = self._future(future, view, view.spec.inputs)
         return back(view.simulate(horizon, paths, given, seed, levels=levels).frame, self._kind)
+
+    def posterior(self, frame: Frame | None = None, samples: int = 0, seed: int = 0) -> Any:
+        """The model's own distribution at the steps after the newest rows, or at the rows of a regression.
+
+        It is what the model says, not calibrated: mean, what is not known of the function, and the noise.
+
+        Args:
+            frame: as `future` of `forecast`; of a regression (`lags=0`) rows of inputs.
+            samples: S, draws of observations. Of a regression on a model that draws functions, a sample is one function
+                and its noise, at all rows; else draws are independent.
+            seed: of the draws.
+
+        Returns:
+            unique_id, ds, cutoff, [target,] mean, std_latent, std_noise and sample_1, ..., sample_S, a row a step, as a
+            frame of the kind that was learned last.
+
+        Raises:
+            StateError, UsageError, DataError: as `forecast`.
+
+        Example:
+            >>> import numpy as np, polars as pl
+            >>> x = np.random.default_rng(0).uniform(-3, 3, 300)
+            >>> rows = pl.DataFrame({"x": x, "y": np.sin(x)})
+            >>> fitted = Forecaster("y", inputs="x", time="row", lags=0, model="exact", warmup=200).learn(rows)
+            >>> found = fitted.posterior(pl.DataFrame({"x": [0.0, 1.5, 9.0]}), samples=2)
+            >>> found["mean"].round(1).abs().to_list()[:2], found["std_latent"][2] > 10 * found["std_latent"][0]
+            ([0.0, 1.0], True)
+        """
+        view = self._view()
+        found = drawn(view.learner, view.ask(self._future(frame, view, None)), view.naming(), samples, seed)
+        return back(found, self._kind)
+
+    def plot(
+        self,
+        future: Frame | None = None,
+        levels: Sequence[float] | None = None,
+        series: str | None = None,
+        target: str | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw the newest rows, the forecast and its bands, with matplotlib.
+
+        Args:
+            future: as that of `forecast`.
+            levels: as those of `forecast`.
+            series: to draw; where there are several it must be named.
+            target: likewise.
+            ax: to draw on; default: those of a new figure of pyplot.
+
+        Raises:
+            StateError, UsageError, DataError: as `forecast`, or which series or target is not said.
+        """
+        from streamgp_pipelines.adapters.plots import draw_panel
+
+        view = self._view()
+        found = view.forecast(None, levels, self._future(future, view, None))
+        return draw_panel(found, series, target, ax)
 
     @property
     def scores(self) -> dict[str, Any]:

@@ -234,6 +234,7 @@ def test_a_registered_model_forecasts_without_its_checkpoint(world: World) -> No
     version = MlflowClient(world.uri).get_model_version(name, "1")
     found = document(run("forecast", *asked))
     assert len(found["forecast"]) == 3 and found["model"] == version.tags["model"]
-    assert run("forecast", "--model-uri", "models:/nothing@champion", "--tracking-uri", world.uri).exit_code == 5
+    for wrong in ("models:/nothing@champion", f"models:/{name}/99"):
+        assert run("forecast", "--model-uri", wrong, "--tracking-uri", world.uri).exit_code == 2
     assert run("forecast", *asked, "--checkpoint", world.checkpoint).exit_code == 2
     assert run("forecast").exit_code == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,9 @@ from polars.testing import assert_frame_equal
 import streamgp
 from streamgp.errors import DataError, SchemaError, StateError, UsageError
 from streamgp_pipelines import load as load_checkpoint
+from streamgp_pipelines.config import CompareConfig, TrainConfig
+from streamgp_pipelines.options import CompareOptions, TrainOptions
+from streamgp_pipelines.settings import Settings
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, scores_of, tensors_of
 
 HOURLY: dict[str, Any] = {"horizon": 3, "season": 24, "known": "k", "lags": 4, "warmup": 150, "batch": 64}
@@ -149,3 +152,69 @@ def test_what_cannot_be_learned_is_refused_and_changes_nothing(tmp_path: Path) -
     again = found.learn(data.slice(250)).save(tmp_path / "again")
     forecaster().learn(data).save(tmp_path / "whole")
     assert_same_state(again, tmp_path / "whole")
+
+
+def regression(**options: Any) -> tuple[streamgp.Forecaster, pl.DataFrame]:
+    x = np.random.default_rng(0).uniform(-3, 3, 300)
+    rows = pl.DataFrame({"x": x, "y": np.sin(x) + 0.1 * np.random.default_rng(1).standard_normal(300)})
+    given: dict[str, Any] = {"inputs": "x", "time": "row", "lags": 0, "model": "exact", "warmup": 200} | options
+    return streamgp.Forecaster("y", **given).learn(rows), pl.DataFrame({"x": [0.0, 1.5, 40.0, 40.01]})
+
+
+def test_the_posterior_is_the_models_own_distribution() -> None:
+    fitted, rows = regression()
+    found, forecast = fitted.posterior(rows, samples=600, seed=3), fitted.forecast(future=rows)
+    np.testing.assert_allclose(found["mean"], forecast["exact"], rtol=1e-12)
+    np.testing.assert_allclose(found["std_latent"], forecast["exact-std-latent"], rtol=1e-12)
+    np.testing.assert_allclose(np.hypot(found["std_latent"], found["std_noise"]), forecast["exact-std"], rtol=1e-9)
+    assert (np.abs(found["mean"][:2] - np.sin([0.0, 1.5])) < 0.1).all()
+    draws = found.select(pl.col("^sample_.*$")).to_numpy()
+    assert draws.shape == (4, 600)
+    spread = np.hypot(found["std_latent"], found["std_noise"]).to_numpy()
+    assert (np.abs(draws.mean(1) - found["mean"].to_numpy()) < 5 * spread / np.sqrt(600)).all()
+    np.testing.assert_allclose(draws.std(1), spread, rtol=5 / np.sqrt(2 * 600))
+    assert np.corrcoef(draws)[2, 3] > 0.8  # one function: where nothing is known, neighbours still agree
+    assert found.equals(fitted.posterior(rows, samples=600, seed=3))
+
+
+def test_the_posterior_of_a_stream_is_that_of_its_next_steps() -> None:
+    data = frame_of(303)
+    fitted = forecaster().learn(data.head(300).to_pandas())
+    found = fitted.posterior(future_of(data, 300), samples=2)
+    assert isinstance(found, pd.DataFrame) and len(found) == 3
+    own = fitted.forecast(future=future_of(data, 300))
+    np.testing.assert_allclose(found["mean"], own["linear"])
+    np.testing.assert_allclose(np.hypot(found["std_latent"], found["std_noise"]), own["linear-std"], rtol=1e-6)
+    with pytest.raises(UsageError):
+        fitted.posterior()
+
+
+def test_a_plot_shows_history_forecast_and_bands() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    data = frame_of(306, ("a", "b"))
+    fitted = forecaster().learn(data.head(600))
+    future = data.slice(600, 6).drop("y")
+    axes = fitted.plot(future, levels=[80], series="b")
+    assert len(axes.lines) == 2 and len(axes.collections) == 1
+    forecast = fitted.forecast(future=future).filter(unique_id="b")
+    np.testing.assert_allclose(axes.lines[1].get_ydata()[-3:], forecast["linear"])
+    assert fitted.plot(future, series="a", ax=axes) is axes and len(axes.lines) == 4
+    for wrong in ({}, {"series": "c"}):
+        with pytest.raises(UsageError):
+            fitted.plot(future, **wrong)
+    matplotlib.pyplot.close(axes.figure)
+
+
+def test_one_step_of_several_with_known_inputs_is_refused() -> None:
+    data = frame_of(301)
+    fitted = forecaster().learn(data.head(300))
+    with pytest.raises(UsageError) as refused:
+        fitted.predict_one(data.row(300, named=True))
+    assert "horizon=1" in refused.value.hint
+
+
+@pytest.mark.parametrize(("options", "config"), [(TrainOptions, TrainConfig), (CompareOptions, CompareConfig)])
+def test_options_are_typed_as_the_flags_are_declared(options: type, config: type[Settings]) -> None:
+    given = {"table", "target"} | ({"models"} if config is CompareConfig else set())
+    assert set(get_type_hints(options)) == config.model_fields.keys() - given

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from streamgp_pipelines.forecasting.results import Forecast
     from streamgp_pipelines.moments import Moments
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -92,6 +93,40 @@ def plot_forecast(
     title = f"{model}: {steps} step{'s' * (steps != 1)} ahead{beside}{left_out}"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return save(figure, path)
+
+
+def draw_panel(found: Forecast, series: str | None = None, target: str | None = None, axes: Axes | None = None) -> Axes:
+    """Draw one series' recent values, its forecast and the calibrated bands.
+
+    Args:
+        found: the forecast, and what came before.
+        series, target: which; None is the only one.
+        axes: to draw on; None makes a figure of pyplot, which a notebook shows.
+
+    Raises:
+        UsageError: there is none of that name, or there are several and none was named.
+    """
+    forecast, history = _on_axis(found.frame, found.moments), _on_axis(found.history, found.moments)
+    for key, name in (("unique_id", series), ("target", target)):
+        if key not in forecast.columns:
+            continue
+        there = forecast[key].unique(maintain_order=True).to_list()
+        if name not in there and (name is not None or len(there) > 1):
+            what = "series" if key == "unique_id" else "target"
+            none = "several" if name is None else f"none called {name!r}"
+            raise UsageError(f"which {what} is to be drawn? There is {none}", hint=f"{what}={there[0]!r}, for example")
+        forecast, history = (part.filter(**{key: name or there[0]}) for part in (forecast, history))
+    levels = () if found.binary else found.levels
+    if axes is None:
+        from matplotlib import pyplot
+
+        _, axes = pyplot.subplots(figsize=(9.0, 4.0), layout="constrained")
+    _draw_forecast(axes, forecast.sort("ds"), history.sort("ds"), found.model, levels, found.binary)
+    axes.set_ylabel(axis_label(target or found.target, found.unit))
+    axes.set_xlabel(found.moments.label)
+    axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=3 + len(levels))
+    tidy(axes)
+    return axes
 
 
 def plot_curves(

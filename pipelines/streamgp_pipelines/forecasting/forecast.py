@@ -164,16 +164,27 @@ class Forecaster:
                 hint=f"{instead}, or train again with --horizon {steps}",
             )
         naming = self.naming(self._wanted(levels, quantiles))
-        if windows.spec.known and shape.lags and future is not None:
-            known = windows.spec.known
-            simulate.check_given(inputs_ahead(windows, future, shape.horizon, known), known, windows, naming)
-        asks = windows.ask_last(future)
-        if not len(asks.origin):
-            raise no_newest_window(windows.spec)
+        asks = self.ask(future)
         found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
         warnings = tuple(self._left_out(asks, future))
         return Forecast(kept, self.history(), *self._about_it(naming), warnings=warnings, target=self.target)
+
+    def ask(self, future: pa.Table | None = None) -> Asks:
+        """A question at the newest row of every series, or at every row of `future` without lags.
+
+        Raises:
+            StateError, UsageError, DataError: as `forecast`.
+        """
+        self._ready()
+        windows, known = self.learner.windows, self.spec.known
+        if known and self.spec.lags and future is not None:
+            ahead = inputs_ahead(windows, future, self.spec.horizon, known)
+            simulate.check_given(ahead, known, windows, self.naming())
+        asks = windows.ask_last(future)
+        if not len(asks.origin):
+            raise no_newest_window(self.spec)
+        return asks
 
     def simulate(
         self,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import polars as pl
 import torch
 
-from streamgp.base import FLOAT, Due
+from streamgp.base import FLOAT, Due, Simulates
 from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming.windows import Asks, Windows
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.predictions import frame
 
 HISTORY_STEPS = 500
 """Newest rows of each series that come with a forecast, for its picture; fewer where fewer are kept."""
@@ -40,6 +41,32 @@ def as_pairs(learner: Learner, asks: Asks, calibration: Calibration) -> Due:
         issued=parameters[:, :0],
     )
     return learner.in_units(due)
+
+
+def drawn(learner: Learner, asks: Asks, naming: Naming, samples: int, seed: int) -> pl.DataFrame:
+    """The model's own distribution of N questions, in target units, with draws of it.
+
+    Without lags, and where the model draws functions, a draw is one function and its noise at all questions.
+
+    Returns:
+        unique_id, ds, cutoff, [target,] mean, std_latent, std_noise, sample_1, ..., sample_S; N · T rows.
+    """
+    due, spec, model = as_pairs(learner, asks, naming.calibration), learner.windows.spec, learner.model
+    latent = due.predictive.latent_variance[:, 0]
+    noise = (due.predictive.variance[:, 0] - latent).clamp(min=0.0)
+    found = frame(due, learner.windows.names, naming, learner.windows.shape)
+    keys = [name for name in ("unique_id", "ds", "cutoff", "target") if name in found.columns]
+    generator = torch.Generator().manual_seed(seed)
+    draws = due.y.new_zeros(0, len(due.y))  # (S, N · T)
+    if samples and not spec.lags and isinstance(model, Simulates) and not spec.transforms:
+        windows = asks.x.rows(torch.arange(len(asks.origin)).repeat(samples)).to(learner.device)
+        with torch.no_grad():
+            draws = model.functions(samples, generator)(windows).cpu().reshape(samples, -1)
+    elif samples:
+        draws = due.predictive.sample(samples, generator)[..., 0]
+    columns = {"mean": due.predictive.mean[:, 0], "std_latent": latent.sqrt(), "std_noise": noise.sqrt()}
+    columns |= {f"sample_{at}": draw for at, draw in enumerate(draws, 1)}
+    return found.select(keys).with_columns(pl.Series(name, values.numpy()) for name, values in columns.items())
 
 
 def history(windows: Windows, naming: Naming) -> pl.DataFrame:

@@ -48,8 +48,8 @@ def fetch(model_uri: str, uri: str, folder: Path) -> Path:
         folder: existing directory.
 
     Raises:
-        ServiceError: the store does not answer, or has no such model.
-        UsageError: it is no model of streamgp.
+        ServiceError: the store does not answer.
+        UsageError: it has no such model, or one that is none of streamgp.
     """
     open_store(uri)
     import mlflow
@@ -63,7 +63,10 @@ def fetch(model_uri: str, uri: str, folder: Path) -> Path:
     except (MlflowException, OSError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         hint = "models:/NAME@champion, models:/NAME/VERSION; streamgp ui lists the names"
-        raise ServiceError(f"{model_uri} cannot be read from {uri}: {reason}", hint=hint) from None
+        wrong = getattr(error, "error_code", "") in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+        raise (UsageError if wrong else ServiceError)(
+            f"{model_uri} cannot be read from {uri}: {reason}", hint=hint
+        ) from None
     finally:
         mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None unsets it
     try:

@@ -1,0 +1,67 @@
+"""Types of the options of the Python API: the flags of the commands, with underscores. The flags say what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias, TypedDict
+
+OptionValue: TypeAlias = "str | int | float | bool | Sequence[OptionValue] | Mapping[str, OptionValue] | None"
+"""What an option of a model can be."""
+Names: TypeAlias = str | Sequence[str]
+Numbers: TypeAlias = str | float | Sequence[float]
+
+
+class RunOptions(TypedDict, total=False):
+    """What `train` and `compare` share."""
+
+    inputs: Names
+    known: Names
+    calendar: bool
+    lags: int | None
+    horizon: int
+    season: str | int | Sequence[int]
+    gaps: Literal["reset", "fill"]
+    test_column: str | None
+    test_tail: float | None
+    test_blocks: int | None
+    experiment: str
+    tracking_uri: str | None
+    max_memory: str | int | None
+    level: Numbers
+    quantiles: Numbers
+    point: Literal["mean", "median"]
+    lower: float | None
+    upper: float | None
+    transform: Names
+    seed: int
+    device: Literal["auto", "cpu", "cuda"]
+    warmup: int | None
+    batch: int
+    score_from: str | int | None
+    max_rows: int | None
+    checkpoint_every: int
+    fresh: bool
+
+
+class TrainOptions(RunOptions, total=False):
+    """Of `fit_stream`."""
+
+    model: str
+    set: Mapping[str, OptionValue]
+    init: str | Path | None
+    online: bool
+    simulate: int | None
+    follow: bool
+    epochs: int | None
+    time_budget: str | float | None
+    checkpoint: str | Path
+    predictions: str | Path | None
+
+
+class CompareOptions(RunOptions, total=False):
+    """Of `compare`; `set` has NAME.KEY."""
+
+    set: Mapping[str, OptionValue] | Sequence[str]
+    against: str | None
+    directory: str | Path

@@ -1,0 +1,40 @@
+"""A user's script is typed, and mistakes in it are found. mypy --strict reads it with the packages (`make check`)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("users_script.py")
+MISTAKES = {
+    'horizon=48, season=[48, 336], known=["workday"]': 'horizon="48", season=[48, 336]',
+    'horizon=48, season=(48, 336), model="linear"': 'horison=48, model="linear"',
+    "levels=[95])": 'levels="95%")',
+    "made.left_out + 1": "made.leftout + 1",
+}
+
+
+def checked(script: Path) -> list[str]:
+    """The lines with an error, by pyright."""
+    (script.parent / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
+    command = [sys.executable, "-m", "basedpyright", "--level", "error", "--pythonpath", sys.executable, str(script)]
+    result = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)
+    assert result.returncode in (0, 1), result.stdout + result.stderr
+    return [line for line in result.stdout.splitlines() if " error" in line and script.name in line]
+
+
+@pytest.mark.slow
+def test_a_users_script_is_typed(tmp_path: Path) -> None:
+    pytest.importorskip("basedpyright")
+    text = SCRIPT.read_text()
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text(text)
+    assert checked(right) == []
+    for before, after in MISTAKES.items():
+        assert before in text
+        text = text.replace(before, after)
+    wrong.write_text(text)
+    assert len(checked(wrong)) >= len(MISTAKES)
