@@ -57,6 +57,9 @@ class TrainOptions(RunOptions, total=False):
     time_budget: str | float | None
     checkpoint: str | Path
     predictions: str | Path | None
+    alarms: str | Path | None
+    alarm_rate: float | None
+    on_alarm: str | None
 
 
 class CompareOptions(RunOptions, total=False):
