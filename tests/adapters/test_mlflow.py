@@ -8,10 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import mlflow
 import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
@@ -66,6 +68,8 @@ def test_a_run_holds_what_was_logged(uri: str, tmp_path: Path) -> None:
     assert run.data.tags["host"] == "here" and run.data.tags["table_version"] == "7"
     (dataset,) = run.inputs.dataset_inputs
     assert dataset.dataset.name == "demand" and json.loads(dataset.dataset.source)["delta_table_version"] == 7
+    source = mlflow.data.get_source(dataset)  # MLflow itself knows how to find the table again
+    assert source.to_dict()["path"] == "/data/demand" and source.to_dict()["delta_table_version"] == 7
     started = run.info.start_time
     expected = [(0, started, 0.5), (100, started + 100, 100.5), (200, started + 200, 200.5)]
     assert points(uri, tracker.run_id, "rmse") == expected
@@ -93,6 +97,32 @@ def test_a_restart_continues_the_run_and_a_replay_adds_nothing(uri: str, tmp_pat
     run = MlflowClient(uri).get_run(second.run_id)
     assert run.data.params["max_rows"] == "400" and run.data.tags["resumed.max_rows"] == "800"
     assert "resumed.seed" not in run.data.tags
+
+
+def test_system_metrics_are_logged_where_mlflow_is_told_so(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "system/cpu_utilization_percentage"
+    monkeypatch.setenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "true")
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
+    for wanted in (1, 3):  # points that there are before a process ends; the second goes on behind the first
+        tracker = MlflowTracker(tmp_path, uri, "system")
+        while True:  # until the timeout of this file
+            found = MlflowClient(uri).get_run(tracker.run_id).to_proto().data.metrics
+            if any(metric.key == key and metric.step >= wanted for metric in found):
+                break
+            time.sleep(0.05)
+        tracker.finish("FINISHED")
+    steps = [step for step, _, _ in points(uri, tracker.run_id, key)]
+    assert steps == list(range(len(steps)))
+    with monkeypatch.context() as gone:
+        for name in [name for name in sys.modules if name.startswith("mlflow.system_metrics")]:
+            gone.delitem(sys.modules, name)
+        gone.setitem(sys.modules, "psutil", None)
+        with pytest.raises(UsageError, match=naming("psutil")):
+            MlflowTracker(tmp_path, uri, "system")
+    monkeypatch.delenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING")
+    assert not [thread for thread in threading.enumerate() if "SystemMetrics" in thread.name]
 
 
 def test_a_kill_between_creating_the_run_and_noting_it_leaves_one_run(uri: str, tmp_path: Path) -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import mlflow
 import pandas as pd
@@ -17,6 +26,7 @@ from mlflow import MlflowClient
 
 from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.adapters.mlflow.registry import CHAMPION
+from streamgp_pipelines.adapters.mlflow.server import answers
 from streamgp_pipelines.adapters.mlflow.tracker import mlflow_tracker
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecasting.forecast import load
@@ -137,3 +147,37 @@ def test_a_model_is_logged_once_a_state(tmp_path: Path, made: dict[str, Any]) ->
         train(TrainConfig.read(line), mlflow_tracker(made["uri"], "once", ""))
         found.append([int(one.version) for one in client.search_model_versions("name = 'once-y-h3'")])
     assert found == [[1], [1], [2]]  # a run keeps one version, its newest
+
+
+@pytest.mark.slow
+def test_mlflow_serves_it(made: dict[str, Any]) -> None:
+    """`mlflow models serve` answers on loopback with what the checkpoint forecasts."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    beside = {"MLFLOW_TRACKING_URI": made["uri"], "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    beside["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # it starts `uvicorn`
+    words = ["models", "serve", "-m", f"models:/roof-y-h3@{CHAMPION}", "--env-manager", "local"]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "mlflow", *words, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
+        env=os.environ | beside, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        while not answers(f"http://127.0.0.1:{port}/ping", 1.0):  # until the timeout of this file
+            assert server.poll() is None
+            time.sleep(0.2)
+        asked = json.loads(future_rows().to_json(orient="split", date_format="iso", index=False))
+        body = {"dataframe_split": asked, "params": {"horizon": 2, "levels": [95.0]}}
+        request = Request(
+            f"http://127.0.0.1:{port}/invocations", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urlopen(request, timeout=60) as answer:
+            found = json.load(answer)["predictions"]
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+    expected = made["expected"].head(2)
+    assert [row["linear"] for row in found] == pytest.approx(expected["linear"].to_list())
+    assert [row["linear-hi-95"] for row in found] == pytest.approx(expected["linear-hi-95"].to_list())
+    assert "linear-lo-80" not in found[0]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamgp.base import Json, ModelCard, Tracker
+from streamgp.errors import UsageError
 from streamgp_pipelines.adapters.mlflow import run as run_file
 from streamgp_pipelines.adapters.mlflow.metrics import SPILL, MetricBuffer
 from streamgp_pipelines.adapters.mlflow.store import open_store, store_uri, tracked
@@ -21,6 +22,7 @@ from streamgp_pipelines.api import NoTracker
 if TYPE_CHECKING:
     import pyarrow as pa
     from mlflow.entities import Metric
+    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 _PARAM_LENGTH = 6000
 _PARAM_BATCH = 100
@@ -59,6 +61,7 @@ class MlflowTracker:
     Raises:
         ServiceError: the store does not answer.
         CheckpointError: `run.json` is damaged.
+        UsageError: system metrics are asked for and psutil is missing.
     """
 
     def __init__(self, directory: Path, uri: str, experiment: str, name: str = "") -> None:
@@ -71,6 +74,7 @@ class MlflowTracker:
         self._again: list[tuple[str, Callable[[], object]]] = []  # what failed and is still to be done
         self.began, self._worked_before = time.monotonic(), self._identity.worked_ms
         self._idle = False
+        self._system = _system_metrics(self.run_id, uri)
 
     @property
     def run_id(self) -> str:
@@ -173,6 +177,8 @@ class MlflowTracker:
         A store that does not answer is asked again for a few seconds, unless the run was interrupted; then a warning
         says what is missing, and the next start with the same checkpoint directory sends it.
         """
+        if self._system is not None:
+            self._system.finish()  # type: ignore[no-untyped-call]
         self._metrics.flush(now=True)
         if self._idle:  # a finished run that found nothing new keeps its duration
             self.note(worked_ms=self._worked_before)
@@ -221,6 +227,22 @@ class MlflowTracker:
             except Exception:  # said once already, by _do
                 self._again = again[index:]
                 return
+
+
+def _system_metrics(run_id: str, uri: str) -> SystemMetricsMonitor | None:
+    """MLflow's thread that logs CPU, memory, disk, network and GPU, if MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING is true."""
+    from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
+
+    if not MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING.get():  # type: ignore[no-untyped-call]
+        return None
+    try:
+        from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+    except ModuleNotFoundError as error:
+        hint = "pip install 'streamgp[system]', or unset MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"
+        raise UsageError(f"system metrics need {error.name}", hint=hint) from None
+    monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=uri)  # type: ignore[no-untyped-call]
+    monitor.start()  # type: ignore[no-untyped-call]
+    return monitor
 
 
 def _flatten(values: Mapping[str, Json], prefix: str = "") -> dict[str, str]:
