@@ -1,7 +1,8 @@
 """A hook of `make docs`: pages from outside docs/, the rest of the navigation, links that lead out of docs/, formulas.
 
-README, CONTRIBUTING, CHANGELOG and the page of the bundled data become pages. Every page of docs/results and
-docs/decisions is in the navigation. The reference has one page a package, with every public module that it has.
+README, CONTRIBUTING, CHANGELOG and the page of the bundled data become pages, and so do the tutorials, which are run.
+Every page of docs/results and docs/decisions is in the navigation. The reference has one page a package, with every
+public module that it has.
 Formulas become MathML when the pages are built, so that a browser needs neither a script nor the network for them.
 """
 
@@ -10,10 +11,14 @@ from __future__ import annotations
 import html
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+import make_tutorials  # noqa: E402
+
 FOLDERS = {"results": "Results", "decisions": "Decisions"}
 ELSEWHERE = {  # file of the repository -> page of the site
     "README.md": "index.md",
@@ -53,6 +58,11 @@ def on_files(files: Any, config: Any) -> Any:
 
     pages = {page: (ROOT / path).read_text(encoding="utf-8") for path, page in ELSEWHERE.items()}
     pages |= {_page(title): _reference(title, names) for title, names in REFERENCE.items()}
+    for source in make_tutorials.SOURCES:
+        text, made = make_tutorials.page(source)
+        pages |= {f"tutorials/{source.stem}.md": text}
+        for name, content in made.items():
+            files.append(File.generated(config, f"tutorials/{name}", content=content))
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
@@ -68,7 +78,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         if "://" in target or not target:
             return found[0]
         path = posixpath.normpath(posixpath.join(here, target))
-        to = ELSEWHERE.get(path, path.removeprefix("docs/"))
+        to = re.sub(r"^(tutorials/\w+)\.py$", r"\1.md", ELSEWHERE.get(path, path.removeprefix("docs/")))
         if files.get_file_from_path(to) is None:
             return str(label)
         return f"[{label}]({posixpath.relpath(to, posixpath.dirname(site) or '.')}{anchor})"

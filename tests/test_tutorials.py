@@ -1,0 +1,57 @@
+"""The tutorials run, are short, and what they print of their models is what a reader may expect."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
+BEST = {  # tutorial -> its naive model, and the models that must beat it, each better than the one before
+    "energy": ["a week ago", "calendar", "and temperature"],
+    "wind": ["persistence", "linear", "svdgp"],
+    "vehicle": ["as now", "speed alone", "and pedals"],
+    "joint": ["linear", "linear, with mechanics", "Gaussian process"],
+}
+
+
+@pytest.fixture(scope="module")
+def maker() -> Any:
+    """docs/make_tutorials.py, which shares its runs with `make docs`."""
+    missing = [name for name in ("jupytext", "nbclient", "ipykernel") if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"needs the extra `docs`: no {', '.join(missing)}")
+    sys.path.insert(0, str(ROOT / "docs"))
+    import make_tutorials
+
+    return make_tutorials
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_a_tutorial_is_short(source: Path) -> None:
+    """At most 600 words of text."""
+    cells = source.read_text().split("# %%")
+    text = " ".join(cell.partition("\n")[2] for cell in cells if cell.startswith(" [markdown]"))
+    assert 100 < len(text.replace("#", " ").split()) <= 600
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("ignore")  # those of the libraries that run notebooks
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_a_tutorial_runs_and_its_scores_are_sane(source: Path, maker: Any) -> None:
+    cells = maker.executed(source).cells
+    printed = [cell.outputs[0].text for cell in cells if maker.HIDDEN in cell.metadata.get("tags", [])]
+    scores = json.loads(printed[0])
+    order = BEST[source.stem]
+    assert list(scores) == order or set(scores) == set(order)
+    errors = [scores[model].get("RMSE") or scores[model]["rmse"] for model in order]
+    assert errors == sorted(errors, reverse=True) and errors[-1] < 0.9 * errors[0]
+    assert all(0.9 <= scores[model]["coverage"] <= 0.99 for model in order)
+    text, files = maker.page(source)
+    assert "![" in text and f"{source.stem}.ipynb" in files  # a picture, and the notebook
