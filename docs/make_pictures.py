@@ -1,9 +1,10 @@
 """Make the pictures of the README: a real forecast, and its run in the MLflow UI, in a real browser.
 
-    python docs/make_pictures.py [DIRECTORY]
+    python docs/make_pictures.py [DIRECTORY | REPORT.html]
 
 Runs `streamgp demo` in the directory (streamgp-demo), where what is done already is found done, then opens the MLflow
-UI in headless chromium. Needs chromium (Debian: apt-get install chromium) and the `test` extra.
+UI in headless chromium. Of a page of `streamgp report` it makes REPORT-390.png and REPORT-1280.png, on the width of a
+phone and of a screen. Needs chromium (Debian: apt-get install chromium) and the `test` extra.
 """
 
 from __future__ import annotations
@@ -75,5 +76,22 @@ def photograph(address: str, run: str, path: Path) -> None:
         context.close()
 
 
+def photograph_report(report: Path) -> None:
+    """A report beside itself, whole, on two widths."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as play, TemporaryDirectory() as profile:
+        context = play.chromium.launch_persistent_context(profile, executable_path=chromium, args=FLAGS, offline=True)
+        page = context.new_page()
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.goto(report.absolute().as_uri())
+            page.locator("html[data-ready]").wait_for()
+            page.screenshot(path=report.with_name(f"{report.stem}-{width}.png"), full_page=True)
+        context.close()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "streamgp-demo"))
+    wanted = Path(sys.argv[1] if len(sys.argv) > 1 else "streamgp-demo")
+    photograph_report(wanted) if wanted.suffix == ".html" else main(wanted)

@@ -19,9 +19,11 @@ import pyarrow as pa
 import pytest
 
 from streamgp.streaming.table import Table, TableMeta
+from streamgp_pipelines.adapters.mlflow.artifact import log_artifact
 from streamgp_pipelines.adapters.mlflow.tracker import mlflow_tracker
 from streamgp_pipelines.adapters.run_plots import draw_run
-from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.config import ReportConfig, TrainConfig
+from streamgp_pipelines.reporting.report import report
 from streamgp_pipelines.training.train import train
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options |= {"model": "seasonal_naive", "online": True, "warmup": 500, "checkpoint": directory / "checkpoint"}
     tracker = mlflow_tracker(f"sqlite:///{directory}/mlflow.db", "demo", "seasonal_naive y h3")
     train(TrainConfig.read(options), tracker, draw=draw_run)
+    report(ReportConfig.read({"checkpoint": directory / "checkpoint", "output": directory / "report.html"}))
+    assert log_artifact(directory / "checkpoint", directory / "report.html")[0]
     return directory
 
 
@@ -128,6 +132,11 @@ def test_the_run_is_there_with_all_that_was_logged(page: Page) -> None:
     page.get_by_text("plots", exact=True).first.click()
     page.get_by_text("forecast.png").first.click()
     page.locator("img[src^='blob:'], img[src*='forecast.png']").first.wait_for()
+
+    page.get_by_text("report.html").first.click()
+    shown = page.frame_locator("iframe")
+    shown.locator("html[data-ready]").wait_for()
+    assert shown.locator(".js-plotly-plot").count() == shown.locator("figure").count() > 3
 
     page.get_by_role("link", name="Model registry").first.click()
     page.get_by_role("link", name="demand-y-h3").first.wait_for()
