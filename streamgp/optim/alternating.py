@@ -25,7 +25,7 @@ from torch import Generator, Tensor
 from streamgp.base import Json
 from streamgp.encoders import Dropout, Encoder
 from streamgp.objectives.evidence import CHUNK, estimate, joint, with_pairs
-from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches, recent_batches
+from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
 from streamgp.solvers import Data, Posterior, Solver
 
 
@@ -130,12 +130,11 @@ class Alternating:
         self.epochs += 1
         return loss
 
-    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int = 0) -> float:
+    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
         """`count` mini-batches (joint steps for full), with the refreshes of θ that go with them; not an epoch.
 
-        Mini-batches run through one permutation of the rows after another, or, with `recent`, draw half of their rows
-        from the last so many. With a count of 0 only θ has its steps (full: nothing has). Arguments, value and errors
-        are those of `epoch`.
+        Mini-batches run through one permutation of the rows after another. With a count of 0 only θ has its steps
+        (full: nothing has). Arguments, value and errors are those of `epoch`.
         """
         if not len(y):
             return float("nan")
@@ -143,7 +142,7 @@ class Alternating:
         if self.config.scheme == "full":
             loss = self._full(z, y, count, generator)
         else:
-            loss = self._alternate(z, y, count if self.weights.parameters else 0, generator, recent)
+            loss = self._alternate(z, y, count if self.weights.parameters else 0, generator)
         self.healthy = before == self.weights.skipped + self.hyperparameters.skipped
         return loss
 
@@ -180,16 +179,13 @@ class Alternating:
     def _parts(self) -> dict[str, Descent]:
         return {"weights": self.weights, "hyperparameters": self.hyperparameters}
 
-    def _alternate(self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int) -> float:
+    def _alternate(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
         """A refresh before every τ mini-batches."""
         assert self.config.scheme != "full"
         n, whole = len(y), batches_of(len(y), self.config.batch)
         if not count:
             return self._kernel_steps(self._data(self._latents(z), y), n, self.epochs)
-        batch = self.config.batch
-        drawn = (
-            recent_batches(n, recent, batch, count, generator) if recent else minibatches(n, batch, count, generator)
-        )
+        drawn = minibatches(n, self.config.batch, count, generator)
         for place, rows in enumerate(drawn):
             t = self.epochs + min(place / whole, 1.0)
             if place % (self.config.delay or whole) == 0:

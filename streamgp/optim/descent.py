@@ -78,24 +78,6 @@ def minibatches(n: int, batch: int, count: int, generator: Generator) -> Iterato
         yield from order.tensor_split(whole)[: count - done]
 
 
-def recent_batches(n: int, recent: int, batch: int, count: int, generator: Generator) -> Iterator[Tensor]:
-    """`count` mini-batches, half of each drawn from the last `recent` of n rows, half from all; with replacement.
-
-    Their mean is not that of the rows: on a stream that moves, the newest rows are worth more.
-
-    Example:
-        >>> rows = next(recent_batches(100, 10, 8, count=1, generator=torch.Generator().manual_seed(0)))
-        >>> len(rows), bool((rows[:4] >= 90).all())
-        (8, True)
-    """
-    size = min(batch, n)
-    half = size // 2
-    for _ in range(count):
-        newest = torch.randint(n - min(recent, n), n, (half,), generator=generator, device=generator.device)
-        any_rows = torch.randint(0, n, (size - half,), generator=generator, device=generator.device)
-        yield torch.cat((newest, any_rows))
-
-
 class Descent:
     """Adam (Kingma & Ba 2015; `RowAdam`) on a module's parameters that ask for a gradient. Stateful.
 

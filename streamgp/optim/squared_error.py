@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Json
 from streamgp.encoders import Dropout, Encoder
-from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches, recent_batches
+from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
 
 
 class SquaredErrorConfig(DescentConfig):
@@ -99,17 +99,11 @@ class SquaredError:
         self.epochs += 1
         return loss
 
-    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator, recent: int = 0) -> float:
-        """`count` mini-batches, one permutation of the rows after another; as `epoch`, but not counted as one.
-
-        With `recent` half of the rows of a mini-batch are drawn from the last so many.
-        """
+    def steps(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> float:
+        """`count` mini-batches, one permutation of the rows after another; as `epoch`, but not counted as one."""
         before, whole = self.descent.skipped, batches_of(len(y), self.config.batch)
         total, seen = 0.0, 0
-        n, batch = len(y), self.config.batch
-        drawn = (
-            recent_batches(n, recent, batch, count, generator) if recent else minibatches(n, batch, count, generator)
-        )
+        drawn = minibatches(len(y), self.config.batch, count, generator)
         for place, rows in enumerate(part.to(z.device) for part in drawn):
             target = y[rows]
             known = torch.isfinite(target)

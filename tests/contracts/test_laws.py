@@ -24,7 +24,7 @@ KNOWN = WindowSpec(
 REGRESSION = WindowSpec(targets=("y",), inputs=("u", "k"), lags=0)
 SPECS = [PLAIN, KNOWN, REGRESSION]
 NET: dict[str, Any] = {"encoder": {"hidden": 8}, "epochs": 2}
-GP = NET | {"rebuild": 128, "online": {"window": 128, "epochs": 1}, "solver": {"name": "kiss", "grid": 10}}
+GP = NET | {"rebuild": 128, "online": {"window": 128}, "solver": {"name": "kiss", "grid": 10}}
 TWINS = {"gp_gru", "gp_narx", "gp_rnn"}
 """They share all but the net with `gp_lstm`."""
 SMALL = {

@@ -10,7 +10,7 @@ from streamgp import registry
 from streamgp.base import Model, Shape
 from streamgp.testing import check_model, check_recovers
 
-ONLINE = {"window": 256, "steps": 2, "stale_steps": 2, "epochs": 1}
+ONLINE = {"window": 256}
 NET: dict[str, Any] = {"rebuild": 128, "online": ONLINE, "encoder": {"hidden": 8}}
 GP: dict[str, Any] = {**NET, "solver": {"name": "kiss", "grid": 10}}
 BLOCKS = {"size": 96, "width": 32}
@@ -50,7 +50,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "gp_gru": [GP],
     "gp_lstm": [
         GP,
-        {**NET, "solver": "exact", "mean": "zero", "target": "level"},
+        {**NET, "solver": "exact", "target": "level"},
         {**GP, "encoder": DROPPED, "draws": 3},
         {**GP, "kernel": "matern", "rebuild": 0, "online": {**ONLINE, "stale": 1.2, "memory": None}},
     ],
@@ -59,10 +59,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {**GP, "mode": "regression", "rescale": 0.0},
         {**NET, "solver": "exact", "training": {"scheme": "full"}, "rebuild": 0},
     ],
-    "gp_rnn": [GP, {**GP, "encoder": {"hidden": 8, "precision": "float64"}, "mean": "zero", "target": "change"}],
+    "gp_rnn": [GP, {**GP, "encoder": {"hidden": 8, "precision": "float64"}, "target": "change"}],
     "gru": [NET],
     "lstm": [NET, {**NET, "encoder": DROPPED, "mode": "regression"}],
-    "narx": [NET, {**NET, "target": "level", "mean": "zero", "validation": 0.0}],
+    "narx": [NET, {**NET, "target": "level", "validation": 0.0}],
     "rnn": [NET],
     "linear": [{}, {"predictive": "student_t", "memory": 500.0}, {"target": "level", "ridge": 10.0}],
     "persistence": [{}, {"memory": 200.0}],

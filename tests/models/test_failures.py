@@ -25,7 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def test_a_fit_of_the_stream_that_fails_numerically_is_undone_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = windows(SYSTEM, series(120))
-    model = build("gp_narx", rebuild=1000, online={"window": 300, "epochs": 2})
+    model = build("gp_narx", rebuild=1000, online={"window": 300})
 
     def fail(*_: Any) -> float:
         raise NotPositiveDefinite("no factor", hint="none")

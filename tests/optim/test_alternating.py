@@ -274,22 +274,3 @@ def test_hyperparameters_are_put_back_after_every_step_on_them(scheme: Any, want
     Alternating(at.training.encoder, solver, config).epoch(at.z, at.y, at.generator)
     assert len(solver.seen) == len(set(solver.seen)) == wanted
     assert kernel.log_lengthscale.eq(0.25).all()
-
-
-def test_steps_on_recent_rows_are_drawn_from_these_and_are_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = toy(n=64)
-    drawn: list[Tensor] = []
-
-    def watched(scheme: str, solver: Solver, data: Any, h: Tensor, y: Tensor) -> Any:
-        loss_of = estimate("majoriser", solver, data, h, y)
-
-        def loss(latent: Tensor, rows: Tensor) -> Tensor:
-            drawn.append(rows)
-            return loss_of(latent, rows)
-
-        return loss
-
-    monkeypatch.setattr(alternating, "estimate", watched)
-    at.training.steps(at.z, at.y, 6, at.generator, recent=8)
-    assert len(drawn) == 6 and at.training.epochs == 0
-    assert all(bool((rows[:8] >= 56).all()) and len(rows) == 16 for rows in drawn)

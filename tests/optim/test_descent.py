@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from streamgp.optim import descent as descent_module
-from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches, rate, recent_batches
+from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches, rate
 
 
 def line(value: float = 0.0, width: int = 3) -> nn.Linear:
@@ -126,22 +126,3 @@ def test_mini_batches_are_partitions(n: int, batch: int, count: int, seed: int) 
         assert torch.equal(torch.cat(epoch).sort().values, torch.arange(n))
         assert max(sizes) <= batch and max(sizes) - min(sizes) <= 1
         assert batch < 3 or n < 2 or min(sizes) > 1
-
-
-@given(n=st.integers(1, 60), recent=st.integers(1, 80), batch=st.integers(1, 40), count=st.integers(0, 4))
-def test_half_of_a_recent_batch_is_new(n: int, recent: int, batch: int, count: int) -> None:
-    made = list(recent_batches(n, recent, batch, count, torch.Generator().manual_seed(0)))
-    size = min(batch, n)
-    assert [len(rows) for rows in made] == [size] * count
-    for rows in made:
-        assert bool((rows >= 0).all()) and bool((rows < n).all())
-        assert bool((rows[: size // 2] >= n - recent).all())
-    again = recent_batches(n, recent, batch, count, torch.Generator().manual_seed(0))
-    assert all(torch.equal(one, other) for one, other in zip(made, again, strict=True))
-
-
-def test_every_row_may_come_in_a_recent_batch() -> None:
-    made = torch.stack(list(recent_batches(20, 4, 8, 500, torch.Generator().manual_seed(0))))
-    often = torch.bincount(made.flatten(), minlength=20) / made.numel()
-    torch.testing.assert_close(often[:16], torch.full((16,), 0.5 / 20), atol=0.008, rtol=0)
-    torch.testing.assert_close(often[16:], torch.full((4,), 0.5 / 20 + 0.5 / 4), atol=0.015, rtol=0)

@@ -114,16 +114,3 @@ def test_a_diverged_net_is_told() -> None:
         made.head.bias.fill_(float("inf"))
     made.epoch(z, y, seeded())
     assert not made.healthy
-
-
-def test_steps_on_recent_rows_learn_these_first() -> None:
-    """The newest rows follow another rule: with half of every mini-batch from them, it is learned sooner."""
-    z, y = rows(400, columns=1)
-    y = torch.where(torch.arange(400)[:, None] >= 380, -y, y)
-    errors = []
-    for recent in (0, 20):
-        made = SquaredError(mlp.build(mlp.Config(hidden=16, seed=1), Layout(LAGS, 1)), 1, SquaredErrorConfig(batch=16))
-        made.steps(z, y, 60, seeded(), recent)
-        assert made.epochs == 0
-        errors.append(float((made(z).detach() - y)[380:].square().mean()))
-    assert errors[1] < 0.8 * errors[0]

@@ -31,8 +31,6 @@ SMALL = {
     "epochs": "2",
     "online.window": "192",
     "rebuild": "96",
-    "online.steps": "2",
-    "online.stale_steps": "2",
 }
 GP: dict[str, Any] = {"model": "gp_lstm", "set": SMALL | {"solver.grid": "10", "training.batch": "32"}}
 NET: dict[str, Any] = {"model": "lstm", "set": SMALL | {"training.batch": "32"}}
@@ -41,7 +39,7 @@ ONE: dict[str, Any] = {"horizon": 1, "season": 1}
 DEEP, SESSION = "streamgp.models.deep.gp", "streamgp_pipelines.learning.session"
 CRASHES = {
     "in the warm-up's second epoch": Crash(DEEP, "GpPosterior.descend", 2),
-    "between a refresh and its checkpoint": Crash(DEEP, "GpPosterior.refresh", 3, after=True),
+    "between a training and its checkpoint": Crash(DEEP, "GpPosterior.serve", 12, after=True),
     "in the middle of an update": Crash(DEEP, "GpPosterior.learn", 2),
 }
 
@@ -49,7 +47,7 @@ CRASHES = {
 def epochs_of(home: Path) -> int:
     """Epochs of the fit that a checkpoint is in."""
     model: Any = checkpoint.read(home).rest["model"]
-    found: int = model["parts"]["posterior"]["parts"]["fit"]["trained"]
+    found: int = model["net"]["parts"]["posterior"]["parts"]["fit"]["trained"]
     return found
 
 

@@ -95,7 +95,7 @@ def auto(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture(scope="module")
 def named(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Experts by name, one of them a net that trains."""
-    net = {"encoder.hidden": "8", "online.window": "128", "rebuild": "128", "online.epochs": "1"}
+    net = {"encoder.hidden": "8", "online.window": "128", "rebuild": "128"}
     options = {"experts": "svdgp,gp_lstm,linear", **AUTO["set"]}
     options |= {f"gp_lstm.{name}": value for name, value in net.items()} | {"gp_lstm.epochs": "2"}
     return World(tmp_path_factory.mktemp("named"), 300, model="ensemble", set=options)

@@ -24,6 +24,7 @@ from streamgp.models.deep.config import (
 )
 from streamgp.models.deep.gp import GpPosterior
 from streamgp.models.deep.net import NetPosterior
+from streamgp.models.deep.on_regression import OnRegression
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.model import SimulatedStreamModel
 from streamgp.online.recent import RecentWindows
@@ -51,7 +52,7 @@ def module(name: str, doc: str) -> ModuleType:
     return made
 
 
-def build_gp(config: DeepGpConfig, shape: Shape) -> SimulatedStreamModel:
+def build_gp(config: DeepGpConfig, shape: Shape) -> SimulatedStreamModel | OnRegression:
     """The model, before any data.
 
     Raises:
@@ -75,10 +76,12 @@ def build_gp(config: DeepGpConfig, shape: Shape) -> SimulatedStreamModel:
     window = config.online.window
     if posterior.solver.limit is not None:
         window = min(window, max(posterior.solver.limit // 2, 2))
-    return SimulatedStreamModel(posterior, config.learned(shape), shape, RecentWindows(window, shape), SETTLED, inputs)
+    memory = RecentWindows(window, shape)
+    net = SimulatedStreamModel(posterior, config.learned(shape), shape, memory, SETTLED, inputs)
+    return OnRegression(net, config, shape) if config.on_regression(shape) else net
 
 
-def build_net(config: DeepNetConfig, shape: Shape) -> SimulatedStreamModel:
+def build_net(config: DeepNetConfig, shape: Shape) -> SimulatedStreamModel | OnRegression:
     """The model, before any data.
 
     Raises:
@@ -87,7 +90,8 @@ def build_net(config: DeepNetConfig, shape: Shape) -> SimulatedStreamModel:
     inputs = inputs_of(config, shape)
     posterior = NetPosterior(config, shape, encoder_of(config), inputs.layout)
     memory = RecentWindows(config.online.window, shape)
-    return SimulatedStreamModel(posterior, config.learned(shape), shape, memory, SETTLED, inputs)
+    net = SimulatedStreamModel(posterior, config.learned(shape), shape, memory, SETTLED, inputs)
+    return OnRegression(net, config, shape) if config.on_regression(shape) else net
 
 
 def encoder_of(config: DeepConfig) -> BaseModel:

@@ -13,6 +13,7 @@ from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
 from streamgp.online.options import OnlineOptions
 from streamgp.optim.alternating import AlternatingConfig
+from streamgp.optim.descent import DescentConfig
 from streamgp.optim.squared_error import SquaredErrorConfig
 from streamgp.solvers import kiss
 from streamgp.training.early_stopping import EarlyStoppingOptions
@@ -26,31 +27,20 @@ class OnlineConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    window: int = Field(6000, ge=2, description="newest rows kept, that the encoder is refreshed on")
-    steps: int = Field(
-        16, ge=0, description="encoder steps of a refresh, one mini-batch each; half of its rows are new since the last"
-    )
-    rate: float = Field(5e-4, gt=0, le=1, description="learning rate of the encoder at a refresh")
-    variance: Annotated[float, Field(gt=0)] | None = Field(
-        2000,
-        description="rows after which a squared error counts 1/e in the factor on the variance, and at most as much as "
-        "one of 5 standard deviations; none keeps that of the training",
-    )
+    window: int = Field(6000, ge=2, description="newest rows kept, that are trained on")
     stale: float = Field(
-        2.0, gt=1, description="the model is stale when its standardised squared error is this many times the usual"
-    )
-    stale_steps: int = Field(64, ge=0, description="encoder steps of a refresh when the model is stale")
-    epochs: int = Field(
-        10, ge=1, description="epochs of a fit while the stream is young, whenever its rows have doubled"
+        2.0,
+        gt=1,
+        description="the model is stale, and trained again, when its squared error of late is this many times its "
+        "variance",
     )
 
 
 class OnlineGpConfig(OnlineConfig):
     """The same, for a GP."""
 
-    kernel_steps: int = Field(1, ge=0, description="steps on the kernel and the noise at a refresh")
     memory: Annotated[float, Field(gt=0)] | None = Field(
-        8000, description="rows after which a row of the statistics counts 1/e between refreshes; none never forgets"
+        8000, description="rows after which a row of the statistics counts 1/e between trainings; none never forgets"
     )
 
 
@@ -67,19 +57,12 @@ class DeepConfig(OnlineOptions, EarlyStoppingOptions):
     )
     target: Literal["auto", "level", "change", "season"] = Field(
         "auto",
-        description="what is learned of a target: its level, its change from the present value, or its departure from "
-        "the season; auto: season where there is one, else change where there are lags, else level",
-    )
-    mean: Literal["auto", "zero", "linear"] = Field(
-        "auto",
-        description="mean function: none, or a ridge regression on the window; auto: linear in autoregression, zero in "
-        "regression",
+        description="what is learned of a target: its level, its change from the present value, its departure from the "
+        "season; auto: what the forecast of `linear` leaves, which learns beside the net; without lags and with "
+        "mode=regression its level; the change where a plain net is trained for simulation",
     )
     rebuild: int = Field(
-        168,
-        ge=0,
-        description="rows from one refresh of encoder and kernel to the next, or to the next fit while the stream is "
-        "young; 0: only when stale",
+        0, ge=0, description="train every so many rows too; 0: only when rows have doubled, or the model is stale"
     )
     limit: float | None = Field(
         10.0,
@@ -88,24 +71,28 @@ class DeepConfig(OnlineOptions, EarlyStoppingOptions):
         "it is learned; none: never",
     )
     online: OnlineConfig = Field(OnlineConfig(), description="learning from a stream")
+    training: DescentConfig
     seed: int = Field(0, ge=0, description="of mini-batches, dropout and initial weights")
 
+    def unrolled(self, shape: Shape) -> bool:
+        """Whether the net is trained on simulation error."""
+        return False
+
     def learned(self, shape: Shape) -> Self:
-        """The same with what is learned of a target: its level where its past is hidden.
+        """The same with what the net itself learns.
 
         Raises:
-            UsageError: something else is asked for.
+            UsageError: the past, which is hidden, is asked for.
         """
-        found = "season" if shape.seasonal else "change" if shape.lags else "level"
-        if self.mode == "regression":
-            if self.target not in ("auto", "level"):
-                raise UsageError(f"mode=regression cannot learn a {self.target}", hint="use target=level")
-            found = "level"
+        if self.mode == "regression" and self.target not in ("auto", "level"):
+            raise UsageError(f"mode=regression cannot learn a {self.target}", hint="use target=level")
+        found = "change" if self.unrolled(shape) else "level"
         return self.model_copy(update={"target": found}) if self.target == "auto" else self
 
-    def linear(self, shape: Shape) -> bool:
-        """Whether there is a linear mean function."""
-        return self.mean == "linear" or (self.mean == "auto" and self.mode == "autoregression" and bool(shape.lags))
+    def on_regression(self, shape: Shape) -> bool:
+        """Whether the net learns what a regression leaves."""
+        hidden = self.mode == "regression" or self.unrolled(shape)
+        return self.target == "auto" and not hidden and bool(shape.lags)
 
 
 class DeepNetConfig(DeepConfig):
@@ -113,10 +100,10 @@ class DeepNetConfig(DeepConfig):
 
     training: SquaredErrorConfig = Field(SquaredErrorConfig(batch=64), description="training on squared error")
 
-    @property
-    def refreshing(self) -> SquaredErrorConfig:
-        """Training at a refresh."""
-        return self.training.model_copy(update={"schedule": "constant", "rate": self.online.rate})
+    def unrolled(self, shape: Shape) -> bool:
+        """Where simulations are planned, of one step and of all that the net sees."""
+        follows = shape.horizon == 1 and shape.lags > 1 and not shape.seasonal
+        return bool(shape.simulated) and follows and self.mode == "autoregression"
 
 
 class DeepGpConfig(DeepConfig):
@@ -133,26 +120,18 @@ class DeepGpConfig(DeepConfig):
     pretrain: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         "auto", description="epochs of the encoder on squared error before; auto: 5 above 1000 rows, else 0"
     )
-    pretrain_rate: float = Field(1e-2, gt=0, le=1, description="learning rate of pre-training")
     draws: int = Field(
         0, ge=0, description="networks drawn by dropout that a forecast averages over; 0: none (Monte Carlo dropout)"
     )
 
     def forgetting(self, shape: Shape) -> float | None:
-        """Between two refreshes."""
+        """Between two trainings."""
         return self.online.memory
-
-    @property
-    def refreshing(self) -> AlternatingConfig:
-        """Training at a refresh."""
-        online = self.online
-        changed = {"schedule": "constant", "encoder_rate": online.rate, "kernel_steps": online.kernel_steps}
-        return self.training.model_copy(update=changed)
 
     @property
     def pretraining(self) -> SquaredErrorConfig:
         """Training on squared error."""
-        return SquaredErrorConfig(batch=self.training.batch, rate=self.pretrain_rate, seed=self.seed)
+        return SquaredErrorConfig(batch=self.training.batch, seed=self.seed)
 
 
 class GpGruConfig(DeepGpConfig):

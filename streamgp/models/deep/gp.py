@@ -1,6 +1,6 @@
 """GPs on the latents of an encoder: k̃(x, x') = k_θ(φ_W(x), φ_W(x')), one a column (Al-Shedivat et al. 2017).
 
-Training alternates steps on the encoder and on the kernel (`streamgp.optim.alternating`). Between refreshes a stream is
+Training alternates steps on the encoder and on the kernel (`streamgp.optim.alternating`). Between trainings a stream is
 learned by the solver's own data alone, which for the additive KISS head is exact, at a cost that does not depend on the
 rows seen.
 """
@@ -53,7 +53,7 @@ class GpPosterior(DeepPosterior, Drawn):
     untuned = "trains its net and its kernel together"
 
     def __init__(self, config: DeepGpConfig, shape: Shape, encoder: BaseModel, layout: Layout) -> None:
-        super().__init__(config, shape, layout.width)
+        super().__init__(config, shape)
         if config.draws and not any(getattr(encoder, name, 0.0) for name in ("dropout", "recurrent_dropout")):
             raise UsageError(
                 "draws averages over networks drawn by dropout, and the encoder has none",
@@ -65,7 +65,7 @@ class GpPosterior(DeepPosterior, Drawn):
         kernel = choice.build("kernels", gridded(config), inner.width)
         self.solver: Solver = choice.build("solvers", config.solver, kernel, shape.columns)
         self.encoder: Encoder = Bounded(inner) if self.solver.bounded else inner
-        self.refresher = Alternating(self.encoder, self.solver, config.refreshing)
+        self.optimiser()  # refuses a scheme that the solver has not
         self.data: Data = self.solver.data()
         self.given: Posterior = self.solver.condition(self.data)
 
@@ -78,7 +78,7 @@ class GpPosterior(DeepPosterior, Drawn):
         return {"encoder": self.encoder, "solver": self.solver}
 
     def parts(self) -> Parts:
-        return {"data": self.data, "refresher": self.refresher}
+        return {"data": self.data}
 
     def epochs_for(self, rows: int) -> int:
         return self.config.epochs_for(rows, self.config.training.batch)
@@ -93,7 +93,7 @@ class GpPosterior(DeepPosterior, Drawn):
             drawn = draw(self._latents_of_paths(z, paths)).flatten(0, 1)
             noise = torch.randn(drawn.shape, generator=generator, dtype=drawn.dtype).to(drawn) * given.noise.sqrt()
             spread = (drawn - mean + noise) * self.factor.sqrt()
-            return self.mean(z) + self.residual.scale.to(z) * (mean + spread)
+            return mean + spread
 
         return observe
 
@@ -129,7 +129,8 @@ class GpPosterior(DeepPosterior, Drawn):
 
     def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
         """Pre-training where it pays; then latents and noise are put to where the kernel's training starts well."""
-        self.refresher = Alternating(self.encoder, self.solver, self.config.refreshing)
+        if self.trained_at >= MANY:
+            return
         wanted = self.config.pretrain
         epochs = wanted if wanted != "auto" else 5 if len(z) > MANY else 0
         if epochs:
@@ -165,17 +166,11 @@ class GpPosterior(DeepPosterior, Drawn):
 
     def learn(self, z: Tensor, r: Tensor, arrival: Arrival) -> None:
         self.data.forget(arrival.kept)
-        if self.data.rows + len(z) > 2 * len(arrival.shares):  # a solver that keeps rows, and no refresh is due
+        if self.data.rows + len(z) > 2 * len(arrival.shares):  # a solver that keeps rows
             rows = arrival.memory()
-            self.serve(rows.z, self.residuals(rows.z, rows.filled))
+            self.serve(rows.z, rows.filled)
             return
         self.complete(z, r)
-
-    def refresh(self, z: Tensor, r: Tensor, steps: int, generator: Generator) -> bool:
-        with training(self.encoder):
-            self.refresher.steps(z, r, steps, generator, self.since)
-        self.serve(z, r)
-        return self.refresher.healthy
 
     def moments(self, z: Tensor) -> Standing:
         """Of the mixture of networks, where there are several."""

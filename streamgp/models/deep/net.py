@@ -1,8 +1,12 @@
 """A plain net: an encoder and a linear head, trained on squared error. The baseline of the GP on the same encoder.
 
-Where simulations are planned (`Shape.simulated`), a fit ends with training on simulation error (`optim.unrolled`), in
-stages of more and more steps; a stage is kept where the validation rows are simulated better. Refreshes then take their
-steps on that error too. A function is the net itself, with noise of variance s² at every step.
+Where simulations are planned (`Shape.simulated`) the encoder learns what a ridge regression on the window leaves,
+
+    m(z) = zᵀβ + c + s · net(z),
+
+so that a forecast far from all data falls back to a linear one, and a training ends on simulation error
+(`optim.unrolled`), in stages of more and more steps; a stage is kept where the validation rows are simulated better. A
+function is the net itself, with noise of variance s² at every step.
 
 Its predictive is N(m(x), s²): s² is the mean squared error on validation rows, and on a stream the running mean
 squared error of forecasts scored before their rows were learned. It knows no more of its uncertainty than that.
@@ -22,18 +26,19 @@ from streamgp.encoders import Encoder, Layout
 from streamgp.models.deep.config import DeepNetConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
 from streamgp.online.posterior import Drawn
+from streamgp.online.scaling import Standardiser
 from streamgp.online.state import Parts
 from streamgp.optim.squared_error import Head, SquaredError
 from streamgp.optim.unrolled import Chain
 from streamgp.training.early_stopping import FEWEST, load, weights
-from streamgp.training.fit import Standing, training
+from streamgp.training.fit import Optimiser, Standing, training
 
 STAGES = ((5, 150), (20, 100))
 """Steps ahead, and mini-batches."""
 RATE = 3e-3
 """Learning rate of these, which falls to 0 in each stage."""
-COSTLY = 4
-"""Of this many steps of a refresh one is taken, where each is a simulation."""
+RIDGE = 1.0
+"""Weight of the prior that the coefficients β are 0, in rows, for inputs of unit spread."""
 
 
 class NetPosterior(DeepPosterior, Drawn):
@@ -47,6 +52,7 @@ class NetPosterior(DeepPosterior, Drawn):
 
     Attributes:
         noise: (T,) mean squared residual of the rows that were trained on.
+        slope, residual: β, (W, T), and c and s.
 
     Raises:
         UsageError: the layout does not go with the encoder.
@@ -54,17 +60,18 @@ class NetPosterior(DeepPosterior, Drawn):
 
     config: DeepNetConfig
     noise: Tensor
+    slope: Tensor
 
     def __init__(self, config: DeepNetConfig, shape: Shape, encoder: BaseModel, layout: Layout) -> None:
-        super().__init__(config, shape, layout.width)
+        super().__init__(config, shape)
         if "width" not in encoder.model_fields_set:
             encoder = encoder.model_copy(update={"width": encoder.model_dump()["hidden"]})
         self.encoder: Encoder = choice.build("encoders", encoder, layout)
         self.head = Head(self.encoder.width, shape.columns, config.seed)
-        self.refresher = SquaredError(self.encoder, shape.columns, config.refreshing, head=self.head)
         self.register_buffer("noise", torch.ones(shape.columns, dtype=FLOAT))
-        sees = layout.past == len(shape.past) and layout.lags > 1 and not shape.seasonal
-        self.layout = layout if shape.simulated and sees and shape.horizon == 1 else None
+        self.layout = layout if config.unrolled(shape) else None
+        self.residual = Standardiser(shape.columns)
+        self.register_buffer("slope", torch.zeros(layout.width, shape.columns, dtype=FLOAT))
 
     @property
     def size(self) -> int:
@@ -75,7 +82,7 @@ class NetPosterior(DeepPosterior, Drawn):
         return {"encoder": self.encoder, "head": self.head}
 
     def parts(self) -> Parts:
-        return {"noise": self.noise, "refresher": self.refresher}
+        return {"noise": self.noise, "slope": self.slope, "residual": self.residual}
 
     def epochs_for(self, rows: int) -> int:
         return self.config.epochs_for(rows, self.config.training.batch)
@@ -84,8 +91,14 @@ class NetPosterior(DeepPosterior, Drawn):
         return SquaredError(self.encoder, self.shape.columns, self.config.training, head=self.head)
 
     def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
-        """The head starts where it is."""
-        self.refresher = SquaredError(self.encoder, self.shape.columns, self.config.refreshing, head=self.head)
+        """The head starts where it is, on what a ridge regression leaves where simulations are planned."""
+        if self.layout is not None:
+            self.slope.copy_(ridge(z, r))
+            self.residual.fit(r - z @ self.slope)
+
+    def descend(self, optimiser: Optimiser, z: Tensor, r: Tensor, generator: Generator) -> float:
+        left = r if self.layout is None else (r - self.mean(z)) / self.residual.scale.to(r)
+        return super().descend(optimiser, z, left, generator)
 
     @torch.no_grad()
     def serve(self, z: Tensor, r: Tensor) -> None:
@@ -111,7 +124,7 @@ class NetPosterior(DeepPosterior, Drawn):
             found = self.standing(z)
             noise = torch.randn(found.mean.shape, generator=generator, dtype=FLOAT, device=generator.device)
             noise = noise.to(found.mean) * (found.noise * self.factor).sqrt()
-            return self.mean(z) + self.residual.scale.to(z) * (found.mean + noise)
+            return found.mean + noise
 
         return observe
 
@@ -125,60 +138,53 @@ class NetPosterior(DeepPosterior, Drawn):
             if len(chain.starts(ahead)) < self.config.training.batch:
                 break
             judge = other if len(other.starts(ahead)) >= FEWEST else chain
-            typical, before = judge.typical(self.whole, ahead, self.least()), weights(self.trained)
-            score = judge.loss(self.whole, judge.some(ahead), typical).item()
+            typical, before = judge.typical(self.net, ahead, self.noise.sqrt()), weights(self.trained)
+            score = judge.loss(self.net, judge.some(ahead), typical).item()
             config = self.config.training.model_copy(update={"rate": RATE, "schedule": "cosine"})
             self._simulate(
                 SquaredError(self.encoder, self.shape.columns, config, 1, self.head), chain, ahead, steps, generator
             )
             with torch.no_grad():
-                after = judge.loss(self.whole, judge.some(ahead), typical).item()
+                after = judge.loss(self.net, judge.some(ahead), typical).item()
             if not after < score:
                 load(self.trained, before)
-        self.serve(z[~held], self.residuals(z[~held], y[~held]))
+        self.serve(z[~held], y[~held])
         if bool(held.any()):
-            squares = (self.residuals(z[held], y[held]) - self.standing(z[held]).mean).square()
+            squares = (y[held] - self.standing(z[held]).mean).square()
             self.factor.copy_((squares.mean(0) / self.noise).clamp(min=1.0))
 
     def _simulate(self, descent: SquaredError, chain: Chain, ahead: int, steps: int, generator: Generator) -> None:
         """Steps on the error of simulations so far."""
-        typical = chain.typical(self.whole, ahead, self.least())
+        typical = chain.typical(self.net, ahead, self.noise.sqrt())
         with training(self.encoder):
             for step in range(steps):
                 starts = chain.draw(ahead, self.config.training.batch, generator)
-                descent.descent.step(chain.loss(self.whole, starts, typical), step / steps)
+                descent.descent.step(chain.loss(self.net, starts, typical), step / steps)
 
     def _chain(self, z: Tensor, y: Tensor) -> Chain:
         """Windows with what is learned of them, (N, T) standardised."""
         assert self.layout is not None
         return Chain(z, y, self.layout, float(self.config.learned(self.shape).target == "change"))
 
-    def whole(self, z: Tensor) -> Tensor:
-        """(N, W) -> (N, T) what is forecast of what is learned, standardised."""
-        return self.mean(z) + self.residual.scale.to(z) * self.net(z)
-
-    def least(self) -> Tensor:
-        """(T,) an error that is as small as it need be: that of one step."""
-        return self.residual.scale.to(self.noise) * self.noise.sqrt()
-
-    def refresh(self, z: Tensor, r: Tensor, steps: int, generator: Generator) -> bool:
-        """The variance stays what the stream says of it."""
-        if self.layout is not None:
-            ahead = min(STAGES[-1][0], self.shape.simulated)
-            chain = self._chain(z, self.mean(z) + self.residual.scale.to(z) * r)
-            if len(chain.starts(ahead)) >= self.config.training.batch:
-                before = self.refresher.descent.skipped
-                self._simulate(self.refresher, chain, ahead, steps // COSTLY, generator)
-                return before == self.refresher.descent.skipped
-        with training(self.encoder):
-            self.refresher.steps(z, r, steps, generator, self.since)
-        return self.refresher.healthy
-
     def moments(self, z: Tensor) -> Standing:
         mean = self.net(z)
         return Standing(mean, torch.zeros_like(mean), self.noise)
 
     def net(self, z: Tensor) -> Tensor:
-        """(N, W) -> (N, T)"""
+        """(N, W) -> (N, T), standardised."""
         out: Tensor = self.head(self.encoder(z))
-        return out
+        return out if self.layout is None else self.mean(z) + self.residual.scale.to(z) * out
+
+    def mean(self, z: Tensor) -> Tensor:
+        """(N, T) zᵀβ + c."""
+        location = self.residual.location.to(z)
+        return location + z @ self.slope
+
+
+def ridge(z: Tensor, r: Tensor) -> Tensor:
+    """(ZᵀZ + κI)⁻¹ Zᵀ(r − r̄), z centred: (N, W), (N, T) -> (W, T)."""
+    z, r = z - z.mean(0), r - r.mean(0)
+    gram = z.T @ z
+    gram.diagonal().add_(RIDGE)
+    found: Tensor = torch.linalg.solve(gram, z.T @ r)
+    return found

@@ -1,4 +1,4 @@
-"""Whether the scores say that a model has gone stale: the standardised squared error, short run against long run."""
+"""Whether the scores say that a model has gone stale: the standardised squared error of late, which should be 1."""
 
 from __future__ import annotations
 
@@ -9,62 +9,48 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Json
 
-EARLY = 0.25
-"""Weight of the rows before, in units of `short`, under which nothing is said."""
+MEMORY, EARLY = 256.0, 50.0
+"""Rows after which an error counts 1/e; rows under which nothing is said."""
 
 
 class Staleness:
-    """Two exponential means of z² = (y − mean)²/variance of rows scored before they were learned; Stateful.
-
-    The model is stale when the mean over the last `short` rows exceeds `threshold` times that over the rows before: the
-    long run less the short run, whose weights exp(−a/long) − exp(−a/short) at age a leave new rows out, so that a jump
-    does not hide itself. Nothing is said before these weights amount to a quarter of `short`.
+    """An exponential mean of z² = (y − mean)²/variance of rows scored before they were learned; Stateful.
 
     Args:
-        threshold: ratio from which on the model counts as stale.
-        short: rows after which an error counts 1/e in the short run.
-        long: the same in the long run.
+        threshold: mean from which on the model counts as stale.
+
+    Attributes:
+        sums: (2,) rows after forgetting, and their weighted z².
 
     Example:
-        >>> staleness = Staleness(threshold=2.0, short=50, long=1000)
-        >>> for _ in range(20):
-        ...     staleness.add(torch.ones(50, 1))
+        >>> staleness = Staleness(threshold=2.0)
+        >>> staleness.add(torch.ones(500, 1))
         >>> calm = staleness.stale
         >>> staleness.add(torch.full((100, 1), 9.0))
         >>> calm, staleness.stale
         (False, True)
     """
 
-    def __init__(self, threshold: float, short: float = 256.0, long: float = 4096.0) -> None:
+    def __init__(self, threshold: float) -> None:
         self.threshold = threshold
-        self.memory = (short, long)
-        self.sums = torch.zeros(2, 2, dtype=FLOAT)  # (short and long, weight and weighted z²)
+        self.sums = torch.zeros(2, dtype=FLOAT)
 
     @property
     def stale(self) -> bool:
-        """Whether the short run is out of proportion."""
-        (near, recent), (far, all_of_it) = self.sums.tolist()
-        before, usual = far - near, all_of_it - recent
-        return bool(before > EARLY * self.memory[0] and recent / near > self.threshold * usual / before)
+        """Whether the mean is out of proportion."""
+        rows, squares = self.sums.tolist()
+        return bool(rows >= EARLY and squares > self.threshold * rows)
 
     def add(self, squares: Tensor) -> None:
         """z² of N rows, (N, T); NaN left out."""
-        seen = torch.isfinite(squares)
-        if not bool(seen.any()):
-            return
-        rows = len(squares)
-        fresh = rows * torch.where(seen, squares, 0.0).sum() / seen.sum()
-        for place, memory in enumerate(self.memory):
-            kept = math.exp(-rows / memory)
-            self.sums[place] *= kept
-            self.sums[place, 0] += rows
-            self.sums[place, 1] += fresh.cpu()
+        mean = squares.nanmean().cpu()
+        if bool(mean.isfinite()):
+            rows = float(len(squares))
+            self.sums.mul_(math.exp(-rows / MEMORY)).add_(torch.stack([torch.ones_like(mean), mean]) * rows)
 
     def calm(self) -> None:
-        """The model was renewed: the short run starts as the long one."""
-        far, usual = self.sums[1].tolist()
-        if far:
-            self.sums[0, 1] = self.sums[0, 0] * usual / far
+        """The model was trained: what was before says nothing of it."""
+        self.sums.zero_()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return {"sums": self.sums}, {}

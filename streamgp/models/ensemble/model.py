@@ -30,7 +30,7 @@ from streamgp.predictives.mixed import Mixed
 
 NAIVE = ("persistence", "seasonal_naive")
 """Experts that need not learn."""
-PROCESSES = ("svdgp", "qsgp", "finite_rkhs", "rvm", "gp_lstm")
+PROCESSES = ("svdgp", "qsgp", "finite_rkhs", "rvm")
 """Experts that can learn what the linear one leaves."""
 MATTERS = 0.25
 """Least weight of an expert whose warnings are passed on."""

@@ -1,0 +1,116 @@
+"""A net on what a regression leaves: ŷ = b(x) + w f(x), with b the forecast of `linear`, which learns beside it.
+
+The net learns y − b(x), with the b that was issued. Its share w of a column, 0 to 1, and the variance around ŷ are
+learned from the errors of b and of b + f as they were issued (`mixing`): a net that is worth nothing leaves the
+regression's forecast alone. In batch, before any forecast was issued, w = 1 and the variance is the net's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Generator, Tensor
+
+from streamgp.base import Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.mixing.mixer import Mixer, forgetting
+from streamgp.models import linear
+from streamgp.online.inputs import reporting, usable, usable_rows
+from streamgp.online.model import SimulatedStreamModel
+from streamgp.online.state import Parts, gather, scatter
+from streamgp.predictives.mixed import Mixed
+from streamgp.training.early_stopping import EarlyStoppingOptions
+
+
+class OnRegression(Model):
+    """See the module.
+
+    Args:
+        net: the model of y − b(x), before any data.
+        options: which rows of a fit are for validation.
+        shape: of the windows.
+    """
+
+    family = Mixed
+
+    def __init__(self, net: SimulatedStreamModel, options: EarlyStoppingOptions, shape: Shape) -> None:
+        super().__init__()
+        self.net, self.options, self.shape = net, options, shape
+        self.below = self._regression()
+        self.share = Mixer(2, shape, forgetting(shape))
+
+    def predict(self, x: Inputs) -> Mixed:
+        """The mix of b and b + f; its experts are these two, and those of the regression where it is a mix."""
+        return self._predict(x)[0]
+
+    def _predict(self, x: Inputs) -> tuple[Mixed, Predictive]:
+        """The mix, and what the net forecasts of y − b."""
+        below, rest = self.below.predict(x), self.net.predict(seen(x))
+        means = torch.stack([below.mean, below.mean + rest.mean])
+        latent, noise = self.share.variances(means, rest.variance if self.net.rebuilt else below.variance)
+        experts = torch.cat([means, below.experts]) if isinstance(below, Mixed) else means
+        mean = self.share.mean(means) if bool(self.share.rows.any()) else means[1]
+        return Mixed(mean, latent, noise, experts), rest
+
+    def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
+        """Learn N windows: share and regression from what was issued, the net what the regression left."""
+        y, taken, left_out = usable_rows(x, y)
+        x, y = x.rows(taken), y[taken]
+        if not len(y):
+            return reporting(Step(float("nan"), 0, True, "nothing observed"), left_out)
+        given = self.predict(x) if issued is None else Mixed.from_parameters(issued.parameters()[:, taken])
+        if self.net.rebuilt:
+            self.share.learn(given.experts[:2], y)
+        memories = Mixed(given.mean, given.latent_variance, given.noise, given.experts[2:])
+        below = self.below.update(x, y, memories if len(memories.experts) else None)
+        step = self.net.update(seen(x), y - given.experts[0])
+        if step.healthy and not below.healthy:
+            step = step._replace(healthy=False, done=below.done)
+        return reporting(step, left_out)
+
+    def fit(self, x: Inputs, y: Tensor, epochs: int) -> Iterator[Step]:
+        """Learn all windows: the net what a regression leaves that has not seen the validation rows."""
+        x, y, left_out = usable(x, y)
+        if epochs < 1 or not len(y):
+            return
+        held = self.options.held_out(len(y)).to(y.device)
+        other = self._regression().to(y.device)
+        for model, rows in ((other, ~held), (self.below, torch.ones_like(held))):
+            for _ in model.fit(x.rows(rows), y[rows], 1):
+                pass
+        for step in self.net.fit(seen(x), y - other.predict(x).mean, epochs):
+            yield reporting(step, left_out)
+
+    def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
+        """See `streamgp.base.Simulates`: what the net draws, around the mix and with its variance."""
+        draw = self.net.functions(paths, generator)
+
+        def observe(x: Inputs) -> Tensor:
+            mixed, rest = self._predict(x)
+            return mixed.mean + (draw(seen(x)) - rest.mean) * (mixed.variance / rest.variance).sqrt()
+
+        return observe
+
+    def epochs_for(self, rows: int) -> int:
+        return self.net.epochs_for(rows)
+
+    def figures(self) -> dict[str, float]:
+        """The share of the net, the mean over the output columns."""
+        return {"share": float(self.share.weights[:, 1].mean())}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return gather(self._parts())
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        scatter(self._parts(), tensors, rest)
+
+    def _parts(self) -> Parts:
+        return {"below": self.below, "net": self.net, "share": self.share}
+
+    def _regression(self) -> Model:
+        return linear.build(linear.Config(), self.shape)
+
+
+def seen(x: Inputs) -> Inputs:
+    """What the net sees of windows."""
+    return Inputs(x.past, x.future)
