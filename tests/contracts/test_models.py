@@ -11,7 +11,7 @@ from streamgp.base import Model, Shape
 from streamgp.testing import check_model, check_recovers
 
 ONLINE = {"window": 256}
-NET: dict[str, Any] = {"rebuild": 128, "online": ONLINE, "encoder": {"hidden": 8}}
+NET: dict[str, Any] = {"rebuild": 128, "epochs": 1, "online": ONLINE, "encoder": {"hidden": 8}}
 GP: dict[str, Any] = {**NET, "solver": {"name": "kiss", "grid": 10}}
 BLOCKS = {"size": 96, "width": 32}
 QSGP: dict[str, Any] = {"features": BLOCKS, "reservoir": 300, "rebuild": 500, "seed": 7}  # not that of the rows

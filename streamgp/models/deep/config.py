@@ -70,6 +70,11 @@ class DeepConfig(OnlineOptions, EarlyStoppingOptions):
         description="winsorise a target at this many predictive standard deviations, which nets underestimate, before "
         "it is learned; none: never",
     )
+    epochs: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="epochs of a fit, such as a warm-up, and at most of a training on a stream; auto: fewer the "
+        "more rows there are",
+    )
     online: OnlineConfig = Field(OnlineConfig(), description="learning from a stream")
     training: DescentConfig
     seed: int = Field(0, ge=0, description="of mini-batches, dropout and initial weights")

@@ -124,7 +124,8 @@ class DeepPosterior(Posterior, Learner):
         """A training in few epochs."""
         stale, self.fit = self.staleness.stale, None
         self.wait = 2 * self.wait if self.seen < 2 * self.trained_at else PATIENCE
-        epochs = min(max(STEPS * self.config.training.batch // len(rows.y), FEWEST), MOST)
+        most = MOST if self.config.epochs == "auto" else self.config.epochs
+        epochs = min(max(STEPS * self.config.training.batch // len(rows.y), FEWEST), most)
         for left in range(epochs, 0, -1):
             self.epoch(rows, units, left == epochs, generator, left)
         assert self.fit is not None
