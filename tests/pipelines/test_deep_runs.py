@@ -39,7 +39,9 @@ ONE: dict[str, Any] = {"horizon": 1, "season": 1}
 DEEP, SESSION = "streamgp.models.deep.gp", "streamgp_pipelines.learning.session"
 CRASHES = {
     "in the warm-up's second epoch": Crash(DEEP, "GpPosterior.descend", 2),
-    "between a training and its checkpoint": Crash("streamgp.models.deep.posterior", "DeepPosterior.rebuild", 2, after=True),
+    "between a training and its checkpoint": Crash(
+        "streamgp.models.deep.posterior", "DeepPosterior.rebuild", 2, after=True
+    ),
     "in the middle of an update": Crash(DEEP, "GpPosterior.learn", 2),
 }
 

@@ -128,8 +128,9 @@ class GpPosterior(DeepPosterior, Drawn):
         return Alternating(self.encoder, self.solver, self.config.training)
 
     def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
-        """Pre-training where it pays; then latents and noise are put to where the kernel's training starts well."""
-        if self.trained_at >= MANY:
+        """At the first training: pre-training where it pays; then latents and noise are put to where the kernel's
+        training starts well. Later, bounded latents would saturate."""
+        if self.trained_at:
             return
         wanted = self.config.pretrain
         epochs = wanted if wanted != "auto" else 5 if len(z) > MANY else 0

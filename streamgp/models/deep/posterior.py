@@ -26,7 +26,7 @@ CHUNK = 4096
 """Rows whose activations are held at once."""
 LEAST, FOLLOW = 1e-6, 2000.0
 """Smallest factor on the variance that a stream without errors can lead to; rows after which an error counts 1/e."""
-STEPS, FEWEST, MOST = 150, 2, 10
+STEPS, FEWEST, MOST = 100, 1, 10
 """Mini-batches that a training on a stream wants, and epochs at least and at most."""
 PATIENCE = 64
 """Rows to the first training of a stale model after one because rows have doubled."""
