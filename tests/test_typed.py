@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 SCRIPT = Path(__file__).with_name("users_script.py")
 MISTAKES = {
     'horizon=48, season=[48, 336], known=["workday"]': 'horizon="48", season=[48, 336]',
@@ -19,7 +21,9 @@ MISTAKES = {
 
 def checked(script: Path) -> list[str]:
     """The lines with an error, by pyright."""
-    (script.parent / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
+    paths = [str(ROOT / folder) for folder in ("", "pipelines", "cli")]  # as it is installed editable
+    config = {"typeCheckingMode": "standard", "extraPaths": paths}
+    (script.parent / "pyrightconfig.json").write_text(json.dumps(config))
     command = [sys.executable, "-m", "basedpyright", "--level", "error", "--pythonpath", sys.executable, str(script)]
     result = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)
     assert result.returncode in (0, 1), result.stdout + result.stderr
