@@ -4,8 +4,8 @@ linear, one step ahead, on six streams. Constants were chosen on the first three
 labelled the streams: every anomaly counts as false. A rate holds where the share of anomalies is within 20 % of it, or
 differs by no more than 3 rows. Intervals are of independent Bernoulli draws (Clopper & Pearson 1934).
 
-Faults begin at eight places in the second half of a stream, and go through the model; σ is the standard deviation of
-its errors. stuck: the last value again and again; level: + 5 σ; variance: noise of variance 2 σ² is added, three times
+Faults begin at up to eight places in the second half of a stream, and go through the model; σ is the standard deviation
+of its errors. stuck: the last value again and again; level: + 5 σ; variance: noise of variance 2 σ² is added, three times
 the variance with that of the errors; drift: 0.1 σ more at each row. Counted are the places with an alarm within 100
 rows, and the median row of the first. "none" are the same rows without a fault. The peers of river see the same errors
 over the same scale, with their defaults: ADWIN and PageHinkley on the errors and on their absolute values, and
@@ -241,7 +241,7 @@ def main(folder: Path) -> int:
     columns = ("stream", "rate", "rows", "anomalies", "over nominal", "95 % interval", "change", "stuck")
     claims = [Claim("False alarms at the nominal rate", text, columns, shares, missed)]
     text = (
-        "At rate 0.001: alarms in 1,000 rows without a fault; then for each fault in how many of eight places an alarm "
+        "At rate 0.001: alarms in 1,000 rows without a fault; then for each fault at how many of its places an alarm "
         "came within 100 rows, and the median row of the first. The peers of river see the same errors. level: + 5 σ "
         "of the errors; variance: three times that of the errors; drift: 0.1 σ more at each row."
     )
