@@ -5,7 +5,7 @@ labelled the streams: every anomaly counts as false. A rate holds where the shar
 differs by no more than 3 rows. Intervals are of independent Bernoulli draws (Clopper & Pearson 1934).
 
 Faults begin at up to eight places in the second half of a stream, and go through the model; σ is the standard deviation
-of its errors. stuck: the last value again and again; level: + 5 σ; variance: noise of variance 2 σ² is added, three times
+of its errors. stuck: the last value again and again; level: + 5 σ; variance: noise of variance 2 σ² is added, thrice
 the variance with that of the errors; drift: 0.1 σ more at each row. Counted are the places with an alarm within 100
 rows, and the median row of the first. "none" are the same rows without a fault. The peers of river see the same errors
 over the same scale, with their defaults: ADWIN and PageHinkley on the errors and on their absolute values, and
