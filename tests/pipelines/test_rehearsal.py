@@ -82,6 +82,8 @@ def test_a_run_is_the_same_with_and_without(tmp_path: Path) -> None:
     given = {**ONE, "model": "exact", "set": {"rows": "128", "evidence_rows": "32"}, "lags": 3}
     plain = run(table, tmp_path / "plain", **given | {"inputs": None, "known": "x"})
     rehearsed = run(table, tmp_path / "rehearsed", simulate=12, **given)
+    said = [any(names(line, "exact narx") for line in found["warnings"]) for found in (plain, rehearsed)]
+    assert said == [False, True]
     found: Any = rehearsed.pop("simulation")
     assert plain.pop("simulation") is None and scores_of(plain) == scores_of(rehearsed)
     assert found["scored"] > 100 and [row["step"] for row in found["steps"]] == list(range(1, 13))
@@ -153,6 +155,16 @@ def test_what_cannot_be_simulated_is_refused(change: dict[str, Any], tmp_path: P
     with pytest.raises(UsageError) as caught:
         run(table, tmp_path / "c", **ONE | {"simulate": 10} | change)
     assert names(caught.value.hint, "--horizon 1") and "linear" in caught.value.hint
+
+
+@pytest.mark.parametrize("model", ["exact", "gp_narx"])
+def test_a_model_that_learns_one_step_says_so(model: str, tmp_path: Path) -> None:
+    """In batch there is nothing that --simulate could change; on a stream the bands are calibrated."""
+    table = make_table(tmp_path / "t", frame_of(300))
+    given: dict[str, Any] = {**ONE, "model": model, "lags": 3, "simulate": 5}
+    with pytest.raises(UsageError) as caught:
+        run(table, tmp_path / "c", **given | {"online": None, "warmup": None, "batch": None})
+    assert names(caught.value.hint, "linear narx --online")
 
 
 def test_in_batch_nothing_is_calibrated(tmp_path: Path) -> None:

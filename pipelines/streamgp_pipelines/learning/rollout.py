@@ -35,6 +35,8 @@ ORIGINS = 16
 """Simulations of a round."""
 FAR = 1e12
 """Simulated values are limited to this size."""
+ONE_STEP = ("exact", "finite_rkhs", "gp_gru", "gp_lstm", "gp_narx", "gp_rnn")
+"""Models that draw functions, and that planned simulations (`Shape.simulated`) do not train otherwise."""
 _SERIES = "streamgp origin"
 
 

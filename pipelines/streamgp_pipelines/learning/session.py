@@ -30,7 +30,7 @@ from streamgp_pipelines.learning.default_model import with_model
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
-from streamgp_pipelines.learning.rollout import Rehearsal, simulators
+from streamgp_pipelines.learning.rollout import ONE_STEP, Rehearsal, simulators
 from streamgp_pipelines.learning.seasons import overlooked, with_seasons
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.transforms import with_transforms
@@ -183,7 +183,7 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
         )
     rehearsal = None
     if config.simulate is not None:
-        check_simulates(config, model, spec)
+        warnings += check_simulates(config, model, spec)
         if config.online:
             rehearsal = Rehearsal(spec, config.simulate, calibration, config.seed)
     if calibration.none and config.alarm_rate is not None:
@@ -216,18 +216,28 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
     return session
 
 
-def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> None:
-    """See that the model can be run on its own output.
+def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> list[str]:
+    """See that the model can be run on its own output, and what --simulate trains of it.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: it cannot, or it is trained in batch and for one step all the same.
     """
-    if spec.lags and spec.horizon == 1 and isinstance(model, Simulates) and not model.family.binary:
-        return
-    raise UsageError(
-        f"--simulate {config.simulate} needs a model that draws functions of its own past, one step ahead",
-        hint=f"use --horizon 1, --lags 1 or more, and --model {' or '.join(simulators())}",
-    )
+    if not (spec.lags and spec.horizon == 1 and isinstance(model, Simulates)) or model.family.binary:
+        raise UsageError(
+            f"--simulate {config.simulate} needs a model that draws functions of its own past, one step ahead",
+            hint=f"use --horizon 1, --lags 1 or more, and --model {' or '.join(simulators())}",
+        )
+    if config.model not in ONE_STEP:
+        return []
+    instead = " or ".join(name for name in simulators() if name not in ONE_STEP)
+    if not config.online:
+        raise UsageError(
+            f"--simulate {config.simulate} trains nothing of {config.model}, which learns one step ahead",
+            hint=f"use --model {instead}, or --online, which calibrates the bands of its simulations",
+        )
+    return [
+        f"{config.model} learns one step ahead, and --simulate calibrates its bands alone: --model {instead} do more"
+    ]
 
 
 def seen_before(config: TrainConfig, initial: Initial, table: Table, schedule: Schedule) -> list[str]:
