@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
+from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
 
 from streamgp.base import FLOAT, Inputs, Json, Shape, Step
 from streamgp.encoders import Layout
+from streamgp.errors import UsageError
 from streamgp.online.scaling import InputScaling
 
 LARGEST = 1e150
@@ -49,6 +52,8 @@ def usable_rows(x: Inputs, y: Tensor) -> tuple[Tensor, Tensor, str]:
     return y, observed & within, left_out
 
 
+JUMP = 0.05
+"""Standard deviations of a column within which half of a jump at its 0 happens."""
 WILD = 1000.0
 """Interquartile ranges from the median beyond which a value of a bounded sample is a glitch."""
 FEWEST = 20
@@ -124,9 +129,16 @@ class KernelInputs(nn.Module):
     lengthscale. Differences are divided by ℓ_g √s_g, so that with ℓ_g = 1 two windows that are a standard deviation
     apart in all columns of one group, and equal otherwise, correlate by e^−½ however many columns these are.
 
+    A channel v of `jumps` has another group beside its own, (2/π) atan(v/(JUMP·s)) with its standard deviation s: what
+    turns at its 0, such as friction with a velocity, is smooth in this.
+
     Args:
         shape: of the windows.
         hidden: names of channels that are left out.
+        jumps: names of channels, or patterns such as "qd*".
+
+    Raises:
+        UsageError: a pattern of `jumps` matches no channel of the windows.
 
     Attributes:
         layout: how the channels that are seen lie in a row.
@@ -140,9 +152,13 @@ class KernelInputs(nn.Module):
         ([0, 1, 0, 1, 0, 1, 2, 2], 3)
         >>> [round(value, 2) for value in inputs.inverse(torch.zeros(3)).square().tolist()]
         [0.33, 0.33, 0.33, 0.33, 0.33, 0.33, 0.5, 0.5]
+        >>> inputs = KernelInputs(shape, jumps=["u"])
+        >>> x = Inputs(torch.zeros(1, 3, 2).double(), torch.tensor([[[0.05], [-9.0]]]).double())
+        >>> inputs.groups[8:].tolist(), [round(value, 2) for value in inputs(x)[0, 8:].tolist()]
+        ([3, 3, 3, 4, 4], [0.0, 0.0, 0.0, 0.5, -1.0])
     """
 
-    def __init__(self, shape: Shape, hidden: Collection[str] = ()) -> None:
+    def __init__(self, shape: Shape, hidden: Collection[str] = (), jumps: Collection[str] = ()) -> None:
         super().__init__()
         channels = len(shape.past) if shape.lags else 0
         past = torch.arange(channels).repeat(shape.lags)
@@ -158,13 +174,32 @@ class KernelInputs(nn.Module):
         self.columns: Tensor | None
         columns = seen[groups].nonzero()[:, 0] if hidden else None
         self.register_buffer("columns", columns, persistent=False)
-        self.register_buffer("groups", groups if columns is None else groups[columns])
+        names = (*shape.past[:channels], *shape.future)
+        for pattern in jumps:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                hint = f"choose among: {', '.join(dict.fromkeys(names))}"
+                raise UsageError(f"no input is called {pattern}, of jumps", hint=hint)
+        turning = [g for g, name in enumerate(names) if any(fnmatchcase(name, pattern) for pattern in jumps)]
+        self.turning = torch.tensor(turning, dtype=torch.int64)
+        places = torch.isin(groups, self.turning).nonzero()[:, 0]
+        self.places: Tensor
+        self.register_buffer("places", places, persistent=False)
+        self.turned: Tensor
+        self.register_buffer("turned", groups[places], persistent=False)
+        extra = self.count + torch.searchsorted(self.turning, groups[places])
+        self.register_buffer("groups", torch.cat((groups if columns is None else groups[columns], extra)))
+        self.count += len(turning)
+        self.channels = channels
+
+    def _of_channels(self, past: Tensor, future: Tensor) -> Tensor:
+        """(G',) of the groups that are channels."""
+        return torch.cat((past[: self.channels], future))
 
     @property
     def scale(self) -> Tensor:
         """(G,) what one standardised unit of each group is, in the units of the columns."""
-        past, future = self.scaling.past.scale, self.scaling.future.scale
-        return torch.cat((past[: self.count - len(future)], future))
+        own = self._of_channels(self.scaling.past.scale, self.scaling.future.scale)
+        return torch.cat((own, own.new_ones(len(self.turning))))
 
     def inverse(self, log_lengthscale: Tensor) -> Tensor:
         """(G,) log ℓ -> (W,) 1/(ℓ_g √s_g)."""
@@ -174,7 +209,13 @@ class KernelInputs(nn.Module):
     def forward(self, x: Inputs) -> Tensor:
         """(N, W)"""
         flat: Tensor = self.scaling.flat(x)
-        return flat if self.columns is None else flat[:, self.columns]
+        seen = flat if self.columns is None else flat[:, self.columns]
+        if not len(self.turning):
+            return seen
+        past, future = self.scaling.past, self.scaling.future
+        zero = -self._of_channels(past.location / past.scale, future.location / future.scale)  # (G',), standardised
+        away = flat[:, self.places] - zero.to(flat)[self.turned]
+        return torch.cat((seen, (2 / math.pi) * torch.atan(away / JUMP)), 1)
 
     def seen(self, x: Inputs) -> Inputs:
         """The windows without lags where the targets are hidden."""

@@ -33,5 +33,5 @@ def build(config: Config, shape: Shape) -> Model:
     """
     if config.by_gradient:
         return StreamModel(GradientPosterior(config, shape), config.model_copy(update={"rebuild": 0}), shape)
-    inputs = KernelInputs(shape)
-    return StreamModel(SvdgpPosterior(config, shape, inputs.groups, inputs.count), config, shape)
+    inputs = KernelInputs(shape, jumps=[name.strip() for name in config.jumps.split(",") if name.strip()])
+    return StreamModel(SvdgpPosterior(config, shape, inputs.groups, inputs.count), config, shape, inputs=inputs)

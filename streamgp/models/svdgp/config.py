@@ -37,7 +37,7 @@ class Config(StreamOptions):
 
     few: ClassVar[tuple[str, ...]] = (
         *("target", "memory", "temper", "rebuild", "learn", "limit"),
-        *("basis", "linear", "likelihood", "encoder"),
+        *("basis", "linear", "jumps", "likelihood", "encoder"),
     )
     """The options that matter first."""
 
@@ -53,6 +53,11 @@ class Config(StreamOptions):
     linear: bool = Field(
         True, description="add a linear part to the kernel; left out where a window has more columns than `basis`"
     )
+    jumps: str = Field(
+        "",
+        description="inputs at whose sign the target may jump, as friction does with a velocity: names or patterns, "
+        "'qd*,slip'; the model then sees (2/π) atan(20 x/s) beside each, s its standard deviation",
+    )
     basis: int = Field(1024, ge=1, description="basis functions, of mean and covariance")
     mean_basis: int = Field(
         3072, ge=1, description="basis functions of the mean, when windows are fitted in more than one epoch"
@@ -67,6 +72,8 @@ class Config(StreamOptions):
             raise ValueError("inference=conjugate needs likelihood=gaussian and no encoder; use inference=gradient")
         if plain and self.likelihood != gaussian.Config() and not self.by_gradient:
             raise ValueError("the closed form finds the noise itself; likelihood.noise needs inference=gradient")
+        if self.jumps and self.by_gradient:
+            raise ValueError("jumps needs the closed form: likelihood=gaussian, no encoder, inference=auto")
         return self
 
     @property

@@ -17,6 +17,7 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp.base import Json, Shape
+from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
 from streamgp.models.svdgp.config import Config
@@ -132,6 +133,9 @@ class SvdgpPosterior(RegressionPosterior):
 
     def start_from(self, initial: Initial) -> None:
         initial.radial("svdgp", ("squared_exponential",))
+        if self.config.jumps:
+            hint = "leave out --init, or give these inputs as columns of their own"
+            raise UsageError("the hyper-parameters of --init have no lengthscale of what jumps adds", hint=hint)
         self.search.initial = initial
 
     def _begin(self, rows: Rows, units: Units, size: int, evidence_rows: int, generator: Generator) -> None:
