@@ -201,7 +201,7 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
         session.warnings += holes(table)
     if not config.online:
         check_columns(table, spec)
-    elif nothing := without_values(table, spec):
+    elif nothing := without_values(table, spec.columns[len(spec.targets) :]):
         session.warnings.append(nothing)
     if spec.lags and not spec.simulated and "season" not in config.model_fields_set:
         session.warnings += overlooked(table, spec.targets[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow.compute as pc
 
 from streamgp.errors import DataError
@@ -25,10 +27,10 @@ def check_span(table: Table, spec: WindowSpec) -> None:
         raise DataError("no window of the table can be whole: there is nothing to learn", hint=advice(table, spec))
 
 
-def without_values(table: Table, spec: WindowSpec) -> str:
+def without_values(table: Table, columns: Sequence[str]) -> str:
     """Which columns have no value in any row, and what to do; "" where all have one. It reads until all have."""
-    empty = list(spec.columns) if table.rows else []
-    for chunk in table.read({}, spec.columns) if empty else ():
+    empty = list(columns) if table.rows else []
+    for chunk in table.read({}, columns) if empty else ():
         empty = [name for name in empty if chunk.rows.column(name).null_count == chunk.rows.num_rows]
         if not empty:
             break
@@ -41,7 +43,7 @@ def check_columns(table: Table, spec: WindowSpec) -> None:
     Raises:
         DataError: one has none.
     """
-    if nothing := without_values(table, spec):
+    if nothing := without_values(table, spec.columns):
         raise DataError("a column has no values", hint=nothing)
 
 
@@ -73,7 +75,7 @@ def advice(table: Table, spec: WindowSpec, wanted: int = 1) -> str:
     most, long = max(rows.values(), default=0), span(spec)
     if not most:
         return "it has no rows yet: ingest some"
-    if nothing := without_values(table, spec):
+    if nothing := without_values(table, spec.columns):
         return nothing
     if sum(max(count - long + 1, 0) for count in rows.values()) < wanted:
         whose = "the table" if spec.series is None else "the longest series"
