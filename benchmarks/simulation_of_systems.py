@@ -287,7 +287,7 @@ def main() -> int:
     )
     claims = [
         Claim("Calibrated simulations of systems", text, COLUMNS, rows, missed),
-        Claim("Their bands at many origins", more, WIDER, wider, []),
+        Claim("Their bands at many origins", more, WIDER, wider, None),
     ]
     report(__file__, *claims)
     return 1 if missed else 0
