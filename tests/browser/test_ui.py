@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from mlflow import MlflowClient
 
 from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.adapters.mlflow.artifact import log_artifact
 from streamgp_pipelines.adapters.mlflow.tracker import mlflow_tracker
 from streamgp_pipelines.adapters.run_plots import draw_run
-from streamgp_pipelines.config import ReportConfig, TrainConfig
+from streamgp_pipelines.comparing.compare import compare
+from streamgp_pipelines.config import CompareConfig, ReportConfig, TrainConfig
 from streamgp_pipelines.reporting.report import report
 from streamgp_pipelines.training.train import train
 
@@ -59,13 +61,18 @@ def browser() -> str:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with one real run of 4000 rows."""
+    """A store with a comparison of two models, and then one real run of 4000 rows."""
     directory = tmp_path_factory.mktemp("ui")
     schema = pa.schema([("step", pa.int64()), ("y", pa.float64())])
     table = Table.create(str(directory / "demand"), schema, TableMeta(time="step", clock=False, every_ns=1))
     y = [math.sin(step / 24 * 2 * math.pi) + 0.1 * math.sin(step * step) for step in range(4000)]
     table.append(pa.table({"step": range(4000), "y": y}, schema=schema), app_id="test", n=1)
     options = {"table": directory / "demand", "target": "y", "horizon": 3, "season": 24, "lags": 4, "batch": 250}
+    both = options | {"warmup": 500, "max_rows": 1500, "models": "persistence,seasonal_naive"}
+    compare(
+        CompareConfig.read(both | {"directory": directory / "compared"}),
+        mlflow_tracker(f"sqlite:///{directory}/mlflow.db", "compared"),
+    )
     options |= {"model": "seasonal_naive", "online": True, "warmup": 500, "checkpoint": directory / "checkpoint"}
     tracker = mlflow_tracker(f"sqlite:///{directory}/mlflow.db", "demo", "seasonal_naive y h3")
     train(TrainConfig.read(options), tracker, draw=draw_run)
@@ -141,3 +148,32 @@ def test_the_run_is_there_with_all_that_was_logged(page: Page) -> None:
     page.get_by_role("link", name="Model registry").first.click()
     page.get_by_role("link", name="demand-y-h3").first.wait_for()
     page.get_by_text(re.compile("champion")).first.wait_for()
+
+
+def test_a_comparison_is_listed_with_its_models_and_shown_side_by_side(page: Page, store: Path) -> None:
+    client = MlflowClient(f"sqlite:///{store}/mlflow.db")
+    experiment = client.get_experiment_by_name("compared")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    below = [one.info.run_id for one in runs if "mlflow.parentRunId" in one.data.tags]
+    (whole,) = (one for one in runs if "mlflow.parentRunId" not in one.data.tags)
+    page.get_by_text("Scores").first.wait_for()
+    home = page.url.partition("#")[0]
+
+    page.goto(f"{home}#/experiments/{experiment.experiment_id}/runs/{whole.info.run_id}")
+    page.get_by_role("tab", name="Artifacts").click()
+    page.get_by_text("differences.parquet").first.wait_for()
+
+    listed = "[" + ",".join(f'"{run}"' for run in below) + "]"
+    page.goto(f'{home}#/compare-runs?runs={listed}&experiments=["{experiment.experiment_id}"]')
+    page.get_by_text(re.compile("Comparing 2 Runs", re.IGNORECASE)).first.wait_for()
+    for text in ("persistence y h3", "seasonal_naive y h3"):
+        page.get_by_text(text).first.wait_for()
+
+
+def test_a_version_of_a_model_shows_where_it_is_from_and_what_it_takes(page: Page, store: Path) -> None:
+    version = MlflowClient(f"sqlite:///{store}/mlflow.db").get_model_version_by_alias("demand-y-h3", "champion")
+    page.get_by_text("Scores").first.wait_for()
+    page.goto(f"{page.url.partition('#')[0]}#/models/demand-y-h3/versions/{version.version}")
+    for text in ("seasonal_naive y h3", "champion", "Schema"):
+        page.get_by_text(text).first.wait_for()
