@@ -283,7 +283,7 @@ def main() -> int:
     )
     more = (
         "The same 95 % bands of `linear` at all origins behind the first rows, or 60, beside those of the paths "
-        "alone. Bands were chosen on quarter_drone and drives 45/45; the others only confirmed them."
+        "alone. Bands were chosen on quarter_drone and drives 45/45, with a look at the others."
     )
     claims = [
         Claim("Calibrated simulations of systems", text, COLUMNS, rows, missed),
