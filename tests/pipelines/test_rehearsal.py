@@ -98,7 +98,7 @@ def test_chunks_and_restarts_change_nothing(model: str, tmp_path: Path) -> None:
     if model == "exact":
         options["set"] = {"rows": "128", "evidence_rows": "32"}
     if model == "narx":
-        options["set"] = {"encoder.hidden": "8", "online.window": "100", "rebuild": "100", "online.epochs": "1"}
+        options["set"] = {"encoder.hidden": "8", "online.window": "100", "rebuild": "100"}
     data = frame_of(170, ("a", "b"))
     whole = run(make_table(tmp_path / "t", data), tmp_path / "whole", **options)
     pieces = make_table(tmp_path / "pieces", data[:300], cuts=[7, 210])
