@@ -13,6 +13,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+collect_ignore = ["users_script.py"]  # a script for the type checkers, without a test
+
 # What the shell sets for `streamgp`, MLflow and the terminal must not reach the tests.
 TERMINAL = {"COLUMNS", "LINES", "FORCE_COLOR", "PY_COLORS", "NO_COLOR"}
 KEPT = {"STREAMGP_TEST_DATA", "MLFLOW_DISABLE_TELEMETRY"}

@@ -46,17 +46,20 @@ def test_rows_that_come_late(tmp_path: Path) -> None:
 def test_a_value_that_is_missing(tmp_path: Path) -> None:
     """It spoils the windows that hold it or have it one season before, and is no truth of the three rows before it."""
     data = frame_of(500).with_columns(y=pl.when(pl.int_range(pl.len()) == 350).then(None).otherwise("y"))
-    skipped, _ = counted(tmp_path, data)
+    skipped, _ = counted(tmp_path, data, gaps="reset")
     lags = set(range(350, 356))
     season_ahead = {350 + 24 - step for step in (1, 2, 3)}
     season_back = set(range(374, 380))
     broken = lags | season_ahead | season_back
     assert skipped == {"warm_up": 600, "window_not_whole": 3 * len(broken), "truth_missing": 3, "not_yet_due": 6}
+    (tmp_path / "fill").mkdir()
+    filled, _ = counted(tmp_path / "fill", data)
+    assert filled == {"warm_up": 600, "truth_missing": 3, "not_yet_due": 6}
 
 
 def test_rows_that_are_missing(tmp_path: Path) -> None:
     data = frame_of(500)
-    skipped, _ = counted(tmp_path, pl.concat([data[:350], data[353:]]), season=None)
+    skipped, _ = counted(tmp_path, pl.concat([data[:350], data[353:]]), season=None, gaps="reset")
     assert skipped == {"warm_up": 600, "window_not_whole": 3 * 5, "truth_missing": 3 + 2 + 1, "not_yet_due": 6}
 
 
@@ -84,7 +87,14 @@ def test_regression(tmp_path: Path) -> None:
 @pytest.mark.parametrize("known", [None, "k"])
 def test_rows_that_are_held_out(tmp_path: Path, known: str | None) -> None:
     data = frame_of(500).with_columns(y=pl.when(pl.int_range(pl.len()) == 470).then(None).otherwise("y"))
-    batch = {"online": None, "warmup": None, "checkpoint_every": None, "test_tail": 0.2, "season": None}
+    batch: dict[str, Any] = {
+        "online": None,
+        "warmup": None,
+        "checkpoint_every": None,
+        "test_tail": 0.2,
+        "season": None,
+        "gaps": "reset",
+    }
     skipped, found = counted(tmp_path, data, known=known, **batch)
     assert found["forecasts"]["all"] == 300 and skipped["truth_missing"] == 3
     assert found["warmup"] == 0

@@ -21,6 +21,10 @@ from streamgp.online.state import Parts, gather, scatter
 from streamgp.predictives.mixed import Mixed
 from streamgp.training.early_stopping import EarlyStoppingOptions
 
+NOTHING = 1e-9
+"""Largest error of a regression over the largest target, for a column of which nothing is left: then the variance is
+the regression's."""
+
 
 class OnRegression(Model):
     """See the module.
@@ -38,6 +42,8 @@ class OnRegression(Model):
         self.net, self.options, self.shape = net, options, shape
         self.below = self._regression()
         self.share = Mixer(2, shape, forgetting(shape))
+        self.idle: Tensor  # (T,) columns of which the regression left nothing to learn
+        self.register_buffer("idle", torch.zeros(shape.columns, dtype=torch.bool))
 
     def predict(self, x: Inputs) -> Mixed:
         """The mix of b and b + f; its experts are these two, and those of the regression where it is a mix."""
@@ -47,7 +53,8 @@ class OnRegression(Model):
         """The mix, and what the net forecasts of y − b."""
         below, rest = self.below.predict(x), self.net.predict(seen(x))
         means = torch.stack([below.mean, below.mean + rest.mean])
-        latent, noise = self.share.variances(means, rest.variance if self.net.rebuilt else below.variance)
+        own = self.idle.logical_not() & bool(self.net.rebuilt)
+        latent, noise = self.share.variances(means, torch.where(own, rest.variance, below.variance))
         experts = torch.cat([means, below.experts]) if isinstance(below, Mixed) else means
         mean = self.share.mean(means) if bool(self.share.rows.any()) else means[1]
         return Mixed(mean, latent, noise, experts), rest
@@ -78,7 +85,9 @@ class OnRegression(Model):
         for model, rows in ((other, ~held), (self.below, torch.ones_like(held))):
             for _ in model.fit(x.rows(rows), y[rows], 1):
                 pass
-        for step in self.net.fit(seen(x), y - other.predict(x).mean, epochs):
+        left = y - other.predict(x).mean
+        self.idle = left.abs().nan_to_num().amax(0) <= NOTHING * y.abs().nan_to_num().amax(0)
+        for step in self.net.fit(seen(x), left, epochs):
             yield reporting(step, left_out)
 
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
@@ -99,10 +108,12 @@ class OnRegression(Model):
         return {"share": float(self.share.weights[:, 1].mean())}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return gather(self._parts())
+        tensors, rest = gather(self._parts())
+        return tensors | {"idle": self.idle}, rest
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        scatter(self._parts(), tensors, rest)
+        self.idle = tensors["idle"].clone()
+        scatter(self._parts(), {name: one for name, one in tensors.items() if name != "idle"}, rest)
 
     def _parts(self) -> Parts:
         return {"below": self.below, "net": self.net, "share": self.share}

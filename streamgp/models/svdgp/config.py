@@ -37,7 +37,7 @@ class Config(StreamOptions):
 
     few: ClassVar[tuple[str, ...]] = (
         *("target", "memory", "temper", "rebuild", "learn", "limit"),
-        *("basis", "linear", "jumps", "likelihood", "encoder"),
+        *("basis", "linear", "likelihood", "encoder"),
     )
     """The options that matter first."""
 
