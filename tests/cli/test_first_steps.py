@@ -208,3 +208,27 @@ def test_a_run_without_a_season_says_which_the_target_shows(tmp_path: Path) -> N
     (tmp_path / "noise").mkdir()
     still = table(tmp_path / "noise", "y", [f"{math.sin(hour * hour):.4f}" for hour in range(400)])
     assert not summary(run(*TRAIN, "--table", still, "--json", "--checkpoint", tmp_path / "n"))["warnings"]
+
+
+@pytest.mark.parametrize("fresh", [(), ("--fresh",)])
+def test_a_table_is_no_checkpoint(tmp_path: Path, fresh: tuple[str, ...]) -> None:
+    made = table(tmp_path, "y", wave(200))
+    assert run(*TRAIN, "--table", made, "--checkpoint", made, *fresh).exit_code == 2
+    assert run("describe", "--table", made).exit_code == 0
+
+
+def test_the_directory_that_is_worked_in_is_not_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, home = table(tmp_path, "y", wave(200)), tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    assert run(*TRAIN, "--table", made, "--checkpoint", ".").exit_code == 0
+    assert run(*TRAIN, "--table", made, "--checkpoint", ".", "--fresh").exit_code == 4
+    assert home.is_dir() and not list(tmp_path.glob("home.*"))
+
+
+def test_one_time_far_ahead_is_named_where_it_leaves_no_forecast(tmp_path: Path) -> None:
+    far = timedelta(days=2000)
+    made = table(tmp_path, "y", wave(300), "--every", "1h", every=lambda row: timedelta(hours=row) + (row == 200) * far)
+    assert run(*TRAIN, "--table", made, "--checkpoint", tmp_path / "c", "--horizon", 1, "--season", 24).exit_code == 0
+    failed = run("forecast", "--checkpoint", tmp_path / "c", "--json")
+    assert failed.exit_code == 3 and "99 rows" in json.loads(failed.stderr)["hint"]

@@ -183,7 +183,7 @@ class Forecaster:
             simulate.check_given(ahead, known, windows, self.naming())
         asks = windows.ask_last(future)
         if not len(asks.origin):
-            raise no_newest_window(self.spec)
+            raise no_newest_window(windows)
         return asks
 
     def simulate(

@@ -198,7 +198,7 @@ def _simulate(
     first = PathWindows(windows, named, 1).ask(given.values[named, 0])
     series = named[first.series.numpy()]
     if not len(series):
-        raise no_newest_window(windows.spec)
+        raise no_newest_window(windows)
     ds, y = [], []
     for step, (asks, value) in enumerate(rollout(next_y, windows, series, paths, given.values[series])):
         if value is None:

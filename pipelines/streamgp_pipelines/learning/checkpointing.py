@@ -156,6 +156,9 @@ def set_aside(directory: Path) -> Path | None:
     Raises:
         StateError: another process trains in it, or it cannot be moved.
     """
+    directory = directory.resolve()
+    if Path.cwd().is_relative_to(directory):
+        raise StateError(f"{directory} cannot be set aside: it is worked in", hint="choose another --checkpoint")
     with held(directory):
         if all(path.name == LOCK for path in directory.iterdir()):
             return None

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from streamgp.errors import DataError
 from streamgp.streaming.table import Table
-from streamgp.streaming.windows import WindowSpec
+from streamgp.streaming.windows import Windows, WindowSpec
 
 
 def span(spec: WindowSpec) -> int:
@@ -47,13 +47,15 @@ def check_columns(table: Table, spec: WindowSpec) -> None:
         raise DataError("a column has no values", hint=nothing)
 
 
-def no_newest_window(spec: WindowSpec) -> DataError:
+def no_newest_window(windows: Windows) -> DataError:
     """That no forecast is possible at the newest rows, and when it will be."""
     why = (
         "a gap or a missing value is too near: wait for more rows, or train with --gaps fill"
-        if spec.gaps == "reset"
-        else "its series are too short, or a target has no value in it: wait for more rows"
+        if windows.spec.gaps == "reset"
+        else "the series are too short, or their targets have no value in a window or a season: wait for more rows"
     )
+    if windows.late:
+        why += f"; {windows.late} rows were left out, for they came behind a newer one: see whether its time is right"
     return DataError("no series has a whole window at its newest row", hint=why)
 
 

@@ -11,7 +11,9 @@ from typing import TypeAlias
 import polars as pl
 
 from streamgp.base import Due, Json, ModelCard, Progress, Tracker
+from streamgp.errors import UsageError
 from streamgp.streaming import checkpoint
+from streamgp.streaming.table import Table
 from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.files import check_writable
@@ -60,6 +62,8 @@ def train(
         check_writable(config.predictions, "--predictions", make=True)
     if config.alarms is not None:
         check_writable(config.alarms, "--alarms", make=True)
+    if Table.exists(config.checkpoint):
+        raise UsageError(f"--checkpoint {config.checkpoint} is a table", hint="name another directory")
     if config.fresh:
         set_aside(config.checkpoint)
     with held(config.checkpoint), unless_refused(config.checkpoint) as learned:
