@@ -38,6 +38,11 @@ class Admission:
         self._last: Ints = np.empty(0, np.int64)
         self._load()
 
+    @property
+    def newest(self) -> int:
+        """The last time of all series, as an integer; the least one where there is none."""
+        return int(self._last.max(initial=np.iinfo(np.int64).min))
+
     def judge(self, rows: pa.Table) -> Verdict:
         """Judge rows that have a time, in the order of their source, and count the new ones as accepted.
 

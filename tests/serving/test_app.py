@@ -100,6 +100,12 @@ def test_the_answers_about_the_service(client: Any) -> None:
         (lambda c: c.get("/forecast?horizon=0"), 422, "query.horizon"),
         (lambda c: c.get("/forecast?level=101"), 422, "query.level"),
         (lambda c: c.get("/forecast?name=other"), 404, "query.name"),
+        (lambda c: c.get("/forecast?horizon=2&levels=80"), 422, "query.levels"),
+        (lambda c: c.get("/history?row=0&rows=0"), 422, "query.row"),
+        (lambda c: c.get("/scores?horizon=1"), 422, "query.horizon"),
+        (lambda c: c.get("/health?name=plain"), 422, "query.name"),
+        (lambda c: c.post("/rows?nme=plain", content="{"), 422, "query.nme"),
+        (lambda c: c.post("/forecast?foo", json=[]), 422, "query.foo"),
         (lambda c: c.get("/forecast", headers={"Accept": "image/png"}), 406, "header.accept"),
         (lambda c: c.post("/forecast", json=[{"t": "2024-01-01"}]), 422, "rows"),
         (lambda c: c.post("/rows", content="{}", headers={"Content-Type": "text/plain"}), 415, "header.content-type"),
@@ -118,6 +124,26 @@ def test_a_refusal_names_the_field_and_the_remedy(client: Any, ask: Any, status:
     told = found.json()
     assert set(told) == {"error", "message", "hint", "field"}
     assert told["field"] == field and told["message"] and told["hint"]
+
+
+def test_an_unknown_parameter_is_told_with_those_that_exist(client: Any) -> None:
+    told = client.get("/forecast?levels=80").json()["hint"]
+    assert all(name in told for name in ("'level'", "name", "horizon", "level", "quantile"))
+    for path, operations in client.get("/openapi.json").json()["paths"].items():
+        for method, operation in operations.items():
+            assert client.request(method, path, params={"foo": "1"}).json()["field"] == "query.foo"
+            assert "422" in operation["responses"]
+
+
+def test_where_no_forecast_is_possible_the_answer_tells_how_far_the_rows_are(home: Path) -> None:
+    with client_of(home) as client:
+        rows = as_objects(new_rows(30))
+        for part in (rows[29:], rows[:2]):
+            assert client.post("/rows", json=part).status_code == 200
+        wait_for(lambda: client.get("/models").json()[0]["learned_rows"] == ROWS + 3)
+        found = client.get("/forecast")
+        assert found.status_code == 409, found.text
+        assert "2 rows" in found.json()["hint"] and rows[29]["t"][:10] in found.json()["hint"]
 
 
 def test_known_inputs_come_with_the_question_and_are_kept(home: Path) -> None:

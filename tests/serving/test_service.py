@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from polars.testing import assert_frame_equal
 from streamgp.errors import DataError, SchemaError, StateError, UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.quarantine import Quarantine
-from streamgp.streaming.table import Table
+from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines import load
 from streamgp_pipelines.learning.checkpointing import state_digest
 from streamgp_pipelines.serving.bodies import JsonRows, arrow_rows, parse_arrow, parse_json
@@ -53,6 +54,39 @@ def test_rows_are_taken_once_and_faulty_ones_are_named(intake: Intake, home: Pat
     assert Quarantine(table).reasons() == {"unparsable": 1, "no time": 1}  # a duplicate is counted, not kept
     late = {"t": "2023-11-15T00:30:00Z", "y": 1.0}
     assert (taken(intake, [late]).late, taken(intake, [late]).duplicates) == (1, 1)
+
+
+def test_a_row_too_far_ahead_is_put_aside_and_stops_no_series(home: Path) -> None:
+    def at(time: datetime) -> dict[str, Any]:
+        return {"t": time.isoformat(), "y": 1.0}
+
+    now, hour = datetime.now(UTC), timedelta(hours=1)
+    intake = Intake(Table.open(home / "table"), 86400)
+    found = taken(intake, [at(now + 26 * hour), *as_objects(new_rows(2)), {"t": "2199-01-01", "y": "abc"}])
+    assert (found.accepted, found.late) == (2, 0)
+    assert [(one.row, one.reason, one.column) for one in found.quarantined] == [
+        (0, "future", "t"), (3, "unparsable", "y"),
+    ]  # fmt: skip
+    assert taken(intake, [at(now + 23 * hour)]).accepted == 1
+    assert taken(intake, [at(now + 46 * hour)]).accepted == 1  # a simulated stream goes on
+    intake.reach = 4 * 3600
+    assert [taken(intake, [at(now + hours * hour)]).accepted for hours in (75, 73)] == [0, 1]
+    intake.close()
+
+
+def test_a_stream_without_dates_has_no_future(tmp_path: Path) -> None:
+    schema = pa.schema([("t", pa.int64()), ("y", pa.float64())])
+    table = Table.create(tmp_path / "steps", schema, TableMeta("t", clock=False, every_ns=1, time_format="step"))
+    intake = Intake(table, 0)
+    assert taken(intake, [{"t": 1, "y": 1.0}, {"t": 10**17, "y": 1.0}]).accepted == 2
+    intake.close()
+
+
+def test_known_inputs_may_come_ahead_by_the_horizon(home: Path) -> None:
+    for name, reach in (("known", 4 * 3600), ("plain", 3600)):
+        with served(home, name) as service:
+            (intake,) = service.intakes.values()
+            assert (intake.reach, intake.max_ahead) == (reach, 86400)
 
 
 def test_json_and_arrow_make_the_same_rows(home: Path, tmp_path: Path) -> None:
@@ -97,7 +131,7 @@ def test_what_is_no_list_of_rows_is_refused(body: bytes, says: str) -> None:
 
 def test_wrong_columns_and_times_are_refused_with_their_place(intake: Intake) -> None:
     with pytest.raises(SchemaError, match=naming("rows[1].yy")) as caught:
-        JsonRows([{"y": 1.0}, {"yy": 1.0}], intake.table)
+        JsonRows([{"y": 1.0}, {"yy": 1.0}, {"zz": 1.0}, {"yy": 1.0}], intake.table)
     assert "'y'" in caught.value.hint
     with pytest.raises(DataError, match=naming("'t' soon")):
         taken(intake, [{"t": "soon", "y": 1.0}])

@@ -11,6 +11,10 @@ from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Windows, WindowSpec
 
 
+class NoNewestWindow(DataError):
+    """No forecast is possible at the newest rows."""
+
+
 def span(spec: WindowSpec) -> int:
     """Rows of a series up to the end of its first whole window."""
     window = spec.lags + spec.horizon if spec.lags else 1
@@ -47,7 +51,7 @@ def check_columns(table: Table, spec: WindowSpec) -> None:
         raise DataError("a column has no values", hint=nothing)
 
 
-def no_newest_window(windows: Windows) -> DataError:
+def no_newest_window(windows: Windows) -> NoNewestWindow:
     """That no forecast is possible at the newest rows, and when it will be."""
     why = (
         "a gap or a missing value is too near: wait for more rows, or train with --gaps fill"
@@ -56,7 +60,7 @@ def no_newest_window(windows: Windows) -> DataError:
     )
     if windows.late:
         why += f"; {windows.late} rows were left out, for they came behind a newer one: see whether its time is right"
-    return DataError("no series has a whole window at its newest row", hint=why)
+    return NoNewestWindow("no series has a whole window at its newest row", hint=why)
 
 
 def _rows(table: Table, spec: WindowSpec) -> dict[object, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -98,7 +98,7 @@ class JsonRows(Jsonl):
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], table: Table) -> None:
         kinds = {field.name: field.type for field in table.schema if field.name != SEQ}
-        _check_names({key: f"rows[{at}].{key}" for at, row in enumerate(rows) for key in row}, kinds)
+        _check_names(((key, f"rows[{at}].{key}") for at, row in enumerate(rows) for key in row), kinds)
         self.uri, self._config, self._nulls = WHERE, Config(), NULLS
         self.waiting, self.stopped, self.units, self.doubts = False, None, {}, {}
         self.names, self._kinds = list(kinds), kinds
@@ -123,16 +123,16 @@ def arrow_rows(rows: pa.Table, table: Table) -> FrameSource:
         SchemaError: a column is none of the table, or cannot be one.
     """
     kinds = {field.name: field.type for field in table.schema if field.name != SEQ}
-    _check_names({name: name for name in rows.column_names}, kinds)
+    _check_names(((name, name) for name in rows.column_names), kinds)
     for name, kind in kinds.items():
         if name not in rows.column_names:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))
     return FrameSource(rows)
 
 
-def _check_names(given: Mapping[str, str], kinds: Mapping[str, pa.DataType]) -> None:
-    """See that columns are those of the table; `given` says where each one stands."""
-    for name, where in given.items():
+def _check_names(given: Iterable[tuple[str, str]], kinds: Mapping[str, pa.DataType]) -> None:
+    """See that columns are those of the table; `given` has each one, and where it stands."""
+    for name, where in given:
         if name not in kinds:
             near = get_close_matches(name, kinds, n=1)
             did = f"did you mean {near[0]!r}? " if near else ""

@@ -114,6 +114,12 @@ class Host(OnlineRun):
         """Rows that the state that is shown has learned."""
         return 0 if self.view is None else self.view.rows
 
+    @property
+    def reach(self) -> float:
+        """Seconds that rows may be ahead of their time: known inputs by the horizon, others by an interval."""
+        windows = self.session.learner.windows
+        return float(windows.newest().every.max(initial=0)) / 1e9 * (windows.spec.horizon if windows.spec.known else 1)
+
     def start(self) -> None:
         """Begin to learn."""
         self._thread.start()

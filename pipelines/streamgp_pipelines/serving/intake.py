@@ -7,6 +7,8 @@ row whose series and time the table has is a duplicate, and counted.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, Full, Queue
@@ -29,6 +31,7 @@ from streamgp.streaming.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.chunk import Prepared, Sieve
 from streamgp_pipelines.ingestion.plan import Plan, plan
+from streamgp_pipelines.moments import Moments
 
 SOURCE = "serve"
 """What the quarantine calls rows of requests."""
@@ -58,7 +61,7 @@ class Receipt(NamedTuple):
         accepted: rows that are in the table now; `late` of them came behind a later row of their series, and windows
             leave them out.
         duplicates: rows whose series and time the table had: left out.
-        quarantined: rows that cannot be read.
+        quarantined: rows that cannot be read, or whose time is too far ahead.
         rows: of the table, now.
     """
 
@@ -74,19 +77,22 @@ class Intake:
 
     Args:
         table: of the rows.
+        max_ahead: seconds that the time of a row may be ahead; see `_limit`.
 
     Raises:
         UsageError: its rows have no time, so that a row that is sent twice cannot be known.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, max_ahead: float = math.inf) -> None:
         meta = table.meta
         if meta.time is None:
             raise UsageError(
                 f"table {table.path} has no time column: a row that is sent again could not be known",
                 hint="ingest into a new table with --time COLUMN, a counter will do",
             )
-        self.table = table
+        self.table, self.max_ahead = table, max_ahead
+        self.reach = 0.0
+        """Seconds that a row's time may be ahead beside these: of known inputs, or of one interval."""
         self.committed: list[Callable[[], None]] = []
         """Called after every commit, in the thread of the intake."""
         self._schema = pa.schema([field for field in table.schema if field.name != SEQ])
@@ -133,7 +139,25 @@ class Intake:
         assert chosen.clock is not None and meta.time is not None
         series = None if meta.series is None else chunk.rows.column(meta.series)
         times = TimeReader(chosen.clock).read(chunk.rows.column(meta.time), series)
-        return self._sieve.prepare(chunk.rows, times, Position())
+        part = self._sieve.prepare(chunk.rows, times, Position())
+        stamps = part.table.column(meta.time).cast(pa.int64()).to_numpy()
+        for row in np.flatnonzero(stamps > self._limit()).tolist():
+            told = f"{chunk.rows.column(meta.time)[row]} is more than {self.max_ahead:g} s ahead (--max-ahead)"
+            part.faults.setdefault(row, ("future", meta.time, told))
+        return part
+
+    def _limit(self) -> float:
+        """The latest time that a row may have, μs: one row of 2099 would make all later rows of its series late.
+
+        It counts from now, or from the newest row of a table that is ahead of now, as simulated streams are; a naive
+        clock may be ahead as anywhere on Earth. Clocks without dates have none.
+        """
+        moments = Moments.of(self.table.meta)
+        if not moments.clock or moments.elapsed:
+            return math.inf
+        kind: Any = self.table.schema.field(self.table.meta.time or "").type
+        now: float = time.time() + (0 if kind.tz else 14 * 3600)
+        return max(now * 1e6, float(self._admission.newest)) + (self.max_ahead + self.reach) * 1e6
 
     def _plan(self, source: FileSource) -> Plan:
         """How the columns are read; times as in the table's source, or ISO 8601."""

@@ -70,9 +70,11 @@ def serving(config: ServeConfig, failed: Callable[[], None] = lambda: None) -> I
             session = resume(directory, tables, config.device, config.checkpoint_every)
             host = service.hosts[name] = Host(name, session, failed)
             if session.table.id not in service.intakes:
-                intake = service.intakes[session.table.id] = Intake(Table.open(session.table.path))
+                intake = service.intakes[session.table.id] = Intake(Table.open(session.table.path), config.max_ahead)
                 stack.callback(intake.close)
-            service.intake(host).committed.append(host.wake)
+            intake = service.intake(host)
+            intake.committed.append(host.wake)
+            intake.reach = max(intake.reach, host.reach)
         strange = [table.path for id, table in tables.items() if id not in service.intakes]
         if strange:
             raise UsageError(f"--table {strange[0]} is the table of no checkpoint", hint="leave it out")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
-from streamgp_pipelines.settings import Bytes, File, Flag, Panel, Settings
+from streamgp_pipelines.settings import Bytes, File, Flag, Panel, Seconds, Settings
 
 
 def _listed(value: Any) -> Any:
@@ -44,6 +44,13 @@ class ServeConfig(Settings):
         8_000_000, ge=1024, description="Largest body of a request, also unpacked"
     )
     request_rows: Annotated[int, Flag(Panel.LIMITS, "ROWS")] = Field(10_000, ge=1, description="Most rows of a request")
+    max_ahead: Annotated[Seconds, Flag(Panel.LIMITS)] = Field(
+        86400.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="How far the time of a row may be ahead of now and of the table, such as 1d; with --known, beyond "
+        "the horizon. Rows further ahead go to the quarantine",
+    )
     rate: Annotated[int, Flag(Panel.LIMITS, "COUNT")] = Field(
         1000, ge=0, description="Most requests a second of one address; 0: any"
     )

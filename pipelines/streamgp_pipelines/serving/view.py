@@ -12,9 +12,10 @@ import polars as pl
 import pyarrow as pa
 from pydantic_core import to_json
 
-from streamgp.errors import UsageError
+from streamgp.errors import StateError, UsageError
 from streamgp_pipelines.forecasting.forecast import Forecaster
 from streamgp_pipelines.forecasting.future import as_future
+from streamgp_pipelines.learning.whole import NoNewestWindow
 from streamgp_pipelines.training.summary import flat
 
 Format: TypeAlias = Literal["json", "arrow", "csv"]
@@ -74,11 +75,19 @@ class View:
         """
 
         def make() -> bytes:
-            found = self._forecaster.forecast(horizon, levels, self.future(future), quantiles)
+            try:
+                found = self._forecaster.forecast(horizon, levels, self.future(future), quantiles)
+            except NoNewestWindow as error:  # no question would be answered: not the request is wrong
+                raise StateError(error.message, hint=f"{error.hint}; {self._newest()}") from None
             told = {"name": self.name, "model": found.model, "rows": self.rows, "levels": found.levels}
             return write(found.frame, form, told | {"warnings": found.warnings}, "forecast")
 
         return self._once(("forecast", form, horizon, levels, quantiles, marked), make)
+
+    def _newest(self) -> str:
+        """How far the state is."""
+        ds = self._forecaster.learner.windows.newest().ds
+        return f"newest row: {self._forecaster.moments.say(int(ds.max()))}" if len(ds) else "there are no rows"
 
     def scores(self) -> bytes:
         """Scores of all forecasts whose truth has come, as JSON."""

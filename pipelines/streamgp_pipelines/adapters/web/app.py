@@ -8,13 +8,14 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Annotated, Any, cast
 
 import pyarrow as pa
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
@@ -63,7 +64,7 @@ Quantiles = Annotated[
 
 
 class Quarantined(BaseModel):
-    """A row that could not be read; it is in the quarantine of the table."""
+    """A row that could not be read, or is too far ahead; it is in the quarantine of the table."""
 
     row: int = Field(description="Its place in the request, from 0", examples=[3])
     reason: str = Field(examples=["unparsable"])
@@ -139,6 +140,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        dependencies=[Depends(_asked)],
     )
     app.add_middleware(cast("Any", Guard), config=config, token=token, metrics=metrics)
     _handle_errors(app)
@@ -254,13 +256,13 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         """The checkpoints that are served."""
         return [_about(host, service) for host in service.hosts.values()]
 
-    @app.get("/health", responses={503: {"model": State}, **_only(400, 429)}, summary="Alive")
+    @app.get("/health", responses={503: {"model": State}, **_only(400, 422, 429)}, summary="Alive")
     async def health(response: Response) -> State:
         """Whether every learner runs."""
         response.status_code = 200 if service.error is None else 503
         return State(status="ok" if service.error is None else "a learner has ended")
 
-    @app.get("/ready", responses={503: {"model": State}, **_only(400, 429)}, summary="Ready")
+    @app.get("/ready", responses={503: {"model": State}, **_only(400, 422, 429)}, summary="Ready")
     async def ready(response: Response) -> State:
         """Whether every checkpoint can be asked."""
         response.status_code = 200 if service.ready else 503
@@ -278,6 +280,22 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
 
     describe(app, service)
     return app
+
+
+def _asked(request: Request) -> None:
+    """See that a route has the parameters of a query: one that is misspelt would do nothing.
+
+    Raises:
+        Refusal: it has one of them not.
+    """
+    own = [one.alias for one in request.scope["route"].dependant.query_params]
+    for name in request.query_params:
+        if name not in own:
+            near = get_close_matches(name, own, n=1)
+            did = f"did you mean {near[0]!r}? " if near else ""
+            there = f"it has: {', '.join(own)}" if own else "it has none"
+            where = f"query.{name[:80]}"
+            raise Refusal(422, f"{where}: {request.url.path} has no such parameter", f"{did}{there}", where)
 
 
 def _handle_errors(app: FastAPI) -> None:
