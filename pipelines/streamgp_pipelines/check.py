@@ -12,7 +12,7 @@ from streamgp.streaming import checkpoint
 from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.rows import times
 from streamgp_pipelines.config import CheckConfig
-from streamgp_pipelines.learning.curves import Curves
+from streamgp_pipelines.learning.curves import LAP_ROWS, Curves
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.moments import Moments
 
@@ -109,7 +109,7 @@ def _scores(saved: Saved, config: CheckConfig) -> list[Finding]:
         )
     bands = [key for key in curves.values if key.startswith("coverage_")]
     if not bands and config.min_coverage is not None:
-        found.append(Finding("coverage", None, config.min_coverage, False, "no bands were scored"))
+        found.append(Finding("coverage", None, config.min_coverage, False, _no_bands(saved, curves)))
     if bands:
         widest = max(bands, key=lambda key: float(key.removeprefix("coverage_")))
         share = mean(widest, new)
@@ -117,6 +117,17 @@ def _scores(saved: Saved, config: CheckConfig) -> list[Finding]:
         level = widest.removeprefix("coverage_")
         found.append(Finding("coverage", share, config.min_coverage, low, f"of the {level} % band, in the same rows"))
     return found
+
+
+def _no_bands(saved: Saved, curves: Curves) -> str:
+    """Why no point of the curves has a coverage."""
+    about: dict[str, Any] = saved.manifest
+    if not about["calibration"]["levels"]:
+        return "this run has no bands"
+    if about["fingerprint"]["mode"] != "online":
+        return "only runs with --online have newest scores; the summary has the coverage of this one"
+    needed = ((curves.rows or [0])[-1] // LAP_ROWS + 1) * LAP_ROWS
+    return f"too few rows since scores began: it is known from row {needed:,} on, and {saved.rows:,} were read"
 
 
 def _beyond(value: float | None, limit: float | None) -> bool:

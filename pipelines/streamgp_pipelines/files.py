@@ -28,7 +28,7 @@ def check_writable(path: Path, flag: str, suffixes: Sequence[str] = (), make: bo
     if path.exists() and not path.is_file():
         raise UsageError(f"{flag} {path} is a device or a pipe, and would be replaced by a file", hint="name a file")
     if suffixes and path.suffix not in suffixes:
-        which = ", ".join(suffixes[:-1]) + f" or {suffixes[-1]}"
+        which = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
         raise UsageError(f"{flag} {path}: it is written as {which}", hint=f"name it {path.stem}{suffixes[0]}")
     folder = path.parent
     while make and not folder.exists() and folder != folder.parent:

@@ -204,13 +204,19 @@ def _bytes(value: Any) -> Any:
 def _seconds(value: Any) -> Any:
     """'60s', '5m' or '1h' in seconds; numbers pass.
 
+    Raises:
+        ValueError: it is no length of time.
+
     Example:
         >>> _seconds("1.5h"), _seconds(3)
         (5400.0, 3)
     """
-    if isinstance(value, str) and value[-1:] in _TIMES:
-        return float(value[:-1]) * _TIMES[value[-1]]
-    return value
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value[:-1]) * _TIMES[value[-1]] if value[-1:] in _TIMES else float(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is no length of time: such as 90s, 5m, 2h or 1d") from None
 
 
 def _assignments(value: Any) -> Any:

@@ -22,6 +22,7 @@ def test_an_alarm_is_an_exit_code(world: World) -> None:
     assert "ALARM" in run("check", "--checkpoint", world.checkpoint, "--max-age", "1h").stdout
     assert run("check", "--checkpoint", world.table).exit_code == 4
     assert run("check", "--checkpoint", world.checkpoint, "--max-age", "soon").exit_code == 2
+    assert "2h" in run("check", "--checkpoint", world.checkpoint, "--max-age", "foo").stderr
 
 
 def test_an_alarm_is_passed_on(world: World, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,11 @@ def test_a_comparison_has_the_scores_of_its_tables(world: World, tmp_path: Path)
     line += ["--batch=64", "--models=persistence", "--directory", home, "--tracking-uri", "none"]
     assert run(*line).exit_code == 0
     page = tmp_path / "c.html"
+    shutil.copytree(home, spaced := tmp_path / "my c")
+    missing = json.loads(run("report", "--comparison", spaced, "--output", page, "--json").stdout)["missing"]
+    assert any(
+        repr(str(spaced / "persistence")) in line or repr(str(spaced / "seasonal_naive")) in line for line in missing
+    )
     result = run("report", "--comparison", home, "--output", page)
     assert result.exit_code == 0, result.stderr
     text = page.read_text()

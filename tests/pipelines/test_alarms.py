@@ -16,8 +16,13 @@ from polars.testing import assert_frame_equal
 
 import streamgp
 from streamgp.errors import StateError, UsageError
-from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.api import NoTracker
+from streamgp_pipelines.config import ReportConfig, TrainConfig
 from streamgp_pipelines.notify import notify
+from streamgp_pipelines.reporting.report import report
+from streamgp_pipelines.reporting.run import open_run
+from streamgp_pipelines.training.dry_run import plan
+from streamgp_pipelines.training.train import train
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, tensors_of
 
 OPTIONS: dict[str, Any] = {"model": "linear", "horizon": 2, "season": 24, "known": "k", "lags": 4, "warmup": 150}
@@ -30,6 +35,25 @@ def stuck(rows: int = 700, series: tuple[str, ...] = ()) -> pl.DataFrame:
     data = frame_of(rows, series)
     late = pl.int_range(pl.len()) >= rows - 20
     return data.with_columns(y=pl.when(late).then(pl.lit(3.25)).otherwise("y"))
+
+
+def test_a_report_has_the_rows_behind_the_last_full_micro_batch(tmp_path: Path) -> None:
+    make_table(tmp_path / "table", stuck())
+    run(tmp_path / "table", tmp_path / "run", predictions=tmp_path / "p.parquet", **OPTIONS, **RATE)
+    found = open_run(tmp_path / "run").scored
+    assert found is not None and found.collect().height == pl.read_parquet(tmp_path / "p.parquet").height
+    page = report(ReportConfig.read({"checkpoint": tmp_path / "run", "output": tmp_path / "r.html"}))
+    assert "Forecasts" in page.sections
+
+
+@pytest.mark.parametrize("flag", ["predictions", "alarms"])
+@pytest.mark.parametrize("dry", [False, True])
+def test_parquet_is_written_under_its_own_suffix(tmp_path: Path, flag: str, dry: bool) -> None:
+    make_table(tmp_path / "table", stuck(200))
+    given = OPTIONS | RATE | {flag: tmp_path / "x.csv", "online": True}
+    config = TrainConfig.read(given | {"table": tmp_path / "table", "target": "y", "checkpoint": tmp_path / "run"})
+    with pytest.raises(UsageError, match="parquet"):
+        plan(config) if dry else train(config, NoTracker)
 
 
 def test_alarms_change_nothing_else(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_the_newest_rows_are_those_that_are_asked_for(tmp_path: Path) -> None:
 def test_little_that_was_scored_is_no_alarm(tmp_path: Path) -> None:
     home, _ = trained(tmp_path, frame_of(900))
     found = findings(home, max_crps_ratio=0.1, min_coverage=0.99)
+    assert "1,000" in found["coverage"].about  # the rows that are needed
     assert found["crps_ratio"].value is None and not any(one.alarm for one in found.values())
 
 

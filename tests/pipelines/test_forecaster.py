@@ -206,6 +206,13 @@ def test_a_plot_shows_history_forecast_and_bands() -> None:
     matplotlib.pyplot.close(axes.figure)
 
 
+@pytest.mark.parametrize("wrong", [{"levels": ["95"]}, {"levels": "95"}, {"horizon": 0}, {"quantiles": ["0.1"]}])
+def test_a_forecast_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    fitted = forecaster(known=()).learn(frame_of(300))
+    with pytest.raises(UsageError):
+        fitted.forecast(**wrong)
+
+
 def test_one_step_of_several_with_known_inputs_is_refused() -> None:
     data = frame_of(301)
     fitted = forecaster().learn(data.head(300))

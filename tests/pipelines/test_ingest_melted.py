@@ -53,6 +53,15 @@ def test_a_wide_table_is_stored_as_polars_unpivots_it(tmp_path: Path, suffix: st
     assert take(tmp_path / "table", source, melt="zone_*")["added"] == 0
 
 
+@pytest.mark.parametrize("name", ["ds", "moment"])
+def test_a_pattern_leaves_the_time_out(tmp_path: Path, name: str) -> None:
+    source = tmp_path / "wide.csv"
+    source.write_text(text_of(WIDE.drop("temperature").rename({"ds": name})))
+    assert take(tmp_path / "table", source, melt="*")["added"] == 3 * COUNT
+    assert_frame_equal(rows(tmp_path / "table").drop("_seq").rename({name: "ds"}), long(WIDE).drop("temperature"))
+    assert take(tmp_path / "table", source, melt="*")["added"] == 0
+
+
 def test_a_file_that_grows_goes_on_and_repeated_rows_are_duplicates(tmp_path: Path) -> None:
     source = tmp_path / "wide.csv"
     source.write_text(text_of(WIDE.head(20)))

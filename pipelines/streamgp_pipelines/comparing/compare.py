@@ -179,7 +179,12 @@ def _plan(config: CompareConfig) -> _Plan:
             peers[name] = model, options_of(model, options)
             models[name] = _STANDS_IN, {}
         elif model != AUTO:
-            registry.check("models", model)
+            try:
+                registry.check("models", model)
+            except UsageError as error:
+                raise UsageError(
+                    str(error), hint=f"{error.hint}; for --models also {', '.join((AUTO, *PEERS))}"
+                ) from None
     runs = {name: _run(config, name, *model) for name, model in models.items()}
     warmup = {True: 0, False: 0}  # of runs that go on, and of those that begin
     targets: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,8 @@ class Forecaster:
         self._ready()
         shape, windows = self.learner.windows.shape, self.learner.windows
         steps = shape.horizon if horizon is None else horizon
+        if steps < 1:
+            raise UsageError(f"a forecast has one step or more, not {steps}", hint=f"at most {shape.horizon}")
         if steps > shape.horizon:
             alone = shape.horizon == 1 and shape.lags > 0
             instead = "simulate with --paths 200" if alone else f"forecast at most {shape.horizon}"
@@ -273,7 +276,7 @@ class Forecaster:
         if levels is not None:
             found = replace(found, levels=in_order(levels))
         if quantiles is not None:
-            if not all(0 < p < 1 for p in quantiles):
+            if isinstance(quantiles, str) or not all(isinstance(p, Real) and 0 < p < 1 for p in quantiles):
                 raise UsageError("quantiles are probabilities between 0 and 1", hint="such as 0.1 and 0.9")
             found = replace(found, quantiles=tuple(sorted(set(quantiles))))
         return found

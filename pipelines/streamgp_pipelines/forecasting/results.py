@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 
 import polars as pl
@@ -69,7 +70,8 @@ def in_order(levels: Sequence[float]) -> tuple[float, ...]:
     Raises:
         UsageError: there is none, or one is no percentage.
     """
-    if not levels or not all(0 < level < 100 for level in levels):
+    numbers = not isinstance(levels, str) and all(isinstance(level, Real) for level in levels)
+    if not numbers or not levels or not all(0 < level < 100 for level in levels):
         raise UsageError("levels are percentages between 0 and 100", hint="such as 80 and 95")
     return tuple(sorted(set(levels)))
 

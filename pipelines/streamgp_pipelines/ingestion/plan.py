@@ -127,10 +127,22 @@ def interval(text: str, flag: str = "--every") -> int:
 
 
 def _meta(source: FileSource, config: IngestConfig, zone: str | None) -> TableMeta:
-    time = config.time or _found_time(source, config)
+    time = time_name(source, config, None)
     series = config.series or ("unique_id" if "unique_id" in source.names else None)
     _two_columns(time, series)
-    return TableMeta(time=None if time == ROW else time, series=series, zone=zone)
+    return TableMeta(time=time, series=series, zone=zone)
+
+
+def time_name(source: FileSource, config: IngestConfig, table: Table | None) -> str | None:
+    """The time column of a source: that of the table where there is one; None without a clock.
+
+    Raises:
+        UsageError: it cannot be known.
+    """
+    if table is not None:
+        return table.meta.time
+    found = config.time or _found_time(source, config)
+    return None if found == ROW else found
 
 
 def _two_columns(time: str | None, series: str | None) -> None:

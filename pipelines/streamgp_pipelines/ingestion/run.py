@@ -28,7 +28,7 @@ from streamgp.streaming.reading.records import Stopped
 from streamgp.streaming.table import Table
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, in_time_order
-from streamgp_pipelines.ingestion.plan import Plan, plan
+from streamgp_pipelines.ingestion.plan import Plan, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, doubts, summary, understood
 
@@ -107,7 +107,8 @@ class Run:
         options = {name: getattr(config, name) for name in names}
         source = open_source(uri, config.format, options)
         if config.melt:
-            source = Melted(source, config.melt, config.series or "unique_id")
+            clock = time_name(source, config, self._table) if source.sample.num_rows else None
+            source = Melted(source, config.melt, config.series or "unique_id", clock)
         if not source.sample.num_rows:
             self._rowless(source, told)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import polars as pl
@@ -66,7 +67,7 @@ def comparison_page(directory: Path) -> Page:
         Section("Scores", [_scores(whole)], f"Of the {whole['cells'][0]:,} forecasts that every model made."),
         Section("Differences", [*_differences(differences, models, against)]),
     ]
-    home = directory / saved
+    home = quote(str(directory / saved))
     missing = [f"Weights, basis and table of a model, such as {saved}: streamgp report --checkpoint {home}."]
     if absent:
         missing.append(

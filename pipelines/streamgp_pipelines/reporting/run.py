@@ -119,7 +119,7 @@ def open_run(directory: Path, table: str | Path | None = None, strict: bool = Fa
         notes.append("Without its table the scores of the last rows are not known, and are not in this page.")
     parts = [pl.scan_parquet(part) for part in kept(saved.path.parent, saved.rows)]
     frames = [frame(due, ahead.windows.names, naming, ahead.windows.shape).lazy() for due in last]
-    scored = pl.concat([*parts, *frames], how="vertical_relaxed") if parts else None
+    scored = pl.concat([*parts, *frames], how="diagonal_relaxed") if parts else None
     if scored is not None:
         found, wanted = int(scored.select(pl.len()).collect().item()), ahead.scores.scored
         if found < wanted:

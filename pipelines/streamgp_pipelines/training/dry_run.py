@@ -23,9 +23,9 @@ def plan(config: TrainConfig) -> dict[str, Json]:
         StreamgpError: whatever training would refuse before its first row.
     """
     if config.predictions is not None:
-        check_writable(config.predictions, "--predictions", make=True)
+        check_writable(config.predictions, "--predictions", (".parquet",), make=True)
     if config.alarms is not None:
-        check_writable(config.alarms, "--alarms", make=True)
+        check_writable(config.alarms, "--alarms", (".parquet",), make=True)
     session = open_session(config)
     learner = session.learner
     spec, shape = learner.windows.spec, learner.windows.shape

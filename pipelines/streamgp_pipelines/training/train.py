@@ -59,9 +59,9 @@ def train(
         ServiceError: the disk or the tracking store refused.
     """
     if config.predictions is not None:
-        check_writable(config.predictions, "--predictions", make=True)
+        check_writable(config.predictions, "--predictions", (".parquet",), make=True)
     if config.alarms is not None:
-        check_writable(config.alarms, "--alarms", make=True)
+        check_writable(config.alarms, "--alarms", (".parquet",), make=True)
     if Table.exists(config.checkpoint):
         raise UsageError(f"--checkpoint {config.checkpoint} is a table", hint="name another directory")
     if config.fresh:

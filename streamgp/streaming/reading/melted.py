@@ -27,19 +27,23 @@ class Melted:
         inner: the wide source.
         patterns: of the columns to melt, such as "zone_*".
         series: name of the column of names.
+        time: name of a column that patterns leave out.
 
     Raises:
         UsageError: a pattern fits no column, or the file has a column of that name.
         SchemaError: a column does not hold numbers.
     """
 
-    def __init__(self, inner: FileSource, patterns: Sequence[str], series: str) -> None:
+    def __init__(self, inner: FileSource, patterns: Sequence[str], series: str, time: str | None = None) -> None:
         self.inner, self.uri, self.series = inner, inner.uri, series
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in inner.names):
                 hint = f"it has: {', '.join(inner.names)}"
                 raise UsageError(f"--melt {pattern!r}: {inner.uri} has no such column", hint=hint)
-        self._wide = [name for name in inner.names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        matched = [name for name in inner.names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        self._wide = [name for name in matched if name != time]
+        if not self._wide:
+            raise UsageError(f"--melt: {inner.uri} has no column beside {time!r}", hint="melt columns of numbers")
         self._kept = [name for name in inner.names if name not in self._wide]
         for name in self._wide:
             kind = inner.schema.field(name).type
