@@ -25,11 +25,8 @@ UV = (sys.executable, "-m", "uv", "-q")
 
 
 def run(*command: str | Path, cwd: Path, **more: str) -> str:
-    """Its standard output; nothing of the checkout and of the environment of the tests is in sight. uv looks for
-    packages where pip does."""
+    """Its standard output; nothing of the checkout and of the environment of the tests is in sight."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    for pip, uv in (("PIP_FIND_LINKS", "UV_FIND_LINKS"), ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")):
-        kept |= {uv: kept[pip]} if kept.get(pip) else {}
     done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, env=kept | more)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -59,7 +56,8 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bare") / "env"
     run(*UV, "venv", "--python", sys.executable, folder, cwd=folder.parent)
     python = folder / "bin" / "python"
-    run(*UV, "pip", "install", "-p", python, "-c", ROOT / "constraints.txt", wheel, cwd=folder)
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q")
+    run(*pip, "-c", ROOT / "constraints.txt", wheel, cwd=folder)
     return folder
 
 
