@@ -120,6 +120,7 @@ def test_what_is_no_part_is_refused(site: Path, name: str) -> None:
         registry.load("kernels", name)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_imports_nothing_that_was_not_named(site: Path, tmp_path: Path) -> None:
     installed(site, "fifth", listed=False)
     (site / "fifth" / "cauchy.py").write_text(KERNEL + f"\nopen({str(tmp_path / 'imported')!r}, 'a').close()\n")

@@ -18,6 +18,7 @@ pytestmark = [
 LINE = ["--target=y", "--horizon=3", "--season=24", "--lags=4", "--warmup=200", "--batch=64", "--models=linear"]
 
 
+@pytest.mark.slow
 def test_models_are_runs_below_the_comparison(world: World, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/mlflow.db"
     words = ["compare", *LINE, "--table", world.table, "--directory", tmp_path / "c", "--tracking-uri", store]

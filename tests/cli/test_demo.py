@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 def test_the_demo_ends_with_scores_a_forecast_and_a_picture_and_can_be_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

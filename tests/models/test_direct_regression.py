@@ -216,6 +216,7 @@ def test_a_glitch_costs_little_afterwards() -> None:
     assert after[later][kept[later]].mean() < 1.1 * clean[later][kept[later]].mean()
 
 
+@pytest.mark.slow
 def test_columns_of_noise_cost_little_wherever_they_are_named() -> None:
     y, k = stream(2500)
     generator = np.random.default_rng(5)
@@ -231,6 +232,7 @@ def test_columns_of_noise_cost_little_wherever_they_are_named() -> None:
     assert max(found) < 1.03 * found[0], found
 
 
+@pytest.mark.slow
 def test_drawn_functions_have_the_mean_and_variance_of_the_forecast() -> None:
     x, y = example_windows(SEASONS, 400)
     model = build(Config(), SEASONS)
