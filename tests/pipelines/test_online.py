@@ -116,7 +116,9 @@ def test_two_series_are_forecast_as_each_alone(tmp_path: Path) -> None:
     both = pl.read_parquet(tmp_path / "p.parquet")
     for name in ("a", "b"):
         own = data.filter(pl.col("unique_id") == name)
-        run(make_table(tmp_path / name, own), tmp_path / f"{name}c", predictions=tmp_path / f"{name}.parquet", **options)
+        run(
+            make_table(tmp_path / name, own), tmp_path / f"{name}c", predictions=tmp_path / f"{name}.parquet", **options
+        )
         alone = pl.read_parquet(tmp_path / f"{name}.parquet").select("unique_id", "ds", "cutoff", "y", "seasonal_naive")
         shared = both.filter(pl.col("unique_id") == name).select(alone.columns)
         joined = alone.join(shared, on=["unique_id", "ds", "cutoff"])
