@@ -96,7 +96,11 @@ def create_log(path: str, schema: pa.Schema, description: str) -> DeltaTable:
         raise TableError(f"{path} is a file, not a table", hint="name a new directory")
     with writing(path):
         return DeltaTable.create(
-            path, schema=schema, description=description, configuration={"delta.appendOnly": "true"}
+            path,
+            schema=schema,
+            description=description,
+            configuration={"delta.appendOnly": "true"},
+            commit_properties=CommitProperties(max_commit_retries=0),  # a second try would replace another's table
         )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 from typing import Any
 
 import numpy as np
@@ -289,3 +290,20 @@ def test_two_declare_the_interval_at_once(tmp_path: Path) -> None:
     handles[3].commit(batch(0, 5), {})
     handles[0].declare(60)
     assert (Table.open(tmp_path / "t").meta.every_ns, Table.open(tmp_path / "t").meta.tolerance_ns) == (60, 5)
+
+
+def test_of_many_who_create_a_table_at_once_one_does(tmp_path: Path) -> None:
+    schema, meta = pa.schema([("t", pa.int64()), ("y", pa.float64())]), TableMeta(time="t", clock=False, every_ns=1)
+
+    def create(path: Path, start: Barrier) -> str | None:
+        start.wait()
+        try:
+            return Table.create(path, schema, meta).id
+        except TableError:
+            return None
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(30):
+            path, start = tmp_path / str(number), Barrier(4)
+            made = [job.result() for job in [pool.submit(create, path, start) for _ in range(4)]]
+            assert [one for one in made if one] == [Table.open(path).id]
