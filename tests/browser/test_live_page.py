@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
@@ -15,7 +14,6 @@ import uvicorn
 from streamgp_pipelines.adapters.web.app import create_app
 from streamgp_pipelines.config import ServeConfig
 from streamgp_pipelines.serving.service import serving
-from tests.browser.test_ui import FLAGS, browser
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import frame_of, make_table, run
 
@@ -25,13 +23,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 TOKEN = "0123456789abcdef-a-token"
-ROWS, WAIT_MS = 500, 30_000
+ROWS = 500
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory, chromium: str) -> Iterator[str]:
     """A service of two checkpoints that needs a token."""
-    browser()
     home = tmp_path_factory.mktemp("page")
     make_table(home / "table", frame_of(ROWS, ("a", "b")))
     for name in ("day", "half"):
@@ -49,24 +46,17 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(address: str, tmp_path: Path) -> Iterator[Page]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        profile = str(tmp_path / "profile")
-        context = play.chromium.launch_persistent_context(profile, executable_path=browser(), args=FLAGS)
-        context.set_default_timeout(WAIT_MS)
-        page = context.new_page()
-        faults: list[str] = []
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("request", lambda asked: faults.append(asked.url) if not asked.url.startswith(address) else None)
-        page.goto(address)
-        page.get_by_label("Token").fill(TOKEN)
-        page.get_by_role("button", name="Show").click()
-        page.locator("#steps tr").nth(1).wait_for()
-        yield page
-        context.close()
-        assert faults == []  # no error in its script, no other host
+def page(address: str, open_page: Callable[..., Page]) -> Iterator[Page]:
+    faults: list[str] = []
+    page = open_page()
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("request", lambda asked: faults.append(asked.url) if not asked.url.startswith(address) else None)
+    page.goto(address)
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Show").click()
+    page.locator("#steps tr").nth(1).wait_for()
+    yield page
+    assert faults == []  # no error in its script, no other host
 
 
 def test_it_shows_the_forecast_its_bands_and_the_scores(page: Page, address: str) -> None:

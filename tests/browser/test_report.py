@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,6 @@ import pytest
 from streamgp_pipelines.config import ReportConfig
 from streamgp_pipelines.reporting.report import report
 from tests.pipelines.reports import EVIL, drawn, trained
-
-from .test_ui import FLAGS, browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -24,8 +22,7 @@ WIDTHS = (390, 1280)
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    browser()
+def file(tmp_path_factory: pytest.TempPathFactory, chromium: str) -> Path:
     room = tmp_path_factory.mktemp("report")
     run = trained(room)
     report(ReportConfig.read({"checkpoint": run.checkpoint, "output": room / "report.html"}))
@@ -34,28 +31,17 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=WIDTHS)
-def page(file: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
+def page(file: Path, open_page: Callable[..., Page], request: pytest.FixtureRequest) -> Iterator[Page]:
     """The page at one width, with every figure drawn; no error and no request may come of it."""
-    from playwright.sync_api import sync_playwright
-
     wrong: list[str] = []
-    with sync_playwright() as play:
-        size = {"width": request.param, "height": 900}
-        context = play.chromium.launch_persistent_context(
-            str(tmp_path / "profile"), executable_path=browser(), args=FLAGS, viewport=size, offline=True
-        )
-        context.set_default_timeout(120_000)
-        page = context.new_page()
-        page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on(
-            "request",
-            lambda asked: None if asked.url.startswith(("file:", "blob:", "data:")) else wrong.append(asked.url),
-        )
-        page.goto(file.as_uri())
-        page.locator("html[data-ready]").wait_for()
-        yield page
-        context.close()
+    page = open_page(viewport={"width": request.param, "height": 900}, offline=True)
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    own = ("file:", "blob:", "data:")
+    page.on("request", lambda asked: None if asked.url.startswith(own) else wrong.append(asked.url))
+    page.goto(file.as_uri())
+    page.locator("html[data-ready]").wait_for()
+    yield page
     assert not wrong
 
 
@@ -75,6 +61,8 @@ def test_everything_is_drawn_and_nothing_is_run(page: Page, file: Path) -> None:
 
 
 def test_another_date_is_another_forecast(page: Page, file: Path) -> None:
+    from playwright.sync_api import expect
+
     fan = drawn(file.read_text())[0]["fan"]
     views = fan["panels"][0]["views"]
     form, output = page.locator("form.controls"), page.locator("output")
@@ -99,7 +87,7 @@ def test_another_date_is_another_forecast(page: Page, file: Path) -> None:
     form.get_by_label("Series").select_option(index=1)
     assert page.evaluate(forecast) == fan["panels"][1]["views"][-1]["models"][0][0]
     page.locator(".fan summary").click()
-    assert page.locator(".fan .numbers tbody tr").count() == len(fan["panels"][1]["views"][-1]["t"])
+    expect(page.locator(".fan .numbers tbody tr")).to_have_count(len(fan["panels"][1]["views"][-1]["t"]))
 
 
 def test_there_is_no_accessibility_error(page: Page) -> None:

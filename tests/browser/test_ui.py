@@ -6,12 +6,11 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,27 +36,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-WAIT_MS = 120_000
-
-
-def browser() -> str:
-    """The path of chromium; without one the test is skipped, but not where CI has promised it."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        reason = "no chromium here: apt-get install chromium"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
-    return found
-
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -82,9 +60,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(store: Path) -> Iterator[str]:
+def address(store: Path, chromium: str) -> Iterator[str]:
     """`streamgp ui --json` as a user starts it; ended as a user ends it."""
-    browser()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -105,17 +82,10 @@ def address(store: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(address: str, tmp_path: Path) -> Iterator[Page]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        profile = str(tmp_path / "profile")
-        context = play.chromium.launch_persistent_context(profile, executable_path=browser(), args=FLAGS)
-        context.set_default_timeout(WAIT_MS)
-        page = context.new_page()
-        page.goto(address, wait_until="domcontentloaded")
-        yield page
-        context.close()
+def page(address: str, open_page: Callable[..., Page]) -> Page:
+    page = open_page()
+    page.goto(address, wait_until="domcontentloaded")
+    return page
 
 
 def test_the_run_is_there_with_all_that_was_logged(page: Page) -> None:

@@ -25,7 +25,7 @@ REGRESSION = WindowSpec(targets=("y",), inputs=("u", "k"), lags=0)
 SPECS = [PLAIN, KNOWN, REGRESSION]
 NET: dict[str, Any] = {"encoder": {"hidden": 8}, "epochs": 2}
 GP = NET | {"rebuild": 128, "online": {"window": 128}, "solver": {"name": "kiss", "grid": 10}}
-TWINS = {"gp_gru", "gp_narx", "gp_rnn"}
+TWINS = {"gp_gru", "gp_narx", "gp_rnn", "gru", "rnn"}
 """They share all but the net with `gp_lstm`."""
 SMALL = {
     **dict.fromkeys(("gru", "lstm", "narx", "rnn"), NET),
@@ -64,7 +64,7 @@ class Made:
 
 
 def names(*served: WindowSpec) -> list[Any]:
-    """Every model with every kind of window. Slow: twins of `gp_lstm`, and the plain window where another is served."""
+    """Every model with every kind of window. Slow: the twins, and the plain window where another is served."""
     both = ("linear", "svdgp")
     return [
         pytest.param(n, s, marks=[pytest.mark.slow] if n in TWINS or (s is PLAIN and n not in both) else [])

@@ -90,8 +90,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {**SVGP, "encoder": {"hidden": 8}, "training": {"batch": 64}},
     ],
 }
-TWINS = {"gp_gru", "gp_rnn"}
-"""They share all but the net with `gp_lstm`."""
+TWINS = {"gp_gru", "gp_rnn", "gru", "rnn"}
+"""They share all but the net with `gp_lstm` or `lstm`."""
 CASES = [
     pytest.param(name, options, marks=[pytest.mark.slow] if place or name in TWINS else [])
     for name in registry.names("models")
@@ -112,7 +112,7 @@ def test_laws(name: str, options: dict[str, Any]) -> None:
     check_model(build)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n == "qsgp" else []) for n in VARIANTS])
 @pytest.mark.parametrize(("frequency", "seed"), [(8.0, 0), pytest.param(15.0, 1, marks=pytest.mark.slow)])
 def test_no_absorbing_state(name: str, frequency: float, seed: int) -> None:
     module = registry.load("models", name)

@@ -225,6 +225,7 @@ def test_a_stream_may_begin_with_a_single_row() -> None:
     assert (model.predict(x).mean - y).square().mean().sqrt() < 0.7 * y.std()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["matern", "rational_quadratic", "spectral_mixture", "periodic", "sum"])
 def test_a_kernel_by_its_name_goes_with_the_grid(kernel: str) -> None:
     """And it learns what a line cannot."""

@@ -194,6 +194,7 @@ def test_between_trainings_the_posterior_is_that_of_forgotten_and_new_rows() -> 
     )
 
 
+@pytest.mark.slow
 @EVERY
 def test_trainings_follow_the_rows_and_nothing_else(name: str) -> None:
     x, y = windows(SYSTEM, series(260))

@@ -28,6 +28,7 @@ def test_it_keeps_the_laws(panel: bool) -> None:
     check_model(lambda shape: build(Config(), shape), shapes=[replace(SEASONS, panel=panel)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("panel", [False, True])
 def test_an_ensemble_with_it_keeps_them_too(panel: bool) -> None:
     config = ensemble.Config(experts=("linear", "persistence", "seasonal_naive"))
@@ -113,6 +114,7 @@ def test_a_regression_by_phase_is_a_ridge_of_each_phase_and_of_its_neighbours() 
         np.testing.assert_allclose(fitted, expected, atol=1e-7 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_a_phase_with_laws_of_its_own_is_learned() -> None:
     """At one hour of the day the target follows a known input, at all others it does not: harmonics cannot say that."""
     generator = np.random.default_rng(3)
@@ -204,6 +206,7 @@ def test_it_is_far_better_than_the_naive_and_never_much_worse_at_first() -> None
     assert errors[:200].mean() < 1.05 * naive[:200].mean()
 
 
+@pytest.mark.slow
 def test_a_glitch_costs_little_afterwards() -> None:
     y, k = stream(2000)
     broken = y.copy()
@@ -247,6 +250,7 @@ def test_drawn_functions_have_the_mean_and_variance_of_the_forecast() -> None:
     assert (drawn.var(0) >= 0.9 * issued.noise).all()
 
 
+@pytest.mark.slow
 def test_series_of_a_panel_are_forecast_well_whatever_their_size() -> None:
     (y, k), (other, more) = stream(1500, seed=1), stream(1500, seed=2)
     large = 1000 * other

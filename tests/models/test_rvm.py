@@ -156,6 +156,7 @@ def test_no_more_is_kept_than_the_basis_allows(solver: str) -> None:
     assert 1 <= step.basis <= 3
 
 
+@pytest.mark.slow
 def test_further_epochs_look_at_windows_that_no_dictionary_held() -> None:
     x, y, truth = sinc(600)
     model = built(dictionary=20)

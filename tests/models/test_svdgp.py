@@ -20,6 +20,7 @@ GRADIENT = {"mean_basis": 24, "covariance_basis": 16, "grow": 8, "batch": 64, "s
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [

@@ -146,6 +146,7 @@ def test_columns_share_bases_and_have_their_own_noise(monkeypatch: pytest.Monkey
     assert first < 0.3 and 0.6 < second < 1.1
 
 
+@pytest.mark.slow
 def test_student_t_noise_keeps_outliers_from_the_mean() -> None:
     x, y = rows(512)
     spoilt = y.clone()

@@ -25,6 +25,7 @@ from tests.words import naming
 SMALL: dict[str, Any] = {"points": 40, "evidence_rows": 60, "refresh": 4, "training": {"batch": 128}}
 
 
+@pytest.mark.slow
 def test_a_sorted_stream_is_learned_as_well_as_a_shuffled_one() -> None:
     (x, y), (held, truth) = surface(1500), surface(400, seed=1)
     errors = []

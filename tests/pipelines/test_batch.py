@@ -166,6 +166,7 @@ def test_series_of_other_pace_are_scored_too(tmp_path: Path) -> None:
     assert found.height == 660 - (660 - int(0.2 * 660))
 
 
+@pytest.mark.slow
 def test_a_finished_run_repeats_its_summary(tmp_path: Path) -> None:
     for name, data, asked in (("regression", cloud(), REGRESSION), ("windows", frame_of(500), WINDOWS)):
         for options in ({}, {"epochs": 3}, {"time_budget": "50s"}, SVDGP | {"epochs": 4}):

@@ -118,6 +118,7 @@ def test_rows_that_are_held_out_are_compared_in_batch(tmp_path: Path) -> None:
     assert found.against == "linear"
 
 
+@pytest.mark.slow
 def test_outcomes_have_their_own_scores(tmp_path: Path) -> None:
     data = frame_of(700).with_columns(y=(pl.col("y") > 11).cast(pl.Float64))
     make_table(tmp_path / "table", data)

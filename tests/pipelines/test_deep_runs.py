@@ -134,6 +134,7 @@ def test_the_model_says_how_many_epochs_it_wants(tmp_path: Path) -> None:
     assert not [step for step in told(table, tmp_path / "d") if step[0] == "warm-up"]  # one epoch: nothing to tell
 
 
+@pytest.mark.slow
 def test_a_finished_run_repeats_its_summary(online: World, tmp_path: Path) -> None:
     again = run(online.table, online.home / "whole", predictions=online.home / "again.parquet", **online.options)
     assert scores_of(again) == scores_of(online.expected) and again["seconds"] == online.expected["seconds"]
@@ -168,6 +169,7 @@ def test_a_checkpoint_forecasts_alone(tmp_path: Path, options: dict[str, Any]) -
     assert expected.height == 3 and found["scored"] > 300 and np.isfinite(found["nlpd"])
 
 
+@pytest.mark.slow
 def test_another_kernel_is_another_run(one_step: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
         run(one_step.parent / "t", one_step, **ONE, model="gp_lstm", set=GP["set"] | {"kernel": "matern"})

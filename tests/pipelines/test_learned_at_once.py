@@ -69,6 +69,7 @@ def test_rows_that_wait_for_known_inputs_are_learned_too(tmp_path: Path) -> None
     assert learned[0][-1].tolist() == frame_of(560)["y"][-5:].to_list()
 
 
+@pytest.mark.slow
 def test_a_row_an_hour_forecasts_as_one_pass(tmp_path: Path) -> None:
     data, options = frame_of(480), {"model": "linear", "warmup": 150}  # 150 + 5 · 64 = 470
     table = make_table(tmp_path / "t", data[:460])
