@@ -122,6 +122,7 @@ class Due(NamedTuple):
         issued: (P, N, T) the parameters of the forecasts that were issued for these windows.
         tail, alarm: (R,) probability of a truth as far out, NaN beyond one step ahead, and kind of alarm
             (`forecasting.alarms.Verdicts`); None where nobody asked.
+        whole: (N,) codes of the series of the windows x; None where nobody asks for them.
     """
 
     series: Tensor
@@ -138,6 +139,7 @@ class Due(NamedTuple):
     issued: Tensor
     tail: Tensor | None = None
     alarm: Tensor | None = None
+    whole: Tensor | None = None
 
     @property
     def parameters(self) -> Tensor:

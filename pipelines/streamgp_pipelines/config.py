@@ -233,6 +233,9 @@ class TrainConfig(RunConfig):
         description="Train for forecast --paths of up to this many steps; --online also simulates the past now and "
         "then, and calibrates by what then came. All inputs count as --known, as a simulation has them; default: no",
     )
+    fleet: Annotated[bool, Flag(Panel.ONLINE)] = Field(
+        False, description="A model for each series, learned as if it were alone; --warmup and --batch are rows of one"
+    )
     follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
     epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(
         None, ge=1, le=LARGEST, description="Passes over the table; default: chosen by the model"
@@ -258,6 +261,11 @@ class TrainConfig(RunConfig):
         if wrong:
             there = "batch training: leave out --online" if self.online else "--online"
             raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
+        if self.fleet:
+            unfit = {"simulate": None, "alarm_rate": None, "init": None, "transform": ("none",)}
+            other = [name for name, usual in unfit.items() if getattr(self, name) != usual]
+            if other:
+                raise ValueError(f"--fleet goes without --{other[0].replace('_', '-')}")
         if self.alarm_rate is None and (self.alarms, self.on_alarm) != (None, None):
             raise ValueError("--alarms and --on-alarm need --alarm-rate, such as 0.001")
         if self.init is not None and self.kinds & {"log", "logit"}:
@@ -438,4 +446,4 @@ class DemoConfig(Settings):
 
 
 _BATCH_ONLY = ("test_column", "test_tail", "test_blocks", "time_budget", "epochs")
-_ONLINE_ONLY = ("follow", "score_from", "warmup", "checkpoint_every", "alarm_rate")
+_ONLINE_ONLY = ("follow", "fleet", "score_from", "warmup", "checkpoint_every", "alarm_rate")

@@ -72,6 +72,7 @@ class WindowSpec:
         tolerance_ns: how far from the next tick of its clock a row may be and still be on the grid (`steps`); None
             counts intervals from the first row of the series.
         zone: an IANA name or an offset such as +10:00, for the calendar; None is UTC.
+        fleet: whether each series has a model of its own, so that no model sees several.
         simulated: steps that the model is going to be simulated; 0: none are planned.
         transforms: one a target, of what windows hold of the targets and models learn; none where they are left as
             they are. Answers and the history are in the units of the targets.
@@ -96,6 +97,7 @@ class WindowSpec:
     seasons: tuple[int, ...] = ()
     transforms: Transforms = ()
     simulated: int = 0
+    fleet: bool = False
 
     def __post_init__(self) -> None:
         made = tuple(Transform(**one) if isinstance(one, dict) else one for one in self.transforms)
@@ -162,6 +164,6 @@ class WindowSpec:
             future=(*seasonal, *future, *clock),
             season=self.season,
             context=self.context,
-            panel=self.series is not None,
+            panel=self.series is not None and not self.fleet,
             simulated=self.simulated,
         )

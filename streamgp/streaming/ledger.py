@@ -134,7 +134,7 @@ class Ledger:
         parameters = self._parameters[slot, :, column].T  # (P, R)
         quantiles, features = (part[slot, :, column].T for part in (self._quantiles, self._features))  # (Q, R), (F, R)
         _, _, position, cutoff, _ = self._keys[:, at]
-        done = self._close(series, step)
+        done, whole = self._close(series, step)
         return Due(
             series=torch.from_numpy(series[row]),
             position=torch.from_numpy(position),
@@ -148,14 +148,16 @@ class Ledger:
             x=self._windows(done),
             target=torch.from_numpy(self.target[done]),
             issued=torch.from_numpy(self._parameters[done].transpose(1, 0, 2).copy()),
+            whole=torch.from_numpy(whole),
         )
 
-    def to_come(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the open questions: (G,) position and cutoff, and how many of the T columns have no truth due yet."""
+    def to_come(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of the open questions: (G,) series, position and cutoff, and how many of the T columns have no truth due yet.
+        """
         held, origin, position, cutoff, _ = self._keys
         newest = np.append(self._newest, -1)[np.minimum(held, len(self._newest))]
         left = (origin + self.shape.horizon - np.maximum(newest, origin)).clip(0) * self.shape.outputs
-        return torch.from_numpy(position.copy()), torch.from_numpy(cutoff.copy()), torch.from_numpy(left)
+        return (*(torch.from_numpy(part.copy()) for part in (held, position, cutoff)), torch.from_numpy(left))
 
     def _windows(self, slot: Ints) -> Inputs:
         context = torch.from_numpy(self._context[slot]) if self.shape.context else None
@@ -193,22 +195,22 @@ class Ledger:
         row, ahead = np.nonzero(keys[place] == wanted)
         return row, ahead, by[place[row, ahead]]
 
-    def _close(self, series: Ints, step: Ints) -> Ints:
-        """Let go of the questions whose last step is due; the slots of those with a truth, oldest first."""
+    def _close(self, series: Ints, step: Ints) -> tuple[Ints, Ints]:
+        """Let go of the questions whose last step is due; slots and series of those with a truth, oldest first."""
         grown = int(series.max()) + 1 - len(self._newest) if len(series) else 0
         if grown > 0:
             self._newest = np.concatenate([self._newest, np.full(max(grown, len(self._newest)), -1)])
         np.maximum.at(self._newest, series, step)
         if not self.open:
-            return self._slot
+            return self._slot, self._keys[0]
         held, origin = self._keys[0], self._keys[1]
         newest = self._newest[np.minimum(held, len(self._newest) - 1)] if len(self._newest) else origin
         over = (origin + self.shape.horizon <= newest) & (held < len(self._newest))
         slot = self._slot[over]
         self._free = np.concatenate([self._free, slot])
         self._keys, self._slot = self._keys[:, ~over], self._slot[~over]
-        learned: Ints = slot[~np.isnan(self.target[slot]).all(1)]
-        return learned
+        learned = ~np.isnan(self.target[slot]).all(1)
+        return slot[learned], held[over][learned]
 
     def _reserve(self, count: int, parameters: int) -> None:
         """At least `count` free slots; the room doubles."""

@@ -98,6 +98,14 @@ class Windows:
         """Steps of a series that are kept, its newest among them."""
         return self._ring.capacity
 
+    def codes(self, rows: pa.RecordBatch) -> Ints:
+        """(N,) codes of the series of rows that are pushed later; new series get one.
+
+        Raises:
+            SchemaError, DataError: there is no series column, or a row has no series.
+        """
+        return self._names.read(rows, self.spec.series) if self.spec.series else np.zeros(rows.num_rows, np.int64)
+
     def push(self, rows: pa.RecordBatch) -> tuple[Asks, Answers]:
         """Read rows in the order of the stream.
 

@@ -29,6 +29,7 @@ from streamgp_pipelines.forecasting.issued import as_pairs, history
 from streamgp_pipelines.forecasting.results import SUFFIXES, Forecast, Simulation, in_order, write
 from streamgp_pipelines.learning import sizes
 from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
+from streamgp_pipelines.learning.fleet import fleet_learner
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.predictions import frame
@@ -185,6 +186,9 @@ class Forecaster:
             ahead = inputs_ahead(windows, future, self.spec.horizon, known)
             simulate.check_given(ahead, known, windows, self.naming())
         asks = windows.ask_last(future)
+        fitted = self.learner.fitted(asks.series)
+        if not bool(fitted.all()):
+            asks = Asks(*(part[fitted] for part in asks[:-1]), asks.x.rows(fitted))
         if not len(asks.origin):
             raise no_newest_window(windows)
         return asks
@@ -258,7 +262,7 @@ class Forecaster:
         shown = ", ".join(missing[:5]) + (" and others" if len(missing) > 5 else "")
         return [
             f"{len(missing)} of {len(wanted)} series have no forecast: their newest {spec.lags} rows are not a whole "
-            f"window: {shown}"
+            f"window{', or their model is in its warm-up' * spec.fleet}: {shown}"
         ]
 
     def _wanted(self, levels: Sequence[float] | None, quantiles: Sequence[float] | None) -> Calibration:
@@ -302,8 +306,18 @@ def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> t
     told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["calibration"].items()}
     calibration = Calibration(**told)
     rehearsal = None if steps is None else Rehearsal(spec, steps, calibration, about["seed"])
-    rate = about.get("alarm_rate")
-    learner, tail = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, rate), Tail()
+    rate, tail = about.get("alarm_rate"), Tail()
+    if spec.fleet:
+        learner: Learner = fleet_learner(
+            lambda: build_model(about["model"], about["set"], spec.shape, device, about["seed"]),
+            Windows(spec),
+            calibration,
+            schedule,
+            about["read"],
+            device,
+        )
+    else:
+        learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, rate)
     saved.restore(learner.parts() | {"tail": tail})
     learner.rows = saved.rows
     return learner, tail.rows

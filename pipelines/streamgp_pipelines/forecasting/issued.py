@@ -19,7 +19,7 @@ HISTORY_STEPS = 500
 def as_pairs(learner: Learner, asks: Asks, calibration: Calibration) -> Due:
     """N questions as N · T rows, window by window and column by column, with any quantiles of the distribution."""
     rows, shape, wanted = len(asks.origin), learner.windows.shape, calibration.probabilities
-    parameters = learner.model.predict(asks.x.to(learner.device)).parameters().cpu()  # (P, N, T)
+    parameters = learner.predict(asks)  # (P, N, T)
     issued = learner.model.family.from_parameters(parameters.reshape(len(parameters), -1, 1))
     quantiles = torch.zeros(0, rows * shape.columns, dtype=FLOAT)
     if wanted:

@@ -63,6 +63,8 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
         shared["simulate"] = config.simulate
     if config.alarm_rate is not None:
         shared["alarm-rate"] = config.alarm_rate
+    if config.fleet:
+        shared["fleet"] = True
     if config.online:
         return shared | {"warmup": warmup, "score-from": config.score_from}
     if config.test_blocks is not None:
@@ -75,7 +77,9 @@ def manifest(
 ) -> dict[str, Json]:
     """What a checkpoint says of itself: enough to rebuild the model and to forecast without the table."""
     spec = learner.windows.spec
-    alarms: dict[str, Json] = {} if learner.alarm_rate is None else {"alarm_rate": learner.alarm_rate}
+    more: dict[str, Json] = {} if learner.alarm_rate is None else {"alarm_rate": learner.alarm_rate}
+    if spec.fleet:
+        more["read"] = learner.size
     return {
         "streamgp": streamgp.__version__,
         "fingerprint": options,
@@ -89,7 +93,7 @@ def manifest(
         "rows": learner.rows,
         "batch": config.batch,
         "simulate": config.simulate if config.online else None,
-        **alarms,
+        **more,
         "warmup": learner.schedule.warmup,
         "begun": table.rows > 0,
         "offset": dict(offset),

@@ -57,6 +57,9 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
             hint="give --lags to look back over rows",
         )
     simulated = config.simulate or 0 if isinstance(config, TrainConfig) else 0  # with every input at every step
+    fleet = isinstance(config, TrainConfig) and config.fleet
+    if fleet and meta.series is None:
+        raise UsageError("--fleet is for several series, and this table has one", hint="leave it out")
     return WindowSpec(
         targets=targets,
         inputs=inputs,
@@ -73,6 +76,7 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         zone=meta.zone,
         tolerance_ns=meta.tolerance_ns,
         simulated=simulated,
+        fleet=fleet,
     )
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress, Stateful, Step
 from streamgp.forecasting.alarms import Alarms
-from streamgp.forecasting.bands import Bands, Questions, features
+from streamgp.forecasting.bands import Bands, Issued, Questions, features
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.scores import Scores
 from streamgp.forecasting.units import in_units
@@ -171,6 +171,11 @@ class Learner:
         return parts | {name: part for name, part in more.items() if part is not None}
 
     @property
+    def size(self) -> int:
+        """Rows that are read at a time."""
+        return self.schedule.batch
+
+    @property
     def room(self) -> int:
         """Rows that make the next micro-batch full."""
         return self.schedule.room(self.rows)
@@ -229,7 +234,7 @@ class Learner:
 
     def counted(self, due: Due) -> Due:
         """The pairs whose forecast was issued by a warmed-up model and after scoring starts, in target units."""
-        return self.in_units(select(due, self._counts(due.position, due.cutoff)))
+        return self.in_units(select(due, self._counts(due.series, due.position, due.cutoff)))
 
     def in_units(self, due: Due) -> Due:
         """Forecasts in target units, also where the model learns transformed targets."""
@@ -237,30 +242,44 @@ class Learner:
 
     def to_come(self) -> int:
         """Forecasts that count and whose truth is not due yet."""
-        position, cutoff, left = self.ledger.to_come()
-        return int(left[self._counts(position, cutoff)].sum())
+        series, position, cutoff, left = self.ledger.to_come()
+        return int(left[self._counts(series, position, cutoff)].sum())
 
-    def _counts(self, position: Tensor, cutoff: Tensor) -> Tensor:
-        """Whether a forecast issued at these rows, at these times, counts."""
-        keep = ~self._warm(position)
+    def _counts(self, series: Tensor, position: Tensor, cutoff: Tensor) -> Tensor:
+        """Whether a forecast of these series, issued at these rows, at these times, counts."""
+        keep = ~self._warm(series, position)
         if self.schedule.score_from is not None:
-            keep &= position >= self.schedule.score_from
+            keep &= position >= self._scored_from(series)
         if self.schedule.score_time is not None:
             keep &= cutoff >= self.schedule.score_time
         return keep
 
-    def _warm(self, position: Tensor) -> Tensor:
-        """Whether these rows belong to the warm-up."""
+    def _scored_from(self, series: Tensor) -> Tensor:
+        """The place in the stream of the first row that is scored, of each of these series."""
+        return torch.tensor(self.schedule.score_from)
+
+    def _warm(self, series: Tensor, position: Tensor) -> Tensor:
+        """Whether these rows of these series belong to the warm-up."""
         done = self.warmup.done_at
         return torch.ones(len(position), dtype=torch.bool) if done is None else position < done
+
+    def fitted(self, series: Tensor) -> Tensor:
+        """(N,) whether the model of these series has been fitted."""
+        return torch.full(series.shape, self.warmup.done_at is not None)
 
     def _take(self, rows: pa.RecordBatch) -> Due:
         """Read rows: steps 1 to 3."""
         asks, answers = self.windows.push(rows)
         self.rows += rows.num_rows
-        counting = self._counts(answers.position, answers.ds)
+        return self._taken(asks, answers)
+
+    def _taken(self, asks: Asks, answers: Answers) -> Due:
+        """Count the rows that became current, and pair them."""
+        warm = self._warm(answers.series, answers.position)
+        counting = self._counts(answers.series, answers.position, answers.ds)
         self.counts.add_values(answers.y, self.calibration.lower, self.calibration.upper)
-        self.counts.add(self._warm(answers.position), counting, int(self._counts(asks.position, asks.cutoff).sum()))
+        asked = self._counts(asks.series, asks.position, asks.cutoff)
+        self.counts.add(warm, counting, int(asked.sum()))
         return self._pair(asks, answers)
 
     def _pair(self, asks: Asks, answers: Answers) -> Due:
@@ -272,21 +291,23 @@ class Learner:
             asks, answers = restrict(asks, answers, self.only)
         issued = self._nothing()
         if len(asks.origin):
-            issued = self._predict(asks.x)
+            issued = self._predict(asks)
             self.ledger.add(asks, issued)
         self._calibrate(asks, issued, answers)
         due = self.ledger.pop(answers)
         due = due._replace(target=self.windows.spec.learned(due.target))
+        fitted = self.fitted(answers.series)
+        if not bool(fitted.all()):
+            self.scores.scale(answers.y[~fitted], answers.seasonal[~fitted], answers.series[~fitted])
         if self.warmup.done_at is None:
-            self.scores.scale(answers.y, answers.seasonal, answers.series)
             return due
-        self.scores.follow(answers.y, answers.seasonal)
+        self.scores.follow(answers.y[fitted], answers.seasonal[fitted])
         if self.alarms is not None:
             learned = due._replace(y=self.windows.spec.learned(due.y, due.column))
-            found = self.alarms.judge(learned, self._counts(due.position, due.cutoff))
+            found = self.alarms.judge(learned, self._counts(due.series, due.position, due.cutoff))
             due = due._replace(tail=found.p, alarm=found.kind)
         self.scores.add(self.counted(due))
-        fair = select(due, ~self._warm(due.position))
+        fair = select(due, ~self._warm(due.series, due.position))
         self.bands.update(fair._replace(y=self.windows.spec.learned(fair.y, fair.column)))
         return due
 
@@ -295,17 +316,24 @@ class Learner:
         return Gaussian.from_parameters(torch.zeros(3, 0, self.windows.shape.columns, dtype=FLOAT))
 
     def _calibrate(self, asks: Asks, issued: Predictive, answers: Answers) -> None:
-        """The quantiles of what was issued now; those of the warm-up are not known."""
+        """The quantiles of what was issued now."""
+        self.ledger.calibrate(*self._calibrated(asks, issued, answers))
+
+    def _uncalibrated(self, issued: Predictive) -> Issued:
+        """Quantiles that are not known."""
+        kept, shape = (len(self.calibration.probabilities), features(self.calibration)), issued.mean.shape
+        return Issued(*(torch.full((count, *shape), torch.nan, dtype=FLOAT) for count in kept))
+
+    def _calibrated(self, asks: Asks, issued: Predictive, answers: Answers) -> Issued:
+        """The quantiles of forecasts; those of the warm-up are not known."""
         if self.warmup.done_at is None:
-            kept, shape = (len(self.calibration.probabilities), features(self.calibration)), issued.mean.shape
-            self.ledger.calibrate(*(torch.full((count, *shape), torch.nan, dtype=FLOAT) for count in kept))
-            return
+            return self._uncalibrated(issued)
         seen = self.ledger.seen(answers._replace(y=self.windows.spec.learned(answers.y)))
-        fair = ~self._warm(seen.position)
+        fair = ~self._warm(answers.series[seen.row], seen.position)
         errors = Errors(answers.series, seen.row[fair], seen.column[fair], seen.error[fair])
         order = answers.position.argsort()
         at = order[torch.searchsorted(answers.position[order], asks.position)]
-        self.ledger.calibrate(*self.bands.issue(self.questions(asks, issued, at), errors))
+        return self.bands.issue(self.questions(asks, issued, at), errors)
 
     def questions(self, asks: Asks, issued: Predictive, at: Tensor | None = None) -> Questions:
         """What the calibration looks at; `at` (N,): the row that is asked at, among those that errors are of."""
@@ -354,17 +382,22 @@ class Learner:
         self.warmup.finish(self.rows)
         return steps[-1] if steps else None
 
-    def _predict(self, x: Inputs) -> Predictive:
-        """The raw predictive of N windows, back on the CPU; during the warm-up it is the prior.
+    def predict(self, asks: Asks) -> Tensor:
+        """(P, N, T) parameters of the raw predictive, on the CPU; nothing changes."""
+        return self.model.predict(asks.x.to(self.device)).parameters().cpu()
 
-        The windows are padded to a multiple of the micro-batch, so that the model meets one fixed shape.
-        """
-        rows = len(x.future)
+    def _predict(self, asks: Asks) -> Predictive:
+        """The raw predictive of N windows, back on the CPU; during the warm-up it is the prior."""
         with self.clock.measure("predict"):
-            padding = -rows % self.schedule.batch
-            padded = Inputs.cat([x, x.rows(torch.full((padding,), rows - 1))])
-            parameters = self.model.predict(padded.to(self.device)).parameters()
-            return self.model.family.from_parameters(parameters[:, :rows].cpu())
+            return self.model.family.from_parameters(self._padded(self.model, asks.x))
+
+    def _padded(self, model: Model, x: Inputs) -> Tensor:
+        """(P, N, T) of a model, whose windows are padded to a multiple of the micro-batch, so that it meets one fixed
+        shape."""
+        rows = len(x.future)
+        padding = -rows % self.schedule.batch
+        padded = Inputs.cat([x, x.rows(torch.full((padding,), rows - 1))])
+        return model.predict(padded.to(self.device)).parameters()[:, :rows].cpu()
 
 
 def select(due: Due, keep: Tensor) -> Due:

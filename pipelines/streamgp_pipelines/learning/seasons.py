@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.table import Table
-from streamgp_pipelines.config import DataConfig, RunConfig, micro_batch
+from streamgp_pipelines.config import DataConfig, RunConfig, TrainConfig, micro_batch
 from streamgp_pipelines.learning.columns import with_commas
 from streamgp_pipelines.learning.sizes import count_series
 from streamgp_pipelines.seasons import confirmed, proposed
@@ -31,7 +31,8 @@ def with_seasons(config: Config, table: Table, saved: Saved | None = None) -> Co
     if isinstance(config, RunConfig) and "batch" not in config.model_fields_set:
         seasons = update.get("season", config.season)
         batch = micro_batch(seasons)
-        if seasons and table.meta.series is not None:  # as many steps of each series
+        alone = isinstance(config, TrainConfig) and config.fleet
+        if seasons and table.meta.series is not None and not alone:  # as many steps of each series
             batch = min(max(batch * count_series(table), 256), PANEL_BATCH)
         update["batch"] = about["batch"] if about else batch
     return config.model_copy(update=update) if update else config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from streamgp_pipelines.learning.collect import ROWS as COLLECTED
 from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.default_model import with_model
+from streamgp_pipelines.learning.fleet import READ, fleet_learner, read_size
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
@@ -152,7 +153,10 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
     fitted = schedule.warmup if config.online else table.rows
     given = model_settings(config.model, config.set)
     batch = config.batch if config.online else max(config.batch, min(COLLECTED, table.rows))
-    needed = (sizes.count_series(table), table.rows, fitted, len(config.level), batch, given)
+    series = sizes.count_series(table)
+    if config.fleet:
+        fitted, batch = min(fitted * series, table.rows), max(batch, READ)
+    needed = (series, table.rows, fitted, len(config.level), batch, given)
     sizes.check(sizes.of_training(spec, *needed), config.max_memory)
     if saved is None and not config.follow:
         check_span(table, spec)
@@ -188,8 +192,19 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
             rehearsal = Rehearsal(spec, config.simulate, calibration, config.seed)
     if calibration.none and config.alarm_rate is not None:
         raise UsageError("an outcome of 0 or 1 has no alarms", hint="leave out --alarm-rate")
-    learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, config.alarm_rate)
-    source = Columns(table, columns_read(spec), config.batch)
+    if config.fleet:
+        size = read_size(config.batch, series) if saved is None else cast(int, saved.manifest["read"])
+        learner: Learner = fleet_learner(
+            lambda: build_model(config.model, config.set, shape, device, config.seed),
+            Windows(spec),
+            calibration,
+            schedule,
+            size,
+            device,
+        )
+    else:
+        learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, config.alarm_rate)
+    source = Columns(table, columns_read(spec), learner.size)
     naming = Naming(config.model, calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     if spec.series is not None and spec.time is not None and one_after_another(table, spec.time):

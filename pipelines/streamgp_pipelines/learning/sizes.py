@@ -137,7 +137,8 @@ def of_training(
         "the windows that are fitted together (rows, --lags, --horizon)": kept(shape, min(fitted, rows)),
         f"the model (windows of {shape.width:,} numbers by --lags, --horizon and columns; its own options)": model(
             settings, shape
-        ),
+        )
+        * (series if spec.fleet else 1),
     }
 
 

@@ -11,6 +11,7 @@ from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.learning.sizes import count_series
 from streamgp_pipelines.learning.whole import span
 
 WINDOWS = 500
@@ -46,13 +47,16 @@ def default_warmup(spec: WindowSpec, table: Table, batch: int) -> int:
     """What a model needs to be fitted, at most a fifth of the table, and never less than ten whole windows.
 
     It needs three seasons and a window of one series or, without a season, 500 whole windows of any, and then the rest
-    of a micro-batch of `batch` rows. Rows are counted in the order of the table; values are not looked at.
+    of a micro-batch of `batch` rows. Rows are counted in the order of the table; values are not looked at. Of a fleet
+    they are the rows of one series, of which the table has the mean number.
     """
     season = spec.season if spec.season > 1 else 0
     first = span(spec)
     long = first + (SEASONS - 1) * season if season else first + WINDOWS - 1
     most = table.rows // SHARE
-    if spec.series is None:
+    if spec.fleet:
+        most //= max(count_series(table), 1)
+    if spec.series is None or spec.fleet:
         return max(min(_full(long, batch), most), first + LEAST - 1)
     seen: dict[Any, int] = {}
     least = enough = None  # rows of the stream up to the least that will do, and up to all that is needed

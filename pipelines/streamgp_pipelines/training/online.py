@@ -90,7 +90,7 @@ class OnlineRun:
     def _pass(self) -> bool:
         """Read to the end of the table as it is now; True when `--max-rows` is reached."""
         session, limit = self.session, self.session.config.max_rows
-        learner, size = session.learner, session.config.batch
+        learner, size = session.learner, session.learner.size
         self.tail = None
         if limit is not None and limit < learner.rows:
             session.warnings.append(f"this run has learned {learner.rows} rows already, more than --max-rows {limit}")

@@ -98,13 +98,13 @@ class PeerLearner(Learner):
             with self.clock.measure("predict"):
                 self._now = self.model.issue(asks)
         due = super()._pair(self._now.asks, answers)
-        fair = select(due, ~self._warm(due.position)) if self.warmup.done_at is not None else None
+        fair = select(due, ~self._warm(due.series, due.position)) if self.warmup.done_at is not None else None
         if fair is not None and len(fair.y):
             truth = self.windows.spec.learned(fair.y, fair.column)
             self.model.wrong_by(fair.series, fair.column, truth - fair.predictive.mean[:, 0])
         return due
 
-    def _predict(self, x: Inputs) -> Predictive:
+    def _predict(self, asks: Asks) -> Predictive:
         return Gaussian(self._now.mean, torch.zeros_like(self._now.mean), self._now.deviation.square())
 
     def _calibrate(self, asks: Asks, issued: Predictive, answers: Answers) -> None:

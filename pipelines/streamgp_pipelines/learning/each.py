@@ -1,0 +1,223 @@
+"""Parts of which every series has one of its own: models and calibrations, and how a checkpoint holds thousands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Due, Inputs, Json, Model, Stateful, Step
+from streamgp.forecasting.bands import Bands, Issued, Questions
+from streamgp.forecasting.volatility import Errors
+
+P = TypeVar("P", bound=Stateful)
+
+
+class Each(Generic[P]):
+    """One part a series, made when the series first needs it; Stateful.
+
+    A checkpoint holds the tensors of equal name and shape stacked: few large tensors, however many series.
+
+    Args:
+        make: a fresh part.
+
+    Example:
+        >>> from streamgp.forecasting.masses import Masses
+        >>> each = Each(lambda: Masses(1, 1))
+        >>> _ = each[4], each[7]
+        >>> tensors, rest = each.state()
+        >>> rest["codes"], tensors["value.0"].shape[0]
+        ([4, 7], 2)
+    """
+
+    def __init__(self, make: Callable[[], P]) -> None:
+        self._make = make
+        self._held: dict[int, P] = {}
+
+    def __getitem__(self, code: int) -> P:
+        if code not in self._held:
+            self._held[code] = self._make()
+        return self._held[code]
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def values(self) -> Iterator[P]:
+        """The parts there are."""
+        return iter(self._held.values())
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        alike: dict[tuple[str, tuple[int, ...], torch.dtype], dict[int, Tensor]] = {}
+        rests: list[Json] = []
+        for code, part in self._held.items():
+            tensors, rest = part.state()
+            rests.append(rest)
+            for name, tensor in tensors.items():
+                alike.setdefault((name, tuple(tensor.shape), tensor.dtype), {})[code] = tensor.detach().cpu()
+        found, owners, number = dict[str, Tensor](), dict[str, Json](), dict[str, int]()
+        for (name, _, _), held in alike.items():
+            at = number[name] = number.get(name, -1) + 1
+            found[f"{name}.{at}"], owners[f"{name}.{at}"] = torch.stack(list(held.values())), list(held)
+        return found, {"codes": list(self._held), "rests": rests, "owners": owners}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        about: Any = rest
+        own: dict[int, dict[str, Tensor]] = {code: {} for code in about["codes"]}
+        for key, stacked in tensors.items():
+            name = key.rpartition(".")[0]
+            for code, tensor in zip(about["owners"][key], stacked, strict=True):
+                own[code][name] = tensor
+        self._held = {}
+        for (code, given), left in zip(own.items(), about["rests"], strict=True):
+            self[code].restore(given, left)
+
+
+class Group(NamedTuple):
+    """Rows of one series. code: of the series; rows: (R,) indices, in their order."""
+
+    code: int
+    rows: Tensor
+
+
+def groups(series: Tensor) -> list[Group]:
+    """The rows (R,) of each series.
+
+    Example:
+        >>> [(code, rows.tolist()) for code, rows in groups(torch.tensor([5, 2, 5]))]
+        [(2, [1]), (5, [0, 2])]
+    """
+    order = series.argsort(stable=True)
+    codes, counts = series[order].unique_consecutive(return_counts=True)
+    return [Group(code, rows) for code, rows in zip(codes.tolist(), order.split(counts.tolist()), strict=True)]
+
+
+class EachBands(Each[Bands]):
+    """`Bands` of its own for every series: as `Bands`, for a stream of many series."""
+
+    def issue(self, asked: Questions, errors: Errors) -> Issued:
+        """See `Bands.issue`."""
+        answered = dict(groups(errors.series))
+        revealed = dict(groups(errors.series[errors.row]))
+        place = torch.zeros_like(errors.series)  # of each answer among those of its series
+        for rows in answered.values():
+            place[rows] = torch.arange(len(rows))
+        found = dict[int, Issued]()
+        asks, none = dict(groups(asked.series)), place[:0]
+        for code in answered.keys() | asks.keys():
+            seen = revealed.get(code, none)
+            own = Errors(
+                torch.zeros_like(answered.get(code, none)), place[errors.row[seen]], errors.column[seen], errors.error[seen]
+            )
+            found[code] = self[code].issue(_one(asked, asks.get(code, none), place), own)
+        return _together(asks, found, asked)
+
+    def quantiles(self, asked: Questions, probabilities: Sequence[float]) -> Tensor:
+        """See `Bands.quantiles`."""
+        found = asked.reference.new_empty(len(probabilities), *asked.reference.shape)
+        for code, rows in groups(asked.series):
+            found[:, rows] = self[code].quantiles(_one(asked, rows, None), probabilities)
+        return found
+
+    def update(self, due: Due) -> None:
+        """See `Bands.update`."""
+        for code, rows in groups(due.series):
+            self[code].update(_of(due, rows))
+
+
+def _one(asked: Questions, rows: Tensor, place: Tensor | None) -> Questions:
+    """The questions of one series; place: of each answer among its own, where there are any."""
+    parameters = asked.issued.parameters()[:, rows]
+    return Questions(
+        torch.zeros_like(rows),
+        asked.at[rows] if place is None or not len(place) else place[asked.at[rows]],
+        asked.phase[rows],
+        type(asked.issued).from_parameters(parameters),
+        asked.reference[rows],
+        None if asked.past is None else asked.past[rows],
+    )
+
+
+def _together(asks: dict[int, Tensor], found: dict[int, Issued], asked: Questions) -> Issued:
+    """(Q, N, T) and (F, N, T) from those of each series."""
+    shape = asked.reference.shape
+    quantiles, features = (max((len(one[at]) for one in found.values()), default=0) for at in (0, 1))
+    whole = Issued(*(torch.full((count, *shape), torch.nan, dtype=FLOAT) for count in (quantiles, features)))
+    for code, rows in asks.items():
+        whole.quantiles[:, rows] = found[code].quantiles
+        whole.features[: len(found[code].features), rows] = found[code].features
+    return whole
+
+
+def _of(due: Due, rows: Tensor) -> Due:
+    """The pairs at some rows, of one series."""
+    return due._replace(
+        series=torch.zeros_like(rows),
+        position=due.position[rows],
+        cutoff=due.cutoff[rows],
+        ds=due.ds[rows],
+        column=due.column[rows],
+        y=due.y[rows],
+        predictive=type(due.predictive).from_parameters(due.predictive.parameters()[:, rows]),
+        quantiles=due.quantiles[:, rows],
+        features=due.features[:, rows],
+    )
+
+
+class Fleet(Protocol):
+    """Models of many series, each with its own; Stateful. N windows, and the code of the series of each."""
+
+    def predict(self, x: Inputs, series: Tensor, batch: int = 1) -> Tensor:
+        """(P, N, T) parameters of what each window's model forecasts; nothing changes. The windows of a model may be
+        padded to a multiple of `batch`, so that it meets one fixed shape."""
+
+    def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor) -> list[Step]:
+        """Each model learns its windows, as `Model.update` does; a step for each."""
+
+    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
+        """Each model starts over from its windows, as `Model.fit` does; a step for each."""
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]: ...
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None: ...
+
+
+class Separate(Each[Model]):
+    """A `Fleet` of separate models of any kind.
+
+    Args:
+        make: a fresh model.
+    """
+
+    def __init__(self, make: Callable[[], Model]) -> None:
+        super().__init__(make)
+        self._fresh = make()
+
+    def predict(self, x: Inputs, series: Tensor, batch: int = 1) -> Tensor:
+        """See `Fleet.predict`."""
+        found = None
+        for code, rows in groups(series):
+            model = self._held.get(code, self._fresh)
+            padding = rows[-1:].expand(-len(rows) % batch)
+            own = model.predict(x.rows(torch.cat([rows, padding]))).parameters()[:, : len(rows)]
+            found = own.new_empty(len(own), len(series), own.shape[2]) if found is None else found
+            found[:, rows] = own
+        assert found is not None, "there are windows"
+        return found
+
+    def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor) -> list[Step]:
+        """See `Fleet.update`."""
+        family = self._fresh.family
+        return [
+            self[code].update(x.rows(rows), y[rows], family.from_parameters(issued[:, rows]))
+            for code, rows in groups(series)
+        ]
+
+    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
+        """See `Fleet.fit`."""
+        found = []
+        for code, rows in groups(series):
+            steps = list(self[code].fit(x.rows(rows), y[rows], self[code].epochs_for(len(rows))))
+            found += steps
+        return found
