@@ -263,9 +263,8 @@ class TrainConfig(RunConfig):
             raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
         if self.fleet:
             unfit = {"simulate": None, "alarm_rate": None, "init": None, "transform": ("none",)}
-            other = [name for name, usual in unfit.items() if getattr(self, name) != usual]
-            if other:
-                raise ValueError(f"--fleet goes without --{other[0].replace('_', '-')}")
+            if never := [name for name, usual in unfit.items() if getattr(self, name) != usual]:
+                raise ValueError(f"--fleet goes without --{never[0].replace('_', '-')}")
         if self.alarm_rate is None and (self.alarms, self.on_alarm) != (None, None):
             raise ValueError("--alarms and --on-alarm need --alarm-rate, such as 0.001")
         if self.init is not None and self.kinds & {"log", "logit"}:

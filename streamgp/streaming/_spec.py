@@ -29,6 +29,11 @@ class Asks(NamedTuple):
     ds: Tensor
     x: Inputs
 
+    def rows(self, index: Tensor | slice) -> Asks:
+        """The questions at `index`."""
+        series, origin, position, cutoff, ds = (part[index] for part in self[:-1])
+        return Asks(series, origin, position, cutoff, ds, self.x.rows(index))
+
 
 class Answers(NamedTuple):
     """Truths. series, step, position, ds: (R,) as in Asks; y: (R, O), NaN is missing; seasonal: (R, O) the targets one

@@ -152,12 +152,13 @@ class Ledger:
         )
 
     def to_come(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of the open questions: (G,) series, position and cutoff, and how many of the T columns have no truth due yet.
-        """
+        """Of the open questions: (G,) series, position, cutoff, and how many of the T columns have no truth due yet."""
         held, origin, position, cutoff, _ = self._keys
         newest = np.append(self._newest, -1)[np.minimum(held, len(self._newest))]
         left = (origin + self.shape.horizon - np.maximum(newest, origin)).clip(0) * self.shape.outputs
-        return (*(torch.from_numpy(part.copy()) for part in (held, position, cutoff)), torch.from_numpy(left))
+        keys = (torch.from_numpy(part.copy()) for part in (held, position, cutoff))
+        series, at, when = keys
+        return series, at, when, torch.from_numpy(left)
 
     def _windows(self, slot: Ints) -> Inputs:
         context = torch.from_numpy(self._context[slot]) if self.shape.context else None

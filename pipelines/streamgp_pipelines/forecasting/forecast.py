@@ -188,7 +188,7 @@ class Forecaster:
         asks = windows.ask_last(future)
         fitted = self.learner.fitted(asks.series)
         if not bool(fitted.all()):
-            asks = Asks(*(part[fitted] for part in asks[:-1]), asks.x.rows(fitted))
+            asks = asks.rows(fitted)
         if not len(asks.origin):
             raise no_newest_window(windows)
         return asks

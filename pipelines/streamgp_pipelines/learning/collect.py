@@ -12,7 +12,7 @@ from streamgp.base import FLOAT, Inputs, Offset, Source
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.streaming.batches import SKIP, micro_batches
 from streamgp.streaming.ledger import Ledger
-from streamgp.streaming.windows import Asks, Windows, WindowSpec
+from streamgp.streaming.windows import Windows, WindowSpec
 from streamgp_pipelines.learning.heldout import hide
 from streamgp_pipelines.learning.learner import WarmUp
 
@@ -59,7 +59,7 @@ def collect(
     for batch, position, _ in stretches(source, len(hidden), ROWS):
         asks, answers = windows.push(hide(batch, spec.targets, hidden[position : position + batch.num_rows]))
         if chosen is not None:
-            asks = _at(asks, chosen[asks.position])
+            asks = asks.rows(chosen[asks.position])
         if len(asks.origin):
             nothing = torch.zeros(len(asks.origin), windows.shape.columns, dtype=FLOAT)
             ledger.add(asks, Gaussian(nothing, nothing, nothing))
@@ -67,9 +67,3 @@ def collect(
         kept.add(due.x, spec.learned(due.target))
         tell(position + batch.num_rows)
     return kept.windows()
-
-
-def _at(asks: Asks, wanted: Tensor) -> Asks:
-    """The questions where `wanted` (N,) is true."""
-    series, origin, position, cutoff, ds = (part[wanted] for part in asks[:-1])
-    return Asks(series, origin, position, cutoff, ds, asks.x.rows(wanted))

@@ -68,7 +68,7 @@ class Each(Generic[P]):
         for key, stacked in tensors.items():
             name = key.rpartition(".")[0]
             for code, tensor in zip(about["owners"][key], stacked, strict=True):
-                own[code][name] = tensor
+                own[code][name] = tensor.clone()  # a generator takes no view as its state
         self._held = {}
         for (code, given), left in zip(own.items(), about["rests"], strict=True):
             self[code].restore(given, left)
@@ -107,9 +107,8 @@ class EachBands(Each[Bands]):
         asks, none = dict(groups(asked.series)), place[:0]
         for code in answered.keys() | asks.keys():
             seen = revealed.get(code, none)
-            own = Errors(
-                torch.zeros_like(answered.get(code, none)), place[errors.row[seen]], errors.column[seen], errors.error[seen]
-            )
+            rows = torch.zeros_like(answered.get(code, none))
+            own = Errors(rows, place[errors.row[seen]], errors.column[seen], errors.error[seen])
             found[code] = self[code].issue(_one(asked, asks.get(code, none), place), own)
         return _together(asks, found, asked)
 

@@ -93,9 +93,9 @@ class Waiting:
         order = np.argsort(self._code, kind="stable")
         code = self._code[order]
         leaves = np.arange(len(code)) - np.searchsorted(code, code) < wanted[code]
-        gone, stays = order[leaves], np.sort(order[~leaves])
-        rows = self._rows.take(pa.array(gone))
-        self._rows = self._rows.take(pa.array(stays)) if len(stays) else None
+        stays = np.sort(order[~leaves])
+        rows = self._rows.take(order[leaves])
+        self._rows = self._rows.take(stays) if len(stays) else None
         self._code = self._code[stays]
         self.taken = self.taken + wanted
         return rows, code[leaves]
@@ -243,11 +243,12 @@ class FleetLearner(Learner):
         rest = self.waiting.rest()
         found = [] if rest is None else [self._round(*rest)]
         found.append(self._pair(*self.windows.flush()))
-        x, y, issued = Inputs.cat([due.x for due in found]), [due.target for due in found], [due.issued for due in found]
-        whole = torch.cat([due.whole for due in found if due.whole is not None])
-        issued = [part for part in issued if part.shape[1]]
-        if len(whole):
-            self._learned(found[-1]._replace(x=x, target=torch.cat(y), issued=torch.cat(issued, 1), whole=whole))
+        some = [(due, due.whole) for due in found if due.whole is not None and len(due.whole)]
+        if some:
+            dues, whole = [due for due, _ in some], torch.cat([series for _, series in some])
+            x, y = Inputs.cat([due.x for due in dues]), torch.cat([due.target for due in dues])
+            issued = torch.cat([due.issued for due in dues], 1)
+            self._learned(found[-1]._replace(x=x, target=y, issued=issued, whole=whole))
 
     def fitted(self, series: Tensor) -> Tensor:
         return self.kept.fitted(series) < NEVER
@@ -283,8 +284,7 @@ class FleetLearner(Learner):
         if not bool(before.any()):
             return whole
         given = self.model.family.from_parameters(issued.parameters()[:, now]) if bool(now.any()) else self._nothing()
-        asked = Asks(*(part[now] for part in asks[:-1]), asks.x.rows(now))
-        found = super()._calibrated(asked, given, Answers(*(part[before] for part in answers)))
+        found = super()._calibrated(asks.rows(now), given, Answers(*(part[before] for part in answers)))
         more = len(found.features) - len(whole.features)
         if more > 0:
             whole = whole._replace(features=torch.cat([whole.features, whole.features[:1].expand(more, -1, -1)]))
@@ -342,18 +342,19 @@ def _in_all(steps: list[Step]) -> Step | None:
 
 def joined(found: list[Due]) -> Due:
     """The pairs of all, without what only the calibration looks at."""
-    last, parts = found[-1], [due.predictive.parameters() for due in found]
-    own = [part for part in parts if part.shape[1]] or parts[:1]
-    series, position, cutoff, ds, column, y = (torch.cat(columns) for columns in zip(*(due[:6] for due in found)))
+    issued = [due.predictive.parameters() for due in found]
+    issued = [part for part in issued if part.shape[1]] or issued[:1]
+    columns = zip(*(due[:6] for due in found), strict=True)
+    series, position, cutoff, ds, column, y = (torch.cat(parts) for parts in columns)
     quantiles = torch.cat([due.quantiles for due in found], 1)
-    return last._replace(
+    return found[-1]._replace(
         series=series,
         position=position,
         cutoff=cutoff,
         ds=ds,
         column=column,
         y=y,
-        predictive=type(found[0].predictive).from_parameters(torch.cat(own, 1)),
+        predictive=type(found[0].predictive).from_parameters(torch.cat(issued, 1)),
         quantiles=quantiles,
         features=quantiles[:0],
     )

@@ -196,9 +196,7 @@ class Learner:
         """Read rows behind the last one learned: the windows move, and the volatility follows the forecasts that were
         still open; nothing else is learned, and nothing is asked."""
         asks, answers = self.windows.push(rows)
-        series, origin, position, cutoff, ds = (part[:0] for part in asks[:-1])
-        nobody = Asks(series, origin, position, cutoff, ds, asks.x.rows(slice(0, 0)))
-        self._calibrate(nobody, self._nothing(), answers)
+        self._calibrate(asks.rows(slice(0, 0)), self._nothing(), answers)
         self.ledger.pop(answers)
 
     def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
