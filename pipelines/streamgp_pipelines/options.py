@@ -52,6 +52,7 @@ class TrainOptions(RunOptions, total=False):
     init: str | Path | None
     online: bool
     simulate: int | None
+    fleet: bool
     follow: bool
     epochs: int | None
     time_budget: str | float | None
