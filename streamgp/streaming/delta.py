@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from streamgp.errors import ServiceError, TableError
 from streamgp.streaming.parts import SEQ as SEQ
-from streamgp.streaming.parts import write_parts
+from streamgp.streaming.parts import cause, write_parts
 
 
 class Conflict(Exception):
@@ -46,7 +46,7 @@ def writing(path: str) -> Iterator[None]:
         if "already exists" in str(error):
             raise Conflict(str(error)) from None
         raise ServiceError(
-            f"table {path}: the storage refused the write: {_first_line(error)}",
+            f"table {path}: the storage refused the write: {cause(error)}",
             hint="nothing of this batch was committed; make room or give permission, and run the same command again",
         ) from None
 
@@ -62,7 +62,7 @@ def is_log(path: str) -> bool:
     try:
         return DeltaTable.is_deltatable(path)
     except (DeltaError, OSError) as error:
-        raise ServiceError(f"{path}: {_first_line(error)}", hint="are the address and the credentials right?") from None
+        raise ServiceError(f"{path}: {cause(error)}", hint="are the address and the credentials right?") from None
 
 
 def open_log(path: str) -> DeltaTable:
@@ -76,9 +76,7 @@ def open_log(path: str) -> DeltaTable:
     except TableNotFoundError:
         raise TableError(f"{path} is not a table", hint="make one: streamgp ingest SOURCE... --table " + path) from None
     except (DeltaError, OSError, ValueError) as error:
-        raise TableError(
-            f"table {path} cannot be opened: {_first_line(error)}", hint="is its _delta_log whole?"
-        ) from None
+        raise TableError(f"table {path} cannot be opened: {cause(error)}", hint="is its _delta_log whole?") from None
 
 
 def create_log(path: str, schema: pa.Schema, description: str) -> DeltaTable:
@@ -172,7 +170,3 @@ def filesystem(log: DeltaTable, path: str) -> pa_fs.FileSystem:
 
     handler: Any = Store.from_table(log._table)
     return pa_fs.PyFileSystem(handler)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -21,7 +21,7 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
-from streamgp.errors import TableError
+from streamgp.errors import ServiceError, TableError
 
 SEQ = "_seq"
 LENGTH = 32
@@ -34,6 +34,8 @@ STATISTICS = 32
 """Columns with statistics in the log, as Delta Lake has it."""
 
 _MILLISECOND = timedelta(milliseconds=1)
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_REPLY = re.compile(r"<Message>(.*?)</Message>")  # of a store that speaks S3
 _NAME = re.compile(rf"(?:.*/)?part-\d+-([0-9a-f]{{{LENGTH}}})\.parquet")
 
 
@@ -127,6 +129,7 @@ class Verified:
         Raises:
             FileNotFoundError: it is gone.
             TableError: it is damaged; the message names it.
+            ServiceError: the store that it is in does not answer.
         """
         digest = digest_in(name)
         if digest is None:
@@ -143,7 +146,7 @@ class Verified:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise damaged(self._table, name, f"cannot be read: {error}") from None
+            raise unreadable(self._table, name, error) from None
         if found != digest:
             raise damaged(self._table, name, "is damaged: its bytes do not have the digest in its name")
         self._known[name] = stamp
@@ -155,3 +158,22 @@ def damaged(table: str, name: str, what: str) -> TableError:
         f"table {table}: the file {name} {what}",
         hint="bring this file back from a copy, or ingest the sources into a new table",
     )
+
+
+def unreadable(table: str, name: str, error: Exception) -> TableError | ServiceError:
+    """The error that names the file: of a store that does not answer, or else of a damaged file."""
+    if "://" in table and isinstance(error, OSError):
+        return ServiceError(
+            f"table {table}: the file {name} cannot be read: {cause(error)}",
+            hint="does the store answer? run the same command again",
+        )
+    return damaged(table, name, f"cannot be read: {cause(error)}")
+
+
+def cause(error: BaseException) -> str:
+    """What failed, and the innermost reason, of an error that a store has told as a chain of lines."""
+    lines = [line.strip(" ↳") for line in _COLOUR.sub("", str(error)).splitlines()]
+    told = [line for line in lines if line] or [type(error).__name__]
+    if reply := _REPLY.search(told[-1]):
+        return f"{told[0]}: {reply[1]}"
+    return told[0] if len(told) == 1 else f"{told[0]}: {told[-1]}"

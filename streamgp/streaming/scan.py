@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from streamgp.errors import TableError
 from streamgp.streaming.delta import SEQ, Span, filesystem, spans
-from streamgp.streaming.parts import Verified, damaged
+from streamgp.streaming.parts import Verified, unreadable
 
 WINDOW = 1 << 19
 
@@ -33,6 +33,7 @@ def scan(
 
     Raises:
         TableError: a row is not there any more, or a file is damaged.
+        ServiceError: the store that the table is in does not answer.
     """
     store = filesystem(log, path)
     expected = start
@@ -61,7 +62,7 @@ def scan(
         except FileNotFoundError:
             raise _gone(path, expected, names) from None
         except (pa.ArrowException, OSError) as error:  # a file whose name carries no digest
-            raise damaged(path, names, f"cannot be read: {error}") from None
+            raise unreadable(path, names, error) from None
     if expected < stop:
         raise _gone(path, expected)
 
