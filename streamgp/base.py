@@ -22,12 +22,13 @@ import pyarrow as pa
 from streamgp.context import Context
 
 if TYPE_CHECKING:
-    from streamgp.tensors import FLOAT, Due, Inputs, Model, Predictive, Simulates, Stateful
+    from streamgp.tensors import FLOAT, Due, Fleet, Inputs, Model, Predictive, Simulates, Stateful
 
 __all__ = [
     "FLOAT",
     "Chunk",
     "Due",
+    "Fleet",
     "Inputs",
     "Json",
     "Model",
@@ -43,7 +44,7 @@ __all__ = [
     "Tracker",
 ]
 
-_OF_TENSORS = frozenset({"FLOAT", "Due", "Inputs", "Model", "Predictive", "Simulates", "Stateful"})
+_OF_TENSORS = frozenset({"FLOAT", "Due", "Fleet", "Inputs", "Model", "Predictive", "Simulates", "Stateful"})
 
 
 def __getattr__(name: str) -> Any:

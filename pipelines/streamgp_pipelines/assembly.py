@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from streamgp import choice, registry
-from streamgp.base import Model, Shape
+from streamgp.base import Fleet, Model, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial, one_start
 
@@ -42,6 +42,13 @@ def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: tor
     torch.manual_seed(seed)
     model: Model = module.build(settings, shape)
     return model.to(device)
+
+
+def build_fleet(name: str, options: Mapping[str, Any], shape: Shape, device: torch.device) -> Fleet | None:
+    """The models of many series in one, where the named model has that; else None. Arguments as of `build_model`."""
+    build = getattr(registry.load("models", name), "build_fleet", None)
+    found: Fleet | None = None if build is None else build(model_settings(name, options), shape, device)
+    return found
 
 
 def model_settings(name: str, options: Mapping[str, Any]) -> BaseModel:

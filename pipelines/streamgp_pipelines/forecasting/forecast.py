@@ -29,7 +29,7 @@ from streamgp_pipelines.forecasting.issued import as_pairs, history
 from streamgp_pipelines.forecasting.results import SUFFIXES, Forecast, Simulation, in_order, write
 from streamgp_pipelines.learning import sizes
 from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
-from streamgp_pipelines.learning.fleet import fleet_learner
+from streamgp_pipelines.learning.fleet import ModelOptions, fleet_learner
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.predictions import frame
@@ -309,7 +309,8 @@ def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> t
     rate, tail = about.get("alarm_rate"), Tail()
     if spec.fleet:
         learner: Learner = fleet_learner(
-            lambda: build_model(about["model"], about["set"], spec.shape, device, about["seed"]),
+            model,
+            ModelOptions(about["model"], about["set"], about["seed"]),
             Windows(spec),
             calibration,
             schedule,

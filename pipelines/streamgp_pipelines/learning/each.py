@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -162,24 +162,6 @@ def _of(due: Due, rows: Tensor) -> Due:
         quantiles=due.quantiles[:, rows],
         features=due.features[:, rows],
     )
-
-
-class Fleet(Protocol):
-    """Models of many series, each with its own; Stateful. N windows, and the code of the series of each."""
-
-    def predict(self, x: Inputs, series: Tensor, batch: int = 1) -> Tensor:
-        """(P, N, T) parameters of what each window's model forecasts; nothing changes. The windows of a model may be
-        padded to a multiple of `batch`, so that it meets one fixed shape."""
-
-    def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor) -> list[Step]:
-        """Each model learns its windows, as `Model.update` does; a step for each."""
-
-    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
-        """Each model starts over from its windows, as `Model.fit` does; a step for each."""
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]: ...
-
-    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None: ...
 
 
 class Separate(Each[Model]):

@@ -9,20 +9,21 @@ silent series costs nothing.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from streamgp.base import Due, Inputs, Json, Model, Predictive, Stateful, Step
+from streamgp.base import Due, Fleet, Inputs, Json, Model, Predictive, Stateful, Step
 from streamgp.forecasting.bands import Bands, Issued
 from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming.calendar import Ints
 from streamgp.streaming.windows import Answers, Asks, Windows
-from streamgp_pipelines.learning.each import EachBands, Fleet, Separate
+from streamgp_pipelines.assembly import build_fleet, build_model
+from streamgp_pipelines.learning.each import EachBands, Separate
 from streamgp_pipelines.learning.learner import Learner, Schedule, WarmUp
 from streamgp_pipelines.learning.tail import Tail
 
@@ -44,6 +45,14 @@ def read_size(batch: int, series: int) -> int:
         (144, 8192)
     """
     return max(batch, min(batch * series, READ))
+
+
+class ModelOptions(NamedTuple):
+    """What a model is built with: name, options, seed."""
+
+    name: str
+    set: Mapping[str, Any]
+    seed: int
 
 
 class Waiting:
@@ -320,15 +329,26 @@ class FleetLearner(Learner):
 
 
 def fleet_learner(
-    make: Callable[[], Model],
+    model: Model,
+    options: ModelOptions,
     windows: Windows,
     calibration: Calibration,
     schedule: Schedule,
     size: int,
-    device: torch.device | None = None,
+    device: torch.device,
 ) -> FleetLearner:
-    """A fleet of models that `make` makes, before any data."""
-    return FleetLearner(Separate(make), make(), windows, calibration, schedule, size, device)
+    """A fleet of models, before any data: one batched model where they are of one size, or separate ones.
+
+    Args:
+        model: as each of them begins.
+        options: what it was built with.
+        windows, calibration, schedule, size, device: as of `FleetLearner`.
+    """
+    shape = windows.shape
+    fleet = build_fleet(options.name, options.set, shape, device)
+    if fleet is None:
+        fleet = Separate(lambda: build_model(options.name, options.set, shape, device, options.seed))
+    return FleetLearner(fleet, model, windows, calibration, schedule, size, device)
 
 
 def _in_all(steps: list[Step]) -> Step | None:

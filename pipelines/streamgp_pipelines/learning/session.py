@@ -27,7 +27,7 @@ from streamgp_pipelines.learning.collect import ROWS as COLLECTED
 from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.default_model import with_model
-from streamgp_pipelines.learning.fleet import READ, fleet_learner, read_size
+from streamgp_pipelines.learning.fleet import READ, ModelOptions, fleet_learner, read_size
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
@@ -195,7 +195,8 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
     if config.fleet:
         size = read_size(config.batch, series) if saved is None else cast(int, saved.manifest["read"])
         learner: Learner = fleet_learner(
-            lambda: build_model(config.model, config.set, shape, device, config.seed),
+            model,
+            ModelOptions(config.model, config.set, config.seed),
             Windows(spec),
             calibration,
             schedule,

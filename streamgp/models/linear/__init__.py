@@ -6,11 +6,14 @@ With seasons it is the direct regression of each step ahead on its references (`
 
 from __future__ import annotations
 
+import torch
+
 from streamgp.base import Shape
 from streamgp.models.linear.direct import DirectLinear, DirectRegression
+from streamgp.models.linear.fleet import LinearFleet
 from streamgp.models.linear.window import Config, Linear
 
-__all__ = ["Config", "DirectLinear", "DirectRegression", "Linear", "build"]
+__all__ = ["Config", "DirectLinear", "DirectRegression", "Linear", "LinearFleet", "build", "build_fleet"]
 
 
 def build(config: Config, shape: Shape) -> Linear | DirectLinear:
@@ -33,3 +36,9 @@ def build(config: Config, shape: Shape) -> Linear | DirectLinear:
     if shape.context is not None and config.target == "auto" and config.predictive == "gaussian":
         return DirectLinear(shape, config.ridge or 1.0, config.memory, config.limit)
     return Linear(config, shape)
+
+
+def build_fleet(config: Config, shape: Shape, device: torch.device) -> LinearFleet | None:
+    """The models of many series in one; None for a shape whose models are not of one size, as with seasons."""
+    one = build(config, shape)
+    return LinearFleet(config, shape, device) if isinstance(one, Linear) else None

@@ -37,28 +37,27 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import NotPositiveDefinite
+from streamgp.models.linear import conjugate
+from streamgp.models.linear.conjugate import A0
 from streamgp.models.linear.hinges import Hinges
 from streamgp.online.inputs import plausible, reporting, usable
 from streamgp.online.reference import Kind, Reference
-from streamgp.online.scaling import still
 from streamgp.online.state import holding
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import SETTLED, Winsoriser
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
 
-_A0 = 2.0
-"""Shape of the noise prior: it counts for four rows, the fewest for which the prior variance is finite."""
-_INTERCEPT = 1e-3
-"""Rows that the prior of the intercept counts for."""
-_CHUNK = 4096
+CHUNK = 4096
 """Rows between two solves of `fit`."""
-RIDGES = torch.logspace(-8, 4, 25, dtype=FLOAT)
-"""Values of κ that are tried, rows."""
 STIFF = 10.0
 """Rows that the prior of a hinge counts for, in the spread of the column that it is made from."""
 REVIEW = 0.25
 """Share of the rows that came since κ was chosen, from which on it is chosen again."""
+
+
+OVERFLOW = "the linear model's sums overflow"
+INDEFINITE = "the linear model's Gram matrix is not positive definite"
 
 
 class Config(BaseModel):
@@ -138,12 +137,12 @@ class Linear(Model):
         reference = self.reference(x)
         if not self.rows:
             variance, latent = random_walk_variance(x, self.shape), torch.zeros_like(reference)
-            return self._distribution(reference, variance, latent, torch.full_like(self.noise, 2 * _A0))
+            return self.distribution(reference, variance, latent, torch.full_like(self.noise, 2 * A0))
         u = self._features(x)
         leverage = self._leverage(u)
-        shape = _A0 + self.count / 2
+        shape = A0 + self.count / 2
         noise = self.noise / (shape - 1)
-        return self._distribution(
+        return self.distribution(
             reference + self.target_centre + u @ self.weights, noise * (1 + leverage), noise * leverage, 2 * shape
         )
 
@@ -153,7 +152,7 @@ class Linear(Model):
         s² is the posterior mean b/(a − 1) with predictive=gaussian and one draw of IG(a, b) a path with student_t, so
         that one step ahead an observation has the distribution of `predict`. Before any data the weights are 0.
         """
-        device, shape, size = self.noise.device, _A0 + self.count.cpu() / 2, (paths, *self.weights.shape)
+        device, shape, size = self.noise.device, A0 + self.count.cpu() / 2, (paths, *self.weights.shape)
         z = torch.randn(size, generator=generator, dtype=FLOAT, device=generator.device).to(device)  # (P, W + 1, T)
         unit = torch.ones(paths, self.shape.columns, dtype=FLOAT)  # (P, T) s² over its mean
         if self.config.predictive == "student_t":  # torch draws no gamma from a generator
@@ -212,9 +211,9 @@ class Linear(Model):
         left_out = "; ".join(part for part in (left_out, glitches) if part)
         if epochs < 1:
             return
-        total, chunks = 0.0, range(0, len(y), _CHUNK)
+        total, chunks = 0.0, range(0, len(y), CHUNK)
         for start in chunks:
-            rows = slice(start, start + _CHUNK)
+            rows = slice(start, start + CHUNK)
             total -= torch.nanmean(self.predict(x.rows(rows)).log_prob(y[rows])).item()
             self._learn(x.rows(rows), y[rows])
         loss = total / max(len(chunks), 1)
@@ -227,8 +226,8 @@ class Linear(Model):
         for name, buffer in self.named_buffers():
             buffer.copy_(tensors[name])
 
-    def _distribution(self, mean: Tensor, variance: Tensor, latent: Tensor, dof: Tensor) -> Predictive:
-        """The family's member with these moments."""
+    def distribution(self, mean: Tensor, variance: Tensor, latent: Tensor, dof: Tensor) -> Predictive:
+        """The family's member with these moments, all (N, T); dof may be (T,)."""
         if self.config.predictive == "gaussian":
             return Gaussian(mean, latent, variance - latent)
         return StudentT(mean, (variance * (dof - 2) / dof).sqrt(), dof, latent)
@@ -275,12 +274,10 @@ class Linear(Model):
 
     def _leverage(self, u: Tensor) -> Tensor:
         """(N, 1) uᵀA⁻¹u"""
-        half: Tensor = torch.linalg.solve_triangular(self.factor, u.T, upper=False)  # (W + 1, N)
-        return half.square().sum(0)[:, None]
+        return conjugate.leverage(self.factor, u)
 
     def _solve(self) -> None:
-        moment = self.gram.diagonal() / self.rows - (self.gram[0] / self.rows).square()
-        spread = torch.where(moment > 1e-14 * self.gram.diagonal() / self.rows, moment, 1.0)
+        spread = conjugate.spreads(self.gram, self.rows)
         # solved in features of unit spread, so that columns of very different size do not spoil the factorisation
         unit = spread.rsqrt()
         unit[0] = self.rows.rsqrt()
@@ -292,40 +289,17 @@ class Linear(Model):
         if self.config.ridge is not None:
             self.ridge.fill_(self.config.ridge)
         elif self.since >= REVIEW * self.rows:
-            self.ridge.copy_(self._chosen(scaled, self.cross * unit[:, None]))
+            try:
+                self.ridge.copy_(conjugate.ridge(scaled, self.cross * unit[:, None], self.square, self.rows))
+            except RuntimeError:  # torch.linalg.LinAlgError
+                raise NotPositiveDefinite(OVERFLOW, hint="scale the columns") from None
             self.since.zero_()
-        scaled.diagonal()[0] += _INTERCEPT / self.rows
-        scaled.diagonal()[1:] += self.ridge
-        factor, failed = torch.linalg.cholesky_ex(scaled)
-        if failed:
-            raise NotPositiveDefinite("the linear model's Gram matrix is not positive definite", hint="raise ridge")
-        self.factor.copy_(factor / unit[:, None])
-        self.weights.copy_(torch.cholesky_solve(self.cross, self.factor))
-        residual = (self.square - (self.cross * self.weights).sum(0)).clamp(min=0.0)
-        mean = self.cross[0] / self.rows
-        variance = self.square / self.rows - mean.square()
-        prior = torch.where(variance > 0, variance, still(self.size).square())
-        self.noise.copy_((_A0 - 1) * prior + residual / 2)
-
-    def _chosen(self, scaled: Tensor, cross: Tensor) -> Tensor:
-        """() κ of the least mean log GCV, from scaled sums (W + 1, W + 1) and (W + 1, T), the intercept taken out.
-
-        Raises:
-            NotPositiveDefinite: the sums overflow.
-        """
-        own = cross[1:] - scaled[1:, :1] * cross[0]
-        try:
-            values, vectors = torch.linalg.eigh(scaled[1:, 1:] - scaled[1:, :1] * scaled[:1, 1:])
-        except RuntimeError:  # torch.linalg.LinAlgError
-            raise NotPositiveDefinite("the linear model's sums overflow", hint="scale the columns") from None
-        values = values.clamp(min=1e-13 * values[-1])
-        energy = (vectors.T @ own).square()  # (W, T)
-        left = 1.0 / (values + RIDGES.to(values)[:, None])  # (R, W)
-        total = self.square - cross[0].square()  # (T,)
-        unexplained = (total - (left * (2.0 - values * left)) @ energy) / total  # (R, T) shares of the variance
-        spare = (1.0 - (1.0 + (values * left).sum(1)) / self.rows).clamp(min=1e-9)  # (R,)
-        score = unexplained.clamp(min=1e-12).log().nan_to_num(0.0, posinf=0.0).mean(1) - 2.0 * spare.log()
-        return RIDGES.to(values)[score.argmin()]
+        found = conjugate.solution(scaled, unit, self.cross, self.square, self.rows, self.size, self.ridge)
+        if found.failed:
+            raise NotPositiveDefinite(INDEFINITE, hint="raise ridge")
+        self.factor.copy_(found.factor)
+        self.weights.copy_(found.weights)
+        self.noise.copy_(found.noise)
 
     def _healthy(self) -> bool:
         return bool(torch.isfinite(self.weights).all() and torch.isfinite(self.noise).all())
