@@ -185,6 +185,13 @@ class Model(nn.Module, ABC):
         """Epochs that `fit` wants from scratch on this many windows."""
         return 1
 
+    def check_fit(self, rows: int) -> None:
+        """See that `fit` takes this many windows.
+
+        Raises:
+            UsageError: it does not.
+        """
+
     def warnings(self) -> list[str]:
         """What a user of the forecasts should know of the model as it is now, a sentence each."""
         return []

@@ -53,11 +53,11 @@ def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
         told = {name: value for name, value in vars(made).items() if name not in ("scores", "differences")}
         print_json(told | {"scores": made.scores.to_dicts(), "differences": made.differences.to_dicts()})
     else:
-        _print(made)
+        _print(made, [name.partition("=")[0] for name in settings.models])
 
 
-def _print(made: Comparison) -> None:
-    """The scores of each model, and how sure the differences are."""
+def _print(made: Comparison, asked: list[str]) -> None:
+    """The scores of each model, and how sure the differences are. `asked`: names of the models that were asked for."""
     from streamgp_cli._output import print_pairs, print_table, shown
 
     whole = made.scores.filter(by="all")
@@ -75,9 +75,11 @@ def _print(made: Comparison) -> None:
     names += [*(f"width_{one}" for one in level), "cpu_seconds", "rows_per_second", "state_mb"]
     names = [name for name in names if name in whole.columns and whole[name].is_not_null().any()]
     heads = [name.replace("_", " ") + (" %" if name[-1:].isdigit() else "") for name in names]
-    print_table(
-        ["model", *heads], whole.select("model", *names).rows(), f"{made.cells:,} forecasts that every model made"
-    )
+    heads = ["raw nlpd" if head == "nlpd" else head for head in heads]
+    title = f"{made.cells:,} forecasts that every model made"
+    if made.against not in asked:
+        title += f"; {made.against} was added as the baseline, --against NAME takes another"
+    print_table(["model", *heads], whole.select("model", *names).rows(), title)
     rows = [
         [found["model"], *(cell for loss in ("mae", "calibrated_crps") for cell in _less(made, found["model"], loss))]
         for found in whole.iter_rows(named=True)

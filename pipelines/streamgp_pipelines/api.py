@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
 import pyarrow as pa
 
 from streamgp.base import Json, ModelCard, Progress, Tracker
+from streamgp.errors import UsageError
 from streamgp_pipelines.comparing.compare import Comparison
 from streamgp_pipelines.comparing.compare import compare as compare_models
 from streamgp_pipelines.config import CompareConfig, TrainConfig
+from streamgp_pipelines.memory import Frame, stored
 from streamgp_pipelines.options import CompareOptions, TrainOptions
 from streamgp_pipelines.training.train import train
 
@@ -77,26 +80,57 @@ def fit_stream(
 
 
 def compare(
-    table: str | Path,
+    table: str | Path | Frame,
     target: str | tuple[str, ...] = (),
     models: str | tuple[str, ...] = (),
     *,
     tracker: Callable[[Path, str], Tracker] = NoTracker,
     progress: Callable[[Progress], None] = lambda _: None,
+    time: str | None = None,
+    series: str | None = None,
+    every: str | None = None,
+    timezone: str | None = None,
+    tolerance: str | None = None,
+    time_format: str | None = None,
     **options: Unpack[CompareOptions],
 ) -> Comparison:
     """Train several models on a table and score them on the same forecasts, as `streamgp compare` does.
 
     Args:
-        table: directory that ingest made.
+        table: directory that ingest made, or a data frame, of which a table is made in `directory`.
         target: columns to forecast.
         models: names of models, or NAME=MODEL.
         tracker: of `fit_stream`.
         progress: of `fit_stream`.
+        time: of a data frame, as that of `Forecaster`.
+        series: likewise.
+        every: likewise.
+        timezone: likewise.
+        tolerance: likewise.
+        time_format: likewise.
         options: as the flags of `streamgp compare`, with underscores: directory, horizon, season, against, ...
 
     Raises:
         StreamgpError: as `compare`.
+        DataError: a cell of the data frame cannot be read, or `directory` has the table of another one.
+
+    Example:
+        >>> import polars as pl
+        >>> from tempfile import mkdtemp
+        >>> rows = pl.DataFrame({"step": range(400), "y": [row % 7 for row in range(400)]})
+        >>> made = compare(rows, "y", ("seasonal_naive", "persistence"), time="step", season=7, lags=7,
+        ...                directory=mkdtemp())
+        >>> made.scores.filter(by="all").select("model", "mae").row(0)
+        ('seasonal_naive', 0.0)
     """
-    config = CompareConfig.read({"table": table, "target": target or None, "models": models or None, **options})
-    return compare_models(config, tracker, progress)
+    given = {"target": target or None, "models": models or None, **options}
+    columns = {"time": time, "series": series, "every": every}
+    columns |= {"timezone": timezone, "tolerance": tolerance, "time_format": time_format}
+    if isinstance(table, str | Path):
+        if named := [name for name, value in columns.items() if value is not None]:
+            raise UsageError(f"{named[0]}= is of a data frame: the table has its own", hint="leave it out")
+        return compare_models(CompareConfig.read({"table": table, **given}), tracker, progress)
+    directory = CompareConfig.read({"table": "memory", **given}).directory
+    hints = stored(table, directory / "table", columns)
+    made = compare_models(CompareConfig.read({"table": directory / "table", **given}), tracker, progress)
+    return replace(made, warnings={"the data frame": hints, **made.warnings}) if hints else made

@@ -56,6 +56,7 @@ class Forecaster:
         every: interval between rows, such as "30m"; default: rows are counted.
         timezone: of times without an offset.
         tolerance: as that of `streamgp ingest`.
+        time_format: of times that are text or numbers, as that of `streamgp ingest`; default: detected.
         model: see `streamgp models`.
         options: of the model, such as {"ridge": 0.5}.
         levels: bands in percent.
@@ -104,6 +105,7 @@ class Forecaster:
         every: str | None = None,
         timezone: str | None = None,
         tolerance: str | None = None,
+        time_format: str | None = None,
         model: str = "auto",
         options: Mapping[str, OptionValue] | None = None,
         levels: Sequence[float] = (80.0, 90.0, 95.0),
@@ -132,7 +134,8 @@ class Forecaster:
         self._config: TrainConfig | None = TrainConfig.read(
             {**given, "table": "memory", "online": True, "follow": True}
         )
-        self._columns = {"time": time, "series": series, "every": every, "timezone": timezone, "tolerance": tolerance}
+        self._columns = {"time": time, "series": series, "every": every, "timezone": timezone}
+        self._columns |= {"tolerance": tolerance, "time_format": time_format}
         self._reader: Reader | None = None
         self._learner: Learner | None = None
         self._about: dict[str, Json] = {}
@@ -313,7 +316,11 @@ class Forecaster:
 
     @property
     def scores(self) -> dict[str, Any]:
-        """Of every forecast so far whose truth has come: rmse, mae, mase, crps, coverage by level, `steps`, ..."""
+        """Of every forecast so far whose truth has come: rmse, mae, mase, coverage by level, `steps`, ...
+
+        `calibrated_crps`, `pinball`, `coverage` and `width` are of the distribution that `forecast` issues; `crps`,
+        `nlpd` and what is named `raw_` are of the model's own, before calibration.
+        """
         ahead, _ = self._ready().preview(self._tail)
         return ahead.scores.summary() | {"coverage_by": ahead.scores.breakdown(ahead.windows.names)}
 
@@ -366,7 +373,8 @@ class Forecaster:
             every = None if spec.every_ns is None or not moments["clock"] else f"{spec.every_ns}ns"
             tolerance = None if spec.tolerance_ns is None else f"{spec.tolerance_ns}ns"
             zone = moments["zone"]
-            self._reader = Reader(rows, spec.time or "row", spec.series, every, zone, tolerance)
+            form = moments["form"] if "%" in (moments["form"] or "") else None  # other kinds are detected
+            self._reader = Reader(rows, spec.time or "row", spec.series, every, zone, tolerance, form)
             self._about |= {"table": {"path": "memory", "id": self._reader.table.id, "version": 0}, "offset": {}}
             return
         assert self._config is not None

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from pyarrow.parquet import write_table
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, UsageError
@@ -20,6 +23,7 @@ from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.chunk import Sieve
+from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.ingestion.plan import plan
 
 Kind: TypeAlias = Literal["polars", "pandas", "arrow"]
@@ -68,6 +72,36 @@ def back(frame: pl.DataFrame, kind: Kind) -> Any:
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest()) if kind == "arrow" else frame
 
 
+def stored(frame: Frame, path: Path, columns: Mapping[str, str | None]) -> list[str]:
+    """Make a table on disk of a frame, or see that it is the one made of it before; returns what should be known of it.
+
+    Args:
+        frame: the rows.
+        path: directory of the table.
+        columns: what the columns mean, the arguments of `Reader`.
+
+    Raises:
+        DataError: a cell cannot be read, or the table is that of another frame.
+        UsageError, SchemaError: as `plan`.
+    """
+    rows, _ = as_arrow(frame)
+    Reader(rows, **columns)  # which names the cell that cannot be read
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "frame.parquet"
+        write_table(rows, file)
+        given = {"source": (str(file),), "table": str(path), "as_name": NAME, **columns}
+        try:
+            hints: Any = ingest(IngestConfig.read(given))["hints"]
+        except DataError as error:
+            if not Table.exists(path):
+                raise
+            raise DataError(
+                f"{path} is a table of other rows: {error.message}",
+                hint="take another directory; streamgp ingest makes tables that grow",
+            ) from None
+    return list(hints)
+
+
 class FrameSource(Columnar):
     """A FileSource over a table in memory."""
 
@@ -95,7 +129,7 @@ class Reader:
 
     Args:
         rows: the first frame.
-        time, series, every, timezone: as the flags of `streamgp ingest`.
+        time, series, every, timezone, tolerance, time_format: as the flags of `streamgp ingest`.
 
     Attributes:
         table: the rows of the first frame, for what is found from them; `forget` lets go of them.
@@ -112,8 +146,10 @@ class Reader:
         every: str | None = None,
         timezone: str | None = None,
         tolerance: str | None = None,
+        time_format: str | None = None,
     ) -> None:
         given = {"time": time, "series": series, "every": every, "timezone": timezone, "tolerance": tolerance}
+        given |= {"time_format": time_format}
         self.config: IngestConfig = IngestConfig.read({"source": (NAME,), "table": NAME, **given})
         found = plan(FrameSource(rows), self.config, None)
         self.meta, self.clock, self.schema = found.meta, found.clock, found.schema

@@ -13,10 +13,12 @@ so that |share of anomalies − α| ≤ (range of c + η)/(η · rows), however 
 A stretch. Each row bets against uniform p-values, and against values that repeat; the bets e ≥ 0 have mean at most 1
 where the forecasts are right. M ← (M + 1)·e is an e-detector (Shin, Ramdas & Rinaldo 2023): the mean time until the
 first M ≥ 1/α is at least 1/α. Bets on p-values are κ p^(κ−1) (Vovk, Nouretdinov & Gammerman 2003) on p, 1 − p and both
-sides of the signed p-value; the M of each are averaged: `change`. Bets on repeated values are 1/q where a value comes
-again, else 0; q is how often it did so after a run as long, at a mass (`masses`) or elsewhere: `stuck`. Each has half
-of α and starts again after its alarm. Errors of real models depend on one another, so the threshold of log M also rises
-by a share RISE at an alarm, and sinks as much in 2/α rows, to Ville's at the lowest.
+sides of the signed p-value; the M of each are averaged: `change`. These p-values are conditional, from histograms by
+side and by how many of the PAST rows before were calm, p > ½: spells that are natural to a stream, such as a vehicle
+that stands, are no change. Bets on repeated values are 1/q where a value comes again, else 0; q is how often it did so
+after a run as long, at a mass (`masses`) or elsewhere: `stuck`. Each has half of α and starts again after its alarm.
+Errors of real models depend on one another still, so the threshold of log M also rises by a share RISE at an alarm, and
+sinks as much in 2/α rows, to Ville's at the lowest.
 """
 
 from __future__ import annotations
@@ -49,12 +51,14 @@ SLOPE = (10.0, 0.3)
 """Scores that Hill's estimate is shrunk by, and what to."""
 FLOOR = 0.5
 """Least half-width of a band, in scales of the calibration: a band may be empty where a value comes again and again."""
-STEP, RISE = 0.5, 0.3
+STEP, RISE = 0.5, 1.0
 """η, and the share that log M must be higher by after the alarm of a stretch."""
 HIGHEST = 4.0
 """Most that the threshold of a row is above log 1/α."""
 POWERS = np.array([0.5, 0.8, 0.6, 0.7, 0.7])
 """κ of the bets on p (twice), 1 − p, and both signed p-values."""
+PAST = 4
+"""Rows before one that its bets depend on."""
 LEAST = 0.005
 """A p-value in a bet is at least this, so that one row is no stretch."""
 GLITCH = np.log(20.0)
@@ -65,7 +69,7 @@ RARE = 0.05
 """Least q: so many rows are needed that one repeated value is no alarm."""
 
 
-_STATE = ("counts", "level", "repeats", "bets", "last")
+_STATE = ("counts", "level", "repeats", "bets", "last", "calm")
 
 
 class Verdicts(NamedTuple):
@@ -108,11 +112,12 @@ class Alarms:
         self.shape, self.rate = shape, rate
         self._at = [probabilities.index(0.5), 0, len(probabilities) - 1]
         outputs = shape.outputs
-        self._counts = np.zeros((outputs, BINS))
+        self._counts = np.zeros((outputs, PAST + 1, 2, BINS))  # by class of the rows before, below and above the median
         self._level = np.tile([-np.log(rate), *(2 * [-np.log(rate / 2)])], (outputs, 1))  # (O, 3) thresholds
         self._repeats = np.zeros((outputs, 2, RUNS, 2))  # trials, and repeats
         self._masses = Masses(outputs, 1)
         self._bets = np.zeros((0, outputs, len(POWERS) + 1))  # (S, O, K) log M; -inf at the start
+        self._calm = np.zeros((0, outputs, PAST))  # (S, O, PAST) whether the newest rows, oldest first, were calm
         self._last = np.zeros((0, outputs, 2))  # (S, O, 2) newest value, and the run up to it
         self.rows = 0
         """Values that were judged and count."""
@@ -143,8 +148,10 @@ class Alarms:
             if not len(own):
                 continue
             p[own], kind[own] = self._row(o, score[own])
-            bets = self._bets_on(o, score[own], side[own], chance[:, own])
             repeats, run, again, at = self._repeated(o, series[own], y[own])
+            above = np.where(side[own] == 0, chance[1, own] > 0.5, side[own] > 0).astype(np.int64)
+            before = self._before(o, series[own], p[own])
+            bets = self._bets_on(o, score[own], above, before, chance[0, own])
             bets = np.concatenate([bets, repeats[:, None]], 1)
             change, stuck = self._stretches(o, series[own], bets)
             kind[own] += 2 * change + 4 * stuck
@@ -153,7 +160,8 @@ class Alarms:
             if self._counts[o].sum() >= YOUNGEST:  # before, nobody knows what a mass is
                 np.add.at(self._repeats[o], (at, run), np.stack([np.ones(len(own)), again], 1))
             bins = (np.searchsorted(EDGES, score[own], "right") - 1).clip(0, BINS - 1)
-            self._counts[o] = kept * self._counts[o] + np.bincount(bins, minlength=BINS)
+            self._counts[o] *= kept
+            np.add.at(self._counts[o], (before, above, bins), 1.0)
             self._masses.count(o, y[own][score[own] < GLITCH])
         told = first if counts is None else first & counts.numpy()
         self.rows += int(told.sum())
@@ -162,8 +170,8 @@ class Alarms:
 
     def _survival(self, o: int) -> tuple[Floats, float, float]:
         """−log S at the borders (BINS + 1,), the border that the tail begins at, and its slope ξ."""
-        total = self._counts[o].sum()
-        above = np.append(self._counts[o][::-1].cumsum()[::-1], 0.0)
+        counts = self._counts[o].sum((0, 1))
+        total, above = counts.sum(), np.append(counts[::-1].cumsum()[::-1], 0.0)
         above = above + PRIOR * 0.05 ** np.exp(EDGES)
         start = int(np.flatnonzero(above >= min(TAIL, SHARE * (total + PRIOR)))[-1])
         excess = above[start + 1 :].sum() * (EDGES[1] - EDGES[0]) + 0.5 * (EDGES[1] - EDGES[0]) * above[start]
@@ -198,14 +206,38 @@ class Alarms:
                 level[i + 1 :] = np.maximum(min(level[i] + step, highest) - sunk * (rows[i + 1 :] - i), lowest)
         return level, over
 
-    def _bets_on(self, o: int, score: Floats, side: Floats, chance: Floats) -> Floats:
-        """(R, K) logarithms of the bets on p-values, randomised within the bins of their scores."""
-        s = np.exp(-self._survival(o)[0])
-        s[0], s[-1] = 1.0, 0.0
+    def _before(self, o: int, series: Ints, p: Floats) -> Ints:
+        """(R,) how many of the PAST rows before each, in its series, were calm: their p was above a half."""
+        order = np.argsort(series, kind="stable")
+        codes, start, count = np.unique(series[order], return_index=True, return_counts=True)
+        begin = start + PAST * np.arange(len(codes))  # of each series, behind its PAST rows that came before
+        calm = np.empty(len(series) + PAST * len(codes))
+        old = (begin[:, None] + np.arange(PAST)).ravel()
+        new = np.arange(len(series)) + PAST * (np.repeat(np.arange(len(codes)), count) + 1)
+        calm[old], calm[new] = self._calm[codes, o].ravel(), p[order] > 0.5
+        found = np.empty(len(series), np.int64)
+        found[order] = calm[new[:, None] - np.arange(1, PAST + 1)].sum(1)
+        self._calm[codes, o] = calm[(begin + count)[:, None] + np.arange(PAST)]
+        return found
+
+    def _bets_on(self, o: int, score: Floats, above: Ints, before: Ints, chance: Floats) -> Floats:
+        """(R, K) logarithms of the bets on p-values, randomised within the bins of their scores.
+
+        above, before: (R,) the side of the truth, 0 or 1, and the class of the rows before.
+        """
+        s = np.append(self._counts[o][..., ::-1].cumsum(2)[..., ::-1], np.zeros((PAST + 1, 2, 1)), 2)
+        whole = s.sum(0) + PRIOR / 2 * np.append([1.0, *(0.05 ** np.exp(EDGES[1:-1]))], 0.0)
+        s += PRIOR * whole / whole[:, 0].sum()  # of a class that is seldom seen, what holds of all
+        s /= s[..., 0].sum(1)[:, None, None]  # share of a class on this side and beyond each border
         bins = (np.searchsorted(EDGES, score, "right") - 1).clip(0, BINS - 1)
-        p = s[bins + 1] + chance[0] * (s[bins] - s[bins + 1])
-        above = np.where(side == 0, chance[1] > 0.5, side > 0)
-        signed = np.where(above, 1 - p / 2, p / 2)
+
+        def beyond(share: Floats) -> Floats:
+            """(R,) from the shares of the classes."""
+            low, high = share[before, bins], share[before, bins + 1]
+            return np.asarray(high + chance * (low - high))
+
+        p, side = beyond(s.sum(1)), np.where(above == 1, beyond(s[:, 1]), beyond(s[:, 0]))
+        signed = np.where(above == 1, 1 - side, side)
         bet = np.stack([p, p, 1 - p, signed, 1 - signed], 1).clip(LEAST, 1.0)
         return np.asarray(np.log(POWERS) + (POWERS - 1) * np.log(bet))
 
@@ -293,6 +325,8 @@ class Alarms:
             new = np.full((grown, outputs, 2), np.nan)
             new[..., 1] = 0.0
             self._last = np.concatenate([self._last, new])
+            calm = np.broadcast_to(np.arange(PAST) % 2.0, (grown, outputs, PAST))
+            self._calm = np.concatenate([self._calm, calm])
 
 
 def e_detectors(series: Ints, bets: Floats, start: Floats, alarm: NDArray[np.bool_]) -> Floats:

@@ -109,6 +109,9 @@ class StreamModel(Model):
             return []
         return [f"the model finds almost no signal: its variance is {signal:.1e} of the noise variance"]
 
+    def check_fit(self, rows: int) -> None:
+        self.posterior.check_batch(rows)
+
     def initialise(self, initial: Initial) -> None:
         """See `evidence.initial.TakesInitial`: the first estimate starts there, or with learn=once is that."""
         initial.check(self.shape, self.options.target, self.options.decay)
@@ -154,7 +157,7 @@ class StreamModel(Model):
         x, y, left_out = self._usable(x, y)
         if epochs < 1 or not len(y):
             return
-        self.posterior.check_batch(len(y))
+        self.check_fit(len(y))
         x, y, glitches = plausible(x, y)
         left_out = _joined(left_out, glitches)
         batch = fingerprint(x, y)

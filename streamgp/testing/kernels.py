@@ -35,6 +35,7 @@ def check_kernel(build: Callable[[int], Kernel], dims: Sequence[int] = (1, 3)) -
             gram = kernel(torch.cat([x, z]), torch.cat([x, z]))
             size = gram.abs().max()
             assert gram.dtype == FLOAT and gram.shape == (17, 17), "a (N, dims), (M, dims) pair gives float64 (N, M)"
+            assert bool(torch.isfinite(gram).all()), "not finite, perhaps of a row with itself"
             assert torch.allclose(gram, gram.T, rtol=0, atol=1e-12 * size), "not symmetric"
             assert torch.linalg.eigvalsh(gram)[0] > -1e-10 * size, "not positive semi-definite"
             assert torch.allclose(kernel(x, z), gram[:12, 12:], rtol=0, atol=1e-12 * size), "rows depend on each other"

@@ -133,6 +133,8 @@ class Lopsided(Kernel):
             return torch.exp(-distance) * self.scale + 1e-6 * x[:, :1]
         if self.kind == "indefinite":
             return -distance * self.scale
+        if self.kind == "undefined":
+            return torch.full_like(distance, torch.nan) * self.scale
         if self.kind == "detached":
             return torch.exp(-distance) * self.scale.detach()
         return torch.exp(-distance) * self.scale
@@ -155,6 +157,7 @@ class Lopsided(Kernel):
     [
         ("asymmetric", "symmetric"),
         ("indefinite", "definite"),
+        ("undefined", "finite"),
         ("diagonal", "diagonal"),
         ("detached", "gradients"),
         ("narrow", "law 5"),

@@ -11,12 +11,13 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from streamgp.errors import CheckpointError, UsageError
+from streamgp.errors import CheckpointError, DataError, UsageError
 from streamgp_pipelines import compare
 from streamgp_pipelines.adapters.comparison_plot import draw_comparison
 from streamgp_pipelines.comparing.cells import common_cells, scores
 from streamgp_pipelines.comparing.compare import Comparison
 from streamgp_pipelines.comparing.differences import diebold_mariano, difference
+from streamgp_pipelines.reporting.comparison import comparison_page
 from tests.pipelines.worlds import frame_of, make_table, run, same_bits, tensors_of
 
 OPTIONS: dict[str, Any] = {"horizon": 3, "season": 24, "lags": 4, "batch": 64, "level": (80.0, 95.0)}
@@ -85,6 +86,28 @@ def test_it_goes_on_and_takes_more_models_in(tmp_path: Path) -> None:
     assert whole.cells > again.cells
 
 
+def test_a_frame_is_compared_as_its_table(tmp_path: Path) -> None:
+    data = frame_of(500, zone=None)
+    make_table(tmp_path / "table", data)
+    given: dict[str, Any] = OPTIONS | {"models": ("linear",)}
+    wanted = compare(tmp_path / "table", directory=tmp_path / "one", **given).scores.filter(by="all")
+    told: dict[str, Any] = given | {"time": "t", "every": "1h"}
+    text = data.with_columns(pl.col("t").dt.strftime("%d.%m.%Y %H:%M")).to_arrow()
+    for frame, more in ((data.to_pandas().set_index("t"), {}), (text, {"time_format": "%d.%m.%Y %H:%M"})):
+        home = tmp_path / type(frame).__name__
+        for _ in range(2):  # again, it goes on
+            found = compare(frame, directory=home, **told, **more).scores.filter(by="all")
+            assert_allclose(found["mae"], wanted["mae"])
+    with pytest.raises(DataError) as refused:
+        compare(text.slice(1), directory=home, **told, **more)
+    assert "another directory" in refused.value.hint
+    with pytest.raises(DataError):
+        compare(data.with_columns(t=pl.lit("soon")), directory=tmp_path / "two", **told)
+    with pytest.raises(UsageError):
+        compare(tmp_path / "table", directory=tmp_path / "two", **told)
+    assert not (tmp_path / "two").exists()
+
+
 def test_variants_of_one_model_have_names_of_their_own(tmp_path: Path) -> None:
     found = made(tmp_path, models="weak=linear,v1.0=linear", set=["weak.ridge=1e6", "v1.0.ridge=0.1"], season=())
     scores = found.scores.filter(by="all")
@@ -137,6 +160,12 @@ def test_outcomes_have_their_own_scores(tmp_path: Path) -> None:
     assert beside["low"] <= beside["ratio"] <= beside["high"] and beside["p"] is not None
     draw_comparison(found, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 0
+    (calibration,) = [part for part in comparison_page(tmp_path / "comparison").sections if part.title == "Calibration"]
+    (diagram,) = [one for one in calibration.parts if one.title == "Reliability"]
+    drawn = {trace["name"]: trace for trace in diagram.data}
+    assert set(drawn) == {"svgp", "weak"}
+    ones = [part["y"].mean() for _, part in sorted(one.group_by(pl.col("p") * 10 // 1))]
+    assert_allclose(drawn["svgp"]["y"], ones, rtol=1e-5)
 
 
 def test_the_statistic_is_that_of_diebold_and_mariano() -> None:

@@ -110,6 +110,10 @@ def test_times_may_be_text(tmp_path: Path) -> None:
     data = frame_of(300, zone=None)
     text = data.with_columns(t=pl.col("t").dt.strftime("%Y-%m-%d %H:%M"))
     assert forecaster(time="t").learn(text).scores == forecaster().learn(data).scores
+    ours = data.with_columns(t=pl.col("t").dt.strftime("%d.%m.%Y %H:%M"))
+    written = forecaster(time="t", time_format="%d.%m.%Y %H:%M").learn(ours.head(250))
+    again = streamgp.load(written.save(tmp_path / "saved"))
+    assert again.learn(ours[250:]).scores == forecaster().learn(data).scores
 
 
 def test_the_river_habit() -> None:

@@ -24,6 +24,7 @@ from streamgp.streaming.table import Table
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
 from tests.pipelines.ingesting import FRAME, quarantine, rows, take, text_of, write
+from tests.pipelines.worlds import run
 from tests.words import names
 
 WRITERS: dict[str, Callable[[Path], object]] = {
@@ -316,6 +317,23 @@ def test_future_rows_are_taken_and_told(tmp_path: Path) -> None:
     summary = take(tmp_path / "t", write(tmp_path / "a.csv", "ds,y\n2024-01-01,1\n2999-01-01,2\n2024-01-02,3\n"))
     assert (summary["added"], summary["future"], summary["late"]) == (3, 1, 1)
     assert summary["hints"]
+
+
+def test_a_row_of_the_far_future_is_put_aside(tmp_path: Path) -> None:
+    text = "ds,y\n2024-01-01T00,1\n2099-01-01T00,2\n" + "".join(f"2024-01-02T{hour:02d},{hour}\n" for hour in range(24))
+    path = write(tmp_path / "a.csv", text)
+    given: dict[str, Any] = {"model": "persistence", "lags": 1, "horizon": 1, "season": (), "warmup": 4, "batch": 4}
+    assert "--max-ahead" in take(tmp_path / "t", path, every="1h")["hints"][-1]
+    (why,) = [one for one in run(tmp_path / "t", tmp_path / "one", **given)["warnings"] if "not learned" in one]
+    assert names(why, "24") and "--max-ahead" in why
+    for sort in (False, True):
+        table = tmp_path / f"{sort}"
+        summary = take(table, path, every="1h", max_ahead="1d", sort=sort)
+        assert (summary["added"], summary["late"], summary["quarantined"]) == (25, 0, {"future": 1})
+        assert quarantine(table)["detail"].str.contains("2099").all()
+        assert not any("not learned" in one for one in run(table, tmp_path / f"run {sort}", **given)["warnings"])
+    more = write(tmp_path / "b.csv", "ds,y\n2024-01-03T00,1\n2099-01-01T00,2\n")
+    assert take(tmp_path / "t", more, max_ahead="1d")["duplicates"] == 1  # the table is there already
 
 
 def test_rows_and_steps(tmp_path: Path) -> None:

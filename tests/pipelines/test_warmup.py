@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from streamgp.errors import CheckpointError
+from streamgp.errors import CheckpointError, UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec
@@ -123,3 +123,11 @@ def test_a_kill_before_the_first_checkpoint_keeps_it(tmp_path: Path, monkeypatch
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_more_rows_than_a_model_fits_are_refused_before_the_first(tmp_path: Path) -> None:
+    make_table(tmp_path / "table", frame_of(400).with_columns(y=pl.when(pl.col("x") < 2).then("y")))
+    given: dict[str, Any] = {"model": "exact", "lags": 4, "horizon": 2, "warmup": 250, "batch": 64}
+    with pytest.raises(UsageError) as refused:
+        run(tmp_path / "table", tmp_path / "run", set={"rows": 190}, **given)
+    assert "--warmup" in refused.value.hint and not (tmp_path / "run").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,9 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgp.streaming.admission import Admission
+from streamgp.streaming.instants import ELAPSED
 from streamgp.streaming.quarantine import QUARANTINE
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
+from streamgp.streaming.table import TableMeta
 from streamgp.streaming.times import Times
 
 Faults = dict[int, tuple[str, str, str]]
@@ -39,6 +42,29 @@ class Sorted:
     quarantined: pa.Table
     reasons: Counter[str]
     late: int
+
+
+def put_future_aside(part: Prepared, meta: TableMeta, newest: int, ahead: float, told: float | None = None) -> None:
+    """Mark rows of the far future as faulty: one of 2099 would make all later rows of its series late.
+
+    The time counts from now, or from the newest row of a table that is ahead of now, as simulated streams are; a naive
+    clock may be ahead as anywhere on Earth. Clocks without dates have no limit.
+
+    Args:
+        part: the rows.
+        meta: of the table.
+        newest: its last time, μs.
+        ahead: seconds that the time of a row may be ahead.
+        told: seconds that the message has in their place.
+    """
+    if meta.time is None or not meta.clock or meta.time_format in ELAPSED:
+        return
+    column = part.table.column(meta.time)
+    now = time.time() + (0 if column.type.tz else 14 * 3600)
+    latest, said = max(now * 1e6, float(newest)) + ahead * 1e6, ahead if told is None else told
+    for row in np.flatnonzero(column.cast(pa.int64()).to_numpy() > latest).tolist():
+        found = f"{part.rows.column(meta.time)[row]} is more than {said:g} s ahead (--max-ahead)"
+        part.faults.setdefault(row, ("future", meta.time, found))
 
 
 class Sieve:

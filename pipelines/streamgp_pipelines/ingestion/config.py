@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from streamgp_pipelines.settings import Bytes, Flag, Names, Panel, Settings, TableUri
+from streamgp_pipelines.settings import Bytes, Flag, Names, Panel, Seconds, Settings, TableUri
 
 Follow = Annotated[bool, Field(description="Wait for new rows until interrupted")]
 
@@ -45,6 +45,13 @@ class IngestConfig(Settings):
         None,
         description="For a clock that jitters or drifts: a row this far from the next tick of its clock is on the "
         "grid, and within half an interval in any case; default: intervals are counted from the first row",
+    )
+    max_ahead: Annotated[Seconds | None, Flag(Panel.TABLE)] = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="How far the time of a row may be ahead of now and of the table, such as 1d; rows further ahead go "
+        "to the quarantine; default: any",
     )
     format: Annotated[str | None, Flag(Panel.TEXT, "FORMAT")] = Field(
         None, description="csv, jsonl, parquet or arrow; default: by the suffix"

@@ -173,7 +173,10 @@ def _behind(table: Table) -> int:
 def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> list[Json]:
     hints: list[Json] = []
     if future:
-        hints.append(f"{future} rows are later than now: is the clock or the --time-format right?")
+        hints.append(
+            f"{future} rows are later than now, and rows that come behind them are left out: is the clock or the "
+            "--time-format right? If these rows alone are wrong, ingest into a new table with --max-ahead 1d"
+        )
     if reasons["skipped hour"]:
         hints.append(
             f"{reasons['skipped hour']} rows show a local time that the clock skipped: is the --timezone right?"

@@ -27,7 +27,7 @@ from streamgp.streaming.reading.melted import Melted
 from streamgp.streaming.reading.records import Stopped
 from streamgp.streaming.table import Table
 from streamgp.streaming.times import TimeReader
-from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, in_time_order
+from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, in_time_order, put_future_aside
 from streamgp_pipelines.ingestion.plan import Plan, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, doubts, summary, understood
@@ -139,6 +139,8 @@ class Run:
             empty = None if part.rows.num_rows else part
             if empty is None:
                 self._settle(sieve, told)
+                if config.max_ahead is not None:
+                    put_future_aside(part, chosen.meta, self._admission.newest, config.max_ahead)
                 self._submit(sieve, told, part, start)
                 start = part.after
         self._settle(sieve, told)

@@ -36,7 +36,7 @@ from streamgp_pipelines.learning.seasons import overlooked, with_seasons
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.transforms import with_transforms
 from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
-from streamgp_pipelines.learning.whole import check_columns, check_span, without_values
+from streamgp_pipelines.learning.whole import check_columns, check_span, first_windows, without_values
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import spoken
 from streamgp_pipelines.pace import Pace
@@ -161,6 +161,8 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
     if saved is None and not config.follow:
         check_span(table, spec)
     model = build_model(config.model, config.set, shape, device, config.seed)
+    if config.online and (saved is None or not has_begun(saved)):
+        model.check_fit(first_windows(table, spec, schedule.warmup))
     if initial is not None:
         options_set = with_kernel(config.model, config.set, initial)
         if isinstance(model, TakesInitial) and options_set != config.set:

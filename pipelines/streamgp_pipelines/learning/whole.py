@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import pyarrow.compute as pc
 
@@ -29,6 +30,22 @@ def check_span(table: Table, spec: WindowSpec) -> None:
     """
     if table.rows and max(_rows(table, spec).values()) < span(spec):
         raise DataError("no window of the table can be whole: there is nothing to learn", hint=advice(table, spec))
+
+
+def first_windows(table: Table, spec: WindowSpec, rows: int) -> int:
+    """Windows of the first rows of a table that teach something; 0 where that depends on its gaps (gaps="reset")."""
+    if spec.lags and spec.gaps == "reset":
+        return 0
+    found, series = 0, set[object]()
+    for chunk in table.read({}, [name for name in (spec.series, *spec.targets) if name is not None]):
+        part = chunk.rows.slice(0, rows)
+        known = reduce(pc.or_, [part.column(name).is_valid() for name in spec.targets])
+        found += int(known.to_numpy(zero_copy_only=False).sum())
+        series |= {None} if spec.series is None else set(part.column(spec.series).unique().to_pylist())
+        rows -= part.num_rows
+        if not rows:
+            break
+    return max(found - len(series) * (span(spec) - 1), 0)
 
 
 def without_values(table: Table, columns: Sequence[str]) -> str:
@@ -59,7 +76,10 @@ def no_newest_window(windows: Windows) -> NoNewestWindow:
         else "the series are too short, or their targets have no value in a window or a season: wait for more rows"
     )
     if windows.late:
-        why += f"; {windows.late} rows were left out, for they came behind a newer one: see whether its time is right"
+        why += (
+            f"; {windows.late} rows were left out, for they came behind a newer one: if its time is wrong, ingest the "
+            "source into a new table with --max-ahead 1d, or without that row"
+        )
     return NoNewestWindow("no series has a whole window at its newest row", hint=why)
 
 

@@ -15,7 +15,7 @@ from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import fan, stamps
 from streamgp_pipelines.reporting.figures import called, intervals, lines
 from streamgp_pipelines.reporting.page import Figure, Page, Section, Table
-from streamgp_pipelines.reporting.scored import issued_quantiles, pit_figure
+from streamgp_pipelines.reporting.scored import issued_quantiles, pit_figure, reliability, reliability_figure
 from streamgp_pipelines.titles import title
 
 BINS = 60
@@ -86,7 +86,8 @@ def comparison_page(directory: Path) -> Page:
         same = _common(scans, cells)
         most = max((list(own) for own in quantiles.values()), key=len)  # the bins that models share
         pits = {name: (same[name], quantiles[name]) for name in models if most and list(quantiles[name]) == most}
-        sections.append(Section("Calibration", [pit_figure(pits)] if pits else []))
+        bins = {name: reliability(same[name], prefixes[name]) for name in outcomes}
+        sections.append(Section("Calibration", [*([pit_figure(pits)] if pits else []), *reliability_figure(bins)]))
     sections += [Section(f"By {label}", _by(scores, part, label, models, levels, y)) for part, label in _BY.items()]
     name = title(" and ".join(models) if len(models) < 3 else f"{len(models)} models", spec["targets"], spec["horizon"])
     said = f"streamgp {about['streamgp']} · comparison of {', '.join(models)} · measured against {against}"

@@ -10,7 +10,6 @@ import polars as pl
 
 from streamgp.base import Due
 from streamgp.errors import StreamgpError
-from streamgp.forecasting.outcomes import wilson
 from streamgp.forecasting.scores import PHASES
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table as Stored
@@ -27,10 +26,17 @@ from streamgp_pipelines.learning.predictions import frame, kept
 from streamgp_pipelines.learning.session import check_table
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import fan, stamps
-from streamgp_pipelines.reporting.figures import Line, called, intervals, lines
+from streamgp_pipelines.reporting.figures import Line, called, lines
 from streamgp_pipelines.reporting.page import Figure, Page, Section, Table
 from streamgp_pipelines.reporting.rows import read_inputs, read_times, table_section
-from streamgp_pipelines.reporting.scored import error_by_phase, issued_quantiles, phase_of, pit_figure, residual_figures
+from streamgp_pipelines.reporting.scored import (
+    error_by_phase,
+    issued_quantiles,
+    phase_of,
+    pit_figure,
+    reliability_figure,
+    residual_figures,
+)
 from streamgp_pipelines.titles import title
 
 SERIES = 20
@@ -179,7 +185,8 @@ def run_page(run: Run) -> Page:
     sections.append(Section("By series and stretch", _by_part(run, parts, levels)))
     calibration: list[Figure] = []
     if binary:
-        calibration += _reliability(scores)
+        parts = {name: part["reliability"] for name, part in (scores.get("targets") or {}).items()}
+        calibration += reliability_figure(parts or {"forecasts": scores["reliability"]})
     elif run.scored is not None:
         quantiles = issued_quantiles(run.scored.collect_schema().names(), run.model, levels)
         calibration.append(pit_figure({run.model: (run.scored, quantiles)}))
@@ -334,22 +341,6 @@ def _coverage(name: str, parts: list[dict[str, Any]], levels: tuple[float, ...],
     drawn = {f"{level:g} %": (places, [part["coverage"][f"{level:g}"] for part in parts]) for level in levels}
     nominal = [level / 100 for level in levels]
     return lines(name, drawn, x, "share of truths inside", nominal=nominal, ticks=ticks)
-
-
-def _reliability(scores: dict[str, Any]) -> list[Figure]:
-    """How often outcomes came true over how probable they were said to be."""
-    parts = {name: part["reliability"] for name, part in (scores.get("targets") or {}).items()}
-    parts = parts or {"forecasts": scores["reliability"]}
-    if not scores["scored"]:
-        return []
-    drawn = {}
-    for name, bins in parts.items():
-        ends = [wilson(part["frequency"], part["forecasts"]) for part in bins]
-        said, happened = ([part[kind] for part in bins] for kind in ("probability", "frequency"))
-        drawn[name] = (said, happened, [low for low, _ in ends], [high for _, high in ends])
-    note = "Lines are 95 % intervals (Wilson); on the dashed line the forecasts are calibrated."
-    label = "probability of 1 as forecast"
-    return [intervals("Reliability", drawn, label, "share of ones", diagonal=True, note=note)]
 
 
 def _model(run: Run, at: list[Any], x: str) -> list[Figure]:

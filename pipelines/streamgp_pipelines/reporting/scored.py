@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
+from streamgp.forecasting import outcomes
 from streamgp.forecasting.calibration import sides
 from streamgp.forecasting.scores import PHASES
 from streamgp.streaming.calendar import DAY
@@ -85,6 +86,38 @@ def pit_figure(named: Mapping[str, tuple[pl.LazyFrame, Mapping[float, str]]]) ->
         + ", ".join(f"{value:.2f}" for value in next(iter(heights.values())))
         + ", from the lowest to the highest.",
     )
+
+
+def reliability(scored: pl.LazyFrame, model: str) -> list[dict[str, float]]:
+    """The bins of `streamgp.forecasting.outcomes.reliability` from forecasts with their truths; `model`: the column of
+    probabilities.
+
+    Example:
+        >>> frame = pl.LazyFrame({"y": [0.0, 1.0, 1.0, None], "p": [0.31, 0.35, 1.0, 0.5]})
+        >>> [(round(one["probability"], 2), one["frequency"], one["forecasts"]) for one in reliability(frame, "p")]
+        [(0.33, 0.5, 2), (1.0, 1.0, 1)]
+    """
+    known = scored.select("y", p=pl.col(model)).fill_nan(None).drop_nulls()
+    place = (pl.col("p") * outcomes.BINS).cast(pl.Int64).clip(upper_bound=outcomes.BINS - 1).alias("bin")
+    bins = known.group_by(place).agg(probability=pl.col("p").mean(), frequency=pl.col("y").mean(), forecasts=pl.len())
+    return bins.sort("bin").drop("bin").collect().to_dicts()
+
+
+def reliability_figure(named: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Figure]:
+    """How often outcomes came true over how probable they were said to be; none where there are no forecasts.
+
+    Args:
+        named: name -> bins, as `reliability` has them.
+    """
+    drawn = {}
+    for name, bins in named.items():
+        ends = [outcomes.wilson(part["frequency"], part["forecasts"]) for part in bins]
+        said, happened = ([part[kind] for part in bins] for kind in ("probability", "frequency"))
+        drawn[name] = (said, happened, [low for low, _ in ends], [high for _, high in ends])
+    note = "Lines are 95 % intervals (Wilson); on the dashed line the forecasts are calibrated."
+    label = "probability of 1 as forecast"
+    found = intervals("Reliability", drawn, label, "share of ones", diagonal=True, note=note)
+    return [found] if any(named.values()) else []
 
 
 def phase_of(spec: WindowSpec, moments: Moments) -> tuple[pl.Expr, list[str]] | None:

@@ -8,7 +8,6 @@ row whose series and time the table has is a duplicate, and counted.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, Full, Queue
@@ -29,9 +28,8 @@ from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.table import SEQ, Table
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.chunk import Prepared, Sieve
+from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, put_future_aside
 from streamgp_pipelines.ingestion.plan import Plan, plan
-from streamgp_pipelines.moments import Moments
 
 SOURCE = "serve"
 """What the quarantine calls rows of requests."""
@@ -77,7 +75,7 @@ class Intake:
 
     Args:
         table: of the rows.
-        max_ahead: seconds that the time of a row may be ahead; see `_limit`.
+        max_ahead: seconds that the time of a row may be ahead; see `put_future_aside`.
 
     Raises:
         UsageError: its rows have no time, so that a row that is sent twice cannot be known.
@@ -140,24 +138,9 @@ class Intake:
         series = None if meta.series is None else chunk.rows.column(meta.series)
         times = TimeReader(chosen.clock).read(chunk.rows.column(meta.time), series)
         part = self._sieve.prepare(chunk.rows, times, Position())
-        stamps = part.table.column(meta.time).cast(pa.int64()).to_numpy()
-        for row in np.flatnonzero(stamps > self._limit()).tolist():
-            told = f"{chunk.rows.column(meta.time)[row]} is more than {self.max_ahead:g} s ahead (--max-ahead)"
-            part.faults.setdefault(row, ("future", meta.time, told))
+        reach = self.max_ahead + self.reach
+        put_future_aside(part, meta, self._admission.newest, reach, self.max_ahead)
         return part
-
-    def _limit(self) -> float:
-        """The latest time that a row may have, μs: one row of 2099 would make all later rows of its series late.
-
-        It counts from now, or from the newest row of a table that is ahead of now, as simulated streams are; a naive
-        clock may be ahead as anywhere on Earth. Clocks without dates have none.
-        """
-        moments = Moments.of(self.table.meta)
-        if not moments.clock or moments.elapsed:
-            return math.inf
-        kind: Any = self.table.schema.field(self.table.meta.time or "").type
-        now: float = time.time() + (0 if kind.tz else 14 * 3600)
-        return max(now * 1e6, float(self._admission.newest)) + (self.max_ahead + self.reach) * 1e6
 
     def _plan(self, source: FileSource) -> Plan:
         """How the columns are read; times as in the table's source, or ISO 8601."""

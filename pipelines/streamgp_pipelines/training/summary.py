@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import resource
 import sys
+import time
 from typing import Any
 
 from streamgp.base import Json, Step
-from streamgp.streaming.windows import WindowSpec
+from streamgp.streaming.instants import ELAPSED
+from streamgp.streaming.table import Table
+from streamgp.streaming.windows import Windows
 from streamgp_pipelines.learning.checkpointing import unit_of
 from streamgp_pipelines.learning.counts import held_out_forecasts, online_forecasts
 from streamgp_pipelines.learning.curves import LAP_ROWS, Curves
@@ -52,7 +55,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
             "--gaps fill forecasts there too"
         )
     if learner.windows.late:
-        warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows.spec)}")
+        warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows, session.table)}")
     kinds: Json = {}
     if any(word != "none" for word in session.config.transform):
         kinds = dict.fromkeys(spec.targets, "none")
@@ -103,7 +106,10 @@ def _forecasts(learner: Learner) -> dict[str, Json]:
     return online_forecasts(learner.counts, shape, learner.windows, scores, learner.to_come())
 
 
-def _why_late(spec: WindowSpec) -> str:
+def _why_late(windows: Windows, table: Table) -> str:
+    spec, dated = windows.spec, table.meta.clock and table.meta.time_format not in ELAPSED
+    if dated and int(windows.newest().ds.max()) > (time.time() + 86_400) * 1e9:
+        return "they came behind a row of the future: ingest the source into a new table with --max-ahead 1d"
     if spec.every_ns is None:
         return "their time is not after that of the row before them in their series"
     late = "late, or in the same step of --every as an earlier row"
