@@ -12,8 +12,12 @@ The calibrated quantile of level p is point + s · q(p), inside the bounds of th
             below the quantile, one of all phases and one a phase (the P term of conformal PID control, Angelopoulos,
             Candès & Tibshirani 2023).
 
-Without a season an output may have masses (`masses`): the distribution is then a mixture, and the histograms are of
-truths outside of them.
+Without a season an output may have masses (`masses`). From then on there is a second θ, with histograms of its own, of
+the truths outside of them, and a second distribution, its mixture with the masses. A forecast keeps JUDGED quantiles of
+both until its truth comes. The second is issued where it has earned it: where its CRPS, a discounted mean by output,
+group of steps and state of y₀ (steady, rising, falling, at a mass), is less by the share EARNED. The trackers then are
+one of each state in place of one a phase. Without masses nothing is computed or kept for them.
+
 Where there is no cycle, there is a second set of histograms, used while its density of the truths is higher. They go by
 where the last value y₀ lies beside the point, origins at a mass apart, and their errors have another centre, point +
 (y₀ − point)/(1 + (h·slope/(STEADY·s))²): the last value, the less the target is moving.
@@ -25,6 +29,7 @@ trackers move once a micro-batch.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -33,55 +38,51 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamgp.base import FLOAT, Due, Json, Predictive, Shape
+from streamgp.base import FLOAT, Due, Json, Predictive, Shape, Stateful
 from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.error_shape import (
+    CENTRE,
+    EDGES,
+    FLOOR,
+    SCALE_CYCLES,
+    SHAPE_CYCLES,
+    ErrorShape,
+    Truths,
+    View,
+)
 from streamgp.forecasting.masses import Course, Masses
+from streamgp.forecasting.quantiles import crps
 from streamgp.forecasting.volatility import JUMP, TINY, Errors, Volatility
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
-SHAPE_CYCLES, SCALE_CYCLES = 0.7 * 84, 0.7 * 112
-"""Half-lives in cycles of the histograms and of the regression θ."""
-RIDGE = 2.0
-"""Cycles of rows that stand behind θ = 0: the errors of one cycle are alike."""
-FLOOR = 0.15
-"""Share of e^b that is added to an absolute error before its logarithm is taken."""
-LARGEST = 1.5
-"""|θ·φ| is at most this."""
-CENTRE = 0.22
-"""−E log(|e| + FLOOR) of Laplace errors of mean size 1: with θ = 0, s is the mean absolute error."""
 PHASES, HARMONICS = 12, 4
 """Blocks of a cycle that have histograms of their own; pairs of sine and cosine in φ."""
-TO_PHASE, TO_ALL, TO_PRIOR = 8.0, 20.0, 10.0
-"""Cycles that a cell's own histogram must have seen to count half beside its phase, and so on."""
-KEPT_MEDIAN = 0.5
-"""Share that is kept of the distance between the median of a cell and that of all."""
 SMALL_SAMPLE = 0.005
 """Probabilities are moved outwards by this share of their distance from ½, as for 200 independent errors."""
 PHASE_RATE, PHASE_LEAK, RATE, LEAK = 0.0025, 0.99, 0.01, 0.95
 """A cycle: step and decay of the tracker of each phase, and of that of all."""
-BINS = 240
-EDGES = np.sinh(np.linspace(-3.6, 3.6, BINS + 1))
-"""(BINS + 1,) borders of the histogram of error/s. What is beyond, a glitch, says nothing of the shape."""
-BESIDE = np.array([-1.0, -0.3, 0.3, 1.0])
-"""Borders of the blocks of (y₀ − point)/s in the second histograms."""
-AT_MASS = len(BESIDE) + 1
-"""The block of origins at a mass."""
-TO_BLOCKS = 200.0
-"""Rows that a block must have seen to count half beside all."""
-FARTHEST = 5.0
-"""Most scales that the centre is moved by."""
-MARGIN = 10.0
-"""Log likelihood, of the last rows, that the second histograms must be ahead by."""
-STEADY = 0.3
-"""Scales that a target moves until the step at its present slope, where the centre is half-way to y₀."""
 SLOPE_ROWS = 3
 """Rows that the slope is of."""
 GRID = np.concatenate([[0.001, 0.0025, 0.005], np.linspace(0.01, 0.99, 50), [0.995, 0.9975, 0.999]])
 """Probabilities at which the part outside of the masses is computed."""
+JUDGED = 7
+"""Quantiles, with and without masses, that are compared."""
+EARNED, PROVEN = 0.003, 100.0
+"""Share of the CRPS that masses must save, and the rows of a cell that must say so."""
+DRIFT = 0.5
+"""Of e^b, that y₀ moves until the step at its present slope, where it is not steady."""
+STATES = 4
+"""Of y₀, beside masses: steady, rising, falling, at one."""
 FEATURES = 15
-"""Numbers a forecast that are kept until its truth comes: see `Issued`."""
+"""Numbers a forecast that are kept until its truth comes: see `Issued`. Where there are masses, 4 + 2·JUDGED more."""
+PHASE = 14
+"""Which of them the phase is."""
+
+
+SHAPES = ("all", "outside")
+_STATE = ("errors", "raw", "latest", "steps", "off", "lost")
 
 
 class Questions(NamedTuple):
@@ -110,8 +111,8 @@ class Issued(NamedTuple):
     Attributes:
         quantiles: (Q, N, T) of the calibrated distribution, increasing.
         features: (F, N, T) log s, b, what φ is computed from but the phase, block beside y₀, centre of the
-            second histograms less the point, in s, last value, run and slope of `Course`, phase. Only
-            `Bands` reads them.
+            second histograms less the point, in s, last value, run and slope of `Course`, phase; where there are
+            masses also the state of y₀, the `View` outside of them, and quantiles without and with them.
     """
 
     quantiles: Tensor
@@ -157,19 +158,11 @@ class Bands(Volatility):
         self._log_step = np.log((steps + 0.1) / horizon) + 1 if horizon > 1 else np.zeros(1)
         self._share = steps / horizon if horizon > 1 else np.zeros(1)
         self._phases = min(PHASES, self.period)
-        cumulative = 1 / (1 + np.exp(-2 * np.log(2) * EDGES))  # the logistic distribution with mean |x| = 1
-        cumulative[[0, -1]] = 0.0, 1.0
-        self._prior = np.diff(cumulative)  # (BINS,)
-        width = 3 + 2 * HARMONICS + 8
-        self._ridge = np.full(width, RIDGE * self.cycle)
-        self._ridge[0] = 1e-2
-        self._gram = np.zeros((outputs, width, width))
-        self._moment = np.zeros((outputs, width))
-        self._theta = np.zeros((outputs, width))
-        self._counts = np.zeros((outputs, self._phases, self._group[-1] + 1, BINS))
-        self._beside = np.zeros((outputs, AT_MASS + 1, self._group[-1] + 1, BINS))
-        self._ahead = np.zeros(outputs)  # log likelihood of the second histograms over that of the first
-        self._off = np.zeros((outputs, self._phases + 1, len(self.probabilities)))  # trackers; the last is that of all
+        arguments = shape, self.cycle, self._phases, int(self._group[-1]) + 1, 3 + 2 * HARMONICS + 8
+        self._shapes = [ErrorShape(*arguments)]  # of all truths; once there are masses, of those outside of them too
+        self._lost = np.zeros((outputs, self._group[-1] + 1, STATES, 3))  # rows, CRPS without and with masses
+        self._tracked = STATES if self.period == 1 else self._phases
+        self._off = np.zeros((outputs, self._tracked + 1, len(self.probabilities)))  # trackers; the last is that of all
         self._masses = Masses(outputs, horizon)
 
     def issue(self, asked: Questions, errors: Errors) -> Issued:
@@ -202,45 +195,32 @@ class Bands(Volatility):
         """Learn scale and shape from truths that have arrived."""
         if not len(due.y) or not len(self.probabilities):
             return
-        outputs, horizon = self.shape.outputs, self.shape.horizon
+        horizon = self.shape.horizon
         column, features = due.column.numpy(), due.features.numpy()
         output, step = column // horizon, column % horizon
         error = (due.y[:, None] - due.predictive.mean)[:, 0].numpy()
         series = len(np.unique(due.series.numpy()))
         passed = float(np.bincount(column).max()) / series / self.cycle  # cycles
-        log_scale, base, block = features[0], features[1], self._block(features[-1])
-        with np.errstate(over="ignore"):
-            scaled = error / np.exp(log_scale)
-        fair = np.abs(scaled) <= EDGES[-1]
-        fair = self._learn_masses(due, fair, passed)
-        self._counts *= 0.5 ** (passed / SHAPE_CYCLES)
-        group = self._group[step]
-        if self.period == 1 and not np.isnan(features[11]).any():
-            moved, beside = scaled - features[10], features[9].astype(np.int64)
-            ratio = np.zeros(len(scaled))
-            for sign, values, cells, at in (
-                (-1, scaled, self._cells(), (output, block, group)),
-                (1, moved, self._cells_beside(), (output, beside, group)),
-            ):
-                bins = np.clip(np.searchsorted(EDGES, values) - 1, 0, BINS - 1)
-                ratio += sign * np.log(cells[(*at, bins)] / np.diff(EDGES)[bins])
-            kept = 0.5 ** (passed / SHAPE_CYCLES)
-            self._ahead = kept * self._ahead + np.bincount(output[fair], ratio[fair], outputs) / horizon
-            self._beside *= kept
-            self._add(self._beside, moved, (output, beside, group), fair)
-        self._add(self._counts, scaled, (output, block, group), fair)
-        self._track(_below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), output, block, passed)
+        base, block, group = features[1], self._block(features[PHASE]), self._group[step]
         size = np.abs(error)
         with np.errstate(over="ignore", divide="ignore"):
             wanted = np.clip(np.log(size + FLOOR * np.exp(base) + TINY) - base, -3.0, 4.0) + CENTRE
-        phi = self._phi(features[[*range(2, 9), -1]], step)  # (R, W)
-        for o in range(outputs):
-            own = (output == o) & fair
-            kept = 0.5 ** (passed / SCALE_CYCLES)
-            rows = torch.from_numpy(phi[own])  # NumPy's BLAS would wake all cores for so small a product
-            self._gram[o] = kept * self._gram[o] + (rows.T @ rows).numpy() / horizon
-            self._moment[o] = kept * self._moment[o] + (rows.T @ torch.from_numpy(wanted[own])).numpy() / horizon
-            self._theta[o] = np.linalg.solve(self._gram[o] + np.diag(self._ridge), self._moment[o])
+        phi = self._phi(features[[*range(2, 9), PHASE]], step)  # (R, W)
+        beside = self.period == 1 and not np.isnan(features[11]).any()
+        truths = Truths(output, block, group, error, phi, wanted, beside, passed)
+        views = [View(features[0], features[9].astype(np.int64), features[10])]
+        if len(self._shapes) > 1:
+            views.append(self._outside(features, views[0]))
+            self._judge(due.y, features, output, group, passed)
+        state = np.nan_to_num(features[FEATURES]).astype(np.int64) if len(features) > FEATURES else 0 * block
+        fair = [np.abs(own.scaled(truths, view)) <= EDGES[-1] for own, view in zip(self._shapes, views, strict=True)]
+        fair.append(self._learn_masses(due, fair[-1], views[-1], passed))
+        if len(self._shapes) == 1 and (fair[0] != fair[1]).any():
+            self._shapes.append(copy.deepcopy(self._shapes[0]))
+        for shape, view, own in zip(self._shapes, (views[0], views[-1]), (fair[0], fair[-1]), strict=False):
+            shape.learn(truths, view, own)
+        tracked = state if self.period == 1 else block
+        self._track(_below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), output, tracked, passed)
         self._shape_of_steps(size, base, column, passed, series)
 
     def _issued(
@@ -274,38 +254,34 @@ class Bands(Volatility):
         ]
         found = np.stack(parts)  # (8, N, O, H)
         phi = self._phi(found, np.arange(horizon))
-        fitted = np.einsum("nohw,ow->noh", phi, self._theta).clip(-LARGEST, LARGEST)
-        log_scale = base + fitted
-        scale = np.exp(log_scale)
-        with np.errstate(over="ignore", invalid="ignore"):
-            last, run, slope = self._course(asked.past, none)
-            slots, beside, centre = self._blocks(mean, scale, last, slope)
-        block, group = self._block(phase), self._group[np.arange(horizon)]
-
-        def values(p: Floats, o: int) -> Floats:
-            """(N, H, Q) quantiles of an output outside of its masses. p: (phases, Q)."""
-            if self._ahead[o] > MARGIN:
-                table, point = self._quantiles(self._cells_beside()[o], p[0])[beside[:, o], group], centre[:, o]
-            else:
-                table, point = self._table(p, o)[block[:, o], group], np.zeros(mean[:, o].shape)
-            return np.asarray((mean[:, o] + point * scale[:, o])[..., None] + scale[:, o, :, None] * table)
-
+        last, run, slope = self._course(asked.past, none)
+        slots, state = self._slots(last, slope * np.arange(1, horizon + 1) / unit)
+        views = [shape.view(phi, base, mean, last, slope, state == STATES - 1) for shape in self._shapes]
+        block, group = state if self.period == 1 else self._block(phase), self._group
         quantiles = np.empty((*mean.shape, len(wanted)))
+        beside = np.full((len(views) - 1, 2 * JUDGED, *mean.shape), np.nan)
+        judged = np.linspace(0, len(wanted) - 1, JUDGED).round().astype(np.int64)
         for o in range(outputs):
-            moved = self._moved(wanted, o)
-            if slots[o]:
-                now = (part[:, o] for part in (mean, scale, last, run, slope))
-                course = Course(np.arange(horizon), *now)
-                p, other = self._masses.probability(o, slots[o], course), values(np.tile(GRID, (self._phases, 1)), o)
-                quantiles[:, o] = self._masses.mixture(o, slots[o], p, GRID, other, moved[block[:, o]])
-            else:
-                quantiles[:, o] = values(moved, o)
+            moved, median = self._moved(wanted, o), 0.5 + self._moves(np.array([0.5]), o)[:, 0]
+            at = block[:, o], group
+            quantiles[:, o] = self._shapes[0].quantiles(o, views[0], mean, at, moved, median)
+            if slots[o] and len(views) > 1:
+                now = (part[:, o] for part in (mean, np.exp(views[1].log_scale), last, run, slope))
+                p = self._masses.probability(o, slots[o], Course(np.arange(horizon), *now))
+                grid = np.tile(GRID, (self._tracked, 1))
+                other = self._shapes[1].quantiles(o, views[1], mean, at, grid, median)
+                mixed = self._masses.mixture(o, slots[o], p, GRID, other, moved[block[:, o]])
+                both = np.concatenate([quantiles[:, o, :, judged], mixed[..., judged].transpose(2, 0, 1)])
+                beside[0, :, :, o] = both.clip(self.lower, self.upper)
+                quantiles[:, o] = np.where(self._earned(o)[group, state[:, o], None], mixed, quantiles[:, o])
         quantiles = quantiles.clip(self.lower, self.upper)
-        features = np.stack([log_scale, base, *found[:-1], beside, centre, last, run, slope, phase])  # (F, N, O, H)
+        features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, phase]
+        for view, own in zip(views[1:], beside, strict=True):
+            features += [state, *view, *own]
         columns = self.shape.columns
         return Issued(
             torch.from_numpy(np.moveaxis(quantiles, -1, 0).reshape(len(wanted), -1, columns)),
-            torch.from_numpy(features.reshape(FEATURES, -1, columns)),
+            torch.from_numpy(np.stack(features).reshape(len(features), -1, columns)),
         )
 
     def _phi(self, found: Floats, step: Ints) -> Floats:
@@ -320,60 +296,16 @@ class Bands(Volatility):
         rest = [fast, fast * log_step, daily, raw, reference, spread, low, high]
         return np.stack([one, log_step * one, self._share[step] * one, *waves, *rest], -1)
 
-    def _moved(self, wanted: Floats, output: int) -> Floats:
-        """(phases, Q) the probabilities that are wanted, moved by the trackers."""
+    def _moves(self, wanted: Floats, output: int) -> Floats:
+        """(trackers, Q) what they add to probabilities."""
         known = np.concatenate([[0.0], self.probabilities, [1.0]])
-        moved = np.empty((self._phases, len(wanted)))
-        for b in range(self._phases):
-            off = self._off[output, b] + self._off[output, -1]
-            by = np.interp(wanted, known, np.concatenate([[0.0], off, [0.0]]))
-            p = 0.5 + (wanted + by - 0.5) * (1 + SMALL_SAMPLE)
-            moved[b] = p.clip(wanted / 6, 1 - (1 - wanted) / 6)
-        return moved
+        off = self._off[output, :-1] + self._off[output, -1]
+        return np.stack([np.interp(wanted, known, np.concatenate([[0.0], own, [0.0]])) for own in off])
 
-    def _of_all(self, counts: Floats) -> Floats:
-        """(O, 1, 1, BINS) the histogram of all phases or blocks and groups, shrunk to the logistic distribution."""
-        prior, total = TO_PRIOR * self.cycle, counts.sum((1, 2), keepdims=True)
-        return np.asarray((total + prior * self._prior) / (total.sum(-1, keepdims=True) + prior))
-
-    def _cells(self) -> Floats:
-        """(O, phases, groups, BINS) the first histograms."""
-        smooth = max(TO_ALL * self.cycle / self._phases, 60.0), max(TO_PHASE * self.cycle / self._phases, 30.0)
-        phase = self._counts.sum(2, keepdims=True)  # (O, phases, 1, BINS)
-        if self._phases >= 4:  # neighbours are alike
-            phase = phase + 0.5 * (np.roll(phase, 1, 1) + np.roll(phase, -1, 1))
-        phase = (phase + smooth[0] * self._of_all(self._counts)) / (phase.sum(-1, keepdims=True) + smooth[0])
-        return np.asarray((self._counts + smooth[1] * phase) / (self._counts.sum(-1, keepdims=True) + smooth[1]))
-
-    def _cells_beside(self) -> Floats:
-        """(O, blocks, groups, BINS) the second histograms."""
-        block = self._beside.sum(2, keepdims=True)
-        block = (block + TO_BLOCKS * self._of_all(self._beside)) / (block.sum(-1, keepdims=True) + TO_BLOCKS)
-        return np.asarray((self._beside + TO_BLOCKS * block) / (self._beside.sum(-1, keepdims=True) + TO_BLOCKS))
-
-    def _quantiles(self, cells: Floats, p: Floats) -> Floats:
-        """(..., Q) quantiles of histograms (..., BINS)."""
-        cumulative = np.concatenate([np.zeros((*cells.shape[:-1], 1)), np.cumsum(cells, -1)], -1)
-        found = [np.interp(p, one, EDGES) for one in cumulative.reshape(-1, BINS + 1)]
-        return np.maximum.accumulate(np.stack(found), -1).reshape(*cells.shape[:-1], len(p))
-
-    def _table(self, p: Floats, output: int) -> Floats:
-        """(phases, groups, Q) quantiles of error/s. p: (phases, Q)."""
-        cells, of_all = self._cells()[output], self._of_all(self._counts)[output, 0]
-        found = np.empty((*cells.shape[:-1], p.shape[-1]))
-        for b in range(self._phases):
-            off = self._off[output, b] + self._off[output, -1]
-            centre = np.array([0.5 + float(np.interp(0.5, self.probabilities, off))])
-            usual, own = self._quantiles(of_all, centre), self._quantiles(cells[b], centre)
-            found[b] = self._quantiles(cells[b], p[b]) - (1 - KEPT_MEDIAN) * (own - usual)
-        return found
-
-    def _add(self, counts: Floats, scaled: Floats, at: tuple[Ints, Ints, Ints], fair: NDArray[np.bool_]) -> None:
-        """Count errors in their histograms."""
-        for side in ("left", "right"):  # an error of 0 is between two bins, and counts half in each
-            bins = np.clip(np.searchsorted(EDGES, scaled, side) - 1, 0, BINS - 1)
-            cell = np.ravel_multi_index((*at, bins), counts.shape)[fair]
-            counts += 0.5 * np.bincount(cell, minlength=counts.size).reshape(counts.shape) / self.shape.horizon
+    def _moved(self, wanted: Floats, output: int) -> Floats:
+        """(trackers, Q) the probabilities that are wanted, moved by them."""
+        p = 0.5 + (wanted + self._moves(wanted, output) - 0.5) * (1 + SMALL_SAMPLE)
+        return np.asarray(p.clip(wanted / 6, 1 - (1 - wanted) / 6))
 
     def _course(self, past: Tensor | None, none: Floats) -> tuple[Floats, Floats, Floats]:
         """(N, O, H) last value, run and slope of `Course`; NaN, 0 and 0 where the past is not known."""
@@ -387,19 +319,19 @@ class Bands(Volatility):
         found = [none + part[..., None] for part in (last, run, slope)]
         return found[0], found[1], found[2]
 
-    def _blocks(self, mean: Floats, scale: Floats, last: Floats, slope: Floats) -> tuple[list[list[int]], Ints, Floats]:
-        """The masses of each output; (N, O, H) blocks beside y₀, and centres less the point, in s."""
-        known = [bool(np.isfinite(last[:, o]).all()) for o in range(mean.shape[1])]
+    def _slots(self, last: Floats, moving: Floats) -> tuple[list[list[int]], Ints]:
+        """The masses of each output; (N, O, H) the states of y₀, which moves by `moving` · e^b; 0 without masses."""
+        known = np.isfinite(last).all(2).all(0)  # (O,)
         slots = [self._masses.active(o) if known[o] and not self.shape.seasonal else [] for o in range(len(known))]
-        away = np.nan_to_num((last - mean) / scale, posinf=0.0, neginf=0.0).clip(-FARTHEST, FARTHEST)
-        beside = np.searchsorted(BESIDE, away)
+        state = np.zeros(last.shape, np.int64)
         for o, own in enumerate(slots):
+            if own:
+                state[:, o] = np.where(moving[:, o] > DRIFT, 1, np.where(moving[:, o] < -DRIFT, 2, 0))
             for slot in own:
-                beside[:, o][self._masses.at(o, slot, last[:, o])] = AT_MASS
-        moving = np.nan_to_num(slope * np.arange(1, self.shape.horizon + 1) / scale)
-        return slots, beside, away / (1 + (moving / STEADY) ** 2)
+                state[:, o][self._masses.at(o, slot, last[:, o])] = STATES - 1
+        return slots, state
 
-    def _learn_masses(self, due: Due, fair: NDArray[np.bool_], passed: float) -> NDArray[np.bool_]:
+    def _learn_masses(self, due: Due, fair: NDArray[np.bool_], view: View, passed: float) -> NDArray[np.bool_]:
         """Count truths, and learn the probabilities of masses; (R,) whether a truth is fair and outside of all.
 
         Where the model knows a season there are none: it knows better than the gate when a value comes again.
@@ -415,13 +347,37 @@ class Bands(Volatility):
             self._masses.count(o, y[own & (step == 0)])
             for slot in self._masses.active(o):
                 other &= ~(own & self._masses.at(o, slot, y))
-            course = Course(step[own], mean[own], np.exp(features[0][own]), *features[11:14][:, own])
+            course = Course(step[own], mean[own], np.exp(view.log_scale[own]), *features[11:14][:, own])
             self._masses.learn(o, y[own], course, 0.5 ** (passed / SCALE_CYCLES))
         return other
 
+    def _outside(self, features: Floats, of_all: View) -> View:
+        """What the shape outside of the masses had made of forecasts; of those from before it was, that of all."""
+        if len(features) == FEATURES:
+            return of_all
+        found = features[FEATURES + 1 : FEATURES + 4]
+        log_scale, beside, centre = np.where(np.isnan(found[0]), np.stack(of_all), found)
+        return View(log_scale, beside.astype(np.int64), centre)
+
+    def _judge(self, y: Tensor, features: Floats, output: Ints, group: Ints, passed: float) -> None:
+        """Compare the quantiles without and with masses."""
+        judged = self.probabilities[np.linspace(0, len(self.probabilities) - 1, JUDGED).round().astype(np.int64)]
+        both = torch.from_numpy(features[FEATURES + 4 :].reshape(-1, JUDGED, len(y)))
+        lost = [crps(judged.tolist(), own, y).numpy() for own in both]
+        self._lost *= 0.5 ** (passed / SHAPE_CYCLES)
+        if lost:
+            new = np.stack([np.ones(len(y)), *lost], -1) / np.bincount(self._group)[group, None]
+            known = ~np.isnan(new[:, 1])
+            np.add.at(self._lost, (output[known], group[known], features[FEATURES, known].astype(np.int64)), new[known])
+
+    def _earned(self, output: int) -> NDArray[np.bool_]:
+        """(groups, STATES) whether masses have won."""
+        rows, without, masses = np.moveaxis(self._lost[output], -1, 0)
+        return np.asarray((rows >= PROVEN) & (masses < (1 - EARNED) * without))
+
     def _track(self, below: Floats, output: Ints, phase: Ints, passed: float) -> None:
         """below: (Q, R) how much of the truth was below the quantile as issued."""
-        outputs, phases = self.shape.outputs, self._phases
+        outputs, phases = self.shape.outputs, self._tracked
         wide = np.bincount(output * phases + phase, minlength=outputs * phases).reshape(outputs, phases)
         counts = np.concatenate([wide, wide.sum(1, keepdims=True)], 1)  # (O, phases + 1)
         rate = np.append(np.full(phases, PHASE_RATE), RATE)
@@ -446,15 +402,23 @@ class Bands(Volatility):
         return np.nan_to_num(self._by_step(asked.issued.variance.sqrt()), nan=0.0, posinf=1e150)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        names = ("errors", "raw", "latest", "steps", "gram", "moment", "theta", "counts", "beside", "ahead", "off")
-        own = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}
-        return own | {f"masses.{name}": part for name, part in self._masses.state()[0].items()}, {}
+        tensors = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}
+        parts: dict[str, Stateful] = {"masses": self._masses, **dict(zip(SHAPES, self._shapes, strict=False))}
+        for part, held in parts.items():
+            tensors |= {f"{part}.{name}": tensor for name, tensor in held.state()[0].items()}
+        return tensors, {}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self._masses.restore({name[7:]: part for name, part in tensors.items() if name.startswith("masses.")}, {})
+        of: dict[str, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
-            if not name.startswith("masses."):
-                setattr(self, f"_{name}", tensor.numpy().copy())
+            part, _, inner = name.rpartition(".")
+            of.setdefault(part, {})[inner] = tensor
+        for name in _STATE:
+            setattr(self, f"_{name}", of[""][name].numpy().copy())
+        self._masses.restore(of["masses"], {})
+        self._shapes = [copy.deepcopy(self._shapes[0]) for part in SHAPES if part in of]
+        for part, shape in zip(SHAPES, self._shapes, strict=False):
+            shape.restore(of[part], {})
 
 
 def _below(probabilities: Floats, quantiles: Floats, y: Floats) -> Floats:

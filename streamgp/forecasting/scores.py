@@ -28,6 +28,7 @@ from torch import Tensor
 
 from streamgp.base import Due, Json, Predictive, Shape
 from streamgp.forecasting import outcomes
+from streamgp.forecasting.bands import PHASE
 from streamgp.forecasting.calibration import DECILES, Calibration
 from streamgp.forecasting.quantiles import crps, pinball
 
@@ -166,7 +167,7 @@ class Scores:
             total += np.stack([np.bincount(place, row, len(total)) for row in values], 1)
 
         if self.period > 1 and len(features):
-            add(self._phases, (features[-1].numpy() * PHASES / self.period).astype(np.int64).clip(0, PHASES - 1))
+            add(self._phases, (features[PHASE].numpy() * PHASES / self.period).astype(np.int64).clip(0, PHASES - 1))
         codes, rows = series.numpy(), position.numpy()
         self._series = _room(self._series, codes)
         add(self._series, codes)

@@ -27,7 +27,7 @@ from torch import Tensor
 from streamgp.base import Json, Stateful
 from streamgp.errors import CheckpointError, ServiceError
 
-FORMAT = 6
+FORMAT = 7
 KEEP = 2
 """Checkpoints that stay: the newest, and the one before it in case the newest is damaged."""
 

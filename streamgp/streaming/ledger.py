@@ -116,10 +116,13 @@ class Ledger:
         return Seen(torch.from_numpy(row), position, torch.from_numpy(column), error)
 
     def calibrate(self, quantiles: Tensor, features: Tensor) -> None:
-        """What goes with the questions that were added last: (Q, N, T) and (F, N, T)."""
+        """What goes with the questions that were added last: (Q, N, T) and (F, N, T); F may grow."""
         slot = self._slot[len(self._slot) - quantiles.shape[1] :]
         self._quantiles[slot] = quantiles.numpy().transpose(1, 0, 2)
-        self._features[slot] = features.numpy().transpose(1, 0, 2)
+        more = max(len(features) - self._features.shape[1], 0)
+        if more:
+            self._features = np.pad(self._features, ((0, 0), (0, more), (0, 0)), constant_values=np.nan)
+        self._features[slot, : len(features)] = features.numpy().transpose(1, 0, 2)
 
     def pop(self, answers: Answers) -> Due:
         """Match truths to the open questions, and let go of the questions whose last step is due.

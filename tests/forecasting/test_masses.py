@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from scipy.special import ndtr, ndtri
 
 from streamgp.base import Due, Inputs, Shape
+from streamgp.forecasting import bands as bands_module
 from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.masses import Course, Masses
@@ -17,6 +20,8 @@ from streamgp.predictives.gaussian import Gaussian
 from streamgp.testing import check_stateful
 
 ROWS, BATCH, LAGS = 4000, 64, 20
+CALIBRATION = Calibration((80.0, 95.0))
+SHAPE = Shape(targets=("y",), horizon=1, lags=LAGS, past=("y",), future=())
 
 
 def stops(rng: np.random.Generator, rows: int) -> np.ndarray:
@@ -86,6 +91,51 @@ def test_probabilities_are_those_of_a_chain() -> None:
         assert np.abs(found - exact).max() < 0.06
 
 
+def dead_zone(rng: np.random.Generator, rows: int) -> np.ndarray:
+    """Independent; 0 where it is near 0: a mass that no state foretells."""
+    y = rng.normal(size=rows)
+    return np.where(np.abs(y) < 0.3, 0.0, y)
+
+
+def coarse(rng: np.random.Generator, rows: int) -> np.ndarray:
+    """Heavy tails in whole numbers: each is a mass."""
+    return (2 * rng.standard_t(3, size=rows)).round() + 0.0
+
+
+@pytest.mark.parametrize(("stream", "won"), [(stops, True), (dead_zone, False), (coarse, False)])
+def test_masses_are_used_where_they_have_won(
+    stream: Callable[[np.random.Generator, int], np.ndarray], won: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    y, found = stream(np.random.default_rng(2), ROWS), []
+    late = slice(1500, ROWS - BATCH)
+    for earned in (bands_module.EARNED, 1.0, -9.0):  # by evidence, never, always
+        monkeypatch.setattr(bands_module, "EARNED", earned)
+        quantiles = torch.from_numpy(played(y, Bands(SHAPE, CALIBRATION))[:, late])
+        found.append(crps(CALIBRATION.probabilities, quantiles, torch.from_numpy(y[late])).mean().item())
+    chosen, never, always = found
+    assert (always < 0.9 * never) if won else (never < always)
+    assert chosen < 1.001 * min(never, always)
+
+
+def test_a_stream_without_masses_pays_nothing_for_them() -> None:
+    y = np.random.default_rng(3).normal(size=1000)
+    bands = Bands(SHAPE, CALIBRATION)
+    played(y, bands)
+    plain = bands.state()[0]
+    played(stops(np.random.default_rng(3), 1000), bands)
+    size, more = (sum(tensor.nbytes for tensor in state.values()) for state in (plain, bands.state()[0]))
+    assert not any(name.startswith("outside.") for name in plain) and 1.2 * size < more < 2.5 * size
+
+
+def test_state_with_masses() -> None:
+    y = stops(np.random.default_rng(4), 2000)
+
+    def advance(bands: Bands, step: int) -> torch.Tensor:
+        return torch.from_numpy(np.nan_to_num(played(y[400 * step : 400 * (step + 1)], bands)))
+
+    check_stateful(lambda: Bands(SHAPE, CALIBRATION), advance, 5, torch.equal)
+
+
 def test_state() -> None:
     y = stops(np.random.default_rng(1), 1000)
 
@@ -126,14 +176,12 @@ def played(y: np.ndarray, bands: Bands) -> np.ndarray:
 
 def test_bands_of_a_target_that_stops_have_the_mass_and_hold_beside_it() -> None:
     y = stops(np.random.default_rng(2), ROWS)
-    calibration = Calibration((80.0, 95.0))
-    shape = Shape(targets=("y",), horizon=1, lags=LAGS, past=("y",), future=())
-    quantiles = played(y, Bands(shape, calibration))
+    quantiles = played(y, Bands(SHAPE, CALIBRATION))
     rows = np.flatnonzero(~np.isnan(quantiles[0]) & (np.arange(ROWS) > 1500))
-    median, stood = quantiles[calibration.probabilities.index(0.5)], y[rows - 1] == 0
+    median, stood = quantiles[CALIBRATION.probabilities.index(0.5)], y[rows - 1] == 0
     assert (median[rows[stood]] == 0).mean() > 0.97  # it stands with probability 0.9
     assert np.abs(median[rows[~stood]] - 9.9).mean() < 0.4  # that of 0.05 δ(0) + 0.95 N(10, 2)
-    low, high = (quantiles[at[1]][rows] for at in calibration.ends())
+    low, high = (quantiles[at[1]][rows] for at in CALIBRATION.ends())
     other = y[rows] > 0
     assert 0.93 < ((y[rows] >= low) & (y[rows] <= high))[other & ~stood].mean() < 0.99
     assert (np.diff(quantiles[:, rows], axis=0) >= 0).all()

@@ -211,16 +211,17 @@ def test_a_table_that_grows_is_the_same_as_the_whole_table(tmp_path: Path, model
 
 def test_a_target_that_stops_obeys_the_laws_too(tmp_path: Path) -> None:
     """Its distribution has a point mass: the future changes none, and a run that is resumed has the same."""
-    stands = np.random.default_rng(0).random(90).repeat(10) < 0.4
-    data = frame_of(900).with_columns(pl.when(pl.Series(stands)).then(0.0).otherwise(pl.col("y").abs() + 3).alias("y"))
+    stands = np.random.default_rng(0).random(180).repeat(10) < 0.4
+    data = frame_of(1800).with_columns(pl.when(pl.Series(stands)).then(0.0).otherwise(pl.col("y").abs() + 3).alias("y"))
     options: dict[str, Any] = {"model": "linear", "season": None}
     whole = predictions(make_table(tmp_path / "a", data), tmp_path / "one", **options)
-    assert (whole.filter(pl.col("cutoff") > data["t"][600])["linear-lo-95"] == 0).mean() > 0.3
-    other = predictions(make_table(tmp_path / "b", altered(data, 700, "y")), tmp_path / "two", **options)
-    assert_frame_equal(forecasts(whole, data["t"][699]), forecasts(other, data["t"][699]), check_exact=True)
-    table = make_table(tmp_path / "c", data[:555])
-    run(table, tmp_path / "three", **options)
-    append(table, data[555:])
+    assert (whole.filter(pl.col("cutoff") > data["t"][1200])["linear-lo-95"] == 0).mean() > 0.3
+    other = predictions(make_table(tmp_path / "b", altered(data, 1500, "y")), tmp_path / "two", **options)
+    assert_frame_equal(forecasts(whole, data["t"][1499]), forecasts(other, data["t"][1499]), check_exact=True)
+    table = make_table(tmp_path / "c", data[:222])
+    for start, stop in ((222, 555), (555, 1111), (1111, 1800)):
+        run(table, tmp_path / "three", **options)
+        append(table, data[start:stop])
     run(table, tmp_path / "three", **options)
     assert_same_state(tmp_path / "one", tmp_path / "three")
 
