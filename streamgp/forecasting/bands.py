@@ -321,8 +321,8 @@ class Bands(Volatility):
 
     def _slots(self, last: Floats, moving: Floats) -> tuple[list[list[int]], Ints]:
         """The masses of each output; (N, O, H) the states of y₀, which moves by `moving` · e^b; 0 without masses."""
-        known = np.isfinite(last).all(2).all(0)  # (O,)
-        slots = [self._masses.active(o) if known[o] and not self.shape.seasonal else [] for o in range(len(known))]
+        known = [bool(np.isfinite(own).all()) and not self.shape.seasonal for own in np.moveaxis(last, 1, 0)]
+        slots = [self._masses.active(o) if one else [] for o, one in enumerate(known)]
         state = np.zeros(last.shape, np.int64)
         for o, own in enumerate(slots):
             if own:
