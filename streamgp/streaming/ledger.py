@@ -122,6 +122,7 @@ class Ledger:
         more = max(len(features) - self._features.shape[1], 0)
         if more:
             self._features = np.pad(self._features, ((0, 0), (0, more), (0, 0)), constant_values=np.nan)
+        self._features[slot, len(features) :] = np.nan
         self._features[slot, : len(features)] = features.numpy().transpose(1, 0, 2)
 
     def pop(self, answers: Answers) -> Due:

@@ -174,3 +174,16 @@ def test_truths_without_questions_give_nothing(rows: int) -> None:
     _, answers = windows.push(pa.record_batch({"y": pa.array([1.0] * rows, pa.float64())}))
     due = ledger.pop(answers)
     assert (len(due.y), len(due.target), due.parameters.shape[1]) == (0, 0, 0)
+
+
+def test_more_numbers_may_be_kept_of_later_forecasts() -> None:
+    """Those of forecasts before, and of forecasts that have fewer, are NaN, also in a slot that was used."""
+    windows = Windows(WindowSpec(targets=("y",), lags=1, horizon=1))
+    ledger, given = Ledger(windows.shape, 1, 1, Gaussian), []
+    for size in (1, 3, 2, 1):
+        asks, answers = windows.push(pa.record_batch({"y": [1.0]}))
+        ledger.add(asks, Gaussian(*torch.ones(3, 1, 1).double()))
+        ledger.calibrate(torch.ones(1, 1, 1), torch.full((size, 1, 1), float(size)))
+        given.append(ledger.pop(answers).features.T.tolist())
+    nan = float("nan")
+    assert str(given) == str([[], [[1.0, nan, nan]], [[3.0, 3.0, 3.0]], [[2.0, 2.0, nan]]])
