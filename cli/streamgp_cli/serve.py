@@ -22,6 +22,7 @@ def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
     Examples:
       streamgp serve --checkpoint day-ahead
       streamgp serve --checkpoint day-ahead --checkpoint week-ahead --port 8080
+      streamgp serve --model-uri models:/demand-demand_gw-h48@champion
       streamgp serve --checkpoint day-ahead --host 0.0.0.0 --token-file token
       curl -s http://127.0.0.1:8000/rows -H 'Content-Type: application/json' \\
           -d '{"rows": [{"ds": "2026-01-01T00:30", "y": 1.5}]}'
@@ -50,4 +51,4 @@ def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
         sys.stdout.flush()
 
     working()
-    run(settings, tell)
+    run(settings, tell, lambda news: warn([news]))

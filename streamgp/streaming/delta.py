@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import RemoveAction
 
 from streamgp.errors import ServiceError, TableError
 from streamgp.streaming.parts import SEQ as SEQ
@@ -22,12 +24,13 @@ class Conflict(Exception):
 
 
 class Span(NamedTuple):
-    """One data file and the `_seq` that it holds, first and last."""
+    """One data file, the `_seq` that it holds, first and last, and its bytes."""
 
     path: str
     first: int
     last: int
     rows: int
+    size: int
 
 
 @contextmanager
@@ -79,6 +82,15 @@ def open_log(path: str) -> DeltaTable:
         raise TableError(f"table {path} cannot be opened: {cause(error)}", hint="is its _delta_log whole?") from None
 
 
+def catch_up(log: DeltaTable) -> bool:
+    """See what was committed since; False where the log must be opened anew."""
+    try:
+        log.update_incremental()
+    except (DeltaError, OSError, ValueError):  # such as entries that are not kept any more
+        return False
+    return True
+
+
 def create_log(path: str, schema: pa.Schema, description: str) -> DeltaTable:
     """A new, empty, append-only table.
 
@@ -120,15 +132,50 @@ def commit(log: DeltaTable, path: str, rows: pa.Table | None, marks: Mapping[str
         Conflict: there is another commit since the handle's version; nothing was committed.
         ServiceError: the storage refused.
     """
+    with writing(path):
+        actions = [] if rows is None else write_parts(filesystem(log, path), rows)
+        _commit(log, actions, marks)
+
+
+def merge(log: DeltaTable, path: str, files: Sequence[Span], rows: pa.Table) -> None:
+    """Put `rows`, which are all those of `files`, into the place of these: no data changes.
+
+    Raises:
+        Conflict, ServiceError: as `commit`.
+    """
+    now = time.time_ns() // 1_000_000
+    with writing(path):
+        removed = [RemoveAction(file.path, False, now, file.size, {}) for file in files]
+        _commit(log, [*removed, *write_parts(filesystem(log, path), rows, data_change=False)], {})
+
+
+def _commit(log: DeltaTable, actions: Sequence[Any], marks: Mapping[str, int]) -> None:
     transactions = [Transaction(key, value) for key, value in marks.items()]
     properties = CommitProperties(app_transactions=transactions, max_commit_retries=0)
     version = log.version() + 1
+    log.create_write_transaction(list(actions), "append", log.schema(), commit_properties=properties)
+    _move(log, version)
+
+
+def _move(log: DeltaTable, version: int) -> None:
+    """To the version that was just committed, and not beyond."""
+    log.update_incremental()
+    if log.version() != version:
+        log.load_as_version(version)
+
+
+def configure(log: DeltaTable, path: str, properties: Mapping[str, str]) -> None:
+    """Set properties of the table, where it has others.
+
+    Raises:
+        Conflict, ServiceError: as `commit`.
+    """
+    if properties.items() <= log.metadata().configuration.items():
+        return
+    version = log.version() + 1
     with writing(path):
-        actions: Any = [] if rows is None else write_parts(filesystem(log, path), rows)
-        log.create_write_transaction(actions, "append", log.schema(), commit_properties=properties)
-        log.update_incremental()
-        if log.version() != version:
-            log.load_as_version(version)
+        log.alter.set_table_properties(dict(properties), commit_properties=CommitProperties(max_commit_retries=0))
+        _move(log, version)
 
 
 def describe(log: DeltaTable, path: str, description: str) -> None:
@@ -151,7 +198,7 @@ def spans(log: DeltaTable) -> list[Span]:
     actions: Any = pa.table(log.get_add_actions(flatten=True))
     if not actions.num_rows:
         return []
-    wanted = ("path", f"min.{SEQ}", f"max.{SEQ}", "num_records")
+    wanted = ("path", f"min.{SEQ}", f"max.{SEQ}", "num_records", "size_bytes")
     columns = [actions.column(name).to_pylist() for name in wanted]
     found = [Span(*row) for row in zip(*columns, strict=True)]
     if any(span.first is None for span in found):

@@ -11,6 +11,7 @@ import json
 import math
 import re
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from hashlib import file_digest, sha256
 from typing import Any
@@ -51,8 +52,9 @@ def digest_in(name: str) -> str | None:
     return None if found is None else found[1]
 
 
-def write_parts(store: pa_fs.FileSystem, rows: pa.Table) -> list[AddAction]:
-    """Write `rows`, whose first column is `_seq`, as files that no commit names yet.
+def write_parts(store: pa_fs.FileSystem, rows: pa.Table, data_change: bool = True) -> list[AddAction]:
+    """Write `rows`, whose first column is `_seq`, as files that no commit names yet; without `data_change` the table
+    has these rows already.
 
     The same rows under the same `_seq` are the same file: what a killed writer left is written over, by whole files.
 
@@ -61,10 +63,10 @@ def write_parts(store: pa_fs.FileSystem, rows: pa.Table) -> list[AddAction]:
     """
     count = -(-max(rows.nbytes, 1) // MOST_BYTES)
     size = max(-(-rows.num_rows // count), 1)
-    return [_write(store, rows.slice(first, size)) for first in range(0, rows.num_rows, size)]
+    return [_write(store, rows.slice(first, size), data_change) for first in range(0, rows.num_rows, size)]
 
 
-def _write(store: pa_fs.FileSystem, rows: pa.Table) -> AddAction:
+def _write(store: pa_fs.FileSystem, rows: pa.Table, data_change: bool) -> AddAction:
     """Snappy, and no dictionaries, which cost most of the time of writing measurements."""
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, compression="snappy", use_dictionary=False)
@@ -81,7 +83,7 @@ def _write(store: pa_fs.FileSystem, rows: pa.Table) -> AddAction:
         raise
     if local:
         store.move(place, name)
-    return AddAction(name, whole.size, {}, int(time.time() * 1000), True, json.dumps(_statistics(rows)))
+    return AddAction(name, whole.size, {}, int(time.time() * 1000), data_change, json.dumps(_statistics(rows)))
 
 
 def _statistics(rows: pa.Table) -> dict[str, Any]:
@@ -122,6 +124,11 @@ class Verified:
     def __init__(self, table: str) -> None:
         self._table = table
         self._known: dict[str, tuple[int | None, int | None]] = {}
+
+    def forget_others(self, names: Iterable[str]) -> None:
+        """Let go of what is known of files that are not among these."""
+        kept = set(names)
+        self._known = {name: stamp for name, stamp in self._known.items() if name in kept}
 
     def check(self, store: pa_fs.FileSystem, name: str) -> None:
         """See that a file has the bytes that its name promises; nothing where the name promises none.

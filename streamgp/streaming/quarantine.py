@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamgp.base import Json
 from streamgp.errors import TableError
+from streamgp.streaming.compaction import Compaction
 from streamgp.streaming.delta import Conflict
 from streamgp.streaming.table import SEQ, Table, TableMeta
 
@@ -44,7 +45,10 @@ class Quarantine:
 
     def __init__(self, table: Table) -> None:
         self.path = f"{table.path}/{FOLDER}"
-        self._store = Table.open(self.path) if Table.exists(self.path) else None
+        self._store: Table | None = None
+        self._compaction: Compaction | None = None
+        if Table.exists(self.path):
+            self._use(Table.open(self.path))
         self._known: dict[str, _Known] = {}
 
     @property
@@ -64,14 +68,16 @@ class Quarantine:
         """
         while rows.num_rows:
             try:
-                if self._store is None:
-                    self._store = Table.open(self.path) if Table.exists(self.path) else self._create()
+                if self._store is None or self._compaction is None:
+                    self._use(Table.open(self.path) if Table.exists(self.path) else self._create())
+                    continue
                 known = self._look(self._store, source, after)
                 given = pl.DataFrame(pl.from_arrow(rows))
                 fresh = given.join(known, on=_KEY, how="anti", maintain_order="left")
                 if fresh.height:
                     self._store.commit(fresh.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(QUARANTINE), {})
                     self._known[source] = _Known(self._store.rows, pl.concat([known, fresh.select(_KEY)]))
+                    self._compaction.committed()
                 return
             except Conflict:
                 assert self._store is not None
@@ -112,6 +118,9 @@ class Quarantine:
             for chunk in self._store.read({SEQ: max(0, self._store.rows - rows)}, columns=columns):
                 found += chunk.rows.select(columns).to_pylist()
         return found
+
+    def _use(self, store: Table) -> None:
+        self._store, self._compaction = store, Compaction(store)
 
     def _create(self) -> Table:
         try:

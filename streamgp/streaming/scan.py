@@ -32,12 +32,14 @@ def scan(
     the others are streamed. No row of a file is given out before all of its bytes have been verified.
 
     Raises:
-        TableError: a row is not there any more, or a file is damaged.
+        Gone: a row is not there any more.
+        TableError: a file is damaged.
         ServiceError: the store that the table is in does not answer.
     """
     store = filesystem(log, path)
-    expected = start
-    for group in _groups([span for span in spans(log) if span.last >= start and span.first < stop]):
+    expected, files = start, spans(log)
+    verified.forget_others(span.path for span in files)
+    for group in _groups([span for span in files if span.last >= start and span.first < stop]):
         last = min(max(span.last for span in group) + 1, stop)
         names = ", ".join(span.path for span in group)
         try:
@@ -65,6 +67,10 @@ def scan(
             raise unreadable(path, names, error) from None
     if expected < stop:
         raise _gone(path, expected)
+
+
+class Gone(TableError):
+    """A row is not there any more: in this version of the table."""
 
 
 class _Unordered(Exception):
@@ -121,9 +127,9 @@ def _check(batch: pa.RecordBatch, expected: int, path: str) -> None:
         raise _gone(path, expected)
 
 
-def _gone(path: str, expected: int, files: str = "") -> TableError:
+def _gone(path: str, expected: int, files: str = "") -> Gone:
     where = f", and with it {files}" if files else ""
-    return TableError(
+    return Gone(
         f"table {path} changed under its reader: the row with {SEQ} {expected} is gone{where}",
         hint="was it vacuumed, overwritten or half copied? bring the file back, or ingest into a new table",
     )

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import SchemaError, TableError
@@ -28,7 +29,7 @@ from streamgp.streaming import delta
 from streamgp.streaming.delta import SEQ as SEQ
 from streamgp.streaming.delta import Conflict
 from streamgp.streaming.parts import Verified
-from streamgp.streaming.scan import scan
+from streamgp.streaming.scan import Gone, scan
 
 FORMAT = 1
 _SUPERSEDED = "_superseded"
@@ -79,6 +80,8 @@ class Table:
         self.path = path
         self.verified = Verified(path)
         self._log = log
+        self._place = _place(path)
+        self._marks: tuple[int, dict[str, int | None]] = (-1, {})  # of this version: each costs a look into the log
         self.schema: pa.Schema = delta.arrow_schema(log)
         self.meta = _meaning(log, path)
 
@@ -141,8 +144,23 @@ class Table:
         return self._log
 
     def mark(self, key: str, default: int) -> int:
-        """The transaction number that a writer left under `key`."""
-        found = self._log.transaction_version(key)
+        """The transaction number that a writer left under `key`.
+
+        Raises:
+            TableError: entries of the log that this version needs are gone.
+        """
+        version, known = self._marks
+        if version != self.version:
+            self._marks = version, known = self.version, {}
+        if key not in known:
+            try:
+                known[key] = self._log.transaction_version(key)
+            except (DeltaError, OSError) as error:
+                raise TableError(
+                    f"table {self.path}: the log of version {version} is gone: {str(error).splitlines()[0]}",
+                    hint="it is older than the table keeps: run the same command again",
+                ) from None
+        found = known[key]
         return default if found is None else found
 
     def refresh(self) -> int:
@@ -151,11 +169,16 @@ class Table:
         Raises:
             TableError: the table is gone or another one stands in its place.
         """
-        newest = delta.open_log(self.path)
-        if newest.metadata().id != self._log.metadata().id:
-            raise TableError(f"table {self.path} was replaced by another one", hint="start again with the new table")
-        self._log, self.meta = newest, _meaning(newest, self.path)
-        return newest.version()
+        place = _place(self.path)
+        if place is None or place != self._place or not delta.catch_up(self._log):
+            newest = delta.open_log(self.path)
+            if newest.metadata().id != self._log.metadata().id:
+                raise TableError(
+                    f"table {self.path} was replaced by another one", hint="start again with the new table"
+                )
+            self._log, self._place = newest, place
+        self.meta = _meaning(self._log, self.path)
+        return self.version
 
     def declare(self, every_ns: int, tolerance_ns: int | None = None) -> None:
         """State the interval, and the tolerance, of a table that was made without; the rows stay as they are.
@@ -196,7 +219,9 @@ class Table:
             columns = [pa.chunked_array([numbers]), *(rows.column(name) for name in self.schema.names[1:])]
             numbered = pa.Table.from_arrays(columns, schema=self.schema)
         count = 0 if rows is None else rows.num_rows
-        delta.commit(self._log, self.path, numbered, {SEQ: first + count, **marks})
+        known, made = self._marks[1], {SEQ: first + count, **marks}
+        delta.commit(self._log, self.path, numbered, made)
+        self._marks = self.version, {**known, **made}
 
     @property
     def superseded(self) -> pa.Array[Any] | None:
@@ -263,9 +288,25 @@ class Table:
                 raise SchemaError(f"table {self.path} has no column {name!r}", hint=f"there are: {known}")
         names = None if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
         aside = self.superseded
-        for batch in scan(self._log, self.path, start, self.rows, names, batch_rows, self.verified):
+        for batch in self._batches(start, names, batch_rows):
             after_it = {SEQ: batch.column(SEQ)[-1].as_py() + 1, "table": self.id}
             yield Chunk(batch if aside is None else batch.filter(without(batch.column(SEQ), aside)), after_it)
+
+    def _batches(self, start: int, names: Sequence[str] | None, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of this version from `start` on. Where files of it are gone that were merged since, the newest
+        version has their rows, under the same `_seq`."""
+        log, stop = self._log, self.rows
+        while True:
+            try:
+                for batch in scan(log, self.path, start, stop, names, batch_rows, self.verified):
+                    start = batch.column(SEQ)[-1].as_py() + 1
+                    yield batch
+                return
+            except Gone:
+                newest = delta.open_log(self.path)
+                if newest.version() == log.version() or newest.metadata().id != self.id:
+                    raise
+                log = newest
 
     def follow(
         self,
@@ -378,6 +419,15 @@ def _meaning(log: DeltaTable, path: str) -> TableMeta:
 def _describe(field: pa.Field[Any], role: Mapping[str, str]) -> pa.Field[Any]:
     kept = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
     return pa.field(field.name, field.type, metadata={**kept, **{key: value for key, value in role.items() if value}})
+
+
+def _place(path: str) -> tuple[int, int] | None:
+    """What tells a local log from another one in its place; None where there is none, or it is not local."""
+    try:
+        found = None if "://" in path else (Path(path) / "_delta_log").stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def _uri(path: str | Path) -> str:

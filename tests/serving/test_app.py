@@ -15,12 +15,14 @@ import polars as pl
 import pytest
 from starlette.testclient import TestClient
 
-from streamgp.errors import UsageError
+from streamgp.errors import StateError, UsageError
 from streamgp_pipelines.adapters.web.app import create_app
 from streamgp_pipelines.adapters.web.guard import token_of
+from streamgp_pipelines.serving.service import serving
 from streamgp_pipelines.serving.settings import ServeConfig
 from tests.pipelines.killed import wait_for
-from tests.serving.conftest import ROWS, as_objects, config_of, new_rows, served
+from tests.pipelines.worlds import run
+from tests.serving.conftest import LINE, ROWS, as_objects, config_of, new_rows, served
 from tests.serving.test_service import stream_of
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -86,7 +88,7 @@ def test_the_answers_about_the_service(client: Any) -> None:
     assert scores["scored"] > 0 and set(scores["coverage"]) == {"80", "95"}
     document = client.get("/openapi.json").json()
     assert set(document["paths"]) == {
-        "/rows", "/forecast", "/history", "/scores", "/models", "/health", "/ready", "/metrics",
+        "/rows", "/forecast", "/history", "/scores", "/alarms", "/models", "/health", "/ready", "/metrics",
     }  # fmt: skip
     example = document["paths"]["/rows"]["post"]["requestBody"]["content"]["application/json"]["examples"]["plain"]
     assert set(example["value"]["rows"][0]) == {"t", "y", "x", "k"}
@@ -158,6 +160,34 @@ def test_known_inputs_come_with_the_question_and_are_kept(home: Path) -> None:
         assert other["forecast"] != asked.json()["forecast"]
         assert client.post("/forecast", json={"rows": future[:1]}).status_code == 422
         assert client.get("/forecast", params={"horizon": 2}).json() == other  # what is refused is not kept
+
+
+def test_alarms_are_answered_and_passed_on(home: Path) -> None:
+    run(home / "table", home / "watched", alarm_rate=0.01, **LINE)
+    config = config_of(home, "watched", on_alarm=f"tee {home / 'told'}")
+    rows = as_objects(new_rows(3))
+    rows[1]["y"] = 500.0
+    with serving(config) as service:
+        wait_for(lambda: service.ready)
+        client: Any = TestClient(create_app(service, config, None), "http://127.0.0.1")
+        assert client.post("/rows", json=rows).json()["accepted"] == 3
+        wait_for(lambda: raised(client))
+        found = client.get("/alarms").json()
+        (first,) = raised(client)
+    assert (first["ds"], first["alarm"]) == (rows[1]["t"], "anomaly") and first["p"] < 0.01
+    assert (found["rate"], found["name"]) == (0.01, "watched")
+    told = json.loads((home / "told").read_text())  # of the last message
+    assert told["source"] == "serve" and 500.0 in [one["y"] for one in told["alarms"]]
+
+
+def raised(client: Any) -> list[Any]:
+    return [one for one in client.get("/alarms").json()["alarms"] if one["y"] == 500.0]
+
+
+def test_a_checkpoint_without_alarms_says_so(client: Any, trained: Path) -> None:
+    assert client.get("/alarms").status_code == 409
+    with pytest.raises(StateError), serving(config_of(trained, on_alarm="cat")):
+        pass
 
 
 def test_the_name_is_asked_for_where_there_are_several(home: Path) -> None:

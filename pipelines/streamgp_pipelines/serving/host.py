@@ -11,6 +11,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+import torch
+from pydantic_core import to_json
+
 from streamgp.base import Due, Step
 from streamgp.errors import StateError
 from streamgp.streaming import checkpoint
@@ -21,16 +24,20 @@ from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.learning.checkpointing import manifest, match_machine, passed_over
 from streamgp_pipelines.learning.frames import Naming
+from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Columns, Session, check_table, columns_read, find_device
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.view import View
+from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.online import POLL_SECONDS, OnlineRun
 
 SHARE = 10
 """While rows come, a new state is shown after this many times what showing the last one took."""
 
 
-def resume(directory: Path, tables: dict[str, Table], device: str, checkpoint_every: int) -> Session:
+def resume(
+    directory: Path, tables: dict[str, Table], device: str, checkpoint_every: int, on_alarm: str | None = None
+) -> Session:
     """The session of a checkpoint as `train --online` would go on with it: its options are in the checkpoint.
 
     Args:
@@ -38,10 +45,11 @@ def resume(directory: Path, tables: dict[str, Table], device: str, checkpoint_ev
         tables: by their identity; the checkpoint's own is opened where it was, if it is not among them.
         device: to compute on.
         checkpoint_every: rows between checkpoints.
+        on_alarm: what alarms are passed on to.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
-        StateError: it was trained in batch.
+        StateError: it was trained in batch, or raises no alarms that could be passed on.
         TableError: its table is not there, or was rolled back.
     """
     saved = checkpoint.read(directory)
@@ -54,6 +62,8 @@ def resume(directory: Path, tables: dict[str, Table], device: str, checkpoint_ev
     table = tables.get(about["table"]["id"]) or Table.open(about["table"]["path"])
     check_table(saved, table)
     learner, tail = forecasting.learner_of(saved, found)
+    if on_alarm is not None and learner.alarms is None:
+        raise StateError(f"{directory} raises no alarms for --on-alarm", hint="train it with --alarm-rate 0.001")
     spec = learner.windows.spec
     config = TrainConfig.model_construct(
         table=table.path,
@@ -66,10 +76,11 @@ def resume(directory: Path, tables: dict[str, Table], device: str, checkpoint_ev
         batch=about["batch"],
         simulate=about["simulate"],
         checkpoint_every=checkpoint_every,
+        on_alarm=on_alarm,
         online=True,
         follow=True,
     )
-    naming = Naming(config.model, learner.calibration, Moments.of(table.meta))
+    naming = Naming(config.model, learner.calibration, Moments.of(table.meta), alarms=learner.alarms is not None)
     source = Columns(table, columns_read(spec), config.batch)
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     saved.restore({"curves": session.curves})
@@ -82,6 +93,14 @@ def give_back() -> None:
     """Let the operating system have the memory of the state shown before; glibc keeps it in pieces otherwise."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def copy_of(learner: Learner) -> Learner:
+    """A copy that shares nothing with the learner. PyTorch never frees the state of a Generator that `deepcopy` copied:
+    2.6 kB at each state that is shown."""
+    parts = (part for module in learner.model.modules() for part in vars(module).values())
+    memo = {id(part): part.clone_state() for part in parts if isinstance(part, torch.Generator)}
+    return copy.deepcopy(learner, memo)
 
 
 class _Ended(Exception):
@@ -98,7 +117,8 @@ class Host(OnlineRun):
     """
 
     def __init__(self, name: str, session: Session, failed: Callable[[], None] = lambda: None) -> None:
-        super().__init__(session, NoTracker(session.config.checkpoint), (), lambda _: None)
+        bell = None if session.learner.alarms is None else Bell(session, "serve")
+        super().__init__(session, NoTracker(session.config.checkpoint), (), lambda _: None, bell)
         self.name = name
         self.error: BaseException | None = None
         self.view: View | None = None
@@ -119,6 +139,19 @@ class Host(OnlineRun):
         """Seconds that rows may be ahead of their time: known inputs by the horizon, others by an interval."""
         windows = self.session.learner.windows
         return float(windows.newest().every.max(initial=0)) / 1e9 * (windows.spec.horizon if windows.spec.known else 1)
+
+    def alarms(self) -> bytes:
+        """The newest alarms since the service was started, as JSON.
+
+        Raises:
+            StateError: the checkpoint raises none.
+        """
+        alarms = self.session.learner.alarms
+        if self.bell is None or alarms is None:
+            raise StateError(f"checkpoint {self.name} raises no alarms", hint="train it with --alarm-rate 0.001")
+        rate = self.session.learner.alarm_rate
+        told = {"name": self.name, "rows": self.rows, "rate": rate, "counts": alarms.summary()}
+        return to_json(told | {"alarms": self.bell.newest}, inf_nan_mode="null")
 
     def start(self) -> None:
         """Begin to learn."""
@@ -162,7 +195,7 @@ class Host(OnlineRun):
     def _show(self) -> None:
         began = time.monotonic()
         session, tail = self.session, self.tail
-        learner = copy.deepcopy(session.learner)
+        learner = copy_of(session.learner)
         about = manifest(session.config, learner, session.table, session.options, session.offset)
         saved = Saved(session.config.checkpoint, learner.rows, about | {"fitted": False}, {}, {})
         self.view = View(forecasting.Forecaster(saved, learner, tail), self.name, learner.rows + self._tail_rows())

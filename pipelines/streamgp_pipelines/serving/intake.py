@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, Full, Queue
 from threading import Lock, Thread
 from typing import Any, NamedTuple
@@ -18,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgp.errors import DataError, SchemaError, ServiceError, UsageError
+from streamgp.errors import DataError, SchemaError, ServiceError, TableError, UsageError
 from streamgp.streaming.admission import Admission, Verdict
+from streamgp.streaming.compaction import Compaction
 from streamgp.streaming.delta import Conflict
 from streamgp.streaming.instants import EPOCHS
 from streamgp.streaming.quarantine import QUARANTINE, Quarantine
@@ -96,6 +98,7 @@ class Intake:
         self._schema = pa.schema([field for field in table.schema if field.name != SEQ])
         self._sieve = Sieve(self._schema, meta.time, meta.series, SOURCE)
         self._admission, self._quarantine = Admission(table), Quarantine(table)
+        self._compaction = Compaction(table)
         self._queue: Queue[tuple[Prepared, Future[Receipt]] | None] = Queue(WAITING)
         self._config = IngestConfig.model_construct(source=(SOURCE,), table=table.path)
         self._closed, self._gate = False, Lock()
@@ -179,6 +182,7 @@ class Intake:
             waiting = [one for one in group if one is not None]
             if not waiting:
                 continue
+            before = self.table.version
             try:
                 receipts = self._commit([part for part, _ in waiting])
             except BaseException as error:  # told to those who wait, whatever it is
@@ -190,6 +194,9 @@ class Intake:
                 future.set_result(receipt)
             for tell in self.committed:
                 tell()
+            if self.table.version != before:
+                with suppress(TableError, ServiceError):  # said to those who read the damaged file, or write next
+                    self._compaction.committed()
 
     def _look_again(self) -> None:
         """See what the table holds, after a commit that failed or was another's."""

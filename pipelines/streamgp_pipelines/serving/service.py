@@ -20,11 +20,13 @@ class Service:
     Attributes:
         hosts: by the name of the checkpoint.
         intakes: by the identity of the table.
+        notes: what else those who ask for its health should know.
     """
 
     def __init__(self) -> None:
         self.hosts: dict[str, Host] = {}
         self.intakes: dict[str, Intake] = {}
+        self.notes: tuple[str, ...] = ()
 
     def intake(self, host: Host) -> Intake:
         """Where the rows of a learner go."""
@@ -67,7 +69,7 @@ def serving(config: ServeConfig, failed: Callable[[], None] = lambda: None) -> I
                 raise UsageError(f"two checkpoints are called {name}", hint="rename one of the directories")
             if Path(directory).is_dir():  # what is not there says so below, and is not made
                 stack.enter_context(held(directory))
-            session = resume(directory, tables, config.device, config.checkpoint_every)
+            session = resume(directory, tables, config.device, config.checkpoint_every, config.on_alarm)
             host = service.hosts[name] = Host(name, session, failed)
             if session.table.id not in service.intakes:
                 intake = service.intakes[session.table.id] = Intake(Table.open(session.table.path), config.max_ahead)

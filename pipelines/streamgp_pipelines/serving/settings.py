@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
-from streamgp_pipelines.settings import Bytes, File, Flag, Panel, Seconds, Settings
+from streamgp_pipelines.settings import Bytes, File, Flag, OnAlarm, Panel, Seconds, Settings
 
 
 def _listed(value: Any) -> Any:
@@ -19,7 +19,17 @@ class ServeConfig(Settings):
     """`streamgp serve`."""
 
     checkpoint: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed), Flag(Panel.FORECAST, "DIR")] = Field(
-        min_length=1, description="Checkpoint of train --online, repeatable; the name of its directory is its name"
+        (),
+        description="Checkpoint of train --online, repeatable; the name of its directory is its name. With "
+        "--model-uri: where that model learns on; default: the model's name",
+    )
+    model_uri: Annotated[str | None, Flag(Panel.FORECAST, "URI")] = Field(
+        None,
+        description="Begin as a model of MLflow's registry, such as models:/demand-demand_gw-h48@champion; once there "
+        "is a checkpoint, go on from that",
+    )
+    tracking_uri: Annotated[str | None, Flag(Panel.FORECAST, "URI")] = Field(
+        None, description="MLflow store of --model-uri; default: MLFLOW_TRACKING_URI, else ./mlflow.db"
     )
     table: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed), Flag(Panel.FORECAST, "DIR")] = Field(
         (), description="Table of a checkpoint, where it has moved, repeatable; default: where it was trained"
@@ -54,3 +64,14 @@ class ServeConfig(Settings):
     rate: Annotated[int, Flag(Panel.LIMITS, "COUNT")] = Field(
         1000, ge=0, description="Most requests a second of one address; 0: any"
     )
+    on_alarm: Annotated[OnAlarm, Flag(Panel.ALARMS)] = None
+
+    @model_validator(mode="after")
+    def _served(self) -> Self:
+        if self.model_uri is None and not self.checkpoint:
+            raise ValueError("give --checkpoint or --model-uri")
+        if self.model_uri is not None and len(self.checkpoint) > 1:
+            raise ValueError("--model-uri goes with one --checkpoint: where the model learns on")
+        if self.tracking_uri is not None and self.model_uri is None:
+            raise ValueError("--tracking-uri is of --model-uri: give it too")
+        return self

@@ -18,6 +18,9 @@ from streamgp_pipelines.notify import notify
 MOST = 100
 """Newest alarms in one message; it says how many there were."""
 
+KEPT = 1000
+"""Alarms that are kept for those who ask."""
+
 TOLD = "told.json"
 """In the checkpoint directory: rows behind the last full micro-batch whose alarms were passed on already."""
 
@@ -29,11 +32,16 @@ class Bell:
     learned. A killed run repeats rows, and may tell their alarms again.
 
     Args:
-        session: of a run with `--on-alarm`.
+        session: of a run that judges its rows.
+        source: what the messages say they are from.
+
+    Attributes:
+        newest: alarms that were passed on since the run was opened, at most KEPT.
     """
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, session: Session, source: str = "train") -> None:
+        self.session, self.source = session, source
+        self.newest: tuple[dict[str, Any], ...] = ()
         self.frames: list[pl.DataFrame] = []
         self.told: set[tuple[str, ...]] = set()
         self._path = session.config.checkpoint / TOLD
@@ -54,9 +62,9 @@ class Bell:
         keys = {key(row) for part in newest for row in part.iter_rows(named=True)}
         rows = [row for part in (*self.frames, *newest) for row in part.iter_rows(named=True)]
         new = [row for row in rows if key(row) not in self.told]
-        self.frames = []
+        self.frames, self.newest = [], (*self.newest, *new)[-KEPT:]
         if new and session.config.on_alarm is not None:
-            event: dict[str, Any] = {"source": "train", "checkpoint": str(session.config.checkpoint)}
+            event: dict[str, Any] = {"source": self.source, "checkpoint": str(session.config.checkpoint)}
             failed = notify(session.config.on_alarm, event | {"count": len(new), "alarms": new[-MOST:]})
             if failed:
                 session.warnings.append(f"--on-alarm: {len(new)} alarms were not passed on: {failed}")

@@ -102,6 +102,7 @@ class State(BaseModel):
     """Whether the service does its work."""
 
     status: str = Field(examples=["ok"])
+    notes: list[str] = Field([], description="Such as that the registry has a newer version of the model")
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -251,18 +252,27 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         kept = view.kept("scores")
         return _response(await run_in_threadpool(view.scores) if kept is None else kept, "json", view)
 
+    @app.get("/alarms", responses={**PROBLEMS, 200: json_object("Counts, and the newest alarms")}, summary="Alarms")
+    async def alarms(name: Name = None) -> Response:
+        """The newest alarms since the service was started, at most 1,000, of a checkpoint with --alarm-rate."""
+        host = host_of(name)
+        return _response(await run_in_threadpool(host.alarms), "json", _view(host))
+
     @app.get("/models", responses=PROBLEMS, summary="Checkpoints")
     async def models() -> list[Learner]:
         """The checkpoints that are served."""
         return [_about(host, service) for host in service.hosts.values()]
 
-    @app.get("/health", responses={503: {"model": State}, **_only(400, 422, 429)}, summary="Alive")
+    state: dict[str, Any] = {503: {"model": State}, **_only(400, 422, 429)}
+
+    @app.get("/health", responses=state, summary="Alive", response_model_exclude_defaults=True)
     async def health(response: Response) -> State:
         """Whether every learner runs."""
         response.status_code = 200 if service.error is None else 503
-        return State(status="ok" if service.error is None else "a learner has ended")
+        status = "ok" if service.error is None else "a learner has ended"
+        return State(status=status, notes=list(service.notes))
 
-    @app.get("/ready", responses={503: {"model": State}, **_only(400, 422, 429)}, summary="Ready")
+    @app.get("/ready", responses=state, summary="Ready", response_model_exclude_defaults=True)
     async def ready(response: Response) -> State:
         """Whether every checkpoint can be asked."""
         response.status_code = 200 if service.ready else 503

@@ -4,33 +4,51 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
 from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from streamgp.errors import ServiceError
 from streamgp_pipelines.adapters.web.app import create_app
 from streamgp_pipelines.adapters.web.guard import token_of
-from streamgp_pipelines.serving.service import serving
+from streamgp_pipelines.serving.service import Service, serving
 from streamgp_pipelines.serving.settings import ServeConfig
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.adapters.mlflow.origin import Origin
 
 CONNECTIONS = 256
 """Requests at a time; more are answered with 503."""
 
 _STOP_SECONDS = 30
+_NEWS_SECONDS = 60
 
 
-def run(config: ServeConfig, tell: Callable[[dict[str, object]], None]) -> None:
+def run(config: ServeConfig, tell: Callable[[dict[str, object]], None], note: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM: requests at hand are answered, rows that wait are written, then checkpoints.
 
     Args:
         config: what to serve, and how.
         tell: called with address, token file and checkpoints when requests are answered.
+        note: called, in a thread of its own, when the registry has another version of the model that is served.
 
     Raises:
-        ServiceError: the address cannot be listened on.
+        UsageError: the registry has no such model.
+        ServiceError: it does not answer, or the address cannot be listened on.
         StreamgpError: of `serving`, or what ended a learner.
     """
+    origin = None
+    if config.model_uri is not None:
+        from streamgp_pipelines.adapters.mlflow.origin import adopt, name_of
+        from streamgp_pipelines.adapters.mlflow.store import store_uri
+
+        (directory,) = config.checkpoint or (Path(name_of(config.model_uri)),)
+        origin = adopt(config.model_uri, store_uri(config.tracking_uri), directory)
+        config = config.model_copy(update={"checkpoint": (directory,)})
     with _listen(config.host, config.port) as listening:
         server: uvicorn.Server | None = None
 
@@ -39,6 +57,8 @@ def run(config: ServeConfig, tell: Callable[[dict[str, object]], None]) -> None:
                 server.should_exit = True
 
         with serving(config, failed) as service:
+            if origin is not None:
+                Thread(target=_watch, args=(service, origin, note), name="registry", daemon=True).start()
             token, file = token_of(config)
             app = create_app(service, config, token)
             server = uvicorn.Server(
@@ -62,6 +82,18 @@ def run(config: ServeConfig, tell: Callable[[dict[str, object]], None]) -> None:
                 server.run(sockets=[listening])
         if service.error is not None:
             raise service.error
+
+
+def _watch(service: Service, origin: Origin, note: Callable[[str], None]) -> None:
+    """Look now and then whether the registry has a newer version."""
+    told = ""
+    while True:
+        news = origin.news()
+        service.notes = (news,) if news else ()
+        if news and news != told:
+            note(news)
+        told = news
+        time.sleep(_NEWS_SECONDS)
 
 
 def _listen(host: str, port: int) -> socket.socket:
