@@ -34,6 +34,7 @@ from streamgp_pipelines.adapters.web.document import (
     json_object,
 )
 from streamgp_pipelines.adapters.web.guard import Guard
+from streamgp_pipelines.adapters.web.memo import Memo
 from streamgp_pipelines.adapters.web.metrics import Metrics
 from streamgp_pipelines.adapters.web.problems import Problem, Refusal, answer, of_library, of_validation
 from streamgp_pipelines.serving.bodies import JsonRows, arrow_rows, parse_arrow, parse_json
@@ -131,7 +132,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         config: its limits.
         token: that clients need; None where anybody may ask.
     """
-    metrics = Metrics(service)
+    metrics, memo = Metrics(service), Memo()
     names = list(service.hosts)
     first = service.hosts[names[0]]
     app = FastAPI(
@@ -143,7 +144,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         openapi_url="/openapi.json",
         dependencies=[Depends(_asked)],
     )
-    app.add_middleware(cast("Any", Guard), config=config, token=token, metrics=metrics)
+    app.add_middleware(cast("Any", Guard), config=config, token=token, metrics=metrics, memo=memo)
     _handle_errors(app)
 
     def host_of(name: str | None) -> Host:
@@ -210,7 +211,11 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         Known inputs are those that were posted last.
         """
         host = host_of(name)
-        return await give(_view(host), _wanted(request), horizon, level, quantile, host.future)
+        view, future = _view(host), host.future
+        found = await give(view, _wanted(request), horizon, level, quantile, future)
+        if future is host.future:
+            memo.keep(request.scope, host, view, found)
+        return found
 
     @app.post(
         "/forecast",

@@ -15,6 +15,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamgp.errors import ServiceError, UsageError
+from streamgp_pipelines.adapters.web.memo import Memo
 from streamgp_pipelines.adapters.web.metrics import Metrics
 from streamgp_pipelines.adapters.web.problems import Problem, answer
 from streamgp_pipelines.serving.settings import ServeConfig
@@ -109,10 +110,11 @@ class Guard:
         config: limits.
         token: that clients need, or None.
         metrics: what requests are counted in.
+        memo: answers that are given again.
     """
 
-    def __init__(self, app: ASGIApp, config: ServeConfig, token: str | None, metrics: Metrics) -> None:
-        self._app, self._token, self._metrics = app, token, metrics
+    def __init__(self, app: ASGIApp, config: ServeConfig, token: str | None, metrics: Metrics, memo: Memo) -> None:
+        self._app, self._token, self._metrics, self._memo = app, token, metrics, memo
         self._rate = Rate(config.rate)
         self._local = token is None and is_loopback(config.host)
 
@@ -130,11 +132,11 @@ class Guard:
             await send(message)
 
         try:
-            refused = self._refusal(HTTPConnection(scope))
-            await (self._app if refused is None else refused)(scope, receive, watched)
+            found = self._refusal(HTTPConnection(scope)) or self._memo.find(scope)
+            await (self._app if found is None else found)(scope, receive, watched)
         finally:
             route: Any = scope.get("route")
-            path = getattr(route, "path", "other")
+            path = getattr(route, "path", scope["path"] if status == 200 else "other")
             self._metrics.request(scope["method"], path, status, time.perf_counter() - began)
 
     def _refusal(self, request: HTTPConnection) -> ASGIApp | None:
