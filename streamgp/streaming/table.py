@@ -304,7 +304,7 @@ class Table:
                 return
             except Gone:
                 newest = delta.open_log(self.path)
-                if newest.version() == log.version() or newest.metadata().id != self.id:
+                if newest.version() == log.version() or str(newest.metadata().id) != self.id:
                     raise
                 log = newest
 

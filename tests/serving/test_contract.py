@@ -23,7 +23,15 @@ EXAMPLES = 20
 LEFT_OUT = {"positive_data_acceptance"}
 """A row can fit the document and not the table: its columns are not written there."""
 
-OPERATIONS = ["POST /rows", "GET /forecast", "POST /forecast", "GET /history", "GET /scores", "GET /alarms", "GET /models"]
+OPERATIONS = [
+    "POST /rows",
+    "GET /forecast",
+    "POST /forecast",
+    "GET /history",
+    "GET /scores",
+    "GET /alarms",
+    "GET /models",
+]
 OPERATIONS += ["GET /health", "GET /ready", "GET /metrics"]
 ASKED = [(operation, GenerationMode.POSITIVE) for operation in OPERATIONS]
 ASKED += [(operation, GenerationMode.NEGATIVE) for operation in OPERATIONS[:5]]  # the others can be asked one way only

@@ -1,4 +1,4 @@
-"""A service that begins as a model of the registry: what it learns into, what a restart goes on from, what it reports."""
+"""A service that begins as a model of the registry: what it learns into, what a restart goes on from, what it tells."""
 
 from __future__ import annotations
 

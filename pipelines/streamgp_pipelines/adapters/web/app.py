@@ -268,7 +268,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         """The checkpoints that are served."""
         return [_about(host, service) for host in service.hosts.values()]
 
-    state: dict[str, Any] = {503: {"model": State}, **_only(400, 422, 429)}
+    state: dict[int | str, dict[str, Any]] = {503: {"model": State}, **_only(400, 422, 429)}
 
     @app.get("/health", responses=state, summary="Alive", response_model_exclude_defaults=True)
     async def health(response: Response) -> State:
