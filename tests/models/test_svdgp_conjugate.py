@@ -172,3 +172,30 @@ def test_noise_is_the_mean_squared_residual() -> None:
     posterior = learn(started(x[:15]), x, y)
     residual = (y - posterior.mean(posterior.features(x))).square().mean(0)
     torch.testing.assert_close(posterior.residual, residual, rtol=1e-9, atol=0)
+
+
+def test_rows_left_out_are_forecast_as_if_they_had_not_been_learned() -> None:
+    """A block of neighbours against a regression of the other rows on the same basis; one value is not observed."""
+    x, y = data(90)
+    block, others = slice(30, 45), torch.ones(90, dtype=torch.bool)
+    others[block] = False
+    found, without = (
+        learn(started(x[:20], linear=True), x, y),
+        learn(started(x[:20], linear=True), x[others], y[others]),
+    )
+    phi = found.features(x[block])
+    squares = (y[block] - without.mean(phi)).square() / (without.variance(phi)[:, None] + found.residual)
+    torch.testing.assert_close(found.left_out(phi, y[block]), squares)
+    y[33, 1] = torch.nan
+    assert found.left_out(phi, y[block]).isnan().nonzero().tolist() == [[3, 1]]
+
+
+def test_the_noise_of_a_batch_counts_degrees_of_freedom() -> None:
+    """Twenty functions and a line that are fitted to 60 rows leave less noise than there is."""
+    x, y = data(60)
+    found = learn(started(x[:20], linear=True), x, y)
+    phi, fitted = found.features(x), found.residual
+    hat = phi @ torch.cholesky_solve(phi.T, found.root) / NOISE
+    found.unbias()
+    torch.testing.assert_close(found.residual, fitted * 60 / (60 - hat.trace()))
+    assert (found.residual > 1.1 * fitted).all()

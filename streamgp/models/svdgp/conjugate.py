@@ -181,6 +181,34 @@ class Conjugate(nn.Module):
         rest = (self.square - fitted) / self.weight.clamp(min=1.0)
         self.residual = rest.clamp(min=1e-9)
 
+    def unbias(self) -> None:
+        """Count the parameters that rows were fitted with in σ_t²: Σ (y_t − φᵀw_t)²/(n − tr S A⁻¹/σ²).
+
+        tr S A⁻¹/σ² = E + m − tr A⁻¹ are the effective degrees of freedom. O(M³), until the next `solve`.
+        """
+        inverse = whiten(self.root, torch.eye(len(self.root), dtype=FLOAT, device=self.root.device))
+        free = self.weight - len(self.root) + inverse.square().sum()
+        self.residual = self.residual * (self.weight / free.clamp(min=1.0)).clamp(min=1.0)
+
+    def left_out(self, phi: Tensor, y: Tensor) -> Tensor:
+        """(N, T) squared errors over their variances of rows of weight 1, as if they had not been learned, at once.
+
+        With R = I − ΦA⁻¹Φᵀ/σ² the errors are R⁻¹(y − Φw), and σ²R⁻¹ is the covariance of function and noise.
+
+        Args:
+            phi: (N, E + m) of rows that were learned.
+            y: (N, T), NaN = not observed.
+
+        Raises:
+            NotPositiveDefinite: R is not.
+        """
+        half = whiten(self.root, phi.T) / self.noise.sqrt()
+        identity = torch.eye(len(phi), dtype=FLOAT, device=phi.device)
+        root = cholesky(identity - half.T @ half, first=0.0).lower
+        errors = solve(root, torch.nan_to_num(y - self.mean(phi)))
+        latent = self.noise * (whiten(root, identity).square().sum(0) - 1.0) + self.unexplained(phi)
+        return torch.where(y.isnan(), y, errors.square() / (latent[:, None] + self.residual))
+
     def _factorise(self) -> None:
         precision = self.outer / self.noise
         precision.diagonal().add_(1.0)

@@ -5,6 +5,10 @@ rebuilds the basis grows by the rows that it explains least; when it is full the
 
 Learning is cubic in the basis however few the rows are, so that small batches wait until they are `TOGETHER` rows, or
 an eighth of what was learned before. They are learned with the weights that they have by then.
+
+Rows without lags that are fitted in batch are fitted too closely: the noise counts the degrees of freedom, and the
+variance is widened by the mean squared error, over its variance, of blocks of neighbouring rows that are left out.
+Windows with lags overlap, and the errors of a stream calibrate them.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from streamgp.base import Json, Shape
+from streamgp.base import FLOAT, Json, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
@@ -34,6 +38,8 @@ TOGETHER = 48
 """Rows that are learned at once on a stream, at least."""
 SHARE = 0.125
 """Fewer are enough where they are this part of all rows that were learned."""
+BLOCKS, CHECKED = 50, 4096
+"""Equal blocks that a batch is cut into, and rows at most of those that are left out in turn, evenly spread."""
 
 
 class Waiting(NamedTuple):
@@ -60,9 +66,13 @@ class SvdgpPosterior(RegressionPosterior):
         shape: of the windows.
         groups: (W,) the group of each column, of `KernelInputs`.
         count: G.
+
+    Attributes:
+        factor: (T,) on the variance, 1 but after a fit in batch.
     """
 
     regression: Conjugate
+    factor: Tensor
 
     def __init__(self, config: Config, shape: Shape, groups: Tensor, count: int) -> None:
         super().__init__()
@@ -70,6 +80,7 @@ class SvdgpPosterior(RegressionPosterior):
         linear = config.linear and len(groups) <= config.basis
         self.regression = Conjugate(len(groups), shape.columns, config.basis, linear, covariance=config.basis)
         self.search = Search(count, config.learn == "once")
+        self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
         self.since = 0  # rows since the basis was chosen
         self.epochs = 0  # of the fit that is going on
         self.waiting: Waiting | None = None
@@ -83,7 +94,7 @@ class SvdgpPosterior(RegressionPosterior):
     def look(self, z: Tensor) -> Look:
         phi = self.regression.features(z)
         mean, latent = self.regression.mean(phi), self.regression.variance(phi)[:, None]
-        return Look(z, phi, mean, latent, self.regression.residual)
+        return Look(z, phi, mean, latent * self.factor, self.regression.residual * self.factor)
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
         """Learn the rows that wait and these, once they are enough."""
@@ -129,7 +140,20 @@ class SvdgpPosterior(RegressionPosterior):
         size = min(self.config.basis << self.epochs, most)
         self._begin(rows, units, size, min(self.config.evidence_rows << self.epochs, EVIDENCE), generator)
         self.epochs += size < most
+        if not self.shape.lags:
+            self.regression.unbias()
+            if size <= self.config.basis:  # beyond, the variance has fewer functions than the mean: it is wide enough
+                self.factor = self._widening(rows)
         return size < most
+
+    def _widening(self, rows: Rows) -> Tensor:
+        """(T,) what blocks that are left out say of the variance, at least 1."""
+        blocks = torch.arange(len(rows.y), device=rows.z.device).tensor_split(min(BLOCKS, len(rows.y)))
+        squares = [
+            self.regression.left_out(self.regression.features(rows.z[block]), rows.y[block])
+            for block in blocks[:: -(-len(rows.y) // CHECKED)]
+        ]
+        return torch.nanmean(torch.cat(squares), 0).nan_to_num(1.0).clamp(min=1.0)
 
     def start_from(self, initial: Initial) -> None:
         initial.radial("svdgp", ("squared_exponential",))
@@ -151,17 +175,18 @@ class SvdgpPosterior(RegressionPosterior):
             self.regression.absorb(phi, rows.filled[part], rows.weight[part])
         self.regression.solve()
         self.since, self.waiting, self.kept = 0, None, 1.0
+        self.factor = torch.ones_like(self.factor)
 
     def snapshot(self) -> Callable[[], None]:
         """References suffice: no method of the regression changes a tensor in place. Rows that waited are given up with
         those that could not be learned: nobody knows whose fault it was."""
         regression, hyper = self.regression.holding(), self.search.held()
-        rest, waiting = (self.since, self.epochs, self.kept), self.waiting
+        rest, waiting = (self.since, self.epochs, self.kept, self.factor), self.waiting
 
         def put_back() -> None:
             regression()
             self.search.put_back(hyper)
-            self.since, self.epochs, self.kept = rest
+            self.since, self.epochs, self.kept, self.factor = rest
             self.waiting = None if self.learning else waiting
 
         return put_back
@@ -171,11 +196,12 @@ class SvdgpPosterior(RegressionPosterior):
         if self.waiting is not None:
             tensors |= {f"waiting.{name}": value for name, value in self.waiting._asdict().items()}
         own: dict[str, Json] = {"since": self.since, "epochs": self.epochs, "kept": self.kept}
-        return tensors | {"hyper": self.search.pack()}, rest | own
+        return tensors | {"hyper": self.search.pack(), "factor": self.factor}, rest | own
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self.regression.restore(tensors, rest)
         self.search.unpack(tensors["hyper"])
+        self.factor = tensors["factor"].clone().to(self.factor.device)
         self.since, self.epochs = int(str(rest["since"])), int(str(rest["epochs"]))
         self.kept, device = float(str(rest["kept"])), self.regression.weight.device
         found = [tensors[name].to(device) for part in Waiting._fields if (name := f"waiting.{part}") in tensors]
