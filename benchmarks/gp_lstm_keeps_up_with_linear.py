@@ -76,8 +76,12 @@ def one(name: str, model: str, data: Path) -> dict[str, Any]:
         began = time.process_time()
         found = fit_stream(home / "table", target, model=model, checkpoint=home / "c", device="cpu", **options)
     kept = {score: found[score] for score in (*SCORES, "nlpd")}
-    weight = {key: value for key, value in found.items() if key == "weight_gp_lstm"}
-    return kept | weight | {"coverage": found["coverage"]["95"], "seconds": time.process_time() - began}
+    weights = found["weights"]
+    return (
+        kept
+        | {"weight": weights.get("gp_lstm", weights.get("net"))}
+        | {"coverage": found["coverage"]["95"], "seconds": time.process_time() - began}
+    )
 
 
 def main(asked: argparse.Namespace) -> int:
@@ -92,7 +96,7 @@ def main(asked: argparse.Namespace) -> int:
             printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout  # a process for each
             run = found[model] = json.loads(printed.splitlines()[-1])
             over = f"{run['seconds'] / found['linear']['seconds']:.1f}" if "linear" in found else ""
-            weight = f"{run['weight_gp_lstm']:.2f}" if "weight_gp_lstm" in run else ""
+            weight = "" if run["weight"] is None else f"{run['weight']:.2f}"
             scores = [f"{run[score]:.4g}" for score in (*SCORES, "nlpd")]
             lines.append([name, model, *scores, f"{run['coverage']:.3f}", f"{run['seconds']:.1f}", over, weight])
             print("  ".join(lines[-1]), flush=True)

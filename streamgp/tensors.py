@@ -185,6 +185,10 @@ class Model(nn.Module, ABC):
         """Epochs that `fit` wants from scratch on this many windows."""
         return 1
 
+    def warmup_epochs(self, rows: int) -> int:
+        """Epochs that the warm-up of a stream wants on this many windows: fewer where what follows makes up for it."""
+        return self.epochs_for(rows)
+
     def check_fit(self, rows: int) -> None:
         """See that `fit` takes this many windows.
 

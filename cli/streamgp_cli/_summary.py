@@ -48,6 +48,8 @@ def print_summary(found: dict[str, Any]) -> None:
     }
     if not binary and found["mase"] is not None:
         pairs["MASE scale"] = _scale(found["mase_scale"], online=bool(found["warmup"]))
+    if weights := found.get("weights"):
+        pairs["weights"] = weights
     if alarms := found.get("alarms"):
         counts = ", ".join(f"{name} {alarms[name]:,}" for name in ("anomaly", "change", "stuck"))
         pairs["alarms"] = f"{counts}, in {alarms['rows']:,} rows (nominal rate {alarms['rate']:g})"

@@ -91,6 +91,7 @@ def _print(made: Comparison, asked: list[str]) -> None:
     pairs: dict[str, Any] = {name: path for name, path in made.files.items() if path.exists()}
     if made.left_out:
         pairs["left out"] = f"{shown(made.left_out)} forecasts that some models made and others did not"
+    pairs |= {f"weights of {name}": weights for name, weights in made.weights.items()}
     pairs["MLflow run"] = made.run_id or "none: not tracked"
     print_pairs(pairs)
     for name, warnings in made.warnings.items():

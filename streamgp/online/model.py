@@ -188,6 +188,9 @@ class StreamModel(Model):
     def epochs_for(self, rows: int) -> int:
         return self.posterior.epochs_for(rows)
 
+    def warmup_epochs(self, rows: int) -> int:
+        return self.posterior.warmup_epochs(rows)
+
     def _usable(self, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
         """The windows that can be learned, and what is left out.
 

@@ -191,6 +191,10 @@ class Posterior(nn.Module, ABC):
         """Epochs that a fit from scratch wants on this many rows."""
         return 1
 
+    def warmup_epochs(self, rows: int) -> int:
+        """Epochs that the warm-up of a stream wants."""
+        return self.epochs_for(rows)
+
     @abstractmethod
     def loss(self) -> float:
         """The objective a row and column, in standardised units; 0 where there is none.

@@ -157,7 +157,7 @@ class Adam:
         """Moments and age; the parameters belong to their owner."""
         both = (("first", self.first), ("second", self.second))
         moments = {f"{name}.{place}": moment.clone() for name, held in both for place, moment in enumerate(held)}
-        return moments, {"age": int(self.age[0])}
+        return moments, {"age": int(self.age[0]) if self.age else 0}
 
     def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
         """The inverse of `state`."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Generator, Tensor, nn
 
 from streamgp.base import Json
-from streamgp.optim.adam import RowAdam
+from streamgp.optim.adam import Adam
 
 LAST = 0.01
 """Part of the rate that is left at the end of a cosine."""
@@ -79,7 +79,7 @@ def minibatches(n: int, batch: int, count: int, generator: Generator) -> Iterato
 
 
 class Descent:
-    """Adam (Kingma & Ba 2015; `RowAdam`) on a module's parameters that ask for a gradient. Stateful.
+    """Adam (Kingma & Ba 2015) on a module's parameters that ask for a gradient. Stateful.
 
     Args:
         module: whose parameters are stepped on in place; it may have none.
@@ -102,7 +102,7 @@ class Descent:
     def __init__(self, module: nn.Module, initial: float, config: DescentConfig, epochs: int = 0) -> None:
         self.initial, self.config, self.span = initial, config, epochs
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self.adam = RowAdam({name: p.detach() for name, p in self.parameters.items()}, {})
+        self.adam = Adam(list(self.parameters.values()))
         self.skipped = 0
 
     def step(self, loss: Tensor, t: float) -> bool:
@@ -115,29 +115,24 @@ class Descent:
 
     def descend(self, gradients: Sequence[Tensor | None], t: float) -> bool:
         """`step` with the gradients at hand, in the order of `parameters`; None where a parameter is not used."""
-        known = {name: g for name, g in zip(self.parameters, gradients, strict=True) if g is not None}
-        if not known:
+        if all(g is None for g in gradients):
             return True
-        norm = torch.stack([g.norm() for g in known.values()]).norm()
+        own = list(self.parameters.values())
+        known = [torch.zeros_like(p) if g is None else g for p, g in zip(own, gradients, strict=True)]
+        norm = torch.stack([g.norm() for g in known]).norm()
         if not bool(torch.isfinite(norm)):
             self.skipped += 1
             return False
         if float(norm) > CLIP:
-            known = {name: g * (CLIP / norm) for name, g in known.items()}
-        self._follow()
+            known = [g * (CLIP / norm) for g in known]
         self.adam.step(known, rate(self.config, self.initial, t, self.span))
         return True
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Adam's moments, and the count; the parameters belong to their module."""
-        return self.adam.state()[0], {"skipped": self.skipped}
+        moments, age = self.adam.state()
+        return moments, {"skipped": self.skipped, **age}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        self.adam.restore(tensors, {})
+        self.adam.restore(tensors, rest)
         self.skipped = int(str(rest["skipped"]))
-
-    def _follow(self) -> None:
-        """A module that went to another device has new tensors behind its parameters."""
-        if any(p.data_ptr() != self.adam.parameters[name].data_ptr() for name, p in self.parameters.items()):
-            device = next(iter(self.parameters.values())).device
-            self.adam.move({name: p.detach() for name, p in self.parameters.items()}, lambda held: held.to(device))

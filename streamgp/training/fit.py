@@ -108,11 +108,22 @@ class Fit:
         self.early = EarlyStopping(options.patience)
         self.iterate: dict[str, Tensor] = {}
         self.trained, self.loss = 0, math.nan
+        self._begun = math.inf  # score at the beginning
+
+    @property
+    def gain(self) -> float:
+        """How much better than at the beginning the best epoch is; infinite where nothing was scored there."""
+        return self._begun - self.early.score if math.isfinite(self._begun) else math.inf
 
     @property
     def finished(self) -> bool:
         """Whether patience is at its end."""
         return self.early.finished
+
+    def begin(self, z: Tensor, r: Tensor, held: Tensor, factor: Tensor) -> None:
+        """What the modules are counts as the best so far; arguments and errors as of `epoch`."""
+        self._judge(z, r, held, factor)
+        self._begun = self.early.score
 
     def epoch(self, z: Tensor, r: Tensor, held: Tensor, factor: Tensor, generator: Generator, left: int) -> None:
         """One epoch from where training stands; then the best is served again.

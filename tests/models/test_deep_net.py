@@ -75,7 +75,7 @@ def test_between_trainings_only_the_variance_learns(name: str) -> None:
     assert model.update(*chunk(x, y, 300, 350)).done == "update"
     assert all(torch.equal(before[key], value) for key, value in weights(deep(model).trained).items())
     assert torch.equal(model.predict(x).mean, mean)
-    assert model.update(*chunk(x, y, 350, 400)).done == "rebuild: 100 rows; 10 epochs of 300 rows"
+    assert "epochs of 300 rows" in model.update(*chunk(x, y, 350, 400)).done
     assert all(not torch.equal(before[key], value) for key, value in weights(deep(model).trained).items())
 
 

@@ -45,7 +45,7 @@ def test_on_a_stream_the_regression_is_linear_and_the_net_learns_what_it_left(na
     share = model.share.weights[:, 1]
     wanted = (1 - share) * issued.experts[0] + share * issued.experts[1]
     torch.testing.assert_close(issued.mean, wanted)
-    assert model.figures()["share"] == pytest.approx(share.mean().item())
+    assert model.figures()["weight_net"] == pytest.approx(share.mean().item())
 
 
 def run(name: str, rows: int, noisy: bool = False) -> tuple[float, float]:
@@ -61,7 +61,7 @@ def run(name: str, rows: int, noisy: bool = False) -> tuple[float, float]:
         if start >= 400:
             errors += torch.stack([(each.predict(some).mean - truth).square().sum() for each in (model, alone)])
         model.update(some, truth), alone.update(some, truth)
-    return float(errors[0] / errors[1]), model.figures()["share"]
+    return float(errors[0] / errors[1]), model.figures()["weight_net"]
 
 
 def test_a_net_that_is_worth_nothing_loses_its_share() -> None:

@@ -6,11 +6,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from streamgp.base import Shape, Step
+from streamgp.base import FLOAT, Inputs, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.models.ensemble import Config, build
 from streamgp.models.ensemble.model import Ensemble
 from streamgp.testing.models import SHAPES, example_windows
+from tests.models.deep_toys import SYSTEM, chunk, series, windows
 
 SMALL = {"basis": 32, "reservoir": 256, "rebuild": 400, "evidence_rows": 64}
 
@@ -37,7 +38,7 @@ def test_the_mix_is_as_good_as_its_best_expert(shape: Shape) -> None:
     assert all(step.healthy for step in steps)
     assert float(error[0]) <= 1.01 * float(error[1:].min())
     figures = model.figures()
-    assert set(figures) == {f"weight_{label.replace(' ', '_')}" for label in model.labels}
+    assert set(figures) == {f"weight_{name}" for name in model.names}
     assert sum(figures.values()) == pytest.approx(1.0)
 
 
@@ -73,3 +74,23 @@ def test_what_cannot_be_mixed_is_refused() -> None:
         Config(experts=("linear", "linear"))
     with pytest.raises(UsageError, match="svdgp"):
         build(Config(experts=("svdgp",), svdgp={"likelihood": "logistic"}), SHAPES[0])  # type: ignore[arg-type]
+
+
+def weights_of(x: Inputs, y: torch.Tensor, online: dict[str, float]) -> dict[str, float]:
+    """Of linear, gp_lstm and persistence at the end of a stream."""
+    net = {"encoder": {"hidden": 8}, "solver": {"name": "kiss", "grid": 16}, "online": online}
+    model = build(Config(experts=("linear", "gp_lstm", "persistence"), gp_lstm=net), SYSTEM)  # type: ignore[arg-type]
+    for start in range(0, len(y) - 50, 50):
+        some, truth = chunk(x, y, start, start + 50)
+        assert model.update(some, truth, model.predict(some)).healthy
+    return model.figures()
+
+
+def test_a_net_that_loses_to_the_regression_has_no_weight_and_one_that_wins_has_most() -> None:
+    """Where the truth is a line, a net that remembers 20 rows learns noise; where none is, one with a memory wins."""
+    x, y = windows(SYSTEM, series(1000))
+    generator = torch.Generator().manual_seed(0)
+    line = x.past[:, -1, :1] + 0.1 * torch.randn(len(y), 1, generator=generator, dtype=FLOAT)
+    lost, won = weights_of(x, line, {"window": 40, "memory": 20.0}), weights_of(x, y, {"window": 300})
+    assert lost["weight_gp_lstm"] < 0.03 and lost["weight_linear"] > 0.5
+    assert won["weight_gp_lstm"] > 0.7

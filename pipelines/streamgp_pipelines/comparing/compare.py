@@ -61,6 +61,7 @@ class Comparison:
         files: name -> path of what was written.
         run_id: of the tracker.
         warnings: of the models' runs, by model.
+        weights: of the experts of each model that mixes some, at the end of its run.
     """
 
     scores: pl.DataFrame
@@ -71,6 +72,7 @@ class Comparison:
     files: dict[str, Path]
     run_id: str
     warnings: dict[str, list[str]]
+    weights: dict[str, dict[str, float]]
 
 
 def compare(
@@ -294,6 +296,7 @@ def _compared(config: CompareConfig, plan: _Plan, summaries: dict[str, dict[str,
         | {"picture": home / "comparison.png"},
         run_id=run_id,
         warnings={name: list(found["warnings"]) for name, found in summaries.items()},
+        weights={name: found["weights"] for name, found in summaries.items() if found.get("weights")},
     )
 
 

@@ -371,7 +371,7 @@ class Learner:
         steps: list[Step] = []
         with self.clock.measure("update"):
             x, y = kept[0].to(self.device), kept[1].to(self.device)
-            epochs = self.model.epochs_for(len(y))
+            epochs = self.model.warmup_epochs(len(y))
             for step in self.model.fit(x, y, epochs):
                 steps.append(step)
                 self.counts.add_step(step)

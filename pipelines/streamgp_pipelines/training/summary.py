@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from streamgp.base import Json, Step
+from streamgp.base import Json, Model, Step
 from streamgp.streaming.instants import ELAPSED
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Windows
@@ -39,9 +39,9 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         beside the scores and times: `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `snapped`, rows off
-        the grid of --every by no more than the --tolerance; `simulation`, of
-        --simulate; `alarms`, of --alarm-rate (`Alarms.summary`); `transforms`, of each target, {} where none was asked
-        for.
+        the grid of --every by no more than the --tolerance; `simulation`, of --simulate; `weights`, of the experts of
+        a mix at the end, {} where the model mixes none; `alarms`, of --alarm-rate (`Alarms.summary`); `transforms`, of
+        each target, {} where none was asked for.
     """
     scores = learner.scores.summary()
     warnings = [*session.warnings, *learner.model.warnings(), *learner.counts.warnings()]
@@ -73,6 +73,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "coverage_by": learner.scores.breakdown(learner.windows.names),
         "mase_scale": learner.scores.naive(),
         "simulation": simulation(learner),
+        "weights": weights(learner.model),
         **({} if learner.alarms is None else {"alarms": learner.alarms.summary()}),
         **session.learner.clock.summary(learner.rows),
         "peak_mb": peak_mb(),
@@ -91,6 +92,18 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
 def simulation(learner: Learner) -> dict[str, Json] | None:
     """Scores of the simulations of the past, where there are any (`SimulationBands.summary`)."""
     return None if learner.rehearsal is None else learner.rehearsal.bands.summary()
+
+
+def weights(model: Model) -> dict[str, Json]:
+    """Of the experts that it mixes, the mean over targets and steps.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> weights(SimpleNamespace(figures=lambda: {"weight_linear": 0.75, "weight_svdgp": 0.25, "basis": 3.0}))
+        {'linear': 0.75, 'svdgp': 0.25}
+    """
+    found = model.figures().items()
+    return {name.removeprefix("weight_"): value for name, value in found if name.startswith("weight_")}
 
 
 def _warmup(learner: Learner) -> int:

@@ -21,7 +21,7 @@ from streamgp.encoders import Bounded, Dropout, Encoder, Layout
 from streamgp.errors import UsageError
 from streamgp.models.deep.config import GRID_WIDTH, DeepGpConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
-from streamgp.online.posterior import Arrival, Drawn
+from streamgp.online.posterior import Arrival, Drawn, Look
 from streamgp.online.state import Parts
 from streamgp.optim.alternating import Alternating
 from streamgp.optim.squared_error import SquaredError
@@ -165,19 +165,28 @@ class GpPosterior(DeepPosterior, Drawn):
 
         return put_back
 
-    def learn(self, z: Tensor, r: Tensor, arrival: Arrival) -> None:
+    @torch.no_grad()
+    def learn(self, look: Look, r: Tensor, arrival: Arrival) -> None:
         self.data.forget(arrival.kept)
-        if self.data.rows + len(z) > 2 * len(arrival.shares):  # a solver that keeps rows
+        if self.data.rows + len(r) > 2 * len(arrival.shares):  # a solver that keeps rows
             rows = arrival.memory()
             self.serve(rows.z, rows.filled)
             return
-        self.complete(z, r)
+        self.data.add(look.features, r)
+        self.given = self.solver.condition(self.data)
+
+    @torch.no_grad()
+    def look(self, z: Tensor) -> Look:
+        """The latents are kept, to be learned."""
+        h = torch.cat([self.encoder(part) for part in z.split(CHUNK)])
+        own = self.standing(z) if self.config.draws else Standing(*self.given.moments(h), self.given.noise)
+        return Look(z, h, own.mean, own.latent * self.factor, own.noise * self.factor)
 
     def moments(self, z: Tensor) -> Standing:
         """Of the mixture of networks, where there are several."""
         given, latents = self.given, [self.encoder(z, network) for network in self._networks()]
         if len(latents) == 1:
-            return Standing(given.mean(latents[0]), given.variance(latents[0]), given.noise)
+            return Standing(*given.moments(latents[0]), given.noise)
         means = torch.stack([given.mean(h) for h in latents])
         within = torch.stack([given.variance(h) for h in latents]).mean(0)
         return Standing(means.mean(0), within + means.var(0, correction=0), given.noise)

@@ -103,9 +103,13 @@ class OnRegression(Model):
     def epochs_for(self, rows: int) -> int:
         return self.net.epochs_for(rows)
 
+    def warmup_epochs(self, rows: int) -> int:
+        return self.net.warmup_epochs(rows)
+
     def figures(self) -> dict[str, float]:
-        """The share of the net, the mean over the output columns."""
-        return {"share": float(self.share.weights[:, 1].mean())}
+        """The shares of the regression and of what the net adds, the mean over the output columns."""
+        share = float(self.share.weights[:, 1].mean())
+        return {"weight_linear": 1.0 - share, "weight_net": share}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, rest = gather(self._parts())

@@ -2,7 +2,9 @@
 
 It is trained in epochs (`streamgp.training.fit`), from the weights at hand, on the rows that the memory keeps: when
 the stream has twice the rows of the last training, or when the squared errors say that the model has gone stale, after
-which the next such training waits for twice as many rows. Between trainings the weights stand still.
+which the next such training waits for twice as many rows. A training ends where the validation rows gain nothing, and
+keeps the weights at hand where no epoch was better; the next one then waits for four times the rows in place of two,
+for eight, and so on, until one gains something. Between trainings the weights stand still.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ STEPS, FEWEST, MOST = 100, 1, 10
 """Mini-batches that a training on a stream wants, and epochs at least and at most."""
 PATIENCE = 64
 """Rows to the first training of a stale model after one because rows have doubled."""
-COUNTS = ("seen", "trained_at", "wait")
+GAIN = 0.005
+"""NLPD a value, in nats, that a training on a stream lowers on the validation rows where it was worth it."""
+HOPE = 2
+"""Epochs without a better score after which a training on a stream ends."""
+COUNTS = ("seen", "trained_at", "wait", "growth")
 
 
 class DeepPosterior(Posterior, Learner):
@@ -59,6 +65,7 @@ class DeepPosterior(Posterior, Learner):
         self.seen = 0  # rows
         self.trained_at = 0  # rows seen at the last training
         self.wait = PATIENCE  # rows from there until the model may be stale
+        self.growth = 2  # times the rows of the last training at which the next one is due
         self.last = 0.0  # loss
 
     @abstractmethod
@@ -108,33 +115,52 @@ class DeepPosterior(Posterior, Learner):
 
     @property
     def overdue(self) -> bool:
-        doubled = self.seen >= 2 * self.trained_at
-        return doubled or (self.staleness.stale and self.seen - self.trained_at >= self.wait)
+        grown = self.seen >= self.growth * self.trained_at
+        return grown or (self.staleness.stale and self.seen - self.trained_at >= self.wait)
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
         self.fit = None
         self.count.add_(len(arrival.y)).clamp_(max=len(arrival.shares))
-        self.learn(look.z, torch.where(arrival.y.isnan(), look.mean, arrival.y), arrival)
+        self.learn(look, torch.where(arrival.y.isnan(), look.mean, arrival.y), arrival)
         return ""
 
-    def learn(self, z: Tensor, r: Tensor, arrival: Arrival) -> None:
+    def learn(self, look: Look, r: Tensor, arrival: Arrival) -> None:
         """New rows of a stream, without a step on the encoder; r: (N, T), finite."""
 
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
-        """A training in few epochs."""
-        stale, self.fit = self.staleness.stale, None
-        self.wait = 2 * self.wait if self.seen < 2 * self.trained_at else PATIENCE
-        most = MOST if self.config.epochs == "auto" else self.config.epochs
-        epochs = min(max(STEPS * self.config.training.batch // len(rows.y), FEWEST), most)
-        for left in range(epochs, 0, -1):
-            self.epoch(rows, units, left == epochs, generator, left)
-        assert self.fit is not None
-        self.last, self.fit = self.fit.loss, None
+        """A training in few epochs; to its end where it ends on simulations, which validation rows say nothing of."""
+        stale, before = self.staleness.stale, self.trained_at
+        whole = self.config.unrolled(self.shape)
+        self.wait = 2 * self.wait if self.seen < self.growth * before else PATIENCE
+        epochs = self.stream_epochs(len(rows.y))
+        for done in range(epochs):
+            self.epoch(rows, units, not done, generator, epochs - done, goes_on=before > 0 and not whole)
+            assert self.fit is not None
+            fit: Fit = self.fit
+            if fit.early.since >= HOPE and not whole:
+                break
+        if before and not whole:
+            self.growth = 2 if fit.gain >= GAIN else 2 * self.growth
+        self.last, self.fit = fit.loss, None
         self.staleness.calm()
-        return ("stale, " if stale else "") + f"{epochs} epochs of {len(rows.y)} rows"
+        return ("stale, " if stale else "") + f"{done + 1} epochs of {len(rows.y)} rows"
 
-    def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
-        """Rows with a missing value are left out; where all are, the mean stands for it."""
+    def warmup_epochs(self, rows: int) -> int:
+        """A net that learns what a regression leaves begins as it goes on."""
+        return self.stream_epochs(rows) if self.config.on_regression(self.shape) else self.epochs_for(rows)
+
+    def stream_epochs(self, rows: int) -> int:
+        """Epochs at most of a training on a stream, with so many rows."""
+        most = MOST if self.config.epochs == "auto" else self.config.epochs
+        return min(max(STEPS * self.config.training.batch // rows, FEWEST), most)
+
+    def epoch(
+        self, rows: Rows, units: Units, first: bool, generator: Generator, left: int, goes_on: bool = False
+    ) -> bool:
+        """Rows with a missing value are left out; where all are, the mean stands for it.
+
+        goes_on: whether the weights at hand were trained, so that an epoch has to be better than they are.
+        """
         whole = torch.isfinite(rows.y).all(1)
         z, y = (rows.z[whole], rows.y[whole]) if bool(whole.any()) else (rows.z, rows.y.nan_to_num())
         held = self.config.held_out(len(y)).to(y.device)
@@ -144,6 +170,8 @@ class DeepPosterior(Posterior, Learner):
             self.start(z[~held], y[~held], generator)
             self.seen = self.trained_at = max(self.seen, len(rows.y))
             self.fit = Fit(self.config, self, self.optimiser())
+            if goes_on:
+                self.fit.begin(z, y, held, self.factor)
         if self.fit is None or self.fit.finished:
             return False
         self.fit.epoch(z, y, held, self.factor, generator, left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -22,14 +22,15 @@ class Member(nn.Module):
     Args:
         name: of the model.
         model: before any data.
+        later: whether it has no weight before any error is known.
 
     Attributes:
         count: forecasts that it contributes: one, or those that it mixes itself.
     """
 
-    def __init__(self, name: str, model: Model) -> None:
+    def __init__(self, name: str, model: Model, later: bool = False) -> None:
         super().__init__()
-        self.name, self.model = name, model
+        self.name, self.model, self.later = name, model, later
         mixer = getattr(model, "mixer", None)
         self.count = mixer.experts if isinstance(mixer, Mixer) else 1
 
@@ -67,40 +68,51 @@ class Member(nn.Module):
 
 
 class OnTop(Member):
-    """A model of y − b(x), b the linear expert's forecast, which it sees as a known input; b is added to its forecast.
-
-    It sees few inputs: b, the known inputs and the calendar of the steps ahead, and the newest lags of the targets.
+    """A model of y − b(x), b the linear expert's forecast, which is added to what it forecasts.
 
     Args:
         name: of the model.
-        model: built for `inner(shape)`.
-        shape: of the windows.
+        model: before any data.
+        sees: windows and b (N, T) -> the windows that the model sees.
+        later: of `Member`.
     """
 
-    def __init__(self, name: str, model: Model, shape: Shape) -> None:
-        super().__init__(name, model)
-        self.shape = shape
-
-    @staticmethod
-    def inner(shape: Shape) -> Shape:
-        """The shape that a model on top is built for."""
-        ahead = tuple(f"linear({name})" for name in shape.targets)
-        known = shape.future[shape.outputs if shape.seasonal else 0 :]
-        return replace(shape, lags=min(shape.lags, LAGS), past=shape.targets, future=(*ahead, *known), season=1)
+    def __init__(self, name: str, model: Model, sees: Callable[[Inputs, Tensor], Inputs], later: bool = False) -> None:
+        super().__init__(name, model, later)
+        self.sees = sees
 
     def means(self, x: Inputs, base: Tensor | None) -> Tensor:
         assert base is not None
-        return (base + self.model.predict(self._inputs(x, base)).mean)[None]
+        return (base + self.model.predict(self.sees(x, base)).mean)[None]
 
     def update(self, x: Inputs, y: Tensor, given: Tensor, base: Tensor | None) -> Step:
         assert base is not None
-        return self.model.update(self._inputs(x, base), y - base)
+        return self.model.update(self.sees(x, base), y - base)
 
     def fit(self, x: Inputs, y: Tensor, base: Tensor | None, epochs: int) -> Iterator[Step]:
         assert base is not None
-        return self.model.fit(self._inputs(x, base), y - base, epochs)
+        return self.model.fit(self.sees(x, base), y - base, epochs)
 
-    def _inputs(self, x: Inputs, base: Tensor) -> Inputs:
+
+class Few:
+    """What a GP on top of the linear expert sees: b as a known input, the known inputs and the calendar of the steps
+    ahead, and the newest lags of the targets.
+
+    Args:
+        shape: of the windows.
+
+    Attributes:
+        inner: the shape of what is seen.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        ahead = tuple(f"linear({name})" for name in shape.targets)
+        known = shape.future[shape.outputs if shape.seasonal else 0 :]
+        lags = min(shape.lags, LAGS)
+        self.inner = replace(shape, lags=lags, past=shape.targets, future=(*ahead, *known), season=1)
+
+    def __call__(self, x: Inputs, base: Tensor) -> Inputs:
         outputs, known = self.shape.outputs, self.shape.outputs if self.shape.seasonal else 0
         ahead = base.unflatten(1, (outputs, self.shape.horizon)).transpose(1, 2)  # (N, H, O)
         past = x.past[:, -LAGS:, :outputs]

@@ -3,9 +3,10 @@
 With windows that are complete the experts' errors are those of the forecasts that were issued for them; then every
 expert learns the windows. What fails in one expert is undone and reported there; the others go on.
 
-Before any error is known the experts that learn have equal weights, and the naive ones none. When a batch of windows is
-fitted, experts that learn what the linear one leaves see its forecast of each third after a fit on the others, so that
-errors are as they will be.
+Before any error is known the experts that learn have equal weights, and the naive ones none. A net stands on the linear
+expert where there is one, and has no weight but what its own errors earn: where it adds nothing, it has none. When a
+batch of windows is fitted, experts that learn what the linear one leaves see its forecast of each third after a fit on
+the others, so that errors are as they will be.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape, Step
 from streamgp.errors import UsageError
 from streamgp.mixing.mixer import Mixer, forgetting
+from streamgp.models.deep.on_regression import OnRegression, seen
 from streamgp.models.ensemble.config import Config
-from streamgp.models.ensemble.members import Member, OnTop
+from streamgp.models.ensemble.members import Few, Member, OnTop
 from streamgp.online.inputs import reporting, usable_rows
 from streamgp.online.panel import panel_of
 from streamgp.online.state import Parts, fingerprint, gather, scatter
@@ -62,8 +64,8 @@ class Ensemble(Model):
         self.labels = [label for member in self.experts for label in member.labels]
         """Of the K forecasts that are mixed."""
         self.panel = panel_of(shape)
-        naive = torch.tensor([label in NAIVE for label in self.labels])
-        first = (~naive | naive.all()).to(FLOAT)
+        later = torch.tensor([member.later for member in self.experts for _ in range(member.count)])
+        first = (~later | later.all()).to(FLOAT)
         self.mixer = Mixer(len(self.labels), shape, config.memory or forgetting(shape), first / first.sum())
         self.fitted = ""  # fingerprint of the batch that was fitted last
 
@@ -127,29 +129,39 @@ class Ensemble(Model):
     def epochs_for(self, rows: int) -> int:
         return max(member.model.epochs_for(rows) for member in self.experts)
 
+    def warmup_epochs(self, rows: int) -> int:
+        return max(member.model.warmup_epochs(rows) for member in self.experts)
+
     def warnings(self) -> list[str]:
         """Those of the experts that make up a good part of the mix."""
-        weights = self.mixer.weights.mean(0).split([member.count for member in self.experts])
-        shares = [float(part.sum()) for part in weights]
         return [
             f"{member.name}, {share:.0%} of the mix: {one}"
-            for member, share in zip(self.experts, shares, strict=True)
+            for member, share in zip(self.experts, self._shares().values(), strict=True)
             for one in member.model.warnings()
             if share >= MATTERS
         ]
 
     def figures(self) -> dict[str, float]:
-        """The weight of each forecast that is mixed, the mean over the output columns: weight_linear_1, ..."""
-        names = [f"weight_{label.replace(' ', '_')}" for label in self.labels]
-        return dict(zip(names, self.mixer.weights.mean(0).tolist(), strict=True))
+        """The weight of each expert, the mean over the output columns: weight_linear, ..."""
+        return {f"weight_{name}": share for name, share in self._shares().items()}
+
+    def _shares(self) -> dict[str, float]:
+        """Of each expert in the mix, all that it contributes."""
+        parts = self.mixer.weights.mean(0).split([member.count for member in self.experts])
+        return {name: float(part.sum()) for name, part in zip(self.names, parts, strict=True)}
 
     def _member(self, name: str) -> Member:
-        top = self.config.on_top and name in PROCESSES and "linear" in self.names
-        shape = OnTop.inner(self.shape) if top else self.shape
+        below = "linear" in self.names
+        few = Few(self.shape) if self.config.on_top and name in PROCESSES and below else None
+        shape = self.shape if few is None else few.inner
         model: Model = registry.load("models", name).build(getattr(self.config, name), shape)
         if model.family.binary:
             raise UsageError(f"{name} forecasts outcomes here, and an ensemble does not", hint=f"use --model {name}")
-        return OnTop(name, model, self.shape) if top else Member(name, model)
+        if few is not None:
+            return OnTop(name, model, few)
+        if below and isinstance(model, OnRegression):  # the regression that it stands on is an expert of its own
+            return OnTop(name, model.net, lambda x, _: seen(x), later=True)
+        return Member(name, model, later=name in NAIVE)
 
     def _means(self, experts: list[Member], x: Inputs) -> Tensor:
         """(K, N, T) what each forecasts."""
