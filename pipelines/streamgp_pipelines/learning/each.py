@@ -199,6 +199,6 @@ class Separate(Each[Model]):
         """See `Fleet.fit`."""
         found = []
         for code, rows in groups(series):
-            steps = list(self[code].fit(x.rows(rows), y[rows], self[code].epochs_for(len(rows))))
+            steps = list(self[code].fit(x.rows(rows), y[rows], self[code].warmup_epochs(len(rows))))
             found += steps
         return found
