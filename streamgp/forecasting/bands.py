@@ -52,7 +52,7 @@ from streamgp.forecasting.error_shape import (
 )
 from streamgp.forecasting.masses import Course, Masses
 from streamgp.forecasting.quantiles import crps
-from streamgp.forecasting.volatility import JUMP, TINY, Errors, Volatility
+from streamgp.forecasting.volatility import JUMP, TINY, Errors, Lanes, Volatility
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -82,7 +82,7 @@ PHASE = 14
 
 
 SHAPES = ("all", "outside")
-_STATE = ("errors", "raw", "latest", "steps", "off", "lost")
+_STATE = ("errors", "raw", "latest", "steps", "off", "lost", "split")
 
 
 class Questions(NamedTuple):
@@ -126,12 +126,16 @@ def features(calibration: Calibration) -> int:
 
 class Bands(Volatility):
     """The calibrated distribution of a model's forecasts; Stateful. One calibration for all series, but the volatility,
-    which each has of its own.
+    which each has of its own; or one for each, as if it were alone.
+
+    What is learned has a leading axis of units: the outputs of a stream, which is all series, or each. Silent streams
+    cost nothing.
 
     Args:
         shape: what the model is built for.
         calibration: which quantiles are issued; where there are none, nothing is learned.
         period: rows of a cycle, such as those of a day; 1 is none.
+        apart: whether each series is a stream of its own.
 
     Example:
         >>> from streamgp.predictives.gaussian import Gaussian
@@ -145,9 +149,9 @@ class Bands(Volatility):
         [-2.2, 2.2]
     """
 
-    def __init__(self, shape: Shape, calibration: Calibration, period: int = 1) -> None:
+    def __init__(self, shape: Shape, calibration: Calibration, period: int = 1, apart: bool = False) -> None:
         self.period = max(period, 1)
-        super().__init__(shape, float(max(self.period, 24, shape.horizon)))
+        super().__init__(shape, float(max(self.period, 24, shape.horizon)), apart)
         self.probabilities = np.array(calibration.probabilities, dtype=np.float64)
         self.lower = -np.inf if calibration.lower is None else calibration.lower
         self.upper = np.inf if calibration.upper is None else calibration.upper
@@ -158,12 +162,14 @@ class Bands(Volatility):
         self._log_step = np.log((steps + 0.1) / horizon) + 1 if horizon > 1 else np.zeros(1)
         self._share = steps / horizon if horizon > 1 else np.zeros(1)
         self._phases = min(PHASES, self.period)
-        arguments = shape, self.cycle, self._phases, int(self._group[-1]) + 1, 3 + 2 * HARMONICS + 8
+        units = 0 if apart else outputs
+        arguments = shape, units, self.cycle, self._phases, int(self._group[-1]) + 1, 3 + 2 * HARMONICS + 8
         self._shapes = [ErrorShape(*arguments)]  # of all truths; once there are masses, of those outside of them too
-        self._lost = np.zeros((outputs, self._group[-1] + 1, STATES, 3))  # rows, CRPS without and with masses
+        self._split = np.zeros(units, bool)  # (U,) which have the second
+        self._lost = np.zeros((units, self._group[-1] + 1, STATES, 3))  # rows, CRPS without and with masses
         self._tracked = STATES if self.period == 1 else self._phases
-        self._off = np.zeros((outputs, self._tracked + 1, len(self.probabilities)))  # trackers; the last is that of all
-        self._masses = Masses(outputs, horizon)
+        self._off = np.zeros((units, self._tracked + 1, len(self.probabilities)))  # trackers; the last is that of all
+        self._masses = Masses(units, horizon)
 
     def issue(self, asked: Questions, errors: Errors) -> Issued:
         """Learn the volatility from errors that are known now, row by row, and issue: a question sees the errors of
@@ -172,22 +178,24 @@ class Bands(Volatility):
             count, columns = asked.issued.mean.shape
             return Issued(*torch.zeros(2, 0, count, columns, dtype=FLOAT))
         series, mean, deviation = asked.series.numpy(), self._by_step(asked.issued.mean), self._deviation(asked)
-        self._reserve(series, errors.series.numpy())
-        profile = self._profile(deviation)
-        self._meet(series, deviation, profile)
-        volatility = self._follow(errors, profile)
+        answered = errors.series.numpy()
+        self._reserve(series, answered)
+        lanes = self._begun(series, deviation)
+        of_errors = self._lanes(answered)
+        volatility = self._follow(errors, self._profile(of_errors.own), of_errors.at)
         seen = self._errors[series] if volatility is None else volatility[asked.at.numpy()]
-        return self._issued(asked, mean, deviation, seen, profile, self.probabilities)
+        return self._issued(asked, lanes, mean, deviation, seen, self.probabilities)
 
     def quantiles(self, asked: Questions, probabilities: Sequence[float]) -> Tensor:
         """(P, N, T) the quantiles of any probabilities, as the calibration stands; nothing is learned."""
         series, mean, deviation = asked.series.numpy(), self._by_step(asked.issued.mean), self._deviation(asked)
+        if self.apart:
+            self._reserve(series)
         kept = self._errors, self._raw, self._latest, self._steps.copy()
-        self._reserve(series, series)
-        profile = self._profile(deviation)
-        self._meet(series, deviation, profile)
+        self._reserve(series)
+        lanes = self._begun(series, deviation)
         wanted = np.array(probabilities, dtype=np.float64)
-        issued = self._issued(asked, mean, deviation, self._errors[series], profile, wanted)
+        issued = self._issued(asked, lanes, mean, deviation, self._errors[series], wanted)
         self._errors, self._raw, self._latest, self._steps = kept
         return issued.quantiles
 
@@ -195,48 +203,90 @@ class Bands(Volatility):
         """Learn scale and shape from truths that have arrived."""
         if not len(due.y) or not len(self.probabilities):
             return
-        horizon = self.shape.horizon
-        column, features = due.column.numpy(), due.features.numpy()
-        output, step = column // horizon, column % horizon
+        outputs, horizon, columns = self.shape.outputs, self.shape.horizon, self.shape.columns
+        column, features, series = due.column.numpy(), due.features.numpy(), due.series.numpy()
+        lanes = self._lanes(series)
+        count, units = len(lanes.own), lanes.units(outputs)
+        step, unit = column % horizon, lanes.at * outputs + column // horizon
         error = (due.y[:, None] - due.predictive.mean)[:, 0].numpy()
-        series = len(np.unique(due.series.numpy()))
-        passed = float(np.bincount(column).max()) / series / self.cycle  # cycles
+        own = np.ones(count, np.int64) if self.apart else np.full(1, len(np.unique(series)))
+        rows = np.bincount(lanes.at * columns + column, minlength=count * columns).reshape(count, columns)
+        passed = rows.max(1) / own / self.cycle  # (K,) cycles
         base, block, group = features[1], self._block(features[PHASE]), self._group[step]
         size = np.abs(error)
         with np.errstate(over="ignore", divide="ignore"):
             wanted = np.clip(np.log(size + FLOOR * np.exp(base) + TINY) - base, -3.0, 4.0) + CENTRE
         phi = self._phi(features[[*range(2, 9), PHASE]], step)  # (R, W)
-        beside = self.period == 1 and not np.isnan(features[11]).any()
-        truths = Truths(output, block, group, error, phi, wanted, beside, passed)
+        beside = (np.bincount(lanes.at, np.isnan(features[11]), count) == 0) & (self.period == 1)
+        of_unit = np.repeat(passed, outputs)
+        truths = Truths(units, unit, block, group, error, phi, wanted, np.repeat(beside, outputs), of_unit)
         views = [View(features[0], features[9].astype(np.int64), features[10])]
         if len(self._shapes) > 1:
             views.append(self._outside(features, views[0]))
-            self._judge(due.y, features, output, group, passed)
+            self._judge(due.y, features, truths)
         state = np.nan_to_num(features[FEATURES]).astype(np.int64) if len(features) > FEATURES else 0 * block
         fair = [np.abs(own.scaled(truths, view)) <= EDGES[-1] for own, view in zip(self._shapes, views, strict=True)]
-        fair.append(self._learn_masses(due, fair[-1], views[-1], passed))
-        if len(self._shapes) == 1 and (fair[0] != fair[1]).any():
-            self._shapes.append(copy.deepcopy(self._shapes[0]))
-        for shape, view, own in zip(self._shapes, (views[0], views[-1]), (fair[0], fair[-1]), strict=False):
-            shape.learn(truths, view, own)
+        fair.append(self._learn_masses(due, truths, fair[-1], views[-1]))
+        left = np.bincount(lanes.at, fair[0] != fair[-1], count) > 0
+        self._divide(units[np.repeat(left, outputs)])
+        self._shapes[0].learn(truths, views[0], fair[0])
+        if len(self._shapes) > 1:
+            self._learn_outside(truths, views[-1], fair[-1])
         tracked = state if self.period == 1 else block
-        self._track(_below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), output, tracked, passed)
-        self._shape_of_steps(size, base, column, passed, series)
+        self._track(_below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), truths, tracked)
+        self._shape_of_steps(size, base, column, lanes, passed, own)
+
+    def _begun(self, series: Ints, deviation: Floats) -> Lanes:
+        """The streams of forecasts (N, O, H), with a profile and a volatility to begin with."""
+        lanes = self._lanes(series)
+        if len(series):
+            self._begin_profile(lanes, deviation)
+            self._meet(series, deviation, self._profile(lanes.own)[lanes.at])
+        return lanes
+
+    def _reserve(self, *codes: Ints) -> None:
+        super()._reserve(*codes)
+        grown = len(self._raw) * self.shape.outputs - len(self._split)
+        if self.apart and grown > 0:
+            self._lost, self._off, self._split = (
+                np.concatenate([part, np.zeros((grown, *part.shape[1:]), part.dtype)])
+                for part in (self._lost, self._off, self._split)
+            )
+            self._masses.reserve(grown)
+            for shape in self._shapes:
+                shape.reserve(grown)
+
+    def _divide(self, units: Ints) -> None:
+        """These units have masses: from here on the truths outside of them have a shape of their own."""
+        new = units[~self._split[units]]
+        if not len(new):
+            return
+        if len(self._shapes) == 1:
+            self._shapes.append(copy.deepcopy(self._shapes[0]))
+        self._shapes[1].take(self._shapes[0], new)
+        self._split[new] = True
+
+    def _learn_outside(self, truths: Truths, view: View, fair: NDArray[np.bool_]) -> None:
+        """The units that have masses learn from the truths outside of them."""
+        some, rows = truths.of(self._split[truths.units])
+        if len(some.units):
+            self._shapes[1].learn(some, view.rows(rows), fair[rows])
 
     def _issued(
-        self, asked: Questions, mean: Floats, deviation: Floats, seen: Floats, profile: Floats, wanted: Floats
+        self, asked: Questions, lanes: Lanes, mean: Floats, deviation: Floats, seen: Floats, wanted: Floats
     ) -> Issued:
         """mean, deviation: (N, O, H). seen: (N, O, 3, 2) volatility sums. wanted: (Q,) probabilities."""
         outputs, horizon = self.shape.outputs, self.shape.horizon
+        units, unit = lanes.units(outputs), lanes.at[:, None] * outputs + np.arange(outputs)  # (V,), (N, O)
         log = self._volatility(seen, self._raw[asked.series.numpy()])  # (N, O, 3)
         risen = log[..., 1] - log[..., 2]
         level = log[..., 2] + risen * ((risen - JUMP) / JUMP).clip(0.0, 1.0)
-        base = level[..., None] + profile  # (N, O, H)
-        unit: Floats = np.exp(base)
+        base = level[..., None] + self._profile(lanes.own)[lanes.at]  # (N, O, H)
+        unit_scale: Floats = np.exp(base)
 
         def relative(distance: Floats, share: float) -> Floats:
             """log of a distance in units of the base, with a floor; 0 where it is not known."""
-            return np.asarray(np.nan_to_num(np.log(distance + share * unit + TINY) - base).clip(-8.0, 8.0))
+            return np.asarray(np.nan_to_num(np.log(distance + share * unit_scale + TINY) - base).clip(-8.0, 8.0))
 
         none = np.zeros_like(base)
         spread = getattr(asked.issued, "spread", None)
@@ -254,30 +304,35 @@ class Bands(Volatility):
         ]
         found = np.stack(parts)  # (8, N, O, H)
         phi = self._phi(found, np.arange(horizon))
-        last, run, slope = self._course(asked.past, none)
-        slots, state = self._slots(last, slope * np.arange(1, horizon + 1) / unit)
-        views = [shape.view(phi, base, mean, last, slope, state == STATES - 1) for shape in self._shapes]
+        last, run, slope = self._course(asked.past, none, units, unit)
+        slots, state = self._slots(last, slope * np.arange(1, horizon + 1) / unit_scale, units, unit)
+        at_mass = state == STATES - 1
+        views = [shape.view(units[unit], phi, base, mean, last, slope, at_mass) for shape in self._shapes]
         block, group = state if self.period == 1 else self._block(phase), self._group
-        quantiles = np.empty((*mean.shape, len(wanted)))
+        moved, median = self._moved(wanted, units), 0.5 + self._moves(np.array([0.5]), units)[..., 0]
+        at = unit[..., None], block, group
+        quantiles = self._shapes[0].quantiles(units, views[0], mean, at, moved, median)
         beside = np.full((len(views) - 1, 2 * JUDGED, *mean.shape), np.nan)
         judged = np.linspace(0, len(wanted) - 1, JUDGED).round().astype(np.int64)
-        for o in range(outputs):
-            moved, median = self._moved(wanted, o), 0.5 + self._moves(np.array([0.5]), o)[:, 0]
-            at = block[:, o], group
-            quantiles[:, o] = self._shapes[0].quantiles(o, views[0], mean, at, moved, median)
-            if slots[o] and len(views) > 1:
-                now = (part[:, o] for part in (mean, np.exp(views[1].log_scale), last, run, slope))
-                p = self._masses.probability(o, slots[o], Course(np.arange(horizon), *now))
-                grid = np.tile(GRID, (self._tracked, 1))
-                other = self._shapes[1].quantiles(o, views[1], mean, at, grid, median)
-                mixed = self._masses.mixture(o, slots[o], p, GRID, other, moved[block[:, o]])
-                both = np.concatenate([quantiles[:, o, :, judged], mixed[..., judged].transpose(2, 0, 1)])
-                beside[0, :, :, o] = both.clip(self.lower, self.upper)
-                quantiles[:, o] = np.where(self._earned(o)[group, state[:, o], None], mixed, quantiles[:, o])
+        for v in (v for v, own in slots.items() if own and self._split[units[v]]):
+            n, o = np.nonzero(unit == v)
+            view, here = views[1].rows(n, o), block[n, o]
+            now = (part[n, o] for part in (mean, np.exp(views[1].log_scale), last, run, slope))
+            p = self._masses.probability(units[v], slots[v], Course(np.arange(horizon), *now))
+            grid, alone = np.tile(GRID, (1, self._tracked, 1)), np.zeros((len(n), 1), np.int64)
+            other = self._shapes[1].quantiles(
+                units[v : v + 1], view, mean[n, o], (alone, here, group), grid, median[v : v + 1]
+            )
+            mixed = self._masses.mixture(units[v], slots[v], p, GRID, other, moved[v][here])
+            plain = quantiles[n, o]
+            both = np.concatenate([plain[..., judged], mixed[..., judged]], -1)
+            beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(self.lower, self.upper)
+            quantiles[n, o] = np.where(self._earned(units[v])[group, state[n, o], None], mixed, plain)
         quantiles = quantiles.clip(self.lower, self.upper)
         features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, phase]
+        alone = ~self._split[units][unit][..., None]
         for view, own in zip(views[1:], beside, strict=True):
-            features += [state, *view, *own]
+            features += [np.where(alone, np.nan, part) for part in (state, *view, *own)]
         columns = self.shape.columns
         return Issued(
             torch.from_numpy(np.moveaxis(quantiles, -1, 0).reshape(len(wanted), -1, columns)),
@@ -296,59 +351,71 @@ class Bands(Volatility):
         rest = [fast, fast * log_step, daily, raw, reference, spread, low, high]
         return np.stack([one, log_step * one, self._share[step] * one, *waves, *rest], -1)
 
-    def _moves(self, wanted: Floats, output: int) -> Floats:
-        """(trackers, Q) what they add to probabilities."""
+    def _moves(self, wanted: Floats, units: Ints) -> Floats:
+        """(V, trackers, Q) what they add to probabilities."""
         known = np.concatenate([[0.0], self.probabilities, [1.0]])
-        off = self._off[output, :-1] + self._off[output, -1]
-        return np.stack([np.interp(wanted, known, np.concatenate([[0.0], own, [0.0]])) for own in off])
+        off = np.pad(self._off[units, :-1] + self._off[units, -1:], ((0, 0), (0, 0), (1, 1)))
+        at = (np.searchsorted(known, wanted, "right") - 1).clip(0, len(known) - 2)
+        slope = (off[..., at + 1] - off[..., at]) / (known[at + 1] - known[at])
+        return np.asarray(slope * (wanted - known[at]) + off[..., at])
 
-    def _moved(self, wanted: Floats, output: int) -> Floats:
-        """(trackers, Q) the probabilities that are wanted, moved by them."""
-        p = 0.5 + (wanted + self._moves(wanted, output) - 0.5) * (1 + SMALL_SAMPLE)
+    def _moved(self, wanted: Floats, units: Ints) -> Floats:
+        """(V, trackers, Q) the probabilities that are wanted, moved by them."""
+        p = 0.5 + (wanted + self._moves(wanted, units) - 0.5) * (1 + SMALL_SAMPLE)
         return np.asarray(p.clip(wanted / 6, 1 - (1 - wanted) / 6))
 
-    def _course(self, past: Tensor | None, none: Floats) -> tuple[Floats, Floats, Floats]:
+    def _course(self, past: Tensor | None, none: Floats, units: Ints, unit: Ints) -> tuple[Floats, Floats, Floats]:
         """(N, O, H) last value, run and slope of `Course`; NaN, 0 and 0 where the past is not known."""
         if past is None or not past.shape[1]:
             return none + np.nan, none, none
         values = past.numpy()  # (N, L, O)
         last, back = values[:, -1], min(SLOPE_ROWS, values.shape[1] - 1)
-        near = np.array([self._masses.near(o) for o in range(values.shape[2])])
-        run = np.cumprod(np.abs(values - last[:, None])[:, ::-1] <= near, 1).sum(1)
+        near = np.array([self._masses.near(own) for own in units])[unit]
+        run = np.cumprod(np.abs(values - last[:, None])[:, ::-1] <= near[:, None], 1).sum(1)
         slope = (last - values[:, -1 - back]) / max(back, 1)
         found = [none + part[..., None] for part in (last, run, slope)]
         return found[0], found[1], found[2]
 
-    def _slots(self, last: Floats, moving: Floats) -> tuple[list[list[int]], Ints]:
-        """The masses of each output; (N, O, H) the states of y₀, which moves by `moving` · e^b; 0 without masses."""
-        known = [bool(np.isfinite(own).all()) and not self.shape.seasonal for own in np.moveaxis(last, 1, 0)]
-        slots = [self._masses.active(o) if one else [] for o, one in enumerate(known)]
-        state = np.zeros(last.shape, np.int64)
-        for o, own in enumerate(slots):
-            if own:
-                state[:, o] = np.where(moving[:, o] > DRIFT, 1, np.where(moving[:, o] < -DRIFT, 2, 0))
-            for slot in own:
-                state[:, o][self._masses.at(o, slot, last[:, o])] = STATES - 1
+    def _slots(self, last: Floats, moving: Floats, units: Ints, unit: Ints) -> tuple[dict[int, list[int]], Ints]:
+        """The masses of each of the units that has some; (N, O, H) the states of y₀, which moves by `moving` · e^b; 0
+        without masses."""
+        state, slots = np.zeros(last.shape, np.int64), dict[int, list[int]]()
+        if self.shape.seasonal:
+            return slots, state
+        for v in np.flatnonzero(self._masses.met[units]).tolist():
+            n, o = np.nonzero(unit == v)
+            now, way = last[n, o], moving[n, o]
+            slots[v] = self._masses.active(units[v]) if np.isfinite(now).all() else []
+            if not slots[v]:
+                continue
+            found = np.where(way > DRIFT, 1, np.where(way < -DRIFT, 2, 0))
+            for slot in slots[v]:
+                found[self._masses.at(units[v], slot, now)] = STATES - 1
+            state[n, o] = found
         return slots, state
 
-    def _learn_masses(self, due: Due, fair: NDArray[np.bool_], view: View, passed: float) -> NDArray[np.bool_]:
+    def _learn_masses(self, due: Due, truths: Truths, fair: NDArray[np.bool_], view: View) -> NDArray[np.bool_]:
         """Count truths, and learn the probabilities of masses; (R,) whether a truth is fair and outside of all.
 
         Where the model knows a season there are none: it knows better than the gate when a value comes again.
         """
         if self.shape.seasonal:
             return fair
-        output, step = due.column.numpy() // self.shape.horizon, due.column.numpy() % self.shape.horizon
+        step = due.column.numpy() % self.shape.horizon
         features, y, mean = due.features.numpy(), due.y.numpy(), due.predictive.mean[:, 0].numpy()
-        known = fair & np.isfinite(features[11])
+        known = np.flatnonzero(fair & np.isfinite(features[11]))
         other = fair.copy()
-        for o in range(self.shape.outputs):
-            own = known & (output == o)
-            self._masses.count(o, y[own & (step == 0)])
-            for slot in self._masses.active(o):
-                other &= ~(own & self._masses.at(o, slot, y))
+        order = known[np.argsort(truths.unit[known], kind="stable")]
+        ends = np.searchsorted(truths.unit[order], np.arange(len(truths.units) + 1))
+        for v, unit in enumerate(truths.units):
+            own = order[ends[v] : ends[v + 1]]
+            self._masses.count(unit, y[own][step[own] == 0])
+            if not self._masses.met[unit]:
+                continue
+            for slot in self._masses.active(unit):
+                other[own] &= ~self._masses.at(unit, slot, y[own])
             course = Course(step[own], mean[own], np.exp(view.log_scale[own]), *features[11:14][:, own])
-            self._masses.learn(o, y[own], course, 0.5 ** (passed / SCALE_CYCLES))
+            self._masses.learn(unit, y[own], course, 0.5 ** (truths.passed[v] / SCALE_CYCLES))
         return other
 
     def _outside(self, features: Floats, of_all: View) -> View:
@@ -359,34 +426,39 @@ class Bands(Volatility):
         log_scale, beside, centre = np.where(np.isnan(found[0]), np.stack(of_all), found)
         return View(log_scale, beside.astype(np.int64), centre)
 
-    def _judge(self, y: Tensor, features: Floats, output: Ints, group: Ints, passed: float) -> None:
+    def _judge(self, y: Tensor, features: Floats, truths: Truths) -> None:
         """Compare the quantiles without and with masses."""
+        if len(features) == FEATURES:
+            return
         judged = self.probabilities[np.linspace(0, len(self.probabilities) - 1, JUDGED).round().astype(np.int64)]
         both = torch.from_numpy(features[FEATURES + 4 :].reshape(-1, JUDGED, len(y)))
         lost = [crps(judged.tolist(), own, y).numpy() for own in both]
-        self._lost *= 0.5 ** (passed / SHAPE_CYCLES)
-        if lost:
-            new = np.stack([np.ones(len(y)), *lost], -1) / np.bincount(self._group)[group, None]
-            known = ~np.isnan(new[:, 1])
-            np.add.at(self._lost, (output[known], group[known], features[FEATURES, known].astype(np.int64)), new[known])
+        self._lost[truths.units] *= (0.5 ** (truths.passed / SHAPE_CYCLES))[:, None, None, None]
+        new = np.stack([np.ones(len(y)), *lost], -1) / np.bincount(self._group)[truths.group, None]
+        known = ~np.isnan(new[:, 1])
+        at = truths.units[truths.unit[known]], truths.group[known], features[FEATURES, known].astype(np.int64)
+        np.add.at(self._lost, at, new[known])
 
-    def _earned(self, output: int) -> NDArray[np.bool_]:
+    def _earned(self, unit: int) -> NDArray[np.bool_]:
         """(groups, STATES) whether masses have won."""
-        rows, without, masses = np.moveaxis(self._lost[output], -1, 0)
+        rows, without, masses = np.moveaxis(self._lost[unit], -1, 0)
         return np.asarray((rows >= PROVEN) & (masses < (1 - EARNED) * without))
 
-    def _track(self, below: Floats, output: Ints, phase: Ints, passed: float) -> None:
+    def _track(self, below: Floats, truths: Truths, phase: Ints) -> None:
         """below: (Q, R) how much of the truth was below the quantile as issued."""
-        outputs, phases = self.shape.outputs, self._tracked
-        wide = np.bincount(output * phases + phase, minlength=outputs * phases).reshape(outputs, phases)
-        counts = np.concatenate([wide, wide.sum(1, keepdims=True)], 1)  # (O, phases + 1)
+        units, phases = len(truths.units), self._tracked
+        place, passed = truths.unit * phases + phase, truths.passed[:, None]
+        wide = np.bincount(place, minlength=units * phases).reshape(units, phases)
+        counts = np.concatenate([wide, wide.sum(1, keepdims=True)], 1)  # (V, phases + 1)
         rate = np.append(np.full(phases, PHASE_RATE), RATE)
         kept = np.append(np.full(phases, PHASE_LEAK), LEAK) ** passed
+        off = self._off[truths.units]
         for k, p in enumerate(self.probabilities):
-            hits = np.bincount(output * phases + phase, below[k], outputs * phases).reshape(outputs, phases)
+            hits = np.bincount(place, below[k], units * phases).reshape(units, phases)
             share = np.concatenate([hits, hits.sum(1, keepdims=True)], 1) / np.maximum(counts, 1)
-            moved = kept * self._off[..., k] + rate * min(passed, 10.0) * (p - share)
-            self._off[..., k] = np.where(counts > 0, moved, self._off[..., k])
+            moved = kept * off[..., k] + rate * np.minimum(passed, 10.0) * (p - share)
+            off[..., k] = np.where(counts > 0, moved, off[..., k])
+        self._off[truths.units] = off
 
     def _block(self, phase: Floats) -> Ints:
         """The block of the cycle that a phase lies in."""

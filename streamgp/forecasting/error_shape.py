@@ -63,58 +63,85 @@ class View(NamedTuple):
     beside: Ints
     centre: Floats
 
+    def rows(self, *index: Ints | Bools) -> View:
+        """Of the forecasts at `index`."""
+        return View(self.log_scale[index], self.beside[index], self.centre[index])
+
 
 class Truths(NamedTuple):
     """R truths and what is the same of them for every shape.
 
     Attributes:
-        output, block, group: (R,) output, block of the cycle, group of steps.
+        units: (V,) the units that learn: the outputs of each stream that has truths.
+        unit, block, group: (R,) which of these, block of the cycle, group of steps.
         error: (R,) truth − point.
         phi: (R, W) φ.
         wanted: (R,) log(|error| + FLOOR · e^b) − b, and CENTRE.
-        beside: whether the last values are known, so that the second histograms learn.
-        passed: cycles.
+        beside: (V,) whether the last values are known, so that the second histograms learn.
+        passed: (V,) cycles.
     """
 
-    output: Ints
+    units: Ints
+    unit: Ints
     block: Ints
     group: Ints
     error: Floats
     phi: Floats
     wanted: Floats
-    beside: bool
-    passed: float
+    beside: Bools
+    passed: Floats
+
+    def of(self, there: Bools) -> tuple[Truths, Bools]:
+        """The truths of the units where `there` (V,) is true, and which of the R they are."""
+        rows = there[self.unit]
+        unit = (np.cumsum(there) - 1)[self.unit[rows]]
+        block, group, error = self.block[rows], self.group[rows], self.error[rows]
+        rest = self.phi[rows], self.wanted[rows], self.beside[there], self.passed[there]
+        return Truths(self.units[there], unit, block, group, error, *rest), rows
 
 
 class ErrorShape:
-    """θ and the histograms of one set of truths; Stateful.
+    """θ and the histograms of one set of truths, of each unit: an output of a stream; Stateful.
 
     Args:
         shape: what the model is built for.
+        units: U.
         cycle: rows of a cycle.
         phases: blocks of a cycle that have histograms of their own.
         groups: of steps.
         width: W, of φ.
     """
 
-    def __init__(self, shape: Shape, cycle: float, phases: int, groups: int, width: int) -> None:
+    def __init__(self, shape: Shape, units: int, cycle: float, phases: int, groups: int, width: int) -> None:
         self.shape, self.cycle, self._phases = shape, cycle, phases
         cumulative = 1 / (1 + np.exp(-2 * np.log(2) * EDGES))  # the logistic distribution with mean |x| = 1
         cumulative[[0, -1]] = 0.0, 1.0
         self._prior = np.diff(cumulative)  # (BINS,)
         self._ridge = np.full(width, RIDGE * cycle)
         self._ridge[0] = 1e-2
-        outputs = shape.outputs
-        self._gram = np.zeros((outputs, width, width))
-        self._moment = np.zeros((outputs, width))
-        self._theta = np.zeros((outputs, width))
-        self._counts = np.zeros((outputs, phases, groups, BINS))
-        self._beside = np.zeros((outputs, AT_MASS + 1, groups, BINS))
-        self._ahead = np.zeros(outputs)  # log likelihood of the second histograms over that of the first
+        self._gram = np.zeros((units, width, width))
+        self._moment = np.zeros((units, width))
+        self._theta = np.zeros((units, width))
+        self._counts = np.zeros((units, phases, groups, BINS))
+        self._beside = np.zeros((units, AT_MASS + 1, groups, BINS))
+        self._ahead = np.zeros(units)  # log likelihood of the second histograms over that of the first
 
-    def view(self, phi: Floats, base: Floats, mean: Floats, last: Floats, slope: Floats, at_mass: Bools) -> View:
-        """phi: (N, O, H, W); all others (N, O, H), b, point, y₀, its slope and whether y₀ is a mass."""
-        log_scale = base + np.einsum("nohw,ow->noh", phi, self._theta).clip(-LARGEST, LARGEST)
+    def reserve(self, units: int) -> None:
+        """Room for so many units more."""
+        for name in _STATE:
+            part = getattr(self, f"_{name}")
+            setattr(self, f"_{name}", np.concatenate([part, np.zeros((units, *part.shape[1:]))]))
+
+    def take(self, other: ErrorShape, units: Ints) -> None:
+        """Know of these units what another shape does."""
+        for name in _STATE:
+            getattr(self, f"_{name}")[units] = getattr(other, f"_{name}")[units]
+
+    def view(
+        self, unit: Ints, phi: Floats, base: Floats, mean: Floats, last: Floats, slope: Floats, at_mass: Bools
+    ) -> View:
+        """unit: (N, O); phi: (N, O, H, W); all others (N, O, H), b, point, y₀, its slope and whether y₀ is a mass."""
+        log_scale = base + np.einsum("nohw,now->noh", phi, self._theta[unit]).clip(-LARGEST, LARGEST)
         with np.errstate(over="ignore", invalid="ignore"):
             scale = np.exp(log_scale)
             away = np.nan_to_num((last - mean) / scale, posinf=0.0, neginf=0.0).clip(-FARTHEST, FARTHEST)
@@ -123,55 +150,68 @@ class ErrorShape:
             return View(log_scale, beside, away / (1 + (moving / STEADY) ** 2))
 
     def quantiles(
-        self, output: int, view: View, mean: Floats, at: tuple[Ints, Ints], p: Floats, median: Floats
+        self, units: Ints, view: View, mean: Floats, at: tuple[Ints, Ints, Ints], p: Floats, median: Floats
     ) -> Floats:
-        """(N, H, Q) quantiles of an output.
+        """(..., H, Q) quantiles of forecasts.
 
         Args:
-            view: of all outputs.
-            mean: (N, O, H) the points.
-            at: (N, H) row of p, (H,) group of steps.
-            p: (K, Q) probabilities, for each block of the cycle; without one, for y₀ elsewhere and at a mass.
-            median: (K,) the probability that stands for ½.
+            units: (V,) that are forecast.
+            view: of the forecasts, (..., H).
+            mean: (..., H) the points.
+            at: (..., 1) which of the units each is of, (..., H) row of p, (H,) group of steps.
+            p: (V, K, Q) probabilities, for each block of the cycle; without one, for y₀ elsewhere and at a mass.
+            median: (V, K) the probability that stands for ½.
         """
-        block, group = at
-        scale, mean = np.exp(view.log_scale[:, output]), mean[:, output]
-        if self._ahead[output] > MARGIN:
-            cells = self._cells_beside()[output]
-            table = np.concatenate([_quantiles(cells[:AT_MASS], p[0]), _quantiles(cells[AT_MASS:], p[-1])])
-            table = table[view.beside[:, output], group]
-            point = view.centre[:, output]
-        else:
-            table, point = self._table(p, output, median)[block, group], np.zeros(mean.shape)
+        unit, block, group = at
+        scale, second = np.exp(view.log_scale), self._ahead[units] > MARGIN
+        table, point = np.empty((*mean.shape, p.shape[-1])), np.zeros(mean.shape)
+        for which in (False, True):
+            some = np.flatnonzero(second == which)
+            own = np.broadcast_to((second == which)[unit], mean.shape)
+            if not len(some):
+                continue
+            place = np.zeros(len(units), np.int64)
+            place[some] = np.arange(len(some))
+            if which:
+                cells = self._cells_beside(self._beside[units[some]])
+                near, mass = (cells[:, :AT_MASS], p[some, None, :1]), (cells[:, AT_MASS:], p[some, None, -1:])
+                found = np.concatenate([_quantiles(*near), _quantiles(*mass)], 1)
+                point = np.where(own, view.centre, point)
+                rows = found[place[unit], view.beside, group]
+            else:
+                rows = self._table(units[some], p[some], median[some])[place[unit], block, group]
+            table = rows if len(some) == len(units) else np.where(own[..., None], rows, table)
         return np.asarray((mean + point * scale)[..., None] + scale[..., None] * table)
 
     def learn(self, truths: Truths, view: View, fair: Bools) -> None:
         """Learn from the truths where `fair` (R,) is true; view: as it was issued, (R,) each."""
-        output, horizon = truths.output, self.shape.horizon
+        units, unit, horizon, count = truths.units, truths.unit, self.shape.horizon, len(truths.units)
         kept = 0.5 ** (truths.passed / SHAPE_CYCLES)
         scaled = self.scaled(truths, view)
-        self._counts *= kept
-        if truths.beside:
+        counts = self._counts[units] * kept[:, None, None, None]
+        if truths.beside.any():
             moved = scaled - view.centre
-            ratio = np.zeros(len(scaled))
+            own = fair & truths.beside[unit]
+            ratio, second = np.zeros(len(scaled)), self._beside[units]
             for sign, values, cells, at in (
-                (-1, scaled, self._cells(), (output, truths.block, truths.group)),
-                (1, moved, self._cells_beside(), (output, view.beside, truths.group)),
+                (-1, scaled, self._cells(counts), (unit, truths.block, truths.group)),
+                (1, moved, self._cells_beside(second), (unit, view.beside, truths.group)),
             ):
                 bins = np.clip(np.searchsorted(EDGES, values) - 1, 0, BINS - 1)
                 ratio += sign * np.log(cells[(*at, bins)] / np.diff(EDGES)[bins])
-            self._ahead = kept * self._ahead + np.bincount(output[fair], ratio[fair], self.shape.outputs) / horizon
-            self._beside *= kept
-            self._add(self._beside, moved, (output, view.beside, truths.group), fair)
-        self._add(self._counts, scaled, (output, truths.block, truths.group), fair)
+            still = np.where(truths.beside, kept, 1.0)
+            self._ahead[units] = still * self._ahead[units] + np.bincount(unit[own], ratio[own], count) / horizon
+            second *= still[:, None, None, None]
+            self._add(second, moved, (unit, view.beside, truths.group), own)
+            self._beside[units] = second
+        self._add(counts, scaled, (unit, truths.block, truths.group), fair)
+        self._counts[units] = counts
         kept = 0.5 ** (truths.passed / SCALE_CYCLES)
-        for o in range(self.shape.outputs):
-            own = (output == o) & fair
-            rows = torch.from_numpy(truths.phi[own])  # NumPy's BLAS would wake all cores for so small a product
-            self._gram[o] = kept * self._gram[o] + (rows.T @ rows).numpy() / horizon
-            wanted = torch.from_numpy(truths.wanted[own])
-            self._moment[o] = kept * self._moment[o] + (rows.T @ wanted).numpy() / horizon
-            self._theta[o] = np.linalg.solve(self._gram[o] + np.diag(self._ridge), self._moment[o])
+        gram, moment = _products(unit[fair], truths.phi[fair], truths.wanted[fair], count)
+        self._gram[units] = kept[:, None, None] * self._gram[units] + gram / horizon
+        self._moment[units] = kept[:, None] * self._moment[units] + moment / horizon
+        precision = self._gram[units] + np.diag(self._ridge)
+        self._theta[units] = np.linalg.solve(precision, self._moment[units][..., None])[..., 0]
 
     def scaled(self, truths: Truths, view: View) -> Floats:
         """(R,) error/s; beyond the last of `EDGES` an error is a glitch."""
@@ -179,41 +219,38 @@ class ErrorShape:
             return np.asarray(truths.error / np.exp(view.log_scale))
 
     def _of_all(self, counts: Floats) -> Floats:
-        """(O, 1, 1, BINS) the histogram of all phases or blocks and groups, shrunk to the logistic distribution."""
+        """(V, 1, 1, BINS) the histogram of all phases or blocks and groups, shrunk to the logistic distribution."""
         prior, total = TO_PRIOR * self.cycle, counts.sum((1, 2), keepdims=True)
         return np.asarray((total + prior * self._prior) / (total.sum(-1, keepdims=True) + prior))
 
-    def _cells(self) -> Floats:
-        """(O, phases, groups, BINS) the first histograms."""
+    def _cells(self, counts: Floats) -> Floats:
+        """(V, phases, groups, BINS) the first histograms."""
         smooth = max(TO_ALL * self.cycle / self._phases, 60.0), max(TO_PHASE * self.cycle / self._phases, 30.0)
-        phase = self._counts.sum(2, keepdims=True)  # (O, phases, 1, BINS)
+        phase = counts.sum(2, keepdims=True)  # (V, phases, 1, BINS)
         if self._phases >= 4:  # neighbours are alike
             phase = phase + 0.5 * (np.roll(phase, 1, 1) + np.roll(phase, -1, 1))
-        phase = (phase + smooth[0] * self._of_all(self._counts)) / (phase.sum(-1, keepdims=True) + smooth[0])
-        return np.asarray((self._counts + smooth[1] * phase) / (self._counts.sum(-1, keepdims=True) + smooth[1]))
+        phase = (phase + smooth[0] * self._of_all(counts)) / (phase.sum(-1, keepdims=True) + smooth[0])
+        return np.asarray((counts + smooth[1] * phase) / (counts.sum(-1, keepdims=True) + smooth[1]))
 
-    def _cells_beside(self) -> Floats:
-        """(O, blocks, groups, BINS) the second histograms."""
-        block = self._beside.sum(2, keepdims=True)
-        block = (block + TO_BLOCKS * self._of_all(self._beside)) / (block.sum(-1, keepdims=True) + TO_BLOCKS)
-        return np.asarray((self._beside + TO_BLOCKS * block) / (self._beside.sum(-1, keepdims=True) + TO_BLOCKS))
+    def _cells_beside(self, counts: Floats) -> Floats:
+        """(V, blocks, groups, BINS) the second histograms."""
+        block = counts.sum(2, keepdims=True)
+        block = (block + TO_BLOCKS * self._of_all(counts)) / (block.sum(-1, keepdims=True) + TO_BLOCKS)
+        return np.asarray((counts + TO_BLOCKS * block) / (counts.sum(-1, keepdims=True) + TO_BLOCKS))
 
-    def _table(self, p: Floats, output: int, median: Floats) -> Floats:
-        """(K, groups, Q) quantiles of error/s. p: (K, Q)."""
-        cells, of_all = self._cells()[output], self._of_all(self._counts)[output, 0]
-        found = np.empty((len(p), cells.shape[1], p.shape[-1]))
-        for b, centre in enumerate(median[:, None]):
-            cell = cells[min(b, len(cells) - 1)]
-            usual, own = _quantiles(of_all, centre), _quantiles(cell, centre)
-            found[b] = _quantiles(cell, p[b]) - (1 - KEPT_MEDIAN) * (own - usual)
-        return found
+    def _table(self, units: Ints, p: Floats, median: Floats) -> Floats:
+        """(V, K, groups, Q) quantiles of error/s. p: (V, K, Q); median: (V, K)."""
+        counts, centre = self._counts[units], median[:, :, None, None]
+        cells = self._cells(counts)[:, np.minimum(np.arange(p.shape[1]), self._phases - 1)]
+        usual, own = _quantiles(self._of_all(counts), centre), _quantiles(cells, centre)
+        return np.asarray(_quantiles(cells, p[:, :, None]) - (1 - KEPT_MEDIAN) * (own - usual))
 
     def _add(self, counts: Floats, scaled: Floats, at: tuple[Ints, Ints, Ints], fair: Bools) -> None:
         """Count errors in their histograms."""
         for side in ("left", "right"):  # an error of 0 is between two bins, and counts half in each
             bins = np.clip(np.searchsorted(EDGES, scaled, side) - 1, 0, BINS - 1)
-            cell = np.ravel_multi_index((*at, bins), counts.shape)[fair]
-            counts += 0.5 * np.bincount(cell, minlength=counts.size).reshape(counts.shape) / self.shape.horizon
+            cell, times = np.unique(np.ravel_multi_index((*at, bins), counts.shape)[fair], return_counts=True)
+            counts.reshape(-1)[cell] += 0.5 * times / self.shape.horizon
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}, {}
@@ -224,7 +261,25 @@ class ErrorShape:
 
 
 def _quantiles(cells: Floats, p: Floats) -> Floats:
-    """(..., Q) quantiles of histograms (..., BINS)."""
-    cumulative = np.concatenate([np.zeros((*cells.shape[:-1], 1)), np.cumsum(cells, -1)], -1)
-    found = [np.interp(p, one, EDGES) for one in cumulative.reshape(-1, BINS + 1)]
-    return np.maximum.accumulate(np.stack(found), -1).reshape(*cells.shape[:-1], len(p))
+    """(..., Q) quantiles of histograms (..., BINS), at probabilities (..., Q) of each; linear within a bin."""
+    shape = np.broadcast_shapes(cells.shape[:-1], p.shape[:-1])
+    below = np.concatenate([np.zeros((*cells.shape[:-1], 1)), np.cumsum(cells, -1)], -1)
+    below = np.array(np.broadcast_to(below, (*shape, BINS + 1)), order="C").reshape(-1, BINS + 1)
+    wanted = np.array(np.broadcast_to(p, (*shape, p.shape[-1])), order="C").reshape(-1, p.shape[-1])
+    bins = torch.searchsorted(torch.from_numpy(below), torch.from_numpy(wanted), right=True).numpy() - 1
+    bins = bins.clip(0, BINS - 1)
+    low, high = (np.take_along_axis(below, bins + more, 1) for more in (0, 1))
+    slope = (EDGES[bins + 1] - EDGES[bins]) / np.maximum(high - low, 1e-300)
+    found = np.where(wanted < high, slope * (wanted - low) + EDGES[bins], EDGES[bins + 1])
+    return np.maximum.accumulate(found, -1).reshape(*shape, -1)
+
+
+def _products(unit: Ints, phi: Floats, wanted: Floats, count: int) -> tuple[Floats, Floats]:
+    """(V, W, W) Σ φφᵀ and (V, W) Σ φ·wanted of the rows (R,) of each unit: padded, and one batched product."""
+    order = np.argsort(unit, kind="stable")
+    place = np.arange(len(order)) - np.searchsorted(unit[order], unit[order])
+    rows = np.zeros((count, int(place.max(initial=-1)) + 1, phi.shape[1] + 1))
+    rows[unit[order], place] = np.concatenate([phi, wanted[:, None]], 1)[order]
+    whole = torch.from_numpy(rows)  # NumPy's BLAS would wake all cores for so small a product
+    found = torch.bmm(whole.mT[:, :-1], whole).numpy()
+    return found[..., :-1], found[..., -1]

@@ -93,6 +93,17 @@ class Masses:
         self._weights[:, :, 0, 0] = AWAY
         self._precision = np.zeros((outputs, SLOTS, 2, WIDTH, WIDTH))
 
+    def reserve(self, outputs: int) -> None:
+        """Room for so many outputs more."""
+        fresh = Masses(outputs, self._horizon)
+        for name in _STATE:
+            setattr(self, name, np.concatenate([getattr(self, name), getattr(fresh, name)]))
+
+    @property
+    def met(self) -> Bools:
+        """(O,) whether any value came again, so that there may be masses."""
+        return np.asarray(np.isfinite(self.value).any(1))
+
     def near(self, output: int) -> float:
         """ε, target units; 0 where nothing is known."""
         count, total, square = self._sums[output].tolist()

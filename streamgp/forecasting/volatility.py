@@ -45,25 +45,51 @@ class Errors(NamedTuple):
     error: Tensor
 
 
+class Lanes(NamedTuple):
+    """The streams that rows belong to: all of them to one, or each series to its own.
+
+    Attributes:
+        own: (K,) the streams there are.
+        at: (R,) which of these each row belongs to.
+    """
+
+    own: Ints
+    at: Ints
+
+    def units(self, outputs: int) -> Ints:
+        """(K · O,) the units of the streams: a unit is an output of a stream."""
+        return np.asarray((self.own[:, None] * outputs + np.arange(outputs)).reshape(-1))
+
+
 class Volatility:
     """What `bands.Bands` knows of the size of errors: v and a of its docstring.
 
     Args:
         shape: what the model is built for.
         cycle: rows of a cycle.
+        apart: whether each series is a stream of its own, with a profile of its own.
     """
 
-    def __init__(self, shape: Shape, cycle: float) -> None:
-        self.shape, self.cycle = shape, cycle
+    def __init__(self, shape: Shape, cycle: float, apart: bool = False) -> None:
+        self.shape, self.cycle, self.apart = shape, cycle, apart
         outputs = shape.outputs
         self._decay = 0.5 ** (1 / (HALF_LIVES * cycle))  # (3,) a row
         self._errors = np.zeros((0, outputs, 3, 2))  # (S, O, 3, 2) weighted sums of |error| and of the profile
         self._raw = np.zeros((0, outputs))  # (S, O) mean |error| that the first forecast of the series promised
         self._latest = np.zeros((0, outputs))  # (S, O) median |error| of the rows that came last
-        self._steps = np.zeros((2, outputs, shape.horizon))  # weights, and weighted |error| over the volatility
+        self._steps = np.zeros((1 - apart, 2, outputs, shape.horizon))  # weights, weighted |error| over the volatility
 
-    def _follow(self, errors: Errors, profile: Floats) -> Floats | None:
+    def _lanes(self, series: Ints) -> Lanes:
+        """The streams of rows of these series, (R,)."""
+        if self.apart:
+            own, at = np.unique(series, return_inverse=True)
+            return Lanes(own, at)
+        return Lanes(np.zeros(1, np.int64), np.zeros(len(series), np.int64))
+
+    def _follow(self, errors: Errors, profile: Floats, at: Ints) -> Floats | None:
         """Take in errors; (A, O, 3, 2) the volatility sums behind each of the A rows, None without rows.
+
+        profile: (K, O, H) of the streams; at: (A,) which of them each row belongs to.
 
         A parallel prefix sum of the affine maps x → m·x + b, so that no loop goes over the rows.
         """
@@ -71,12 +97,14 @@ class Volatility:
         if not rows:
             return None
         series, row, column = errors.series.numpy(), errors.row.numpy(), errors.column.numpy()
-        output, promised = column // horizon, np.exp(profile).reshape(-1)[column]
-        present = np.exp(self._volatility(self._errors, self._raw).max(-1))  # (S, O)
+        output, promised = column // horizon, np.exp(profile).reshape(len(profile), -1)[at[row], column]
+        held, local = np.unique(series, return_inverse=True)
+        present = np.exp(self._volatility(self._errors[held], self._raw[held]).max(-1))  # (B, O) of B series
         size, place = np.abs(errors.error.numpy()), row * outputs + output
-        limit = SPIKE * np.maximum(np.maximum(present, self._latest), self._raw)
-        self._latest = self._median(size, promised, place, series)  # a question must not see the rows after its own
-        size = np.minimum(size, limit[series[row], output] * promised)
+        limit = SPIKE * np.maximum(np.maximum(present, self._latest[held]), self._raw[held])
+        # a question must not see the rows after its own
+        self._latest[held] = self._median(size, promised, place, local, self._latest[held])
+        size = np.minimum(size, limit[local[row], output] * promised)
         parts = [np.bincount(place, part, rows * outputs) for part in (size, promised)]
         new: Floats = np.stack(parts, -1).reshape(rows, outputs, 1, 2) / horizon
         order = np.argsort(series, kind="stable")
@@ -98,22 +126,23 @@ class Volatility:
         found[order] = b
         return found
 
-    def _median(self, size: Floats, promised: Floats, place: Ints, series: Ints) -> Floats:
-        """(S, O) the median over rows of their mean |error|, in units of the profile; as before where rows are few.
+    def _median(self, size: Floats, promised: Floats, place: Ints, series: Ints, before: Floats) -> Floats:
+        """(B, O) the median over rows of their mean |error|, in units of the profile; as before where rows are few.
 
         Args:
             size, promised: (P,) |errors| and what the profile promises of them.
             place: (P,) row · O + output of each.
-            series: (A,) of the rows.
+            series: (A,) of the rows, of B.
+            before: (B, O) the medians before.
         """
         outputs = self.shape.outputs
         total, weight = (np.bincount(place, part, len(series) * outputs) for part in (size, promised))
         known = np.flatnonzero(weight > 0)
         owner, mean = series[known // outputs] * outputs + known % outputs, total[known] / weight[known]
         order = np.lexsort((mean, owner))
-        counts = np.bincount(owner, minlength=len(self._raw) * outputs)
+        counts = np.bincount(owner, minlength=before.size)
         middle = np.cumsum(counts) - counts + (counts - 1) // 2
-        found = self._latest.flatten()
+        found = before.flatten()
         enough = counts >= LASTING
         found[enough] = mean[order][middle[enough]]
         return found.reshape(-1, outputs)
@@ -124,35 +153,49 @@ class Volatility:
         return np.asarray(np.log(np.maximum(known, 1e-3 * raw[..., None] + TINY)))
 
     def _meet(self, series: Ints, deviation: Floats, profile: Floats) -> None:
-        """A series that is new starts with the standard deviations of its first forecast."""
+        """A series that is new starts with the standard deviations of its first forecast; all (N, ...)."""
         if not len(series):
             return
         codes, first = np.unique(series, return_index=True)
         new = self._errors[codes, :, 0, 1].max(1) == 0
         codes, first = codes[new], first[new]
-        promised = 0.8 * np.exp(np.log(deviation[first] + TINY) - profile).mean(-1)  # (n, O): E|x| of a normal x
+        promised = 0.8 * np.exp(np.log(deviation[first] + TINY) - profile[first]).mean(-1)  # (n, O): E|x| of a normal x
         weight = 1 - self._decay**START
         self._raw[codes] = promised
         self._errors[codes] = np.stack([promised[..., None] * weight, np.ones_like(promised)[..., None] * weight], -1)
 
-    def _profile(self, deviation: Floats) -> Floats:
-        """(O, H) log of the mean |error| of each step over that of all; at first that of the first forecast."""
-        weight, total = self._steps
-        if len(deviation) and not weight.max():
-            first = np.maximum(deviation[0], TINY)
-            weight[:] = self.cycle / 2
-            total[:] = weight * first / first.mean(1, keepdims=True)
-        ratio = np.where(weight > 0, total / np.maximum(weight, TINY), 1.0)
-        return np.asarray(np.log(np.maximum(ratio / np.maximum(ratio.mean(1, keepdims=True), TINY), 1e-6)))
+    def _begin_profile(self, lanes: Lanes, deviation: Floats) -> None:
+        """A stream that is new starts with the profile of its first forecast, among those of (N, O, H)."""
+        k, first = np.unique(lanes.at, return_index=True)
+        new = ~self._steps[lanes.own[k], 0].any((1, 2))
+        start = np.maximum(deviation[first[new]], TINY)
+        weight = np.full_like(start, self.cycle / 2)
+        self._steps[lanes.own[k[new]]] = np.stack([weight, weight * start / start.mean(2, keepdims=True)], 1)
 
-    def _shape_of_steps(self, size: Floats, base: Floats, column: Ints, passed: float, series: int) -> None:
-        """Update the profile; what all steps share is the volatility's, and is divided out."""
-        profile = np.exp(self._profile(np.zeros((0, 1, 1)))).reshape(-1)[column]
+    def _profile(self, own: Ints) -> Floats:
+        """(K, O, H) of these streams, log of the mean |error| of each step over that of all."""
+        weight, total = np.moveaxis(self._steps[own], 1, 0)
+        ratio = np.where(weight > 0, total / np.maximum(weight, TINY), 1.0)
+        return np.asarray(np.log(np.maximum(ratio / np.maximum(ratio.mean(2, keepdims=True), TINY), 1e-6)))
+
+    def _shape_of_steps(
+        self, size: Floats, base: Floats, column: Ints, lanes: Lanes, passed: Floats, series: Ints
+    ) -> None:
+        """Update the profiles; what all steps share is the volatility's, and is divided out.
+
+        passed, series: (K,) cycles, and how many series each stream has.
+        """
+        count, columns = len(lanes.own), self.shape.columns
+        profile = np.exp(self._profile(lanes.own)).reshape(count, -1)[lanes.at, column]
         with np.errstate(over="ignore"):
             ratio = np.minimum(size / np.maximum(np.exp(base) / profile, TINY), SPIKE)
-        ratio = ratio / max(float(ratio.sum() / profile.sum()), 1e-9)
-        new = np.stack([np.bincount(column, part, self.shape.columns) for part in (np.ones_like(ratio), ratio)])
-        self._steps = 0.5 ** (passed / PROFILE_CYCLES) * self._steps + new.reshape(self._steps.shape) / series
+        sums = (np.bincount(lanes.at, part, count) for part in (ratio, profile))
+        ratio = ratio / np.maximum(np.divide(*sums), 1e-9)[lanes.at]
+        place = lanes.at * columns + column
+        new = np.stack([np.bincount(place, part, count * columns) for part in (np.ones_like(ratio), ratio)])
+        new = np.moveaxis(new.reshape(2, count, -1), 1, 0).reshape(self._steps[lanes.own].shape)
+        kept = 0.5 ** (passed / PROFILE_CYCLES)
+        self._steps[lanes.own] = kept[:, None, None, None] * self._steps[lanes.own] + new / series[:, None, None, None]
 
     def _reserve(self, *codes: Ints) -> None:
         """Room for every series named."""
@@ -163,3 +206,5 @@ class Volatility:
             self._raw, self._latest = (
                 np.concatenate([part, np.zeros((grown, outputs))]) for part in (self._raw, self._latest)
             )
+            if self.apart:
+                self._steps = np.concatenate([self._steps, np.zeros((grown, *self._steps.shape[1:]))])

@@ -25,14 +25,14 @@ SVDGP = {"basis": "16", "reservoir": "128", "rebuild": "100", "evidence_rows": "
 RUNS: dict[str, dict[str, Any]] = {
     "linear": {},
     "season": {"season": 24, "score_from": "150"},
+    "masses": {"target": "z"},
     "known": {"season": 24, "inputs": "x", "known": "k"},
     "svdgp": {"model": "svdgp", "set": SVDGP},
     "ensemble": {"model": "auto", "season": 24, "set": {"svdgp": SVDGP}},
     "outcomes": {"model": "svdgp", "target": "k", "set": SVDGP | {"likelihood": "logistic"}, "level": None},
 }
-EXACT: dict[str, Any] = {"check_exact": True}
-BATCHED: dict[str, Any] = {"rel_tol": 1e-9, "abs_tol": 1e-9}
-"""`linear` without seasons is one batched model, whose products add in another order."""
+CLOSE: dict[str, Any] = {"rel_tol": 1e-7, "abs_tol": 1e-7}
+"""Batched products add in another order."""
 SLOW = {"known", "svdgp", "ensemble", "outcomes"}
 each_run = pytest.mark.parametrize(
     "options", [pytest.param(RUNS[name], id=name, marks=[pytest.mark.slow] if name in SLOW else []) for name in RUNS]
@@ -41,7 +41,7 @@ each_run = pytest.mark.parametrize(
 
 def panel(hours: int = HOURS) -> pl.DataFrame:
     """Rows of series in different phases, those of one hour side by side."""
-    data = frame_of(hours, NAMES)
+    data = frame_of(hours, NAMES).with_columns(z=(pl.col("y") - 12).clip(0).round(1))  # often 0
     hour, name = (pl.col("t") - pl.col("t").min()).dt.total_hours(), pl.col("unique_id")
     return data.filter(~((name == "b") & (hour < LATE)) & ~((name == "c") & (hour >= QUIET)))
 
@@ -66,12 +66,11 @@ def test_the_numbers_of_a_series_are_those_of_a_run_on_it_alone(tmp_path: Path, 
     for name in NAMES:
         own = make_table(tmp_path / name, data.filter(pl.col("unique_id") == name).drop("unique_id"))
         one, alone = fleet(own, tmp_path / f"alone-{name}", **options, fleet=False)
-        close = EXACT if options else BATCHED
-        assert_frame_equal(of(issued, name), alone.drop("unique_id").sort("cutoff", "ds"), **close)
+        assert_frame_equal(of(issued, name), alone.drop("unique_id").sort("cutoff", "ds"), **CLOSE)
         assert alone.height > 100
         if ahead is not None:
             next_steps = load(tmp_path / f"alone-{name}").forecast().frame.drop("unique_id")
-            assert_frame_equal(of(ahead, name), next_steps, **close)
+            assert_frame_equal(of(ahead, name), next_steps, **CLOSE)
         scored += one["forecasts"]["scored"]
     assert found["forecasts"]["scored"] == scored and found["rows"] == data.height
 
@@ -83,7 +82,7 @@ def test_a_series_does_not_depend_on_when_rows_of_others_come(tmp_path: Path) ->
         for by in ("t", "unique_id")
     )
     for name in NAMES:
-        assert_frame_equal(of(one, name), of(two, name), **BATCHED)
+        assert_frame_equal(of(one, name), of(two, name), **CLOSE)
 
 
 def test_a_run_in_pieces_is_a_run_in_one_piece(tmp_path: Path) -> None:
@@ -139,7 +138,7 @@ def test_a_glitch_in_one_series_changes_no_other(tmp_path: Path) -> None:
     _, expected = fleet(make_table(tmp_path / "t", data), tmp_path / "two", inputs="x")
     assert not of(issued, "b").equals(of(expected, "b"))
     for name in ("a", "c"):
-        assert_frame_equal(of(issued, name), of(expected, name), **BATCHED)
+        assert_frame_equal(of(issued, name), of(expected, name), **CLOSE)
 
 
 def test_a_series_in_its_warm_up_has_no_forecast_yet_and_is_named(tmp_path: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT, Due, Inputs, Json, Model, Stateful, Step
-from streamgp.forecasting.bands import Bands, Issued, Questions
-from streamgp.forecasting.volatility import Errors
+from streamgp.base import Inputs, Json, Model, Stateful, Step
 
 P = TypeVar("P", bound=Stateful)
 
@@ -91,77 +89,6 @@ def groups(series: Tensor) -> list[Group]:
     order = series.argsort(stable=True)
     codes, counts = series[order].unique_consecutive(return_counts=True)
     return [Group(code, rows) for code, rows in zip(codes.tolist(), order.split(counts.tolist()), strict=True)]
-
-
-class EachBands(Each[Bands]):
-    """`Bands` of its own for every series: as `Bands`, for a stream of many series."""
-
-    def issue(self, asked: Questions, errors: Errors) -> Issued:
-        """See `Bands.issue`."""
-        answered = dict(groups(errors.series))
-        revealed = dict(groups(errors.series[errors.row]))
-        place = torch.zeros_like(errors.series)  # of each answer among those of its series
-        for rows in answered.values():
-            place[rows] = torch.arange(len(rows))
-        found = dict[int, Issued]()
-        asks, none = dict(groups(asked.series)), place[:0]
-        for code in answered.keys() | asks.keys():
-            seen = revealed.get(code, none)
-            rows = torch.zeros_like(answered.get(code, none))
-            own = Errors(rows, place[errors.row[seen]], errors.column[seen], errors.error[seen])
-            found[code] = self[code].issue(_one(asked, asks.get(code, none), place), own)
-        return _together(asks, found, asked)
-
-    def quantiles(self, asked: Questions, probabilities: Sequence[float]) -> Tensor:
-        """See `Bands.quantiles`."""
-        found = asked.reference.new_empty(len(probabilities), *asked.reference.shape)
-        for code, rows in groups(asked.series):
-            found[:, rows] = self[code].quantiles(_one(asked, rows, None), probabilities)
-        return found
-
-    def update(self, due: Due) -> None:
-        """See `Bands.update`."""
-        for code, rows in groups(due.series):
-            self[code].update(_of(due, rows))
-
-
-def _one(asked: Questions, rows: Tensor, place: Tensor | None) -> Questions:
-    """The questions of one series; place: of each answer among its own, where there are any."""
-    parameters = asked.issued.parameters()[:, rows]
-    return Questions(
-        torch.zeros_like(rows),
-        asked.at[rows] if place is None or not len(place) else place[asked.at[rows]],
-        asked.phase[rows],
-        type(asked.issued).from_parameters(parameters),
-        asked.reference[rows],
-        None if asked.past is None else asked.past[rows],
-    )
-
-
-def _together(asks: dict[int, Tensor], found: dict[int, Issued], asked: Questions) -> Issued:
-    """(Q, N, T) and (F, N, T) from those of each series."""
-    shape = asked.reference.shape
-    quantiles, features = (max((len(one[at]) for one in found.values()), default=0) for at in (0, 1))
-    whole = Issued(*(torch.full((count, *shape), torch.nan, dtype=FLOAT) for count in (quantiles, features)))
-    for code, rows in asks.items():
-        whole.quantiles[:, rows] = found[code].quantiles
-        whole.features[: len(found[code].features), rows] = found[code].features
-    return whole
-
-
-def _of(due: Due, rows: Tensor) -> Due:
-    """The pairs at some rows, of one series."""
-    return due._replace(
-        series=torch.zeros_like(rows),
-        position=due.position[rows],
-        cutoff=due.cutoff[rows],
-        ds=due.ds[rows],
-        column=due.column[rows],
-        y=due.y[rows],
-        predictive=type(due.predictive).from_parameters(due.predictive.parameters()[:, rows]),
-        quantiles=due.quantiles[:, rows],
-        features=due.features[:, rows],
-    )
 
 
 class Separate(Each[Model]):

@@ -23,7 +23,7 @@ from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming.calendar import Ints
 from streamgp.streaming.windows import Answers, Asks, Windows
 from streamgp_pipelines.assembly import build_fleet, build_model
-from streamgp_pipelines.learning.each import EachBands, Separate
+from streamgp_pipelines.learning.each import Separate
 from streamgp_pipelines.learning.learner import Learner, Schedule, WarmUp
 from streamgp_pipelines.learning.tail import Tail
 
@@ -207,7 +207,7 @@ class FleetLearner(Learner):
     def begin(self) -> None:
         super().begin()
         shape, calibration, period = self.windows.shape, self.calibration, self.phases.period
-        self.bands = EachBands(lambda: Bands(shape, calibration, period))  # type: ignore[assignment]
+        self.bands = Bands(shape, calibration, period, apart=True)
         self.waiting, self.kept = Waiting(), Kept()
 
     def parts(self) -> dict[str, Stateful]:
