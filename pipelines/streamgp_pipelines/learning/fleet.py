@@ -27,8 +27,8 @@ from streamgp_pipelines.learning.each import Separate
 from streamgp_pipelines.learning.learner import Learner, Schedule, WarmUp
 from streamgp_pipelines.learning.tail import Tail
 
-AT_ONCE = 2**18
-"""Forecasts that are made together at most, T for each row: memory stays bounded."""
+AT_ONCE = 2**15
+"""Forecasts that are made together at most, T for each row: memory stays bounded, and near."""
 READ = 8192
 """Rows that are read at a time at most."""
 NEVER = 2**62
