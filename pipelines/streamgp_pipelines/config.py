@@ -234,7 +234,8 @@ class TrainConfig(RunConfig):
         "then, and calibrates by what then came. All inputs count as --known, as a simulation has them; default: no",
     )
     fleet: Annotated[bool, Flag(Panel.ONLINE)] = Field(
-        False, description="A model for each series, learned as if it were alone; --warmup and --batch are rows of one"
+        False,
+        description="A model for each series, learned as if it were alone; numbers of rows are those of one series",
     )
     follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
     epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(

@@ -214,6 +214,10 @@ class FleetLearner(Learner):
         return super().parts() | {"model": self.fleet, "waiting": self.waiting, "kept": self.kept}
 
     @property
+    def streams(self) -> int:
+        return max(len(self.windows.names), 1)
+
+    @property
     def size(self) -> int:
         return self._size
 

@@ -171,6 +171,11 @@ class Learner:
         return parts | {name: part for name, part in more.items() if part is not None}
 
     @property
+    def streams(self) -> int:
+        """How many streams are learned, each alone."""
+        return 1
+
+    @property
     def size(self) -> int:
         """Rows that are read at a time."""
         return self.schedule.batch

@@ -132,7 +132,7 @@ class OnlineRun:
         now = time.perf_counter()
         learner.clock.total += now - self._mark
         self._mark = now
-        if learner.rows - max(session.saved_rows, 0) >= session.config.checkpoint_every:
+        if learner.rows - max(session.saved_rows, 0) >= session.config.checkpoint_every * learner.streams:
             self._save()
 
     def _overall(self) -> dict[str, float]:
