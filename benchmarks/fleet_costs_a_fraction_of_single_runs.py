@@ -1,11 +1,11 @@
-"""A fleet of thousands of series costs a fraction of a loop over single runs, and as much for each however many there are.
+"""A fleet of thousands of series costs a fraction of a loop over single runs, in proportion to the series.
 
-Hourly series are simulated: a day of their own size and phase, and an autoregressive rest. Each is learned online with a
-model of its own, one step ahead, from 24 lags, micro-batches of 256 rows, 200 rows of warm-up, on one thread. CPU-seconds
-are user and system time of learning alone, without imports and the making of tables. Beside them, on some of the same
-series: a loop over runs on one series each, in one process that has imported everything; and statsforecast's AutoETS
-(season of 24), fitted again every 256 rows to the last 500. svdgp has a basis of 64, and no batched form: its models are
-learned one after another, what is around them together.
+Hourly series are simulated: a day of their own size and phase, and an autoregressive rest. Each is learned online with
+a model of its own, one step ahead, from 24 lags, micro-batches of 256 rows, 200 rows of warm-up, on one thread.
+CPU-seconds are user and system time of learning alone, without imports and the making of tables. Beside them, on some
+of the same series: a loop over runs on one series each, in one process that has imported everything; and AutoETS of
+statsforecast (season of 24), fitted again every 256 rows to the last 500. svdgp has a basis of 64, and no batched form:
+its models are learned one after another, what is around them together.
 
 Claimed: `linear` costs at most a twentieth of the loop; the exponent of its cost in the number of series is below 1.1.
 
@@ -170,10 +170,11 @@ def main() -> None:
     if exponent > MOST:
         missed.append(f"exponent {exponent:.2f}")
     text = (
-        f"Simulated hourly series of {asked.steps:,} steps, each with a model of its own, learned online one step ahead "
-        f"with bands. The loop has imported everything before; as commands, each run starts Python too. AutoETS "
-        f"forecasts only where it is fitted. Claimed: `linear --fleet` costs at most 1/{LEAST:.0f} of the loop, and in "
-        f"proportion to the series: its exponent is {exponent:.2f}, claimed below {MOST}. `svdgp` has a basis of 64."
+        f"Simulated hourly series of {asked.steps:,} steps, each with a model of its own, learned online one step "
+        "ahead, with bands. The loop has imported everything before; as commands, each run starts Python too. AutoETS "
+        "forecasts only where it is fitted. `svdgp` has a basis of 64, and no batched form. Claimed: `linear --fleet` "
+        f"costs at most 1/{LEAST:.0f} of the loop, and in proportion to the series: its exponent is {exponent:.2f}, "
+        f"claimed below {MOST}."
     )
     columns = [
         "way",
