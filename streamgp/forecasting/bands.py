@@ -51,7 +51,7 @@ from streamgp.forecasting.error_shape import (
     View,
 )
 from streamgp.forecasting.masses import Course, Masses
-from streamgp.forecasting.quantiles import crps
+from streamgp.forecasting.quantiles import below, crps
 from streamgp.forecasting.volatility import JUMP, TINY, Errors, Lanes, Volatility
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -233,7 +233,7 @@ class Bands(Volatility):
         if len(self._shapes) > 1:
             self._learn_outside(truths, views[-1], fair[-1])
         tracked = state if self.period == 1 else block
-        self._track(_below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), truths, tracked)
+        self._track(below(self.probabilities, due.quantiles.numpy(), due.y.numpy()), truths, tracked)
         self._shape_of_steps(size, base, column, lanes, passed, own)
 
     def _begun(self, series: Ints, deviation: Floats) -> Lanes:
@@ -444,8 +444,8 @@ class Bands(Volatility):
         rows, without, masses = np.moveaxis(self._lost[unit], -1, 0)
         return np.asarray((rows >= PROVEN) & (masses < (1 - EARNED) * without))
 
-    def _track(self, below: Floats, truths: Truths, phase: Ints) -> None:
-        """below: (Q, R) how much of the truth was below the quantile as issued."""
+    def _track(self, under: Floats, truths: Truths, phase: Ints) -> None:
+        """under: (Q, R) how much of the truth was below the quantile as issued."""
         units, phases = len(truths.units), self._tracked
         place, passed = truths.unit * phases + phase, truths.passed[:, None]
         wide = np.bincount(place, minlength=units * phases).reshape(units, phases)
@@ -454,7 +454,7 @@ class Bands(Volatility):
         kept = np.append(np.full(phases, PHASE_LEAK), LEAK) ** passed
         off = self._off[truths.units]
         for k, p in enumerate(self.probabilities):
-            hits = np.bincount(place, below[k], units * phases).reshape(units, phases)
+            hits = np.bincount(place, under[k], units * phases).reshape(units, phases)
             share = np.concatenate([hits, hits.sum(1, keepdims=True)], 1) / np.maximum(counts, 1)
             moved = kept * off[..., k] + rate * np.minimum(passed, 10.0) * (p - share)
             off[..., k] = np.where(counts > 0, moved, off[..., k])
@@ -491,19 +491,3 @@ class Bands(Volatility):
         self._shapes = [copy.deepcopy(self._shapes[0]) for part in SHAPES if part in of]
         for part, shape in zip(SHAPES, self._shapes, strict=False):
             shape.restore(of[part], {})
-
-
-def _below(probabilities: Floats, quantiles: Floats, y: Floats) -> Floats:
-    """(Q, R) how much of a truth lies below each quantile: 0 or 1, or a share where the quantile is the truth itself.
-
-    Args:
-        quantiles: (Q, R).
-        y: (R,).
-    """
-    below: Floats = (y <= quantiles).astype(np.float64)
-    row, k = np.nonzero((quantiles == y).T)
-    if len(row):
-        ends = np.concatenate([[0.0], probabilities, [1.0]])
-        low, high = ends[(quantiles < y).sum(0)], ends[(quantiles <= y).sum(0) + 1]
-        below[k, row] = (probabilities[k] - low[row]) / (high - low)[row]
-    return below

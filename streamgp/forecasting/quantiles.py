@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Floats: TypeAlias = NDArray[np.float64]
 
 
 def crps(probabilities: Sequence[float], quantiles: Tensor, y: Tensor) -> Tensor:
@@ -31,3 +36,23 @@ def pinball(p: Tensor, quantiles: Tensor, y: Tensor) -> Tensor:
     """(Q, R) max(p (y − q), (p − 1)(y − q)). p: (Q,); quantiles: (Q, R); y: (R,)."""
     error = y - quantiles
     return torch.maximum(p[:, None] * error, (p[:, None] - 1) * error)
+
+
+def below(probabilities: Floats, quantiles: Floats, y: Floats) -> Floats:
+    """(Q, R) how much of a truth lies below each quantile: 0 or 1, or a share where the quantile is the truth itself.
+
+    Args:
+        quantiles: (Q, R).
+        y: (R,).
+
+    Example:
+        >>> below(np.array([0.1, 0.5, 0.9]), np.array([[1.0], [2.0], [3.0]]), np.array([2.5]))[:, 0].tolist()
+        [0.0, 0.0, 1.0]
+    """
+    found: Floats = (y <= quantiles).astype(np.float64)
+    row, k = np.nonzero((quantiles == y).T)
+    if len(row):
+        ends = np.concatenate([[0.0], probabilities, [1.0]])
+        low, high = ends[(quantiles < y).sum(0)], ends[(quantiles <= y).sum(0) + 1]
+        found[k, row] = (probabilities[k] - low[row]) / (high - low)[row]
+    return found
