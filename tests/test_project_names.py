@@ -10,7 +10,7 @@ import pytest
 from streamgp import errors
 
 PUBLIC = {
-    "streamgp.base": "Chunk Due FLOAT Inputs Model ModelCard Offset Predictive Progress Shape Simulates Source "
+    "streamgp.base": "Chunk Due FLOAT Fleet Inputs Model ModelCard Offset Predictive Progress Shape Simulates Source "
     "Stateful Step Tracker",
     "streamgp.errors": "CheckpointError DataError NotPositiveDefinite NumericalError SchemaError ServiceError "
     "StateError StreamgpError TableError UsageError disk_fault",
