@@ -3,8 +3,9 @@
 A model of one step is trained online on the first rows, and then simulated from 12 origins behind them, 100 paths, with
 the true inputs; nothing is learned behind the first rows. quarter_drone is in closed loop: its control answers the
 angle. The opponents have the same inputs and rows, and are run on their own output: ARX by least squares and LightGBM
-on the change of the target, with the same lags; a polynomial NARMAX of SysIdentPy, where it is installed; on the small
-sets `narx` and `lstm` of one step, without --simulate.
+on the change of the target, with the same lags; a linear state-space model by N4SID (nfoursid), and that by output
+error; a polynomial NARMAX of SysIdentPy, where it is installed; on the small sets `narx` and `lstm` of one step,
+without --simulate.
 
 Printed: the RMSE of all steps up to 1, 20, 50 and 200 of each method, and the coverage of calibrated 95 % bands at
 these steps but the first; then that of `linear` over many origins, beside that of the paths' own bands. Hinges and
@@ -30,6 +31,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from _report import Claim, report
+from _state_space import simulate as state_space
 from _uci import FOLDER
 from numpy.typing import NDArray
 
@@ -232,6 +234,10 @@ def measure(case: Case, folder: Path, work: Path) -> tuple[list[tuple[str, ...]]
         began = time.process_time()
         found = on_lags(case, y, u, origins, name)
         add(name, found, cpu=f"{time.process_time() - began:.1f}")
+    for name in ("N4SID", "output error"):
+        began = time.process_time()
+        found = state_space(y, u, case.rows, case.lags, origins, case.steps, refined=name == "output error")
+        add(name, found, cpu=f"{time.process_time() - began:.1f}")
     if find_spec("sysidentpy"):
         began = time.process_time()
         add("NARMAX", narmax(case, y, u, origins), cpu=f"{time.process_time() - began:.1f}")
@@ -277,7 +283,8 @@ def main() -> int:
     text = (
         "Models of one step, trained online, then simulated from 12 origins with the true inputs, 100 paths. RMSE of "
         "all steps up to 1, 20, 50, 200; coverage of 95 % bands at 20, 50, 200. Asked on quarter_drone (closed loop): "
-        "RMSE 0.20, 0.45, 0.50; coverage 0.90. NARMAX: SysIdentPy 0.9, 10 lags, degree 1 or 2. Hinges and stages were "
+        "RMSE 0.20, 0.45, 0.50; coverage 0.90. N4SID: a linear state-space model of order 1, 2 or 4; output error: the "
+        "same on its simulation error. NARMAX: SysIdentPy 0.9, 10 lags, degree 1 or 2. Hinges and stages were "
         "chosen on all four sets. CPU seconds are of a busy machine. Free simulation in Al-Shedivat et al. (2017): "
         "Actuator 0.57 (NARX), 0.43 (GP-LSTM); Drives 0.38 and 0.32."
     )
