@@ -82,15 +82,13 @@ def test_what_names_no_registered_model_is_refused(uri: str) -> None:
         name_of(uri)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"model_uri": CHAMPION, "checkpoint": ["a", "b"]},
-        {"checkpoint": ["a"], "tracking_uri": "sqlite:///a.db"},
-    ],
-)
+@pytest.mark.parametrize("given", [{}, {"model_uri": CHAMPION, "checkpoint": ["a", "b"]}])
 def test_options_that_do_not_go_together_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         ServeConfig.read(given)
     assert ServeConfig.read({"model_uri": CHAMPION}).checkpoint == ()
+
+
+def test_a_store_in_the_environment_is_of_no_concern_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGP_TRACKING_URI", "none")
+    assert ServeConfig.read({"checkpoint": ["a"]}).model_uri is None

@@ -72,6 +72,4 @@ class ServeConfig(Settings):
             raise ValueError("give --checkpoint or --model-uri")
         if self.model_uri is not None and len(self.checkpoint) > 1:
             raise ValueError("--model-uri goes with one --checkpoint: where the model learns on")
-        if self.tracking_uri is not None and self.model_uri is None:
-            raise ValueError("--tracking-uri is of --model-uri: give it too")
         return self

@@ -24,6 +24,7 @@ _HABITS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # of 7: a run must not stand still for minutes when a server has gone
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # standard output is the command's answer
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     "GIT_PYTHON_REFRESH": "quiet",
 }
