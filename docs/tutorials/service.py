@@ -71,8 +71,8 @@ while learned() < past.height:
 ask("/health")
 
 # %% [markdown]
-# Any program can ask for the next 48 half hours, as JSON, CSV or Arrow. The address itself, in a browser, is a page that
-# shows the newest forecast as rows come.
+# Any program can ask for the next 48 half hours, as JSON, CSV or Arrow. The address itself, in a browser, is a page
+# that shows the newest forecast as rows come.
 
 # %%
 with urlopen(Request(f"{url}/forecast?level=95", headers={"Accept": "text/csv"})) as answer:
