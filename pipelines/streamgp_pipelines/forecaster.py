@@ -130,7 +130,8 @@ class Forecaster:
         given |= {"horizon": horizon, "model": model, "set": dict(options or {}), "point": point, "lower": lower}
         given |= {"upper": upper, "lags": lags, "calendar": calendar, "gaps": gaps, "warmup": warmup, "batch": batch}
         given |= {"simulate": simulate, "alarm_rate": alarm_rate, "seed": seed, "device": device}
-        given = {name: value for name, value in given.items() if value != ()}
+        fields = TrainConfig.model_fields  # what is as it would be anyway was not asked for: no run warns of it
+        given = {name: value for name, value in given.items() if value not in ((), fields[name].default)}
         self._config: TrainConfig | None = TrainConfig.read(
             {**given, "table": "memory", "online": True, "follow": True}
         )

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import torch
 
+import streamgp
 from streamgp.errors import DataError, UsageError
 from streamgp_pipelines.forecasting.forecast import load
 from streamgp_pipelines.training.dry_run import plan
@@ -159,3 +160,11 @@ def test_batch_training_scores_what_was_held_out(rain: Path, tmp_path: Path) -> 
     found = run(rain, tmp_path / "c", **batch)
     assert found["scored"] == 1000 and found["log_loss"] < 0.5 and found["accuracy"] > 0.75
     assert torch.tensor([one["forecasts"] for one in found["reliability"]]).sum() == 1000
+
+
+def test_a_forecaster_says_nothing_of_flags_that_nobody_gave() -> None:
+    sets = {"likelihood": "logistic", "gradient.mean_basis": 16, "gradient.covariance_basis": 8}
+    rows = pl.DataFrame({"x": np.arange(120.0), "y": np.arange(120) % 2})
+    given: dict[str, Any] = {"known": "x", "lags": 0, "time": "row", "warmup": 60, "model": "svdgp", "options": sets}
+    assert not [note for note in streamgp.Forecaster("y", **given).learn(rows).warnings if "--level" in note]
+    assert [note for note in streamgp.Forecaster("y", levels=[50], **given).learn(rows).warnings if "--level" in note]
