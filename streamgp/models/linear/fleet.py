@@ -85,7 +85,8 @@ class LinearFleet:
     """Many `Linear` models; Stateful. A series that has no windows in a batch costs nothing.
 
     Args:
-        config, shape: of each.
+        config: of each.
+        shape: of each.
         device: where the sums live.
 
     Example:
