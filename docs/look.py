@@ -1,52 +1,43 @@
-"""Look at the built site: screenshots of its pages at the widths of a desk and of a phone, and what axe-core finds.
+"""Look at what people open: screenshots at the widths of a desk and of a phone, and what axe-core finds in our pages.
 
-    python docs/look.py [DIRECTORY]    # after `make docs`; pictures go to build/look
+    python docs/look.py                        # the site, after `make docs`; pictures go to build/look
+    python docs/look.py --demo streamgp-demo   # of a demo that was run: its report, the live page, MLflow's pages
 
-Exits with 1 if a page has an accessibility error or is wider than the phone. Needs chromium and the `test` extra.
+Exits with 1 if a page of ours has an accessibility error or is wider than the phone.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from make_pictures import FLAGS
+from browser import WIDTHS, browser_page, photograph
+from make_pictures import STREAMGP, free_port, mlflow_ui, open_metrics
 
 ROOT = Path(__file__).parents[1]
+PICTURES = ROOT / "build" / "look"
 PAGES = (
     "index", "tutorials/energy", "tutorials/wind", "guides/online", "guides/svdgp", "results/models", "decisions/index",
     "reference/python-api", "reference/kernels", "notation", "changelog",
 )  # fmt: skip
 THEMES = {"landmark-unique", "scrollable-region-focusable"}  # of Material's own script and templates
-WIDTHS = {"desk": 1280, "phone": 390}
 
 
-@contextmanager
-def browser_page() -> Iterator[Any]:
-    """A page of a fresh headless chromium."""
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    with sync_playwright() as play, TemporaryDirectory() as profile:
-        context = play.chromium.launch_persistent_context(profile, executable_path=chromium, args=FLAGS)
-        context.set_default_timeout(120_000)
-        yield context.new_page()
-        context.close()
-
-
-def faults(page: Any, site: Path, name: str, pictures: Path | None = None) -> list[str]:
-    """What is wrong with a page of the site; with a directory also its screenshots, `NAME-desk.png` and so on."""
+def faults(page: Any, pictures: Path) -> list[str]:
+    """What is wrong with the page that is shown; `PICTURES-desk.png` and `PICTURES-phone.png` show it."""
     from axe_playwright_python.sync_playwright import Axe
 
+    photograph(page, pictures)
     found: list[str] = []
     for device, width in WIDTHS.items():
         page.set_viewport_size({"width": width, "height": 1000})
-        page.goto((site / f"{name}.html").as_uri())
         too_wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         found += [f"{too_wide} pixels too wide on a {device}"] if too_wide > 0 else []
         for one in Axe().run(page).response["violations"]:
@@ -54,20 +45,61 @@ def faults(page: Any, site: Path, name: str, pictures: Path | None = None) -> li
                 continue
             places = sorted({" ".join(node["target"][0].split()) for node in one["nodes"]})
             found.append(f"{device}: {one['id']} ({one['impact']}): {', '.join(places[:3])}")
-        if pictures is not None:
-            pictures.mkdir(parents=True, exist_ok=True)
-            page.screenshot(path=pictures / f"{name.replace('/', '-')}-{device}.png", full_page=True)
     return found
 
 
-def main(pictures: Path) -> int:
-    """Look at every page of `PAGES`."""
+def of_site(page: Any) -> Iterator[tuple[str, list[str]]]:
+    """Every page of `PAGES`, and what is wrong with it."""
+    for name in PAGES:
+        page.goto((ROOT / "site" / f"{name}.html").as_uri())
+        yield name, faults(page, PICTURES / name.replace("/", "-"))
+
+
+def of_demo(page: Any, demo: Path) -> Iterator[tuple[str, list[str]]]:
+    """The report, the live page and MLflow's pages of a run of the demo; what MLflow's pages have is theirs."""
+    with TemporaryDirectory() as folder:
+        checkpoint = Path(folder) / "ensemble"
+        shutil.copytree(demo / "ensemble", checkpoint)  # a service locks what it serves
+        words = ["report", "--checkpoint", checkpoint, "--table", demo / "demand"]
+        file = Path(folder) / "report.html"
+        subprocess.run([*STREAMGP, *map(str, [*words, "--output", file])], check=True, stdout=subprocess.DEVNULL)
+        page.goto(file.as_uri())
+        page.locator("html[data-ready]").wait_for()
+        yield "report", faults(page, PICTURES / "report")
+        port = str(free_port())
+        words = ["serve", "--checkpoint", checkpoint, "--table", demo / "demand", "--port", port, "--json"]
+        with subprocess.Popen([*STREAMGP, *map(str, words)], stdout=subprocess.PIPE, text=True) as service:
+            assert service.stdout is not None
+            try:
+                service.stdout.readline()
+                page.goto(f"http://127.0.0.1:{port}")
+                page.locator("#steps tr").nth(1).wait_for()
+                yield "live page", faults(page, PICTURES / "live")
+            finally:
+                service.terminate()
+    run = json.loads((demo / "ensemble" / "run.json").read_text())["run_id"]
+    with mlflow_ui(demo) as address:
+        page.set_viewport_size({"width": WIDTHS["desk"], "height": 1000})
+        page.goto(address, wait_until="domcontentloaded")
+        page.get_by_text("overall/crps").first.wait_for()
+        photograph(page, PICTURES / "mlflow-runs")
+        page.set_viewport_size({"width": WIDTHS["desk"], "height": 1000})
+        open_metrics(page, address, run)
+        photograph(page, PICTURES / "mlflow-metrics")
+    yield "MLflow", []
+
+
+def main(demo: Path | None) -> int:
+    """Look at the site, or at what a demo shows."""
+    wrong = 0
     with browser_page() as page:
-        wrong = {name: faults(page, ROOT / "site", name, pictures) for name in PAGES}
-    for name, found in wrong.items():
-        print(f"{name}: {'; '.join(found) or 'nothing found'}")
-    return int(any(wrong.values()))
+        for name, found in of_site(page) if demo is None else of_demo(page, demo):
+            print(f"{name}: {'; '.join(found) or 'nothing found'}", flush=True)
+            wrong += len(found)
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "look")))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--demo", type=Path, help="directory of `streamgp demo`")
+    sys.exit(main(parser.parse_args().demo))

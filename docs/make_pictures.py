@@ -1,10 +1,9 @@
 """Make the pictures of the README: a real forecast, and its run in the MLflow UI, in a real browser.
 
-    python docs/make_pictures.py [DIRECTORY | REPORT.html]
+    python docs/make_pictures.py [DIRECTORY]
 
 Runs `streamgp demo` in the directory (streamgp-demo), where what is done already is found done, then opens the MLflow
-UI in headless chromium. Of a page of `streamgp report` it makes REPORT-390.png and REPORT-1280.png, on the width of a
-phone and of a screen. Needs chromium (Debian: apt-get install chromium) and the `test` extra.
+UI in headless chromium.
 """
 
 from __future__ import annotations
@@ -14,22 +13,15 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
+
+from browser import browser_page
 
 PICTURES = Path(__file__).parent / "pictures"
 STREAMGP = [sys.executable, "-c", "from streamgp_cli.app import main; main()"]
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 def main(directory: Path) -> None:
@@ -40,58 +32,48 @@ def main(directory: Path) -> None:
     made: dict[str, Any] = json.loads(done.stdout)
     PICTURES.mkdir(exist_ok=True)
     shutil.copyfile(made["files"]["picture"], PICTURES / "forecast.png")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with mlflow_ui(directory) as address:
+        photograph(address, list(made["scores"].values())[-1]["run_id"], PICTURES / "mlflow.png")
+    print(*sorted(PICTURES.glob("*.png")), sep="\n")
+
+
+@contextmanager
+def mlflow_ui(directory: Path) -> Iterator[str]:
+    """`streamgp ui` of the runs in a directory of the demo; yields its address."""
     uri = f"sqlite:///{(directory / 'mlflow.db').absolute()}"
-    words = [*STREAMGP, "ui", "--tracking-uri", uri, "--port", str(port), "--json"]
+    words = [*STREAMGP, "ui", "--tracking-uri", uri, "--port", str(free_port()), "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as ui:
         assert ui.stdout is not None
         try:
-            address = json.loads(ui.stdout.readline())["url"]
-            run = list(made["scores"].values())[-1]["run_id"]
-            photograph(address, run, PICTURES / "mlflow.png")
+            yield json.loads(ui.stdout.readline())["url"]
         finally:
             ui.terminate()
-    print(*sorted(PICTURES.glob("*.png")), sep="\n")
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def photograph(address: str, run: str, path: Path) -> None:
     """The page of a run's metrics, as a user comes to it."""
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    with sync_playwright() as play, TemporaryDirectory() as profile:
-        context = play.chromium.launch_persistent_context(
-            profile, executable_path=chromium, args=FLAGS, viewport={"width": 1400, "height": 1060}
-        )
-        page = context.new_page()
-        page.goto(address, wait_until="domcontentloaded")
-        page.locator(f"a[href*='{run}']").first.click()
-        page.get_by_role("tab", name="Model metrics").click()
-        page.locator(".js-plotly-plot").nth(3).wait_for()
-        page.get_by_placeholder("Search metric charts").fill("^(overall/(crps|rmse|mae)|coverage/)")
-        page.wait_for_timeout(3000)  # the charts are drawn
+    with browser_page(viewport={"width": 1400, "height": 1060}) as page:
+        open_metrics(page, address, run)
         page.screenshot(path=path)
-        context.close()
 
 
-def photograph_report(report: Path) -> None:
-    """A report beside itself, whole, on two widths."""
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    with sync_playwright() as play, TemporaryDirectory() as profile:
-        context = play.chromium.launch_persistent_context(profile, executable_path=chromium, args=FLAGS, offline=True)
-        page = context.new_page()
-        for width in (390, 1280):
-            page.set_viewport_size({"width": width, "height": 900})
-            page.goto(report.absolute().as_uri())
-            page.locator("html[data-ready]").wait_for()
-            page.screenshot(path=report.with_name(f"{report.stem}-{width}.png"), full_page=True)
-        context.close()
+def open_metrics(page: Any, address: str, run: str) -> None:
+    """From the first page of the UI to the charts of a run's scores."""
+    page.goto(address, wait_until="domcontentloaded")
+    page.locator(f"a[href*='{run}']").first.click()
+    page.get_by_role("tab", name="Model metrics").click()
+    page.locator(".js-plotly-plot").nth(3).wait_for()
+    page.get_by_placeholder("Search metric charts").fill("^(overall/(crps|rmse|mae)|coverage/)")
+    page.wait_for_timeout(3000)  # the charts are drawn
 
 
 if __name__ == "__main__":
-    wanted = Path(sys.argv[1] if len(sys.argv) > 1 else "streamgp-demo")
-    photograph_report(wanted) if wanted.suffix == ".html" else main(wanted)
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "streamgp-demo"))

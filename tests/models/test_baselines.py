@@ -10,6 +10,7 @@ from scipy.stats import t as student
 from streamgp.base import Inputs, Shape
 from streamgp.errors import UsageError
 from streamgp.models import linear, persistence, seasonal_naive
+from streamgp.models.linear.conjugate import RIDGES
 from streamgp.testing import SHAPES, example_windows
 
 WIDE = SHAPES[1]
@@ -129,11 +130,11 @@ def test_the_ridge_is_that_of_the_least_generalised_cross_validation() -> None:
     model.update(Inputs(torch.zeros(400, 0, 10).double(), torch.from_numpy(u)[:, None]), torch.from_numpy(y))
     z, centred = (u - u.mean(0)) / u.std(0), y - y.mean(0)
     scores = []
-    for ridge in linear.window.RIDGES.tolist():
+    for ridge in RIDGES.tolist():
         hat = z @ np.linalg.solve(z.T @ z + ridge * np.eye(8), z.T)
         left = np.square(centred - hat @ centred).mean(0)
         scores.append(np.log(left).mean() - 2 * np.log(1 - (1 + np.trace(hat)) / 400))
-    assert model.state()[0]["ridge"].item() == linear.window.RIDGES[np.argmin(scores)] < 0.1
+    assert model.state()[0]["ridge"].item() == RIDGES[np.argmin(scores)] < 0.1
 
 
 def test_units_do_not_matter() -> None:
