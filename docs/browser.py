@@ -35,10 +35,15 @@ def browser_page(**options: Any) -> Iterator[Any]:
         context.close()
 
 
-def photograph(page: Any, stem: Path) -> None:
-    """`STEM-desk.png` and `STEM-phone.png` of the whole of what the page shows."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
+def widths(page: Any) -> Iterator[str]:
+    """The names of `WIDTHS`, the page having each when it is given."""
     for device, width in WIDTHS.items():
         page.set_viewport_size({"width": width, "height": 1000})
         page.wait_for_timeout(1500)  # charts are drawn again
-        page.screenshot(path=stem.with_name(f"{stem.name}-{device}.png"), full_page=True)
+        yield device
+
+
+def photograph(page: Any, stem: Path, device: str) -> None:
+    """`STEM-DEVICE.png` of the whole of what the page shows."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=stem.with_name(f"{stem.name}-{device}.png"), full_page=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from browser import WIDTHS, browser_page, photograph
+from browser import WIDTHS, browser_page, photograph, widths
 from make_pictures import STREAMGP, free_port, mlflow_ui, open_metrics
 
 ROOT = Path(__file__).parents[1]
@@ -34,10 +33,9 @@ def faults(page: Any, pictures: Path) -> list[str]:
     """What is wrong with the page that is shown; `PICTURES-desk.png` and `PICTURES-phone.png` show it."""
     from axe_playwright_python.sync_playwright import Axe
 
-    photograph(page, pictures)
     found: list[str] = []
-    for device, width in WIDTHS.items():
-        page.set_viewport_size({"width": width, "height": 1000})
+    for device in widths(page):
+        photograph(page, pictures, device)
         too_wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         found += [f"{too_wide} pixels too wide on a {device}"] if too_wide > 0 else []
         for one in Axe().run(page).response["violations"]:
@@ -58,16 +56,25 @@ def of_site(page: Any) -> Iterator[tuple[str, list[str]]]:
 def of_demo(page: Any, demo: Path) -> Iterator[tuple[str, list[str]]]:
     """The report, the live page and MLflow's pages of a run of the demo; what MLflow's pages have is theirs."""
     with TemporaryDirectory() as folder:
-        checkpoint = Path(folder) / "ensemble"
-        shutil.copytree(demo / "ensemble", checkpoint)  # a service locks what it serves
-        words = ["report", "--checkpoint", checkpoint, "--table", demo / "demand"]
+        report, table = ["report", "--checkpoint", demo / "ensemble"], ["--table", demo / "demand"]
         file = Path(folder) / "report.html"
-        subprocess.run([*STREAMGP, *map(str, [*words, "--output", file])], check=True, stdout=subprocess.DEVNULL)
+        quietly(*report, *table, "--output", file)
         page.goto(file.as_uri())
         page.locator("html[data-ready]").wait_for()
         yield "report", faults(page, PICTURES / "report")
-        port = str(free_port())
-        words = ["serve", "--checkpoint", checkpoint, "--table", demo / "demand", "--port", port, "--json"]
+        line = ["--target", "demand_gw", "--horizon", 48, "--season", "48,336", "--model", "seasonal_naive"]
+        served, port = Path(folder) / "served", str(free_port())
+        quietly(
+            "train",
+            "--online",
+            *table,
+            *line,
+            "--tracking-uri",
+            f"sqlite:///{folder}/mlflow.db",
+            "--checkpoint",
+            served,
+        )
+        words = ["serve", "--checkpoint", served, "--port", port, "--json"]
         with subprocess.Popen([*STREAMGP, *map(str, words)], stdout=subprocess.PIPE, text=True) as service:
             assert service.stdout is not None
             try:
@@ -82,11 +89,18 @@ def of_demo(page: Any, demo: Path) -> Iterator[tuple[str, list[str]]]:
         page.set_viewport_size({"width": WIDTHS["desk"], "height": 1000})
         page.goto(address, wait_until="domcontentloaded")
         page.get_by_text("overall/crps").first.wait_for()
-        photograph(page, PICTURES / "mlflow-runs")
+        for device in widths(page):
+            photograph(page, PICTURES / "mlflow-runs", device)
         page.set_viewport_size({"width": WIDTHS["desk"], "height": 1000})
         open_metrics(page, address, run)
-        photograph(page, PICTURES / "mlflow-metrics")
+        for device in widths(page):
+            photograph(page, PICTURES / "mlflow-metrics", device)
     yield "MLflow", []
+
+
+def quietly(*words: object) -> None:
+    """Run a command of streamgp."""
+    subprocess.run([*STREAMGP, *map(str, words)], check=True, stdout=subprocess.DEVNULL)
 
 
 def main(demo: Path | None) -> int:

@@ -185,7 +185,10 @@ class Moments:
         """What the axis of a picture is called."""
         if not self.clock:
             return "step"
-        return f"elapsed, {self.unit}" if self.elapsed else shown_in(self.zone) or ""
+        if self.elapsed:
+            return f"elapsed, {self.unit}"
+        zone = shown_in(self.zone) or ""
+        return f"UTC{self.zone}" if zone.startswith("Etc/") else zone  # Etc/GMT-10 is ten hours ahead of UTC
 
     def _steps(self, column: pl.Series, where: str, first: int) -> pl.Series:
         exact = column.cast(pl.Int64, strict=False) if column.dtype.is_numeric() else None

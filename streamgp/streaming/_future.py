@@ -14,6 +14,10 @@ from streamgp.streaming.calendar import Bools, Floats, Ints
 from streamgp.streaming.rows import Names, numbers, times
 
 
+GIVE = "give it: --future FILE, future= in Python, POST /forecast of a service"
+"""What to do where known inputs are wanted."""
+
+
 class Newest(NamedTuple):
     """The newest row of each series, (S,) each: its step, its time, the first time of the series (of a clock with a
     tolerance, its tick at the newest row), and the interval of
