@@ -13,7 +13,6 @@ from streamgp.streaming._spec import WindowSpec
 from streamgp.streaming.calendar import Bools, Floats, Ints
 from streamgp.streaming.rows import Names, numbers, times
 
-
 GIVE = "give it: --future FILE, future= in Python, POST /forecast of a service"
 """What to do where known inputs are wanted."""
 
