@@ -52,7 +52,7 @@ plt.show()
 # %%
 from pathlib import Path
 
-Path("mine").mkdir()
+Path("mine").mkdir(exist_ok=True)
 Path("mine/hinges.py").write_text('''
 """Hinges: piecewise linear functions, which go straight on where there are no data."""
 
@@ -106,9 +106,11 @@ def build(config: Config, dims: int) -> Hinges:
 
 # %%
 import importlib
+import sys
 
 from streamgp.testing import check_kernel
 
+sys.path.insert(0, "")  # where `mine` is
 hinges = importlib.import_module("mine.hinges")
 try:
     check_kernel(lambda dims: hinges.build(hinges.Config(), dims))

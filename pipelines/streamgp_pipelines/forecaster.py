@@ -19,11 +19,12 @@ from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
 from streamgp_pipelines.forecasting.issued import drawn
 from streamgp_pipelines.learning.checkpointing import manifest
+from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import alarms_of
-from streamgp_pipelines.learning.session import columns_read, find_device, open_session
+from streamgp_pipelines.learning.session import find_device, open_session
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, back
 from streamgp_pipelines.moments import Moments

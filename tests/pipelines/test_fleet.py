@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+import streamgp
 from streamgp.errors import UsageError
 from streamgp.streaming.table import Table
 from streamgp_pipelines import load
@@ -161,3 +162,16 @@ def test_what_a_fleet_cannot_do_is_refused(tmp_path: Path, options: dict[str, An
 def test_a_table_of_one_series_has_no_fleet(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--fleet"):
         run(make_table(tmp_path / "t", frame_of(80)), tmp_path / "c", **OPTIONS, fleet=True)
+
+
+def test_a_fleet_learns_on_in_python(tmp_path: Path) -> None:
+    data = panel(300)
+    table = make_table(tmp_path / "t", data.head(500))
+    found, _ = fleet(table, tmp_path / "begun")
+    assert found["warmup"] == 300
+    again = streamgp.load(tmp_path / "begun").learn(data.slice(500))
+    again.save(tmp_path / "saved")
+    append(table, data.slice(500))
+    fleet(table, tmp_path / "begun")
+    assert_frame_equal(again.forecast(), load(tmp_path / "begun").forecast().frame, check_column_order=False)
+    assert_frame_equal(streamgp.load(tmp_path / "saved").forecast(), again.forecast())

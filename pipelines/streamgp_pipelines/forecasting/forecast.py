@@ -29,12 +29,13 @@ from streamgp_pipelines.forecasting.issued import as_pairs, history
 from streamgp_pipelines.forecasting.results import SUFFIXES, Forecast, Simulation, in_order, write
 from streamgp_pipelines.learning import sizes
 from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
+from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.fleet import ModelOptions, fleet_learner
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.predictions import frame
 from streamgp_pipelines.learning.rollout import Rehearsal
-from streamgp_pipelines.learning.session import Columns, check_table, columns_read, find_device
+from streamgp_pipelines.learning.session import Columns, check_table, find_device
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.whole import no_newest_window
 from streamgp_pipelines.moments import Moments

@@ -71,8 +71,8 @@ def in_order(levels: Sequence[float]) -> tuple[float, ...]:
         UsageError: there is none, or one is no percentage.
     """
     numbers = not isinstance(levels, str) and all(isinstance(level, Real) for level in levels)
-    if not numbers or not levels or not all(0 < level < 100 for level in levels):
-        raise UsageError("levels are percentages between 0 and 100", hint="such as 80 and 95")
+    if not numbers or not levels or not all(1 <= level < 100 for level in levels):
+        raise UsageError("levels are percentages from 1 to below 100", hint="such as 80 and 95")
     return tuple(sorted(set(levels)))
 
 

@@ -187,3 +187,9 @@ def _expand(
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
+def columns_read(spec: WindowSpec) -> tuple[str, ...]:
+    """The table's columns that windows look at."""
+    keys = tuple(name for name in (spec.time, spec.series) if name is not None)
+    return (*keys, *spec.columns)

@@ -23,6 +23,7 @@ from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming.calendar import Ints
 from streamgp.streaming.windows import Answers, Asks, Windows
 from streamgp_pipelines.assembly import build_fleet, build_model
+from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.each import Separate
 from streamgp_pipelines.learning.learner import Learner, Schedule, WarmUp
 from streamgp_pipelines.learning.tail import Tail
@@ -67,7 +68,8 @@ class Waiting:
         """Let rows wait, in the order of the stream. code: (N,) of their series."""
         whole = rows
         if self._rows is not None:
-            whole = pa.Table.from_batches([self._rows, rows]).combine_chunks().to_batches()[0]
+            named = rows.select(self._rows.schema.names).cast(self._rows.schema)
+            whole = pa.Table.from_batches([self._rows, named]).combine_chunks().to_batches()[0]
         self._rows, self._code = whole, np.concatenate([self._code, code])
         grown = int(code.max(initial=-1)) + 1 - len(self.taken)
         if grown > 0:
@@ -228,7 +230,7 @@ class FleetLearner(Learner):
     def advance(self, rows: pa.RecordBatch) -> tuple[Step | None, Due]:
         """Let rows wait, and learn the micro-batches that they fill; the returned pairs are those that count."""
         self.rows += rows.num_rows
-        self.waiting.add(rows, self.windows.codes(rows))
+        self.waiting.add(rows.select(columns_read(self.windows.spec)), self.windows.codes(rows))
         steps, found = list[Step](), list[Due]()
         most = AT_ONCE // self.windows.shape.columns
         while (full := self.waiting.full(self.schedule, most)) is not None:
@@ -262,6 +264,10 @@ class FleetLearner(Learner):
             x, y = Inputs.cat([due.x for due in dues]), torch.cat([due.target for due in dues])
             issued = torch.cat([due.issued for due in dues], 1)
             self._learned(found[-1]._replace(x=x, target=y, issued=issued, whole=whole))
+
+    @property
+    def warmed(self) -> int:
+        return int(np.minimum(self.waiting.taken, self.schedule.warmup).sum())
 
     def fitted(self, series: Tensor) -> Tensor:
         return self.kept.fitted(series) < NEVER

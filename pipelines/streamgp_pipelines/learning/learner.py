@@ -181,6 +181,12 @@ class Learner:
         return self.schedule.batch
 
     @property
+    def warmed(self) -> int:
+        """Rows of warm-up so far."""
+        done = self.warmup.done_at
+        return self.rows if done is None else done
+
+    @property
     def room(self) -> int:
         """Rows that make the next micro-batch full."""
         return self.schedule.room(self.rows)

@@ -24,7 +24,7 @@ from streamgp_pipelines.learning import initial as initial_file
 from streamgp_pipelines.learning import sizes
 from streamgp_pipelines.learning.checkpointing import fingerprint, manifest, match_machine, passed_over
 from streamgp_pipelines.learning.collect import ROWS as COLLECTED
-from streamgp_pipelines.learning.columns import window_spec
+from streamgp_pipelines.learning.columns import columns_read, window_spec
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.default_model import with_model
 from streamgp_pipelines.learning.fleet import READ, ModelOptions, fleet_learner, read_size
@@ -333,12 +333,6 @@ def check_table(saved: checkpoint.Saved, table: Table) -> None:
             f"table {table.path} has {table.rows} rows, but {saved.rows} were learned: it was rolled back",
             hint="restore the table, or train again: streamgp train --fresh",
         )
-
-
-def columns_read(spec: WindowSpec) -> tuple[str, ...]:
-    """The table's columns that windows look at."""
-    keys = tuple(name for name in (spec.time, spec.series) if name is not None)
-    return (*keys, *spec.columns)
 
 
 def find_device(name: str) -> torch.device:

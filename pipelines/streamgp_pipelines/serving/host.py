@@ -23,9 +23,10 @@ from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.learning.checkpointing import manifest, match_machine, passed_over
+from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
-from streamgp_pipelines.learning.session import Columns, Session, check_table, columns_read, find_device
+from streamgp_pipelines.learning.session import Columns, Session, check_table, find_device
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.view import View
 from streamgp_pipelines.training.alarming import Bell

@@ -66,7 +66,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "target": list(learner.windows.spec.targets),
         "unit": unit_of(session.table, learner.windows.spec),
         "rows": learner.rows,
-        "warmup": _warmup(learner),
+        "warmup": learner.warmed,
         "forecasts": _forecasts(learner),
         "snapped": learner.windows.snapped,
         **scores,
@@ -104,12 +104,6 @@ def weights(model: Model) -> dict[str, Json]:
     """
     found = model.figures().items()
     return {name.removeprefix("weight_"): value for name, value in found if name.startswith("weight_")}
-
-
-def _warmup(learner: Learner) -> int:
-    """Rows of warm-up so far; in batch training there is none."""
-    done = learner.warmup.done_at
-    return learner.rows if done is None else done
 
 
 def _forecasts(learner: Learner) -> dict[str, Json]:

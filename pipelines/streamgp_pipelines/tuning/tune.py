@@ -38,10 +38,10 @@ from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.learning import initial as files
 from streamgp_pipelines.learning import sizes
 from streamgp_pipelines.learning.collect import ROWS, collect
-from streamgp_pipelines.learning.columns import window_spec
+from streamgp_pipelines.learning.columns import columns_read, window_spec
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.seasons import with_seasons
-from streamgp_pipelines.learning.session import Columns, columns_read
+from streamgp_pipelines.learning.session import Columns
 from streamgp_pipelines.learning.whole import advice, check_columns
 from streamgp_pipelines.numbers import number
 from streamgp_pipelines.tuning.methods import METHODS, find, read_options
