@@ -22,8 +22,8 @@ Where there is no cycle, there is a second set of histograms, used while its den
 where the last value y₀ lies beside the point, origins at a mass apart, and their errors have another centre, point +
 (y₀ − point)/(1 + (h·slope/(STEADY·s))²): the last value, the less the target is moving.
 
-A cycle is the period of the phases (`Bands`, argument `period`), or, without one, the longest of 24 rows and the
-horizon. v follows the truths row by row: a question sees every truth that is known at its row. θ, a, q and the
+A cycle is the period of the phases (`Bands`, argument `period`) up to LONGEST rows, and at least the longest of 24 rows
+and the horizon. v follows the truths row by row: a question sees every truth that is known at its row. θ, a, q and the
 trackers move once a micro-batch.
 """
 
@@ -57,6 +57,8 @@ from streamgp.forecasting.volatility import JUMP, TINY, Errors, Lanes, Volatilit
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
+LONGEST = 96
+"""Rows of a cycle at most: a day of minutes has phases, but calibration does not wait for days to learn."""
 PHASES, HARMONICS = 12, 4
 """Blocks of a cycle that have histograms of their own; pairs of sine and cosine in φ."""
 SMALL_SAMPLE = 0.005
@@ -151,7 +153,7 @@ class Bands(Volatility):
 
     def __init__(self, shape: Shape, calibration: Calibration, period: int = 1, apart: bool = False) -> None:
         self.period = max(period, 1)
-        super().__init__(shape, float(max(self.period, 24, shape.horizon)), apart)
+        super().__init__(shape, float(max(min(self.period, LONGEST), 24, shape.horizon)), apart)
         self.probabilities = np.array(calibration.probabilities, dtype=np.float64)
         self.lower = -np.inf if calibration.lower is None else calibration.lower
         self.upper = np.inf if calibration.upper is None else calibration.upper

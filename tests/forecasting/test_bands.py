@@ -101,6 +101,12 @@ def test_coverage_over_all_by_tenth_by_step_and_by_phase(
     assert min(phases) > 0.92 and max(phases) < 0.98
 
 
+def test_a_long_cycle_does_not_make_calibration_slow() -> None:
+    y = np.random.default_rng(0).uniform(-1, 1, 3500)  # their tails are not those of the distribution it begins with
+    inside = Player(Bands(SHAPE, CALIBRATION, 1440), y).play()[:, 1500:].mean((1, 2))
+    assert inside == pytest.approx([0.8, 0.95], abs=0.02)
+
+
 def test_each_side_is_calibrated_on_its_own() -> None:
     y = skewed(np.random.default_rng(1), np.arange(8_000))
     played = Player(Bands(SHAPE, CALIBRATION), y)
