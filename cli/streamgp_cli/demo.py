@@ -55,12 +55,12 @@ def _print(made: Demo) -> None:
     from streamgp_pipelines.numbers import number
 
     level = f"{made.forecast.levels[-1]:g}"
-    columns = ["model", "rmse", "mae", "crps", "mase", f"coverage {level} %", f"width {level} %", "seconds"]
+    columns = ["model", "rmse", "mae", "mase", "calibrated crps", f"coverage {level} %", f"width {level} %", "seconds"]
     rows = []
     for model, found in made.scores.items():
         coverage, width, seconds = (found[name] for name in ("coverage", "width", "seconds"))
         assert isinstance(coverage, dict) and isinstance(width, dict) and isinstance(seconds, dict)
-        scores = [found[name] for name in ("rmse", "mae", "crps", "mase")]
+        scores = [found[name] for name in ("rmse", "mae", "mase", "calibrated_crps")]
         rows.append([model, *scores, coverage[level], width[level], seconds["total"]])
     found = next(reversed(made.scores.values()))
     title = (
