@@ -83,7 +83,7 @@ def open_log(path: str) -> DeltaTable:
 
 
 def catch_up(log: DeltaTable) -> bool:
-    """See what was committed since; False where the log must be opened anew."""
+    """Update the handle to the newest version; False if that fails, so that the log must be opened again."""
     try:
         log.update_incremental()
     except (DeltaError, OSError, ValueError):  # such as entries that are not kept any more

@@ -5,25 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 
+from docs.browser import browser_page
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-WAIT_MS = 120_000
 
 
 @pytest.fixture(scope="session")
@@ -37,20 +27,7 @@ def chromium() -> str:
 
 
 @pytest.fixture
-def open_page(chromium: str, tmp_path: Path) -> Iterator[Callable[..., Page]]:
-    """An empty page of a browser without a past; keywords are those of playwright's `launch_persistent_context`."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        contexts = []
-
-        def open_page(**options: Any) -> Page:
-            profile = str(tmp_path / f"profile{len(contexts)}")
-            context = play.chromium.launch_persistent_context(profile, executable_path=chromium, args=FLAGS, **options)
-            contexts.append(context)
-            context.set_default_timeout(WAIT_MS)
-            return context.new_page()
-
-        yield open_page
-        for context in contexts:
-            context.close()
+def open_page(chromium: str) -> Iterator[Callable[..., Page]]:
+    """Opens the one page of a test; keywords are those of `browser_page`."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(browser_page(**options))
