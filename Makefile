@@ -3,6 +3,7 @@
 # make test-all  the same, then the slow tests and a random exploration of the properties
 # make docs      build the guides and the API reference to site/index.html
 # make dist      the sdist and the wheel, in dist/
+# make sbom      what is installed in .venv, as CycloneDX, in dist/sbom.json
 # A machine needs python3.11 or newer with pip, nothing else.
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE # processes that tests start would compile ever
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: setup demo check test test-slow test-all bench docs pictures dist clean
+.PHONY: setup demo check test test-slow test-all bench docs pictures dist sbom clean
 
 setup: $(READY)
 
@@ -62,6 +63,11 @@ pictures: $(READY)
 dist: $(READY)
 	rm -rf dist
 	$(BIN)/uv build --no-build-isolation --python $(BIN)/python
+
+sbom: $(READY)
+	mkdir -p dist
+	$(BIN)/uv tool run -q --from cyclonedx-bom==7.5.0 cyclonedx-py environment $(BIN)/python \
+		--pyproject pyproject.toml --output-reproducible -o dist/sbom.json
 
 # Every benchmark writes its JSON, then the results pages are written from it.
 bench: export BENCHMARK_RESULTS := docs/results/data
