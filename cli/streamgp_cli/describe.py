@@ -1,4 +1,4 @@
-"""`streamgp describe`: what is in a table, or in a checkpoint."""
+"""`streamgp describe`: what is in a file, in a table, or in a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ if TYPE_CHECKING:
 
 
 def describe(given: Given[DescribeConfig], json: AsJson = False) -> None:
-    """Show what is in a table or in a checkpoint.
+    """Show what is in a file, in a table or in a checkpoint.
 
+    Of a file: columns, or the signals of a recording with rates, units, first and last times.
     Of a table: rows, series, columns, time span, interval, gaps, quarantined rows.
     Of a checkpoint: its options, its position in the table, its size.
 
     \b
     Examples:
+      streamgp describe drive.mcap
       streamgp describe --table demand
       streamgp describe --checkpoint checkpoint --json
     """
@@ -42,6 +44,7 @@ def _print(found: dict[str, Any]) -> None:
 
     columns, missing = found.pop("schema", []), found.pop("missing", {})
     aside = found.pop("newest_quarantined", [])
+    lists = [found.pop(name, []) for name in ("columns", "signals")]
     nested = {name: found.pop(name) for name in [*found] if isinstance(found[name], dict)}
     if "interval" in nested:  # seconds are a float, steps are whole numbers
         pace = nested["interval"]
@@ -53,6 +56,9 @@ def _print(found: dict[str, Any]) -> None:
     if columns:
         rows = [[c["name"], c["type"], c["role"], c["unit"], missing.get(c["name"])] for c in columns]
         print_table(["column", "type", "role", "unit", "missing"], rows)
+    for rows in lists:
+        if rows:
+            print_table(list(rows[0]), [list(row.values()) for row in rows])
     if aside:
         names = ["line", "reason", "column", "detail", "source"]
         print_table(["newest in quarantine: line", *names[1:]], [[row[name] for name in names] for row in aside])

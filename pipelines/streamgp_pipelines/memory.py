@@ -115,9 +115,9 @@ class FrameSource(Columnar):
         self.units = dict(units_in(self.names))
         self._end = Position(0, rows.num_rows, 0)
 
-    def open(self, file: pa.NativeFile) -> pa.Schema:
+    def begin(self, uri: str) -> tuple[pa.Schema, Position]:
         """There is no file."""
-        return self.natural
+        return self.natural, self._end
 
     def batches(self, start: int) -> Iterator[pa.RecordBatch]:
         """The rows, as one batch."""

@@ -95,6 +95,7 @@ class Panel(StrEnum):
     """Headings of the help pages, in the order in which they are listed."""
 
     TABLE = "Table"
+    RECORDINGS = "Recordings"
     TEXT = "Text files"
     PROCESSING = "Processing"
     FORECAST = "Forecast"

@@ -7,6 +7,7 @@ from pathlib import Path
 from streamgp.base import Json
 from streamgp_pipelines.config import DescribeConfig
 from streamgp_pipelines.describe import describe_table
+from streamgp_pipelines.ingestion.look import describe_file
 
 _SHOWN = (
     "model",
@@ -25,11 +26,14 @@ _SHOWN = (
 
 
 def describe(config: DescribeConfig) -> dict[str, Json]:
-    """What `describe_table` or `describe_checkpoint` says.
+    """What `describe_file`, `describe_table` or `describe_checkpoint` says.
 
     Raises:
+        DataError, UsageError: the file cannot be read.
         TableError, CheckpointError: there is none, or it is damaged.
     """
+    if config.source is not None:
+        return describe_file(config)
     if config.table is not None:
         return describe_table(config.table)
     return describe_checkpoint(config.checkpoint or Path(), config.strict)

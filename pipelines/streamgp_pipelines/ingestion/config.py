@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from streamgp_pipelines.settings import Bytes, Flag, Names, Panel, Seconds, Settings, TableUri
+from streamgp_pipelines.settings import Bytes, File, Flag, Names, Panel, Seconds, Settings, TableUri
 
+Signals = Annotated[
+    Names,
+    Flag(Panel.RECORDINGS),
+    Field(description="Signals that become columns, such as 'imu.*,speed'; default: all (streamgp describe FILE)"),
+]
+Dbc = Annotated[
+    File | None,
+    Flag(Panel.RECORDINGS),
+    Field(description="Messages and signals of a CAN log, such as cars.dbc"),
+]
+Salvage = Annotated[
+    bool, Flag(Panel.RECORDINGS), Field(description="Of a damaged recording, take what comes before the damage")
+]
+Format = Annotated[
+    str | None,
+    Flag(Panel.TEXT, "FORMAT"),
+    Field(description="csv, jsonl, parquet, hdf5, mcap, can ...; default: by the suffix"),
+]
 Follow = Annotated[bool, Field(description="Wait for new rows until interrupted")]
 
 
@@ -53,9 +71,25 @@ class IngestConfig(Settings):
         description="How far the time of a row may be ahead of now and of the table, such as 1d; rows further ahead go "
         "to the quarantine; default: any",
     )
-    format: Annotated[str | None, Flag(Panel.TEXT, "FORMAT")] = Field(
-        None, description="csv, jsonl, parquet or arrow; default: by the suffix"
+    signals: Signals = ()
+    clock: Annotated[str | None, Flag(Panel.RECORDINGS, "SIGNAL|INTERVAL")] = Field(
+        None,
+        description="Signal whose samples are the rows, or the interval between rows, such as 10ms; default: the "
+        "signal of most samples",
     )
+    join: Annotated[Literal["last", "nearest", "interpolate"] | None, Flag(Panel.RECORDINGS)] = Field(
+        None,
+        description="Value of a signal at a row: its last sample, its nearest, or linear between both neighbours; the "
+        "last two look ahead; default: last",
+    )
+    max_age: Annotated[str | None, Flag(Panel.RECORDINGS, "INTERVAL")] = Field(
+        None,
+        description="How far a sample may be from the row that it is used for; beyond, the value is missing; "
+        "default: any",
+    )
+    dbc: Dbc = None
+    salvage: Salvage = False
+    format: Format = None
     separator: Annotated[str | None, Flag(Panel.TEXT, "SIGN")] = Field(
         None, description="Field separator; default: detected"
     )

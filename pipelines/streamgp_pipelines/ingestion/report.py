@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamgp.base import Json
 from streamgp.streaming.reading.files import FileSource
+from streamgp.streaming.recordings.joined import Joined
 from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.ingestion.chunk import Sorted
 from streamgp_pipelines.ingestion.plan import Plan
@@ -77,6 +78,8 @@ def understood(source: FileSource, chosen: Plan) -> dict[str, Json]:
     """How a source is read, in words: what was found out and what was given."""
     clock = chosen.clock
     told: dict[str, Json] = {"format": type(getattr(source, "inner", source)).__name__.lower()}
+    if isinstance(source, Joined):
+        told = {"format": source.format, **source.reads()}
     dialect = getattr(source, "dialect", None)
     if dialect is not None:
         told |= {"separator": dialect.separator, "decimal": dialect.decimal, "encoding": dialect.encoding}
@@ -117,7 +120,9 @@ def peak_mb() -> float:
 
 
 def doubts(source: FileSource, chosen: Plan) -> list[str]:
-    """What may be misunderstood of the columns that the table holds as text."""
+    """What may be misunderstood of the columns that the table holds as text; what a recording has and rows have not."""
+    if isinstance(source, Joined):
+        return source.notes()
     texts = [field.name for field in chosen.schema if pa.types.is_string(field.type) and field.name != chosen.meta.time]
     return [source.doubts[name] for name in texts if name in source.doubts and name != chosen.meta.series]
 

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from streamgp.base import Json
@@ -25,10 +25,11 @@ from streamgp.streaming.reading.cells import LINE
 from streamgp.streaming.reading.files import FileSource, open_source
 from streamgp.streaming.reading.melted import Melted
 from streamgp.streaming.reading.records import Stopped
+from streamgp.streaming.recordings.joined import Joined
 from streamgp.streaming.table import Table
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, in_time_order, put_future_aside
-from streamgp_pipelines.ingestion.plan import Plan, plan, time_name
+from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, doubts, summary, understood
 
@@ -103,9 +104,9 @@ class Run:
     def _attempt(self, uri: str, told: SourceReport) -> None:
         """Take a source from where it stands."""
         config = self._config
-        names = ("separator", "decimal", "thousands", "encoding", "null", "max_line", "final")
-        options = {name: getattr(config, name) for name in names}
-        source = open_source(uri, config.format, options)
+        source = open_source(uri, config.format, options_of(config))
+        if isinstance(source, Joined):
+            config = _of_joined(source, config)
         if config.melt:
             clock = time_name(source, config, self._table) if source.sample.num_rows else None
             source = Melted(source, config.melt, config.series or "unique_id", clock)
@@ -246,6 +247,22 @@ class Run:
         told = self._sources.values()
         quarantined = sum(sum(one.reasons.values()) for one in told)
         return IngestProgress(name, sum(one.rows for one in told), quarantined, time.monotonic() - self._began)
+
+
+def options_of(config: IngestConfig) -> dict[str, Any]:
+    """What a format may be given."""
+    text = ("separator", "decimal", "thousands", "encoding", "null", "max_line", "final")
+    names = (*text, "time", "time_format", "signals", "clock", "join", "dbc", "salvage")
+    found = {name: getattr(config, name) for name in names}
+    age = None if config.max_age is None else interval(config.max_age, "--max-age")
+    return found | {"max_age": age, "time": None if config.time == ROW else config.time}
+
+
+def _of_joined(source: Joined, config: IngestConfig) -> IngestConfig:
+    """The settings where rows were made by a clock: --time and --time-format have had their say."""
+    every = config.every or (None if source.every_ns is None else f"{source.every_ns}ns")
+    time = config.time if config.time == ROW else source.time_column
+    return config.model_copy(update={"time": time, "time_format": source.time_format, "every": every})
 
 
 def _wound_up(source: FileSource, chosen: Plan, start: Position) -> TimeReader | None:

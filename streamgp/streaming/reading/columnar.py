@@ -20,29 +20,52 @@ from streamgp.streaming.reading.cells import check_names, fault, units_in, with_
 from streamgp.streaming.reading.records import Stopped
 
 _PIECE = 1 << 24
+_PACKED, _LEAST = 200, 1 << 30
+"""A compressed file may become so many times as large, and so many bytes more."""
 ROWS = 1 << 17
 
 
-def whole_file(uri: str) -> tuple[pa.NativeFile, Position]:
-    """The file, seekable (a compressed one or a pipe through a temporary file), and the position behind it."""
+def spooled(uri: str) -> tuple[str, Position, bool]:
+    """The path of the file's plain bytes, the position behind it, and whether the path is temporary, for the caller
+    to remove: that of a compressed file, or of a pipe.
+
+    Raises:
+        DataError: it cannot be read, or decompresses to far more than it can hold.
+    """
     stream, compressed = open_bytes(uri)
+    limit = _PACKED * os.path.getsize(uri) + _LEAST if compressed and uri != "-" else None
     running, size = Digest(), 0
     spool: Any = tempfile.NamedTemporaryFile(delete=False) if compressed or uri == "-" else None  # noqa: SIM115
     try:
         while piece := read_some(stream, _PIECE, uri):
             running.update(piece)
             size += len(piece)
+            if limit is not None and size > limit:
+                raise DataError(
+                    f"{uri}: it decompresses to more than {limit:,} bytes", hint="decompress it yourself if that is so"
+                )
             if spool is not None:
                 spool.write(piece)
+        return (uri if spool is None else spool.name), Position(size, 0, running.value()), spool is not None
+    except BaseException:
         if spool is not None:
-            spool.close()
-        return pa.OSFile(uri if spool is None else spool.name, "rb"), Position(size, 0, running.value())
+            os.unlink(spool.name)
+        raise
     finally:
         if uri != "-":
             stream.close()
         if spool is not None:
             spool.close()
-            os.unlink(spool.name)  # the open file lives on until it is closed
+
+
+def whole_file(uri: str) -> tuple[pa.NativeFile, Position]:
+    """The file, seekable (a compressed one or a pipe through a temporary file), and the position behind it."""
+    path, end, temporary = spooled(uri)
+    try:
+        return pa.OSFile(path, "rb"), end
+    finally:
+        if temporary:
+            os.unlink(path)  # the open file lives on until it is closed
 
 
 def storable(kind: pa.DataType, column: str, uri: str) -> pa.DataType:
@@ -99,14 +122,16 @@ class Columnar(ABC):
         waiting, doubts: always False, {}; such a file is whole or damaged, and says what it holds.
     """
 
+    CHANGED = "if these are new rows, ingest it under another name: --as NAME"
+    """What to do about a file that is not the one of before."""
+
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.waiting = False
         self.doubts: dict[str, str] = {}
         self.stopped: Stopped | None = None
-        self._file, self._end = whole_file(uri)
         try:
-            self.natural = self.open(self._file)
+            self.natural, self._end = self.begin(uri)
             self.sample = plain(next((pa.table(batch)[:1000] for batch in self._valid(0)), self.natural.empty_table()))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._damaged(error) from None
@@ -117,8 +142,8 @@ class Columnar(ABC):
         self.units = {**units_in(self.names), **_own_units(self.natural)}
 
     @abstractmethod
-    def open(self, file: pa.NativeFile) -> pa.Schema:
-        """Open the file and say what it holds."""
+    def begin(self, uri: str) -> tuple[pa.Schema, Position]:
+        """Open the file: what it holds, and the position behind it."""
 
     @abstractmethod
     def batches(self, start: int) -> Iterator[pa.RecordBatch]:
@@ -143,7 +168,7 @@ class Columnar(ABC):
         if start.bytes and start._replace(lines=0) != self._end:
             raise DataError(
                 f"{self.uri}: this is not the file that was ingested before: it was changed",
-                hint="if these are new rows, ingest it under another name: --as NAME",
+                hint=self.CHANGED,
             )
         row = start.lines
         try:

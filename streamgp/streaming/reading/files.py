@@ -94,10 +94,11 @@ def format_of(uri: str) -> str | None:
     return suffixes().get(stem.suffix.lower())
 
 
-def open_source(uri: str, form: str | None, options: dict[str, Any]) -> FileSource:
+def open_source(uri: str, form: str | None, options: dict[str, Any], looking: bool = False) -> FileSource:
     """The source that reads `uri`; the format is `form`, or the suffix's, or (standard input) the first bytes'.
 
-    `options` are given to the format as far as its Config has them; None means not given.
+    `options` are given to the format as far as its Config has them; None means not given. Where one is only `looking`,
+    others are no error.
 
     Raises:
         DataError: the suffix is unknown, or the file cannot be read.
@@ -111,9 +112,10 @@ def open_source(uri: str, form: str | None, options: dict[str, Any]) -> FileSour
         )
     module: ModuleType = registry.load(KIND, name)
     given = {key: value for key, value in options.items() if value not in (None, (), False)}
-    alien = sorted(set(given) - set(module.Config.model_fields) - {"final", "max_line"})
-    if alien:
-        raise UsageError(f"{uri}: a {name} file has no {', '.join(alien)}", hint="leave the option out")
+    alien = sorted(set(given) - set(module.Config.model_fields) - {"final", "max_line", "time", "time_format"})
+    if alien and not looking:
+        flags = ", ".join("--" + one.replace("_", "-") for one in alien)
+        raise UsageError(f"{uri}: a {name} file has no {flags}", hint="leave the option out")
     source: FileSource = module.build(
         module.Config(**{k: v for k, v in given.items() if k in module.Config.model_fields}), uri
     )

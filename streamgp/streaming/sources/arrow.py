@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from streamgp.streaming.reading.columnar import Columnar
+from streamgp.streaming.reading.bytes import Position
+from streamgp.streaming.reading.columnar import Columnar, whole_file
 
 SUFFIXES = (".arrow", ".feather", ".ipc", ".arrows")
 _FILE = b"ARROW1"
@@ -32,12 +33,13 @@ def build(config: Config, uri: str) -> Arrow:
 class Arrow(Columnar):
     """A Source over one Arrow IPC file or stream."""
 
-    def open(self, file: pa.NativeFile) -> pa.Schema:
+    def begin(self, uri: str) -> tuple[pa.Schema, Position]:
+        file, end = whole_file(uri)
         self._is_file = file.read(len(_FILE)) == _FILE
         file.seek(0)
         self._seekable = file
         open_it = pa.ipc.open_file if self._is_file else pa.ipc.open_stream
-        return open_it(self._seekable).schema
+        return open_it(self._seekable).schema, end
 
     def batches(self, start: int) -> Iterator[pa.RecordBatch]:
         self._seekable.seek(0)

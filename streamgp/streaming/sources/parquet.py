@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from streamgp.streaming.reading.columnar import ROWS, Columnar
+from streamgp.streaming.reading.bytes import Position
+from streamgp.streaming.reading.columnar import ROWS, Columnar, whole_file
 
 SUFFIXES = (".parquet", ".pq")
 
@@ -32,9 +33,10 @@ def build(config: Config, uri: str) -> Parquet:
 class Parquet(Columnar):
     """A Source over one Parquet file."""
 
-    def open(self, file: pa.NativeFile) -> pa.Schema:
+    def begin(self, uri: str) -> tuple[pa.Schema, Position]:
+        file, end = whole_file(uri)
         self._reader = pq.ParquetFile(file)
-        return self._reader.schema_arrow
+        return self._reader.schema_arrow, end
 
     def batches(self, start: int) -> Iterator[pa.RecordBatch]:
         first = 0

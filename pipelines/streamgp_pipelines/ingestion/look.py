@@ -1,0 +1,57 @@
+"""What is in a file, before any of it is in a table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from streamgp.base import Json
+from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
+from streamgp.streaming.reading.files import open_source
+from streamgp.streaming.recordings.joined import Joined
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.config import DescribeConfig
+
+
+def describe_file(config: DescribeConfig) -> dict[str, Json]:
+    """The signals of a recording, with samples, rate (1/s), unit, first and last time; of another file the columns.
+
+    Raises:
+        DataError: there is no such file, or it is damaged.
+        UsageError: its format is unknown, or needs an extra.
+    """
+    uri = str(config.source)
+    names = ("time", "time_format", "signals", "dbc", "salvage")
+    options = {name: getattr(config, name) for name in names}
+    source = open_source(uri, config.format, {**options, "look": True}, looking=True)
+    if not isinstance(source, Joined):
+        columns: list[Json] = [
+            {"column": field.name, "type": str(field.type), "unit": source.units.get(field.name)}
+            for field in source.schema
+            if field.name not in (LINE, FAULT, TEXT)
+        ]
+        return {"file": uri, "columns": columns}
+    units = source.recording.units
+    signals: list[Json] = []
+    for name, one in sorted(source.samples.signals.items()):
+        seconds = (one.last - one.first) / 1e9
+        rate = (one.count - 1) / seconds if seconds else None
+        dates = source.time_format is None
+        first, last = (_when(time) if dates else time / 1e9 for time in (one.first, one.last))
+        told: dict[str, Json] = {"signal": name, "unit": units.get(name), "samples": one.count, "rate": rate}
+        signals.append({**told, "first": first, "last": last, "backwards": one.moved})
+    return {
+        "file": uri,
+        "unreadable": source.lost,
+        "signals": signals,
+        "left_out": dict(source.recording.left_out),
+    }
+
+
+def _when(time: int) -> str:
+    """Nanoseconds since 1970 in ISO 8601; what no date holds, as the number."""
+    try:
+        return datetime.fromtimestamp(time / 1e9, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return f"{time} ns"

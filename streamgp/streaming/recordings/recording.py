@@ -1,0 +1,159 @@
+"""What a format of recordings gives: blocks of samples of named signals. Everything behind it is shared."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from streamgp.errors import UsageError
+
+Times: TypeAlias = "NDArray[np.int64]"
+Values: TypeAlias = "NDArray[np.float64]"
+Wanted: TypeAlias = Callable[[str], bool]
+"""Whether a signal, by its name, is to be read."""
+
+BLOCK = 1 << 16
+"""Samples of a block."""
+WIDEST = 64
+"""Elements of an array that become a signal each; a longer one (an image, a scan) is left out."""
+
+
+class Options(BaseModel):
+    """How signals become rows; the options of every format of recordings.
+
+    Attributes:
+        signals: patterns of the signals that become columns; none: all.
+        clock: the signal whose samples are the rows, or an interval such as 10ms; None: the signal of most samples.
+        join: the value of a row is the last one, the nearest one, or between both neighbours.
+        max_age: nanoseconds that a sample may be away from the row that it is used for; None: any.
+        salvage: whether a damaged recording gives what comes before the damage.
+        look: whether it is only described: nothing is joined.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    signals: tuple[str, ...] = ()
+    clock: str | None = None
+    join: Literal["last", "nearest", "interpolate"] = "last"
+    max_age: int | None = None
+    salvage: bool = False
+    look: bool = False
+
+
+class Block(NamedTuple):
+    """Samples of signals that share their times. times: (N,) nanoseconds, of 1970 or of a start of their own.
+    values: signal -> (N,)."""
+
+    times: Times
+    values: Mapping[str, Values]
+
+
+class Lost(NamedTuple):
+    """A sample that cannot be read: reason and detail for the quarantine, and what it was."""
+
+    reason: str
+    signal: str
+    detail: str
+    text: str = ""
+
+
+class Recording(Protocol):
+    """A file of signals, read once, front to back.
+
+    Attributes:
+        units: of signals; complete behind the last block.
+        left_out: what is in the file and not among the signals -> why.
+        place: where reading is, for the message of an error.
+    """
+
+    units: dict[str, str]
+    left_out: dict[str, str]
+    place: str
+
+    def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
+        """The samples of the wanted signals; the times of one signal mostly ascend."""
+
+
+def needs(module: str, extra: str) -> Any:
+    """A module of an extra.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(f"this format needs {error.name or module}", hint=f"pip install 'streamgp[{extra}]'") from None
+
+
+def tidy(name: str) -> str:
+    """A signal's name as a column: the parts of its path joined by dots, without what a list of names cannot have.
+
+    Example:
+        >>> tidy("/imu/data.x"), tidy("Speed, left"), tidy("")
+        ('imu.data.x', 'Speed_ left', 'signal')
+    """
+    return re.sub(r"[\x00-\x1f,;]", "_", name.strip().strip("/").replace("/", ".")) or "signal"
+
+
+def leaves(value: Any, name: str) -> Iterator[tuple[str, float]]:
+    """The numbers in a decoded message, with their paths.
+
+    Arrays of up to WIDEST elements are numbered; beside an array of names as long as they are (as in ROS's
+    JointState) they have these names.
+
+    Example:
+        >>> dict(leaves({"name": ["a", "b"], "x": [1, 2.5], "ok": True, "text": "t"}, "arm"))
+        {'arm.x.a': 1.0, 'arm.x.b': 2.5, 'arm.ok': 1.0}
+        >>> dict(leaves({"x": [1, 2]}, "arm"))
+        {'arm.x.0': 1.0, 'arm.x.1': 2.0}
+    """
+    if isinstance(value, bool | int | float | np.number | np.bool_):
+        yield name, float(value)
+    elif isinstance(value, dict):
+        labels: Any = value.get("name") or value.get("names")
+        texts = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+        for key, inner in value.items():
+            if texts and isinstance(inner, list | np.ndarray) and len(inner) == len(labels) == len(set(labels)):
+                inner = dict(zip(labels, inner, strict=True)) if inner is not labels else ""
+            yield from leaves(inner, f"{name}.{key}")
+    elif isinstance(value, list | tuple | np.ndarray) and len(value) <= WIDEST:
+        for at, inner in enumerate(value):
+            yield from leaves(inner, f"{name}.{at}")
+
+
+class Gather:
+    """Messages to blocks: the samples of a topic wait until there are BLOCK of them, or its signals change."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._waiting: dict[str, tuple[tuple[str, ...], list[int], list[list[float]]]] = {}
+
+    def add(self, topic: str, time: int, signals: Mapping[str, float]) -> Iterator[Block]:
+        """One message: its signals with the names of columns."""
+        names = tuple(signals)
+        found = self._waiting.get(topic)
+        if found is None or found[0] != names:
+            yield from self._block(topic)
+            found = self._waiting[topic] = (names, [], [])
+        found[1].append(time)
+        found[2].append(list(signals.values()))
+        if len(found[1]) >= BLOCK // max(1, len(names)) + 1:
+            yield from self._block(topic)
+
+    def rest(self) -> Iterator[Block]:
+        """What still waits."""
+        for topic in list(self._waiting):
+            yield from self._block(topic)
+
+    def _block(self, topic: str) -> Iterator[Block]:
+        names, times, values = self._waiting.pop(topic, ((), [], []))
+        kept = [at for at, name in enumerate(names) if self._wanted(name)]
+        if kept:
+            table = np.array(values, np.float64)
+            yield Block(np.array(times, np.int64), {names[at]: table[:, at] for at in kept})

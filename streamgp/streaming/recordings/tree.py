@@ -1,0 +1,205 @@
+"""Numeric arrays with names, as HDF5 and MATLAB have them, to signals: which array is whose time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamgp.errors import DataError, UsageError
+from streamgp.streaming.recordings.recording import BLOCK, WIDEST, Block, Lost, Times, Values, Wanted, tidy
+
+_TIME = re.compile(r"(?:^|_)(?:t|time|times|timestamp|timestamps|stamp|ts|clock)(?:_(?:ns|us|ms|s))?$", re.IGNORECASE)
+_SCALES = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1, "seconds": 10**9, "sec": 10**9, "second": 10**9}
+_SCALES |= {"milliseconds": 10**6, "microseconds": 10**3, "nanoseconds": 1, "µs": 10**3}
+_SCALES |= {"minutes": 60 * 10**9, "hours": 3600 * 10**9, "days": 86_400 * 10**9}
+_YEARS = 315_532_800, 4_102_444_800  # seconds: 1980 to 2100
+_DATA = ("data", "value", "values", "signals")
+
+
+class Leaf(NamedTuple):
+    """One array. path: its names from the root. array: has shape, dtype and [start:stop]. unit: "" where none."""
+
+    path: tuple[str, ...]
+    array: Any
+    unit: str = ""
+
+    @property
+    def length(self) -> int:
+        return max(self.array.shape, default=0)
+
+    @property
+    def vector(self) -> bool:
+        """Whether it is one row or one column."""
+        return int(np.prod(self.array.shape)) == self.length
+
+    @property
+    def name(self) -> str:
+        return tidy("/".join(self.path))
+
+
+class Tree:
+    """A Recording over the numeric arrays of a file.
+
+    A vector called t, time, timestamp or the like is the time of the arrays of its length beside it, else of those
+    below it, else of those beside its parent (dSPACE: X.Data of Y.*.Data). `--time NAME` says which it is for all
+    arrays of its length.
+
+    Args:
+        leaves: the arrays. left_out: what is none -> why.
+        time: of --time. form: of --time-format.
+    """
+
+    def __init__(
+        self, leaves: list[Leaf], left_out: dict[str, str], time: str | None = None, form: str | None = None
+    ) -> None:
+        self.units: dict[str, str] = {}
+        self.left_out = left_out
+        self.place = ""
+        self._leaves, self._form = leaves, form
+        self._given = None
+        if time is not None:
+            self._given = next((leaf for leaf in leaves if leaf.name == time and leaf.vector), None)
+            if self._given is None:
+                names = ", ".join(leaf.name for leaf in leaves if leaf.vector)
+                raise UsageError(f"--time {time!r}: there is no such vector", hint=f"there are: {names[:500]}")
+        self._times = [leaf for leaf in leaves if leaf.vector and leaf.length > 1 and self._is_time(leaf)]
+
+    def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
+        """The arrays of one time together, in slices."""
+        together: dict[int, list[tuple[Leaf, int, list[str]]]] = {}
+        for leaf in self._leaves:
+            if any(leaf is one for one in (*self._times, self._given)) or leaf.length < 2:
+                continue
+            self.place = leaf.name
+            time = self._time_of(leaf)
+            if time is None:
+                self.left_out[leaf.name] = f"{leaf.length:,} values without a time: --time NAME names the vector of it"
+            elif isinstance(split := self._split(leaf, time.length), str):
+                self.left_out[leaf.name] = split
+            elif any(wanted(name) for name in split[1]):
+                at = next(at for at, one in enumerate(self._leaves) if one is time)
+                together.setdefault(at, []).append((leaf, *split))
+        for at, parts in together.items():
+            yield from self._sliced(self._leaves[at], parts, wanted)
+
+    def _is_time(self, leaf: Leaf) -> bool:
+        name = leaf.path[-1]
+        if _TIME.search(name):
+            return True
+        return len(leaf.path) > 1 and leaf.path[-2].lower() == "x" and name.lower() in _DATA
+
+    def _time_of(self, leaf: Leaf) -> Leaf | None:
+        if self._given is not None:
+            return self._given if self._given.length in leaf.array.shape else None
+        fits = [one for one in self._times if one.length in leaf.array.shape]
+        for up in range(1, len(leaf.path) + 1):
+            here = leaf.path[:-up]
+            found = [one for one in fits if one.path[:-1] == here]
+            found = found or [one for one in fits if one.path[: len(here)] == here and up > 1]
+            if len(found) > 1:
+                found = [one for one in found if one.path[-1].lower() in ("t", "time")] or found
+            if len({one.name for one in found}) > 1:
+                names = ", ".join(one.name for one in found)
+                raise UsageError(f"{names} could each be the time of {leaf.name}", hint=f"--time {found[0].name}")
+            if found:
+                return found[0]
+        return None
+
+    def _split(self, leaf: Leaf, length: int) -> tuple[int, list[str]] | str:
+        """The axis of time, and the names of the columns; or why there are none."""
+        shape = leaf.array.shape
+        path = leaf.path[:-1] if len(leaf.path) > 1 and leaf.path[-1].lower() in _DATA else leaf.path
+        name = tidy("/".join(path))
+        axis = shape.index(length)
+        width = int(np.prod(shape)) // length
+        if len(shape) > 2 and width > 1:
+            return f"an array of {len(shape)} dimensions"
+        if width > WIDEST:
+            return f"{width} columns, more than {WIDEST}"
+        names = [name] if width == 1 else [f"{name}.{at}" for at in range(width)]
+        self.units |= {one: leaf.unit for one in names if leaf.unit}
+        return axis, names
+
+    def _sliced(self, time: Leaf, parts: list[tuple[Leaf, int, list[str]]], wanted: Wanted) -> Iterator[Block]:
+        scale, zero = self._scale(time)
+        step = max(1024, (16 * BLOCK) // sum(len(names) for _, _, names in parts))
+        for start in range(0, time.length, step):
+            times = _nanoseconds(_slice(time, time.array.shape.index(time.length), start, step)[:, 0], scale, zero)
+            found: dict[str, Values] = {}
+            for leaf, axis, names in parts:
+                self.place = f"{leaf.name}, value {start + 1}"
+                values = _slice(leaf, axis, start, step).astype(np.float64)
+                found |= {name: values[:, at] for at, name in enumerate(names) if wanted(name)}
+            yield Block(times, found)
+
+    def _scale(self, time: Leaf) -> tuple[int, int]:
+        """Nanoseconds of one unit of a time, and of its zero since 1970.
+
+        Raises:
+            DataError: whole numbers of no known unit.
+        """
+        if self._form is not None:
+            found = re.fullmatch(r"(?:epoch|elapsed)-(s|ms|us|ns)", self._form)
+            if found is None:
+                raise UsageError(f"--time-format {self._form}: times are numbers here", hint="such as elapsed-ms")
+            return _SCALES[found[1]], 0
+        unit, _, since = time.unit.lower().partition(" since ")
+        if unit.strip() in _SCALES:
+            return _SCALES[unit.strip()], _since(since) if since else 0
+        suffix = re.search(r"_(ns|us|ms|s)$", time.path[-1].lower())
+        if suffix is not None:
+            return _SCALES[suffix[1]], 0
+        first = float(np.asarray(time.array[0:1]).reshape(-1)[0])
+        for name in ("s", "ms", "us", "ns"):
+            if _YEARS[0] <= first * _SCALES[name] / 10**9 <= _YEARS[1]:
+                return _SCALES[name], 0
+        if np.issubdtype(time.array.dtype, np.floating):
+            return 10**9, 0
+        raise DataError(
+            f"{time.name}: whole numbers that count from a start, in an unknown unit",
+            hint="say it: --time-format elapsed-ms, elapsed-us, elapsed-ns or elapsed-s",
+        )
+
+
+def _slice(leaf: Leaf, axis: int, start: int, step: int) -> Any:
+    """(N, W) the values from `start` on along the axis of time."""
+    values = np.asarray(leaf.array[(slice(None),) * axis + (slice(start, start + step),)])
+    return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+
+
+def _since(text: str) -> int:
+    """The zero of a CF convention's unit ("seconds since 1970-01-01 00:00:00"), in nanoseconds since 1970."""
+    try:
+        moment = datetime.fromisoformat(text.strip().removesuffix(" utc").replace(" +", "+"))
+    except ValueError:
+        raise DataError(f"times since {text!r}", hint="say their unit with --time-format") from None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return round(moment.timestamp() * 10**6) * 1000
+
+
+def _nanoseconds(clock: Any, scale: int, zero: int) -> Times:
+    """Numbers as nanoseconds; those that are none as the least int64, which no sample may have.
+
+    Example:
+        >>> _nanoseconds(np.array([0.5, np.nan]), 10**9, 0).tolist()
+        [500000000, -9223372036854775808]
+        >>> _nanoseconds(np.array([1700000000.123456]), 10**9, 0).tolist()
+        [1700000000123456000]
+    """
+    least = np.iinfo(np.int64).min
+    with np.errstate(all="ignore"):
+        near = clock.astype(np.float64) * scale + zero
+        good = np.abs(near) < 2.0**62  # NaN is not
+        if np.issubdtype(clock.dtype, np.integer):
+            found = clock.astype(np.int64) * scale + zero
+        else:
+            whole = np.where(good, np.floor(clock.astype(np.float64)), 0.0)
+            part = np.where(good, clock.astype(np.float64) - whole, 0.0)
+            digits = 9 if np.abs(whole).max(initial=0) < 2**22 else 6  # what a float64 of that size can tell apart
+            fraction = np.round(part * scale) if scale < 10**9 else np.round(part * 10**digits) * 10 ** (9 - digits)
+            found = whole.astype(np.int64) * scale + fraction.astype(np.int64) + zero
+    return np.where(good, found, least)

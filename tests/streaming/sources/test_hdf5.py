@@ -1,0 +1,205 @@
+"""HDF5 and MATLAB: which array is whose time, what is left out, and what is never followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy.io import savemat
+
+from streamgp import registry
+from streamgp.errors import DataError, UsageError
+from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
+from streamgp.streaming.reading.files import open_source
+from streamgp.streaming.recordings.joined import Joined
+
+T = np.arange(200) / 100
+EPOCH = 1_700_000_000
+
+
+def opened(path: Path, **options: Any) -> Joined:
+    source = open_source(str(path), None, options)
+    assert isinstance(source, Joined)
+    return source
+
+
+def frame(path: Path, **options: Any) -> pl.DataFrame:
+    source = opened(path, **options)
+    rows = pa.Table.from_batches([chunk.rows for chunk in source.read({})])
+    return pl.DataFrame(pl.from_arrow(rows)).drop(LINE, FAULT, TEXT)
+
+
+def write(path: Path, **arrays: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file[name.replace("__", "/")] = values
+    return path
+
+
+def test_a_time_beside_its_arrays_and_one_above(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.h5",
+        time=T,
+        top=np.sin(T),
+        fast__t=np.arange(50) / 50,
+        fast__xyz=np.arange(150.0).reshape(50, 3),
+        fast__slow=np.cos(T),
+    )
+    found = frame(path)
+    assert found.columns == ["time", "fast.slow", "fast.xyz.0", "fast.xyz.1", "fast.xyz.2", "top"]
+    assert found["top"].to_list() == np.sin(T).tolist()
+    assert found["fast.slow"].to_list() == np.cos(T).tolist()
+    assert found.filter(pl.col("time") == 0.5)["fast.xyz.1"].to_list() == [25 * 3 + 1]
+
+
+@pytest.mark.parametrize(
+    ("times", "unit", "options"),
+    [
+        (EPOCH + T, "", {}),
+        ((EPOCH + T) * 1000, "", {}),
+        (EPOCH * 10**9 + np.arange(200) * 10**7, "", {}),
+        (T, "seconds since 2023-11-14 22:13:20", {}),
+        (T * 1000 + 250_000, "", {"time_format": "elapsed-ms"}),
+        (T * 1000 + 250_000, "ms", {}),
+    ],
+)
+def test_units_of_time(tmp_path: Path, times: Any, unit: str, options: dict[str, Any]) -> None:
+    path = write(tmp_path / "a.h5", t=times, y=np.sin(T))
+    with h5py.File(path, "a") as file:
+        file["t"].attrs["units"] = unit
+        file["y"].attrs["units"] = "m"
+    source = opened(path, **options)
+    assert source.units["y"] == "m"
+    found = frame(path, **options)["time"]
+    if found.dtype == pl.Float64:
+        np.testing.assert_allclose(found.to_numpy(), 250 + T, atol=1e-6)
+    else:
+        np.testing.assert_allclose(found.dt.epoch("us").to_numpy() / 1e6, EPOCH + T, atol=2e-6, rtol=0)
+
+
+def test_a_count_from_a_start_needs_its_unit(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.h5", t=np.arange(200), y=np.sin(T))
+    with pytest.raises(DataError):
+        opened(path)
+    assert frame(path, time_format="elapsed-ms")["time"].to_list()[:3] == [0.0, 0.001, 0.002]
+
+
+def test_arrays_without_a_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.h5", axis=T, y=np.sin(T))
+    with pytest.raises(DataError):
+        opened(path)
+    assert frame(path, time="axis")["y"].to_list() == np.sin(T).tolist()
+    with pytest.raises(UsageError):
+        opened(path, time="y.z")
+
+
+def test_two_times_are_no_guess(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.h5", host_time=T, device_time=T + 1, y=np.sin(T))
+    with pytest.raises(UsageError):
+        opened(path)
+    assert frame(path, time="host_time", signals=("y",))["time"][0] == 0.0
+
+
+def test_samples_without_a_time_are_put_aside(tmp_path: Path) -> None:
+    times = T.copy()
+    times[[3, 77]] = np.nan, 1e300
+    source = opened(write(tmp_path / "a.h5", t=times, y=np.sin(T)))
+    chunks = [chunk.rows for chunk in source.read({})]
+    assert sum(rows.num_rows - rows.column(FAULT).null_count for rows in chunks) == 1
+    assert sum(rows.column(FAULT).null_count for rows in chunks) == 198
+    last = chunks[-1].column(FAULT).to_pylist()[-1]
+    assert last.startswith("no time") and "2 samples" in last
+
+
+def test_no_other_file_is_read(tmp_path: Path) -> None:
+    """External links, external storage and virtual datasets name other files: secrets of the machine may be there."""
+    secret = write(tmp_path / "secret.h5", y=np.arange(200.0))
+    (tmp_path / "raw").write_bytes(np.arange(200.0).tobytes())
+    path = write(tmp_path / "a.h5", t=T, y=np.sin(T))
+    with h5py.File(path, "a") as file:
+        file["linked"] = h5py.ExternalLink(str(secret), "/y")
+        file.create_dataset("outside", (200,), np.float64, external=[(str(tmp_path / "raw"), 0, 1600)])
+        layout = h5py.VirtualLayout((200,), np.float64)
+        layout[:] = h5py.VirtualSource(str(secret), "y", (200,))
+        file.create_virtual_dataset("virtual", layout)
+        file["loop"] = file["/"]
+    source = opened(path)
+    assert source.names == ["time", "y"]
+    assert {"linked", "outside", "virtual"} <= set(source.recording.left_out)
+
+
+def test_values_that_are_not_there_fill_no_disk(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name in ("t", "y"):
+            file.create_dataset(name, (1 << 40,), np.float64, chunks=(1 << 20,))
+    with pytest.raises(DataError):
+        opened(tmp_path / "a.h5")
+
+
+def test_records_are_signals(tmp_path: Path) -> None:
+    rows = np.zeros(200, [("timestamp", "f8"), ("v", "f4"), ("n", "i2"), ("label", "S3")])
+    rows["timestamp"], rows["v"], rows["n"] = T, np.sin(T), np.arange(200)
+    found = frame(write(tmp_path / "a.h5", table=rows))
+    assert found.columns == ["time", "table.n", "table.v"]
+    assert found["table.n"].to_list() == list(range(200))
+
+
+def test_matlab_5(tmp_path: Path) -> None:
+    signals = np.zeros((1, 2), [("Name", object), ("Unit", object), ("Data", object)])
+    signals[0, 0] = ("speed", "m/s", np.sin(T)[:, None])
+    signals[0, 1] = ("torque", "N m", np.cos(T)[None, :])
+    savemat(tmp_path / "a.mat", {"run": {"X": {"Data": T[:, None]}, "Y": signals}}, do_compression=True)
+    source = opened(tmp_path / "a.mat")
+    assert source.units == {"Y.speed": "m/s", "Y.torque": "N m"}
+    found = frame(tmp_path / "a.mat")
+    assert found.columns == ["time", "Y.speed", "Y.torque"]
+    assert found["Y.torque"].to_list() == np.cos(T).tolist()
+
+
+def test_matlab_variables(tmp_path: Path) -> None:
+    savemat(tmp_path / "a.mat", {"t": T, "u": np.arange(200), "y": np.c_[T, -T], "note": "text", "k": 3.0})
+    found = frame(tmp_path / "a.mat")
+    assert found.columns == ["time", "u", "y.0", "y.1"]
+    assert found["y.1"].to_list() == (-T).tolist()
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.mat"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_half_a_file_is_refused(tmp_path: Path, name: str, share: float) -> None:
+    path = tmp_path / name
+    if name.endswith("mat"):
+        savemat(path, {"t": T, "y": np.sin(T)})
+    else:
+        write(path, t=T, y=np.sin(T))
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))])
+    with pytest.raises(DataError) as caught:
+        opened(path)
+    assert name in caught.value.message and caught.value.hint
+
+
+def test_a_missing_extra_names_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.h5", t=T, y=T)
+    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
+    with pytest.raises(UsageError) as caught:
+        opened(path)
+    assert caught.value.hint == "pip install 'streamgp[hdf5]'"
+
+
+def test_no_format_is_imported_before_it_is_used() -> None:
+    import subprocess
+    import sys
+
+    names = ["h5py", "mcap", "rosbags", "can", "cantools", "asammdf", "pyulog", "fastexcel", "scipy"]
+    code = (
+        "import sys; from streamgp.streaming.reading.files import suffixes; suffixes(); "
+        f"print([name for name in {names} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert "hdf5" in registry.names("streaming.sources")
