@@ -10,10 +10,20 @@ import torch
 
 from streamgp.base import Shape
 from streamgp.models.linear.direct import DirectLinear, DirectRegression
+from streamgp.models.linear.direct_fleet import DirectFleet
 from streamgp.models.linear.fleet import LinearFleet
 from streamgp.models.linear.window import Config, Linear
 
-__all__ = ["Config", "DirectLinear", "DirectRegression", "Linear", "LinearFleet", "build", "build_fleet"]
+__all__ = [
+    "Config",
+    "DirectFleet",
+    "DirectLinear",
+    "DirectRegression",
+    "Linear",
+    "LinearFleet",
+    "build",
+    "build_fleet",
+]
 
 
 def build(config: Config, shape: Shape) -> Linear | DirectLinear:
@@ -33,12 +43,18 @@ def build(config: Config, shape: Shape) -> Linear | DirectLinear:
         >>> [round(value, 2) for value in model.predict(x.rows(slice(0, 2))).mean[:, 0].tolist()]
         [4.0, 4.02]
     """
-    if shape.context is not None and config.target == "auto" and config.predictive == "gaussian":
+    if _direct(config, shape):
         return DirectLinear(shape, config.ridge or 1.0, config.memory, config.limit)
     return Linear(config, shape)
 
 
-def build_fleet(config: Config, shape: Shape, device: torch.device) -> LinearFleet | None:
-    """The models of many series in one; None for a shape whose models are not of one size, as with seasons."""
-    one = build(config, shape)
-    return LinearFleet(config, shape, device) if isinstance(one, Linear) else None
+def build_fleet(config: Config, shape: Shape, device: torch.device) -> LinearFleet | DirectFleet:
+    """The models of many series in one."""
+    if _direct(config, shape):
+        return DirectFleet(shape, config.ridge or 1.0, config.memory, config.limit, device)
+    return LinearFleet(config, shape, device)
+
+
+def _direct(config: Config, shape: Shape) -> bool:
+    """Whether each step ahead is regressed on its references."""
+    return shape.context is not None and config.target == "auto" and config.predictive == "gaussian"

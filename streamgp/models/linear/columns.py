@@ -39,14 +39,14 @@ class Known(NamedTuple):
 
     Attributes:
         flag: whether it has few values.
-        centre, scale: of its values.
-        knots: (KNOTS,) quantiles, in units of `scale` around `centre`.
+        centre, scale: of its values; (N,) where windows are of several models.
+        knots: (KNOTS,) quantiles, in units of `scale` around `centre`; (N, KNOTS) where windows are of several models.
         rank: among the continuous ones, 0 for the one that explains most; from `FULL` on an input enters linearly.
     """
 
     flag: bool
-    centre: float
-    scale: float
+    centre: float | Tensor
+    scale: float | Tensor
     knots: Tensor
     rank: int = 0
 
@@ -120,7 +120,7 @@ class SeasonColumns:
         Args:
             x: N windows.
             known: of each known input.
-            levels: (O,) of the targets, from the first rows.
+            levels: (O,) of the targets, from the first rows; (O, N) where windows are of several models.
         """
         parts = self.split(x)
         clock = Clock(parts, self.context)

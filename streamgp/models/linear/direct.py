@@ -163,10 +163,15 @@ class DirectRegression(nn.Module):
         error = (y - bases).abs().nanmedian(1).values.nan_to_num(0.0)  # (B, T)
         groups = error.new_zeros(len(bases), len(self.sizes)).index_add_(1, self.group, error)
         self.base.copy_(groups.argmin(0)[self.group])  # steps that share coefficients depart from the same
-        _, penalties = self.columns(x.rows(slice(0, 1)), self.known, self.levels)
-        self.sums = Sums(self.sizes, penalties, self.halves, self.ridges).to(y.device)
+        self.assume(x, self.known)
+
+    def assume(self, x: Inputs, known: list[Known]) -> None:
+        """Begin with columns for known inputs of these kinds; windows like x."""
+        self.known = known
+        _, penalties = self.columns(x.rows(slice(0, 1)), known, self.levels)
+        self.sums = Sums(self.sizes, penalties, self.halves, self.ridges).to(self.levels.device)
         if self.phases is not None:
-            self.phases.begin(x, self.known, self.levels)
+            self.phases.begin(x, known, self.levels)
 
     def look(self, x: Inputs) -> Look:
         """What the windows look like to the regressions, and their forecasts.
@@ -177,7 +182,7 @@ class DirectRegression(nn.Module):
             first = self.columns.bases(x, self.levels)[0]
             none = first.new_zeros(self.shape.columns, len(first), 0)
             return Look(none, first, first.expand(self.memories, -1, -1))
-        made = self._made(self._guarded(x))
+        made = self._made(self.guarded(x, self.levels, self.width))
         base = made.bases.gather(0, self.base.expand(1, len(made.context), -1))[0]
         features, bound = made.features, self.sums.bounds()
         if bound is not None:
@@ -203,14 +208,14 @@ class DirectRegression(nn.Module):
             self._last = [*self._last[-KEPT:], made]
         return made
 
-    def _guarded(self, x: Inputs) -> Inputs:
-        """Without references that are glitches: they count as missing."""
+    def guarded(self, x: Inputs, levels: Tensor, width: Tensor) -> Inputs:
+        """Without references that are glitches: they count as missing. levels, width: (O,) or (O, N)."""
         assert x.context is not None
         context = x.context
         for at, of in zip(self.columns.places, self.columns.owners, strict=True):
-            values = context[:, at]
-            wild = (values - self.levels[of]).abs() > FAR * self.width[of]
-            if bool(wild.any()) and bool(self.width[of] > 0):
+            values, level, own = context[:, at], levels[of].view(-1, 1), width[of].view(-1, 1)
+            wild = ((values - level).abs() > FAR * own) & (own > 0)
+            if bool(wild.any()):
                 context = context.clone() if context is x.context else context
                 context[:, at] = torch.where(wild, torch.nan, values)
         return x._replace(context=context)
@@ -255,7 +260,9 @@ class DirectRegression(nn.Module):
         tensors |= {"levels": self.levels, "width": self.width, "base": self.base}
         if self.known:
             tensors["knots"] = torch.stack([what.knots for what in self.known])
-        return tensors, {"known": [[what.flag, what.centre, what.scale, what.rank] for what in self.known]}
+        return tensors, {
+            "known": [[what.flag, float(what.centre), float(what.scale), what.rank] for what in self.known]
+        }
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self.forget()

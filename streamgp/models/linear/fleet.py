@@ -15,58 +15,11 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Predictive, Shape, Step
 from streamgp.models.linear import conjugate
+from streamgp.models.linear.stacked import Packed, Stacked, left_out, limited, wide
 from streamgp.models.linear.window import CHUNK, INDEFINITE, OVERFLOW, REVIEW, Config, Linear
-from streamgp.online.inputs import FEWEST, LARGEST, WILD, reporting, usable_rows
+from streamgp.online.inputs import FEWEST, WILD, reporting, usable_rows
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import LASTING
-
-_LIMITED = ("excess", "far")
-
-
-class Packed(NamedTuple):
-    """Windows of several series, side by side.
-
-    Attributes:
-        codes: (K,) of the series.
-        rows: (K, N) of the batch.
-        there: (K, N) whether a series has so many.
-    """
-
-    codes: Tensor
-    rows: Tensor
-    there: Tensor
-
-    @classmethod
-    def of(cls, series: Tensor) -> Packed:
-        """series: (R,) codes, the rows of each in their order.
-
-        Example:
-            >>> Packed.of(torch.tensor([7, 3, 7])).rows.tolist()
-            [[1, 0], [0, 2]]
-        """
-        order = series.argsort(stable=True)
-        codes, counts = series[order].unique_consecutive(return_counts=True)
-        there = torch.arange(int(counts.max()) if len(counts) else 0, device=series.device) < counts[:, None]
-        index = torch.zeros(there.shape, dtype=torch.int64, device=series.device)
-        index[there] = order
-        return cls(codes, index, there)
-
-    @property
-    def counts(self) -> Tensor:
-        """(K,) windows of each."""
-        return self.there.sum(1)
-
-    def back(self, values: Tensor) -> Tensor:
-        """(K, N, ...) -> (R, ...), in the order of the batch."""
-        found = values.new_empty(int(self.there.sum()), *values.shape[2:])
-        found[self.rows[self.there]] = values[self.there]
-        return found
-
-    def mean(self, values: Tensor, where: Tensor | None = None) -> Tensor:
-        """(K, N, ...) -> (K, ...) the means of what is there, and is where; 0 of nothing."""
-        shown = self.there.view(*self.there.shape, *[1] * (values.dim() - 2))
-        shown = shown & (torch.ones_like(shown) if where is None else where)
-        return torch.where(shown, values, 0.0).sum(1) / shown.sum(1).clamp(min=1)
 
 
 class Look(NamedTuple):
@@ -102,40 +55,32 @@ class LinearFleet:
     def __init__(self, config: Config, shape: Shape, device: torch.device | None = None) -> None:
         self.config, self.shape = config, shape
         self._one = Linear(config, shape).to(device or torch.device("cpu"))
-        self._fresh = dict(self._one.named_buffers())  # of a series before any data
-        self._held = {name: part.new_zeros(0, *part.shape) for name, part in self._fresh.items()}
-        self._size = 0  # S, series met
+        self._held = Stacked(dict(self._one.named_buffers()))
 
     def predict(self, x: Inputs, series: Tensor, batch: int = 1) -> Tensor:
         """(P, R, T) parameters of what each window's model forecasts; nothing changes."""
         packed = Packed.of(series)
-        look = self._look(packed, self._taken(packed.codes), x)
+        look = self._look(packed, self._held.take(packed.codes), x)
         parts = (packed.back(part) for part in look[2:])
         return self._distribution(*parts).parameters()
 
     def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor) -> list[Step]:
         """Each model learns its windows, as `Linear.update` does; a step for each, in the order of the codes."""
+        whole, told = Packed.of(series), y
         y, taken, _ = usable_rows(x, y)
-        beyond = torch.isfinite(y).any(1) & ~taken
-        whole = Packed.of(series)
-        left_out = [int(count) for count in whole.mean(beyond[whole.rows].to(FLOAT)) * whole.counts + 0.5]
         packed = Packed.of(series[taken])
         done = dict[int, Step]()
         if len(packed.codes):
             done = self._update(packed, x.rows(taken), y[taken])
         nothing = Step(math.nan, self._width, True, "nothing observed")
-        why = f"windows hold values beyond {LARGEST:.0e}"
-        return [
-            reporting(done.get(code, nothing), f"undone: {count} {why}" * (count > 0))
-            for code, count in zip(whole.codes.tolist(), left_out, strict=True)
-        ]
+        why = zip(whole.codes.tolist(), left_out(whole, told, taken), strict=True)
+        return [reporting(done.get(code, nothing), text) for code, text in why]
 
     def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
         """Each model starts over from its windows, as `Linear.fit` does; a step for each, in the order of the codes."""
         codes = series.unique()
-        self._reserve(codes)
-        for name, part in self._fresh.items():
-            self._held[name][codes] = part
+        self._held.reserve(codes)
+        self._held.put(codes, self._held.fresh)
         y, taken, _ = usable_rows(x, y)
         x, y, series = x.rows(taken), y[taken], series[taken]
         y, within = self._plausible(x, y, series)
@@ -146,9 +91,8 @@ class LinearFleet:
         total, chunks, healthy = [0.0] * len(codes), [0] * len(codes), [True] * len(codes)
         for start in range(0, packed.there.shape[1], CHUNK):
             some = packed.there[:, start].nonzero()[:, 0]
-            stop = start + CHUNK
-            own = Packed(packed.codes[some], packed.rows[some, start:stop], packed.there[some, start:stop])
-            held = self._taken(own.codes)
+            own = packed.some(some, slice(start, start + CHUNK))
+            held = self._held.take(own.codes)
             loss, why = self._learn(own, held, x, y, guarded=False)
             for code, value, failed in zip(own.codes.tolist(), loss.tolist(), why, strict=True):
                 at = place[code]
@@ -158,38 +102,14 @@ class LinearFleet:
         return [reporting(Step(a / max(n, 1), self._width, well, "epoch"), text) for a, n, well, text in steps]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        return {name: part[: self._size].clone() for name, part in self._held.items()}, {}
+        return self._held.state(), {}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        for name, part in self._held.items():
-            self._held[name] = tensors[name].to(part).clone()
-        self._size = len(tensors["rows"])
+        self._held.restore(tensors)
 
     @property
     def _width(self) -> int:
-        return self._fresh["gram"].shape[0]
-
-    def _reserve(self, codes: Tensor) -> None:
-        """Room for these series; it doubles."""
-        wanted, have = int(codes.max()) + 1 if len(codes) else 0, len(self._held["rows"])
-        self._size = max(self._size, wanted)
-        if wanted > have:
-            more = max(wanted, 2 * have) - have
-            for name, part in self._held.items():
-                new = self._fresh[name].expand(more, *self._fresh[name].shape)
-                self._held[name] = torch.cat([part, new])
-
-    def _taken(self, codes: Tensor) -> dict[str, Tensor]:
-        """Copies of the state of these series."""
-        known = codes.clamp(max=max(len(self._held["rows"]) - 1, 0))
-        new = codes >= len(self._held["rows"])
-        if not len(self._held["rows"]):
-            return {name: part.expand(len(codes), *part.shape).clone() for name, part in self._fresh.items()}
-        found = {name: part[known] for name, part in self._held.items()}
-        if bool(new.any()):
-            for name, part in found.items():
-                part[new] = self._fresh[name]
-        return found
+        return self._held.fresh["gram"].shape[0]
 
     def _flat(self, packed: Packed, x: Inputs) -> Tensor:
         """(K, N, W)"""
@@ -222,8 +142,8 @@ class LinearFleet:
 
     def _update(self, packed: Packed, x: Inputs, y: Tensor) -> dict[int, Step]:
         """Learn windows that are usable."""
-        self._reserve(packed.codes)
-        loss, why = self._learn(packed, self._taken(packed.codes), x, y, guarded=True)
+        self._held.reserve(packed.codes)
+        loss, why = self._learn(packed, self._held.take(packed.codes), x, y, guarded=True)
         steps = zip(packed.codes.tolist(), loss.tolist(), why, strict=True)
         return {
             code: Step(value, self._width, not text, f"update; undone: {text}" if text else "update")
@@ -247,7 +167,8 @@ class LinearFleet:
         loss = -density.flatten(1).nanmean(1)
         old = dict(held)
         if guarded:
-            truth, held["limit.excess"] = self._limited(packed, held, look, truth)
+            forecast, excess = (look.mean, look.variance, truth), held["limit.excess"]
+            truth, held["limit.excess"] = limited(self._one.limit, packed, *forecast, held["count"], excess)
         begun = held["rows"] > 0
         flat, target = self._flat(packed, x), truth - self._one.reference(x)[packed.rows]
         known = torch.isfinite(target)
@@ -277,14 +198,14 @@ class LinearFleet:
             "gram": u.mT @ weighted,
             "cross": weighted.mT @ completed,
         }.items():
-            held[name] = held[name] * kept.view(-1, *[1] * (new.dim() - 1)) + new
+            held[name] = held[name] * wide(kept, new) + new
         held["since"] = held["since"] + total
         why = self._solve(held)
         bad = torch.tensor([bool(text) for text in why], device=u.device)
         for name, part in held.items():
             lost = name in old and name != "limit.excess" and bool(bad.any())
-            value = torch.where(bad.view(-1, *[1] * (part.dim() - 1)), old[name], part) if lost else part
-            self._held[name][packed.codes] = value
+            held[name] = torch.where(wide(bad, part), old[name], part) if lost else part
+        self._held.put(packed.codes, held)
         return loss, why
 
     def _solve(self, held: dict[str, Tensor]) -> list[str]:
@@ -315,16 +236,6 @@ class LinearFleet:
             for whole, failed, well in states
         ]
 
-    def _limited(self, packed: Packed, held: dict[str, Tensor], look: Look, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Truths (K, N, T) as `Winsoriser` limits them, and how many of late were beyond."""
-        limit, excess = self._one.limit, held["limit.excess"]
-        if limit.deviations is None:
-            return y, excess
-        most, off = limit.deviations * look.variance.sqrt(), y - look.mean
-        beyond = (off.abs() > most) & (held["count"] >= limit.settled)[:, None]
-        within = torch.where(beyond & (excess <= LASTING)[:, None], look.mean + off.clamp(-most, most), y)
-        return within, self._averaged(packed, excess, beyond)
-
     def _weighed(self, packed: Packed, held: dict[str, Tensor], lever: Tensor) -> tuple[Tensor, Tensor]:
         """(K, N, 1) weights as `Winsoriser.weights` has them, 0 where no window is, and how many of late were far."""
         limit, far, one = self._one.limit, held["limit.far"], packed.there[..., None].to(lever)
@@ -333,12 +244,7 @@ class LinearFleet:
             return one, far
         less = settled & (far <= LASTING)
         weight = torch.where(less[:, None, None], one * lever.clamp(min=1.0).reciprocal(), one)
-        return weight, torch.where(settled, self._averaged(packed, far, lever[..., 0] > 1.0), far)
-
-    def _averaged(self, packed: Packed, part: Tensor, found: Tensor) -> Tensor:
-        """A part of the newest rows moved by those that came."""
-        share = -torch.expm1(-packed.counts.to(FLOAT) / self._one.limit.newest)
-        return part.lerp(packed.mean(found.to(FLOAT)), share.view(-1, *[1] * (part.dim() - 1)))
+        return weight, torch.where(settled, packed.averaged(far, lever[..., 0] > 1.0, limit.newest), far)
 
     def _plausible(self, x: Inputs, y: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
         """Truths without glitches, and (R,) which windows hold none; see `online.inputs.plausible`."""

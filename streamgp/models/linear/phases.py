@@ -161,15 +161,22 @@ class PhaseRegression(nn.Module):
         sums = Sums([1] * len(near), penalties, self.halves, self.ridges, near)
         self.sums = sums.to(penalties.device)
 
-    def made(self, x: Inputs, known: Sequence[Known], levels: Tensor) -> Phased:
-        """The columns of windows, by phase."""
+    def made(self, x: Inputs, known: Sequence[Known], levels: Tensor, model: Tensor | None = None) -> Phased:
+        """The columns of windows, by phase; where they are of several models, by model and phase.
+
+        Args:
+            x, known, levels: of `SeasonColumns`.
+            model: (N,) of each window, −1 for one that is none.
+        """
         features, _ = self.columns(x, known, levels)
         phases = (self.columns.split(x).by_step[-self.context.PHASES] * self.phases + 1e-6).long() % self.phases
-        group = torch.cat([phases + self.phases * target for target in range(self.shape.outputs)]).flatten()
-        counts = torch.bincount(group, minlength=self.phases * self.shape.outputs)
-        there = torch.arange(int(counts.max()), device=group.device) < counts[:, None]
-        place = torch.zeros(there.shape, dtype=torch.int64, device=group.device)
-        place[there] = group.argsort(stable=True)
+        group = torch.cat([phases + self.phases * target for target in range(self.shape.outputs)])
+        groups = self.phases * self.shape.outputs
+        if model is None:
+            place, there = places(group, groups)
+        else:
+            group = torch.where(model >= 0, group + groups * model, -1)
+            place, there = places(group, groups * (int(model.max()) + 1))
         return Phased(features.flatten(0, 1)[place], place, there)
 
     def look(self, made: Phased, base: Tensor) -> tuple[Phased, Tensor]:
@@ -210,3 +217,23 @@ class PhaseRegression(nn.Module):
             assert self.sums is not None
             for name, buffer in self.sums.state_dict().items():
                 buffer.copy_(tensors[name])
+
+
+def places(group: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Where the members of each group are, (G, R) among all; and (G, R) whether there are so many.
+
+    Args:
+        group: of each member, of any shape; −1 for one of none.
+        count: G.
+
+    Example:
+        >>> place, there = places(torch.tensor([[1, 0], [-1, 1]]), 2)
+        >>> place.tolist(), there.tolist()
+        ([[1, 0], [0, 3]], [[True, False], [True, True]])
+    """
+    group = group.flatten()
+    counts = torch.bincount(group + 1, minlength=count + 1)[1:]
+    there = torch.arange(int(counts.max()), device=group.device) < counts[:, None]
+    place = torch.zeros(there.shape, dtype=torch.int64, device=group.device)
+    place[there] = group.argsort(stable=True)[len(group) - int(counts.sum()) :]
+    return place, there

@@ -12,6 +12,7 @@ as free. What is new waits in sums of its own until the regressions are solved a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -31,6 +32,8 @@ CLIP = 8.0
 """Standard deviations that a value of a column counts for at most: a glitch among the references bends nothing."""
 YOUNG = 4
 """Rows a column until which the regressions are solved with every batch."""
+OVERFLOW = "the sums of the regressions overflow"
+INDEFINITE = "a Gram matrix is not positive definite"
 
 
 class Sums(nn.Module):
@@ -111,7 +114,7 @@ class Sums(nn.Module):
     @property
     def young(self) -> bool:
         """Whether there are so few rows that every one of them matters."""
-        return bool((self.count[-1] + self.new_count < YOUNG * self.width).any())
+        return bool(young(self.count, self.new_count, self.width))
 
     def add(self, x: Tensor, z: Tensor, weight: Tensor, passed: int, due: bool) -> None:
         """Learn N rows: `added`, at once."""
@@ -130,17 +133,15 @@ class Sums(nn.Module):
         Raises:
             NotPositiveDefinite: numbers overflow, or a factorisation failed.
         """
-        gram = torch.empty_like(self.new_gram)
-        parts = [self._products(gram, x, z, weight, *run) for run in self.runs]
-        cross, count, largest = (torch.cat(columns) for columns in zip(*parts, strict=True))
+        found = products(self.runs, x, z, weight)
         elapsed = float(self.passed) + passed
         pending = [self.new_gram, self.new_cross, self.new_count]
-        new = [gram, cross, count]
+        new = [found.gram, found.cross, found.count]
         if self.passed:
             new = [part.add_(waiting) for part, waiting in zip(new, pending, strict=True)]
-        largest = torch.maximum(largest, self.largest)
-        if not bool(torch.isfinite(cross).all() and torch.isfinite(gram.diagonal(dim1=1, dim2=2)).all()):
-            raise NotPositiveDefinite("the sums of the regressions overflow", hint="scale the columns")
+        largest = torch.maximum(found.largest, self.largest)
+        if not bool(found.finite()):
+            raise NotPositiveDefinite(OVERFLOW, hint="scale the columns")
         solved = self._solved(new, largest, elapsed) if due else []
 
         def keep() -> None:
@@ -164,22 +165,6 @@ class Sums(nn.Module):
 
         return keep
 
-    def _products(
-        self, gram: Tensor, x: Tensor, z: Tensor, weight: Tensor, start: int, size: int, first: int, count: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Σ v x z, Σ v and max |x| of `count` groups of `size` columns each, the first of them `first`; Σ v x xᵀ goes
-        into `gram`, in two halves of its rows and up to the diagonal: of the upper right quarter nothing is read."""
-        taken, half = slice(start, start + size * count), x.shape[2] // 2
-        own = x[taken].reshape(count, size * x.shape[1], x.shape[2])  # neighbours in memory: no copy
-        share = (weight[taken] / size).reshape(count, -1, 1)
-        weighted = own * share
-        found = gram[first : first + count]
-        found[:, :half, :half] = weighted[..., :half].mT @ own[..., :half]
-        found[:, :half, half:] = 0.0
-        found[:, half:] = weighted[..., half:].mT @ own
-        cross = (own * (share * z[taken].reshape(count, -1, 1))).sum(1)
-        return cross, share[..., 0].sum(1), weighted.abs_().amax(1) * size
-
     def _solved(self, new: Sequence[Tensor], largest: Tensor, elapsed: float) -> list[Tensor | None]:
         """(G, d) the solution of every memory with the new sums; None where it is not due yet."""
         found, all_of_them, age = list[Tensor | None](), self.young, float(self.age) + elapsed
@@ -189,21 +174,13 @@ class Sums(nn.Module):
                 continue
             old, kept = (self.gram[m], self.cross[m], self.count[m]), _kept(elapsed, half)
             gram, cross, count = (
-                self._lent(torch.add(part, own, alpha=kept)) for part, own in zip(new, old, strict=True)
+                lent(self.near, torch.add(part, own, alpha=kept)) for part, own in zip(new, old, strict=True)
             )
-            found.append(self._solution(gram, cross, count, largest, ridge))
+            weights, failed = solution(gram, cross, count, largest, self.penalties, ridge)
+            if bool(failed):
+                raise NotPositiveDefinite(INDEFINITE, hint="raise ridge")
+            found.append(weights)
         return found
-
-    def _lent(self, sums: Tensor) -> Tensor:
-        """(G, ...) sums with what the other groups lend."""
-        return sums if self.near is None else (self.near @ sums.reshape(len(sums), -1)).view_as(sums)
-
-    def _solution(self, total: Tensor, against: Tensor, rows: Tensor, largest: Tensor, ridge: float) -> Tensor:
-        """(G, d) coefficients."""
-        unit = deviation(total, rows, largest).reciprocal()  # solved in columns of unit spread: better numbers
-        scaled = total.mul_(unit[:, :, None]).mul_(unit[:, None, :])
-        factor = self._factor(scaled, ridge)
-        return solve(factor, (against * unit)[..., None])[..., 0] * unit
 
     def bounds(self, shared: int = 1) -> Tensor | None:
         """(G, d) what a column counts for at most: `CLIP` standard deviations; None before any row.
@@ -213,14 +190,7 @@ class Sums(nn.Module):
         """
         if not bool(self.count[-1].any()):
             return None
-        squares, total, count = (
-            part.unflatten(0, (-1, shared)).sum(1)
-            for part in (self.gram[-1].diagonal(dim1=1, dim2=2), self.gram[-1, :, -1], self.count[-1])
-        )
-        largest = self.largest.unflatten(0, (-1, shared)).amax(1)
-        found = CLIP * _deviation(squares, total, count, largest)
-        found = torch.where(largest > 0, found, torch.inf)  # what has always been 0 has no coefficient either
-        return found.repeat_interleave(shared, 0)
+        return bounds(self.gram[-1], self.count[-1], self.largest, shared)
 
     def deviation(self) -> Tensor:
         """(G, d) of the columns in the longest memory."""
@@ -233,21 +203,101 @@ class Sums(nn.Module):
             NotPositiveDefinite: a factorisation failed.
         """
         unit = self.deviation().reciprocal()
-        scaled = self.gram[-1] * unit[:, :, None] * unit[:, None, :]
-        return self._factor(scaled, self.ridges[-1]) / unit[:, :, None]
+        factor, failed = _factor(_scaled(self.gram[-1].clone(), unit), self.penalties, self.ridges[-1])
+        if bool(failed):
+            raise NotPositiveDefinite(INDEFINITE, hint="raise ridge")
+        return factor / unit[:, :, None]
 
-    def _factor(self, scaled: Tensor, ridge: float) -> Tensor:
-        """(G, d, d) lower Cholesky factors of scaled Gram matrices and the ridge.
 
-        Raises:
-            NotPositiveDefinite: one has none.
-        """
-        scaled.diagonal(dim1=1, dim2=2)[:, :-1] += ridge * self.penalties.square()
-        scaled.diagonal(dim1=1, dim2=2)[:, -1] += FREE
-        factor, failed = torch.linalg.cholesky_ex(scaled)
-        if bool(failed.any()):
-            raise NotPositiveDefinite("a Gram matrix is not positive definite", hint="raise ridge")
-        return torch.as_tensor(factor)
+@dataclass(frozen=True)
+class Products:
+    """What rows add to the sums. gram: (..., G, d, d) Σ v x xᵀ, of whose upper right quarter nothing is read; cross:
+    (..., G, d) Σ v x z; count: (..., G) Σ v; largest: (..., G, d) max |x|."""
+
+    gram: Tensor
+    cross: Tensor
+    count: Tensor
+    largest: Tensor
+
+    def finite(self) -> Tensor:
+        """(...) whether nothing overflowed."""
+        diagonal = self.gram.diagonal(dim1=-2, dim2=-1)
+        return torch.isfinite(self.cross).all(-1).all(-1) & torch.isfinite(diagonal).all(-1).all(-1)
+
+
+def products(runs: Sequence[tuple[int, int, int, int]], x: Tensor, z: Tensor, weight: Tensor) -> Products:
+    """What rows add to the sums; leading axes are separate models.
+
+    Args:
+        runs: of `Sums`.
+        x: (..., T, N, d).
+        z, weight: (..., T, N).
+    """
+    lead, (rows, width) = x.shape[:-3], x.shape[-2:]
+    gram, half, parts = x.new_empty(*lead, runs[-1][2] + runs[-1][3], width, width), width // 2, []
+    for start, size, first, count in runs:
+        taken, steps = slice(start, start + size * count), size * rows
+        own = x[..., taken, :, :].reshape(*lead, count, steps, width)  # neighbours in memory: no copy
+        share = (weight[..., taken, :] / size).reshape(*lead, count, steps, 1)
+        weighted = own * share
+        found = gram[..., first : first + count, :, :]
+        found[..., :half, :half] = weighted[..., :half].mT @ own[..., :half]
+        found[..., :half, half:] = 0.0
+        found[..., half:, :] = weighted[..., half:].mT @ own
+        cross = (own * (share * z[..., taken, :].reshape(*lead, count, steps, 1))).sum(-2)
+        parts.append((cross, share[..., 0].sum(-1), weighted.abs_().amax(-2) * size))
+    cross, total, largest = (
+        torch.cat(found, len(lead)) if len(found) > 1 else found[0] for found in zip(*parts, strict=True)
+    )
+    return Products(gram, cross, total, largest)
+
+
+def young(count: Tensor, waiting: Tensor, width: int) -> Tensor:
+    """(...) whether there are so few rows that every one of them matters.
+
+    Args:
+        count: (..., M, G) rows of the memories.
+        waiting: (..., G) rows that are not among them yet.
+        width: d.
+    """
+    return (count[..., -1, :] + waiting < YOUNG * width).any(-1)
+
+
+def lent(near: Tensor | None, sums: Tensor, at: int = 0) -> Tensor:
+    """Sums with what the other groups lend; the groups are the axis `at`, what is before are separate models."""
+    return sums if near is None else (near @ sums.reshape(*sums.shape[: at + 1], -1)).view_as(sums)
+
+
+def solution(
+    total: Tensor, against: Tensor, rows: Tensor, largest: Tensor, penalties: Tensor, ridge: float
+) -> tuple[Tensor, Tensor]:
+    """(..., G, d) coefficients, and (...) whether a matrix has no factor.
+
+    Args:
+        total: (..., G, d, d), changed in place.
+        against: (..., G, d).
+        rows: (..., G).
+        largest: (..., G, d).
+        penalties: (d − 1,).
+        ridge: λ.
+    """
+    unit = deviation(total, rows, largest).reciprocal()  # solved in columns of unit spread: better numbers
+    factor, failed = _factor(_scaled(total, unit), penalties, ridge)
+    return solve(factor, (against * unit)[..., None])[..., 0] * unit, failed
+
+
+def _scaled(total: Tensor, unit: Tensor) -> Tensor:
+    """(..., G, d, d) in columns divided by their spread, in place."""
+    return total.mul_(unit[..., :, None]).mul_(unit[..., None, :])
+
+
+def _factor(scaled: Tensor, penalties: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+    """(..., G, d, d) lower Cholesky factors of scaled Gram matrices and the ridge, and (...) whether one has none."""
+    diagonal = scaled.diagonal(dim1=-2, dim2=-1)
+    diagonal[..., :-1] += ridge * penalties.square()
+    diagonal[..., -1] += FREE
+    factor, failed = torch.linalg.cholesky_ex(scaled)
+    return torch.as_tensor(factor), (failed != 0).any(-1)
 
 
 def _kept(passed: float, half: float) -> float:
@@ -255,21 +305,37 @@ def _kept(passed: float, half: float) -> float:
     return float(0.5 ** (passed / half))
 
 
-def deviation(gram: Tensor, count: Tensor, largest: Tensor) -> Tensor:
-    """(G, d) standard deviations of columns, at least `FLOOR` of the largest value; 1 where a column is always 0.
+def bounds(gram: Tensor, count: Tensor, largest: Tensor, shared: int = 1) -> Tensor:
+    """(..., G, d) what a column counts for at most; see `Sums.bounds`.
 
     Args:
-        gram: (G, d, d), with the constant last.
-        count: (G,) rows.
-        largest: (G, d).
+        gram, count: (..., G, d, d) and (..., G) of the longest memory.
+        largest: (..., G, d).
+        shared: neighbouring groups that have their bounds in common.
     """
-    return _deviation(gram.diagonal(dim1=1, dim2=2), gram[:, -1], count, largest)
+    parts = gram.diagonal(dim1=-2, dim2=-1), gram[..., -1, :], count[..., None]
+    squares, total, rows = (part.unflatten(-2, (-1, shared)).sum(-2) for part in parts)
+    largest = largest.unflatten(-2, (-1, shared)).amax(-2)
+    found = CLIP * _deviation(squares, total, rows[..., 0], largest)
+    found = torch.where(largest > 0, found, torch.inf)  # what has always been 0 has no coefficient either
+    return found.repeat_interleave(shared, -2)
+
+
+def deviation(gram: Tensor, count: Tensor, largest: Tensor) -> Tensor:
+    """(..., G, d) standard deviations of columns, at least `FLOOR` of the largest value; 1 where one is always 0.
+
+    Args:
+        gram: (..., G, d, d), with the constant last.
+        count: (..., G) rows.
+        largest: (..., G, d).
+    """
+    return _deviation(gram.diagonal(dim1=-2, dim2=-1), gram[..., -1, :], count, largest)
 
 
 def _deviation(squares: Tensor, total: Tensor, count: Tensor, largest: Tensor) -> Tensor:
-    """See `deviation`; squares, total: (G, d) sums of x² and x."""
-    rows = count[:, None].clamp(min=1e-12)
+    """See `deviation`; squares, total: (..., G, d) sums of x² and x."""
+    rows = count[..., None].clamp(min=1e-12)
     spread = (squares / rows - (total / rows).square()).clamp(min=0.0).sqrt()
     spread = torch.maximum(spread, FLOOR * largest)
-    spread[:, -1] = 1.0
+    spread[..., -1] = 1.0
     return torch.where(spread > 0, spread, 1.0)

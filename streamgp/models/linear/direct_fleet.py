@@ -1,0 +1,380 @@
+"""`direct.DirectLinear` of many series at once: one model each, with the sums, solutions and mixes of all batched.
+
+Series whose columns are the same, because their known inputs are of the same kinds, are alike: their states are
+stacked (`stacked.Stacked`). A series begins alone; from then on its windows are looked at, mixed, limited and learned
+beside those of others, a few series at a time, so that their sums stay near. No series sees another: its numbers are
+those of a `DirectLinear` of its own, but for the order in which batched products add.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias, cast
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs, Json, Shape, Step
+from streamgp.mixing.mixer import Mixer
+from streamgp.models.linear import sums
+from streamgp.models.linear.columns import KNOTS, Known
+from streamgp.models.linear.direct import BEGUN, CHUNK, WIDTH_ROWS, DirectLinear
+from streamgp.models.linear.phases import Phased
+from streamgp.models.linear.stacked import Packed, Stacked, left_out, limited, wide
+from streamgp.models.linear.sums import Sums
+from streamgp.online.inputs import plausible, reporting, usable_rows
+from streamgp.online.variance import random_walk_variance
+from streamgp.predictives.gaussian import Gaussian
+
+NEAR = 2**25
+"""Bytes of the states of series that are learned together: more of them do not stay near the processor."""
+WHY = ("", sums.OVERFLOW, sums.INDEFINITE)
+
+Kinds: TypeAlias = "tuple[tuple[bool, int], ...]"
+"""Whether each known input is a flag, and its rank: what decides which columns there are."""
+State: TypeAlias = "dict[str, Tensor]"
+"""Of K series, which is their leading axis."""
+
+
+class Look(NamedTuple):
+    """What windows look like to their models; see `direct.Look`.
+
+    Attributes:
+        features: (K, T, N, d) within their bounds.
+        base, season: (K, N, T) what the regressions depart from: the direct one, and the one by phase.
+        means: (E, K, N, T) the forecasts of all memories.
+        phased: features (K, G, R, d) within their bounds, and their places; None where no regression is by phase.
+        mixed: mean, latent variance and noise, (K, N, T) each.
+    """
+
+    features: Tensor
+    base: Tensor
+    season: Tensor
+    means: Tensor
+    phased: Phased | None
+    mixed: tuple[Tensor, Tensor, Tensor]
+
+
+class Alike:
+    """Models whose columns are the same.
+
+    Args:
+        make: a fresh model.
+        kinds: of the known inputs.
+    """
+
+    def __init__(self, make: Callable[[], DirectLinear], kinds: Kinds) -> None:
+        self.model, self.kinds = make(), kinds
+        self.shape, self.regression = self.model.shape, self.model.regression
+        levels, context = self.regression.levels, self.regression.context
+        past, future = levels.new_zeros(1, self.shape.lags, len(self.shape.past)), levels.new_zeros(1, 1, 0)
+        x = Inputs(past, future, levels.new_zeros(1, context.width))
+        self.regression.assume(x, [Known(flag, 0.0, 1.0, levels.new_zeros(KNOTS), rank) for flag, rank in kinds])
+        self.held = Stacked(state_of(self.model))
+
+    def together(self, packed: Packed) -> Iterator[Packed]:
+        """Series that are looked at together; `codes` are places of `held`."""
+        most = max(NEAR // self.held.bytes, 1)
+        for start in range(0, len(packed.codes), most):
+            own = packed.some(slice(start, start + most))
+            yield own.some(slice(None), slice(int(own.counts.max())))
+
+    def parameters(self, packed: Packed, x: Inputs) -> Tensor:
+        """(P, K, N, T) of what the models of the windows forecast."""
+        look = self._look(packed, self.held.take(packed.codes), x)
+        return torch.cat([torch.stack(look.mixed), look.means])
+
+    def update(self, packed: Packed, x: Inputs, y: Tensor, issued: Tensor | None) -> list[Step]:
+        """Learn windows that are usable, as `DirectLinear.update` does; a step for each series.
+
+        Args:
+            packed: the windows.
+            x, y: R windows and their truths.
+            issued: (P, R, T) what was issued; None: what is forecast now.
+        """
+        held = self.held.take(packed.codes)
+        truth = torch.where(packed.there[..., None], y[packed.rows], torch.nan)  # (K, N, T)
+        look = self._look(packed, held, x)
+        now = Gaussian(*look.mixed)
+        loss = -now.log_prob(truth).flatten(1).nanmean(1)
+        forecast, excess = (now.mean, now.variance, truth), held["limit.excess"]
+        truth, held["limit.excess"] = limited(self.model.limit, packed, *forecast, held["rows"][:, None], excess)
+        failed = self._learn(packed, held, look, truth)
+        self._weigh(held, look.means if issued is None else issued[3:, packed.rows], truth)
+        held["rows"] += packed.counts
+        well = failed == 0
+        self.held.put(packed.codes[well], {name: part[well] for name, part in held.items()} if not well.all() else held)
+        size, whys = self.regression.size, (WHY[code] for code in failed.tolist())
+        return [
+            Step(value, size, not why, f"update; undone: {why}" if why else "update")
+            for value, why in zip(loss.tolist(), whys, strict=True)
+        ]
+
+    def _look(self, packed: Packed, held: State, x: Inputs) -> Look:
+        """The forecasts of the windows' models."""
+        regression, (series, windows) = self.regression, packed.rows.shape
+        x = x.rows(packed.rows.flatten())
+
+        def of(name: str) -> Tensor:
+            """(..., K · N) of each window's model."""
+            found: Tensor = held[name].movedim(0, -1).repeat_interleave(windows, -1)
+            return found
+
+        def apart(part: Tensor) -> Tensor:
+            """(..., K · N, T) -> (..., K, N, T)"""
+            found: Tensor = part.unflatten(-2, (series, windows))
+            return found
+
+        levels, width, known = of("regression.levels"), of("regression.width"), list[Known]()
+        if self.kinds:
+            centre, scale, knots = of("known.centre"), of("known.scale"), of("regression.knots").mT
+            known = [Known(flag, centre[k], scale[k], knots[k], rank) for k, (flag, rank) in enumerate(self.kinds)]
+        spread = width.T.square().repeat_interleave(self.shape.horizon, 1)
+        prior = apart(random_walk_variance(x, self.shape).minimum(spread))
+        x = regression.guarded(x, levels, width)
+        bases = regression.columns.bases(x, levels)  # (B, K · N, T)
+        base, season = apart(bases.gather(0, of("regression.base").T[None])[0]), apart(bases[0])
+        features = regression.columns(x, known, levels)[0].unflatten(1, (series, windows)).movedim(1, 0)
+        bound = _bounds(held, "regression.sums", 1)[:, regression.group, None]
+        features = torch.clamp(features, -bound, bound)
+        weights = held["regression.sums.weights"][:, :, regression.group]  # (K, M, T, d)
+        means, phased = (features @ weights.permute(0, 2, 3, 1)).permute(3, 0, 2, 1) + base, None
+        if regression.phases is not None:
+            of_series = torch.where(packed.there, torch.arange(series, device=base.device)[:, None], -1).flatten()
+            made = regression.phases.made(x, known, levels, of_series)
+            bound = _bounds(held, "regression.phases", regression.phases.phases)[:, :, None]
+            own = torch.clamp(made.features.unflatten(0, bound.shape[:2]), -bound, bound)
+            weights, phased = held["regression.phases.weights"], made._replace(features=own)
+            departures = own.new_zeros(bases[0].numel(), weights.shape[1])
+            departures[made.place[made.there]] = (own @ weights.permute(0, 2, 3, 1)).flatten(0, 1)[made.there]
+            more = departures.T.unflatten(1, (self.shape.columns, -1)).mT
+            means = torch.cat([means, apart(more) + season])
+        mixer = self._mixer(held)
+        latent, noise = mixer.variances(_side_by_side(means), _side_by_side(prior))
+        mixed = (mixer.mean(_side_by_side(means)), latent, noise)
+        mean, latent, noise = (part.unflatten(1, (series, -1)).transpose(0, 1) for part in mixed)
+        return Look(features, base, season, means, phased, (mean, latent, noise))
+
+    def _learn(self, packed: Packed, held: State, look: Look, y: Tensor) -> Tensor:
+        """Add windows to the sums and solve them, in place; (K,) an index of `WHY`. y: (K, N, T)."""
+        short, passed = self.regression.context.short, packed.counts.to(FLOAT)
+        own, at = self.regression.sums, "regression.sums"
+        assert own is not None
+        new = held[f"{at}.passed"] + passed
+        due = (new >= short) | sums.young(held[f"{at}.count"], held[f"{at}.new_count"], own.width)
+        due &= held[f"{at}.age"] + new >= BEGUN * short
+        z = y - look.base
+        failed = _added(own, held, at, look.features, z.mT, z.mT.isfinite(), passed, due)
+        if look.phased is not None:
+            assert self.regression.phases is not None and self.regression.phases.sums is not None
+            features, place, there = look.phased
+            away = (y - look.season).permute(2, 0, 1).flatten()[place].view(features.shape[:-1])
+            known = away.isfinite() & there.view_as(away)
+            more = _added(self.regression.phases.sums, held, "regression.phases", features, away, known, passed, due)
+            failed = torch.where(failed > 0, failed, more)
+        width, kept = held["regression.width"], 0.5 ** (passed / WIDTH_ROWS)
+        for k, part in enumerate(z.abs().split(self.shape.horizon, 2)):
+            moved = kept * width[:, k] + (1.0 - kept) * part.flatten(1).nanmean(1).maximum(width[:, k])
+            width[:, k] = torch.where(part.isfinite().flatten(1).any(1), moved, width[:, k])
+        return failed
+
+    def _mixer(self, held: State) -> Mixer:
+        """One mixer for the columns of all series, side by side."""
+        one, series = self.model.mixer, len(held["rows"])
+        targets = tuple(f"{k}" for k in range(series * self.shape.outputs))
+        found = Mixer(one.experts, replace(self.shape, targets=targets), one.memory, one.first).to(one.weights.device)
+        found.restore({name: held[f"mixer.{name}"].flatten(0, 1) for name in one.state()[0]}, {})
+        return found
+
+    def _weigh(self, held: State, means: Tensor, y: Tensor) -> None:
+        """Weigh the memories by what they forecast, (E, K, N, T); a model that learns of no error stays as it is."""
+        mixer, series = self._mixer(held), len(y)
+        mixer.learn(_side_by_side(means), _side_by_side(y))
+        seen = (y - means).isfinite().all(0).flatten(1).any(1)
+        for name, part in mixer.state()[0].items():
+            old, new = held[f"mixer.{name}"], part.unflatten(0, (series, -1))
+            held[f"mixer.{name}"] = torch.where(wide(seen, old), new, old)
+
+
+class DirectFleet:
+    """Many `DirectLinear` models; a `Fleet`. A series that has no windows in a batch costs nothing.
+
+    Args:
+        shape, ridge, memory, limit: of each.
+        device: where the sums live.
+    """
+
+    def __init__(
+        self, shape: Shape, ridge: float, memory: float | None, limit: float | None, device: torch.device
+    ) -> None:
+        self._make: Callable[[], DirectLinear] = lambda: DirectLinear(shape, ridge, memory, limit).to(device)
+        self._fresh, self._device = self._make(), device
+        self._alike: list[Alike] = []
+        self._where = torch.zeros(0, 2, dtype=torch.int64)  # (S, 2) which of them a series is of, and its place there
+
+    def predict(self, x: Inputs, series: Tensor, batch: int = 1) -> Tensor:
+        """(P, R, T) parameters of what each window's model forecasts; nothing changes."""
+        found = x.past.new_empty(3 + self._fresh.mixer.experts, len(series), self._fresh.shape.columns)
+        new = self._of(series)[:, 0] < 0
+        if bool(new.any()):
+            found[:, new] = self._fresh.predict(x.rows(new)).parameters()
+        for alike, packed in self._packed(series):
+            found[:, packed.rows[packed.there]] = alike.parameters(packed, x)[:, packed.there]
+        return found
+
+    def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor | None) -> list[Step]:
+        """Each model learns its windows, as `DirectLinear.update` does; a step for each, in the order of the codes.
+
+        issued: (P, R, T) what was issued; None: what is forecast now.
+        """
+        whole, told = Packed.of(series), y
+        y, taken, _ = usable_rows(x, y)
+        x, own, series, steps = x.rows(taken), y[taken], series[taken], dict[int, Step]()
+        for code in series[self._of(series)[:, 0] < 0].unique().tolist():
+            rows = series == code
+            self._begin(code, x.rows(rows), own[rows])
+        issued = None if issued is None else issued[:, taken]
+        for alike, packed in self._packed(series):
+            steps |= zip(series[packed.rows[:, 0]].tolist(), alike.update(packed, x, own, issued), strict=True)
+        why = zip(whole.codes.tolist(), left_out(whole, told, taken), strict=True)
+        return [reporting(steps.get(code, self._nothing(code)), text) for code, text in why]
+
+    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
+        """Each model starts over from its windows, as `DirectLinear.fit` does; a step for each, in the order of the
+        codes."""
+        whole = Packed.of(series)
+        codes, told, parts = whole.codes.tolist(), list[str](), list[tuple[Inputs, Tensor, Tensor]]()
+        self._of(whole.codes)
+        self._where[whole.codes] = -1
+        for code, rows, there in zip(codes, whole.rows, whole.there, strict=True):
+            own, truth, why = plausible(x.rows(rows[there]), y[rows[there]])
+            seen = torch.isfinite(truth).any(1)
+            if bool(seen.any()):
+                self._begin(code, own.rows(seen), truth[seen])
+            told.append(why)
+            parts.append((own, truth, torch.full((len(truth),), code)))
+        x, y = Inputs.cat([own for own, _, _ in parts]), torch.cat([truth for _, truth, _ in parts])
+        series = torch.cat([of for _, _, of in parts])
+        packed, steps = Packed.of(series), {code: list[tuple[int, Step]]() for code in codes}
+        for start in range(0, packed.there.shape[1], CHUNK):
+            some = packed.some(packed.there[:, start], slice(start, start + CHUNK))
+            rows = some.rows[some.there]
+            learned = self.update(x.rows(rows), y[rows], series[rows], None)
+            for code, count, step in zip(some.codes.tolist(), some.counts.tolist(), learned, strict=True):
+                steps[code].append((count, step))
+        return [reporting(self._epoch(code, steps[code]), why) for code, why in zip(codes, told, strict=True)]
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors = {"where": self._where.clone()}
+        for at, alike in enumerate(self._alike):
+            tensors |= {f"{at}.{name}": part for name, part in alike.held.state().items()}
+        return tensors, {"kinds": [[list(kind) for kind in alike.kinds] for alike in self._alike]}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        kinds = cast("list[list[tuple[bool, int]]]", rest["kinds"])
+        self._where = tensors["where"].clone()
+        self._alike = [Alike(self._make, tuple((bool(flag), int(rank)) for flag, rank in own)) for own in kinds]
+        for at, alike in enumerate(self._alike):
+            alike.held.restore({name: tensors[f"{at}.{name}"] for name in alike.held.fresh})
+
+    def _of(self, series: Tensor) -> Tensor:
+        """(N, 2) of `_where`, which grows; −1 of those that have not begun."""
+        more = int(series.max()) + 1 - len(self._where) if len(series) else 0
+        if more > 0:
+            self._where = torch.cat([self._where, torch.full((more, 2), -1)])
+        return self._where[series]
+
+    def _packed(self, series: Tensor) -> Iterator[tuple[Alike, Packed]]:
+        """The windows of the series that have begun, those of a few series that are alike at a time."""
+        which, place = self._of(series).unbind(1)
+        for at, alike in enumerate(self._alike):
+            own = (which == at).nonzero()[:, 0]
+            packed = Packed.of(place[own])
+            for some in alike.together(packed._replace(rows=own[packed.rows])):
+                yield alike, some
+
+    def _begin(self, code: int, x: Inputs, y: Tensor) -> None:
+        """Begin a series from its first windows."""
+        model = self._make()
+        model.regression.begin(x, y)
+        kinds = tuple((what.flag, what.rank) for what in model.regression.known)
+        at = next((at for at, alike in enumerate(self._alike) if alike.kinds == kinds), len(self._alike))
+        if at == len(self._alike):
+            self._alike.append(Alike(self._make, kinds))
+        held = self._alike[at].held
+        place = torch.tensor([held.size])
+        held.reserve(place)
+        held.put(place, {name: part[None] for name, part in state_of(model).items()})
+        self._where[code] = torch.tensor([at, int(place)])
+
+    def _nothing(self, code: int) -> Step:
+        """The step of a series without a usable window."""
+        at = int(self._where[code, 0])
+        return Step(math.nan, 0 if at < 0 else self._alike[at].regression.size, True, "nothing observed")
+
+    def _epoch(self, code: int, steps: list[tuple[int, Step]]) -> Step:
+        """One step for all chunks of a fit."""
+        rows, healthy = sum(count for count, _ in steps), all(step.healthy for _, step in steps)
+        total = sum(count * step.loss for count, step in steps if not math.isnan(step.loss))
+        bad = [step.done for _, step in steps if not step.healthy or "undone" in step.done]
+        return Step(total / max(rows, 1), self._nothing(code).basis, healthy, bad[-1] if bad else "epoch")
+
+
+def state_of(model: DirectLinear) -> dict[str, Tensor]:
+    """The tensors of a model that is begun, as a fleet stacks them."""
+    tensors = {name: part for name, part in model.state()[0].items() if not name.endswith(".penalties")}
+    known, levels = model.regression.known, model.regression.levels
+    if not known:
+        return tensors
+    own = {"centre": [what.centre for what in known], "scale": [what.scale for what in known]}
+    return tensors | {f"known.{name}": levels.new_tensor(values) for name, values in own.items()}
+
+
+def _added(own: Sums, held: State, at: str, x: Tensor, z: Tensor, known: Tensor, passed: Tensor, due: Tensor) -> Tensor:
+    """`Sums.added` for K models, in place in `held`, under `at`; (K,) an index of `WHY`.
+
+    Args:
+        own: one of them.
+        x: (K, T, N, d).
+        z, known: (K, T, N) what is regressed, and whether it is known.
+        passed, due: (K,) of each model.
+    """
+    part = {name: held[f"{at}.{name}"] for name in own.state_dict() if name != "penalties"}
+    early = sums.young(part["count"], part["new_count"], own.width)
+    found = sums.products(own.runs, x, z.nan_to_num(0.0), known.to(FLOAT))
+    elapsed, largest = part["passed"] + passed, torch.maximum(found.largest, part["largest"])
+    age = part["age"] + elapsed
+    new = {name: getattr(found, name).add_(part[f"new_{name}"]) for name in ("gram", "cross", "count")}
+    failed = torch.where(found.finite(), 0, WHY.index(sums.OVERFLOW))
+    for m, (half, ridge) in enumerate(zip(own.halves, own.ridges, strict=True)):
+        kept = torch.where(due, 0.5 ** (elapsed / half), 1.0)
+        for name, value in new.items():
+            total = part[name][:, m]
+            total.mul_(wide(kept, total)).add_(value if bool(due.all()) else torch.where(wide(due, value), value, 0.0))
+        since = part["since"][:, m] + torch.where(due, elapsed, 0.0)
+        solved = (due & (early | (since >= age.clamp(max=half) / sums.OFTEN))).nonzero()[:, 0]
+        part["since"][:, m] = since.index_fill(0, solved, 0.0)
+        if len(solved):
+            gram, cross, count = (sums.lent(own.near, part[name][solved, m], 1) for name in new)
+            weights, bad = sums.solution(gram, cross, count, largest[solved], own.penalties, ridge)
+            part["weights"][solved, m] = weights
+            failed[solved] = torch.where((failed[solved] == 0) & bad, WHY.index(sums.INDEFINITE), failed[solved])
+    for name, value in new.items():
+        held[f"{at}.new_{name}"] = torch.where(wide(due, value), 0.0, value)
+    held[f"{at}.largest"], held[f"{at}.passed"] = largest, torch.where(due, 0.0, elapsed)
+    held[f"{at}.age"] = torch.where(due, age, part["age"])
+    return failed
+
+
+def _bounds(held: State, at: str, shared: int) -> Tensor:
+    """(K, G, d) of `sums.bounds`; infinite before any row."""
+    count = held[f"{at}.count"][:, -1]
+    found = sums.bounds(held[f"{at}.gram"][:, -1], count, held[f"{at}.largest"], shared)
+    return torch.where(wide(count.any(1), found), found, torch.inf)
+
+
+def _side_by_side(values: Tensor) -> Tensor:
+    """(..., K, N, T) -> (..., N, K · T)"""
+    return values.transpose(-3, -2).flatten(-2)

@@ -1,0 +1,161 @@
+"""What batched forms of many linear models share: windows side by side, and states with a leading axis of series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT
+from streamgp.online.inputs import LARGEST
+from streamgp.online.winsorise import LASTING, Winsoriser
+
+
+class Packed(NamedTuple):
+    """Windows of several series, side by side.
+
+    Attributes:
+        codes: (K,) of the series.
+        rows: (K, N) of the batch; where a series has fewer, its first one again.
+        there: (K, N) whether a series has so many.
+    """
+
+    codes: Tensor
+    rows: Tensor
+    there: Tensor
+
+    @classmethod
+    def of(cls, series: Tensor) -> Packed:
+        """series: (R,) codes, the rows of each in their order.
+
+        Example:
+            >>> Packed.of(torch.tensor([7, 3, 7])).rows.tolist()
+            [[1, 1], [0, 2]]
+        """
+        order = series.argsort(stable=True)
+        codes, counts = series[order].unique_consecutive(return_counts=True)
+        there = torch.arange(int(counts.max()) if len(counts) else 0, device=series.device) < counts[:, None]
+        index = order[counts.cumsum(0) - counts][:, None].repeat(1, there.shape[1])
+        index[there] = order
+        return cls(codes, index, there)
+
+    @property
+    def counts(self) -> Tensor:
+        """(K,) windows of each."""
+        return self.there.sum(1)
+
+    def some(self, taken: Tensor | slice, windows: slice = slice(None)) -> Packed:
+        """Some of the series, and some of the windows of each."""
+        return Packed(self.codes[taken], self.rows[taken, windows], self.there[taken, windows])
+
+    def back(self, values: Tensor) -> Tensor:
+        """(K, N, ...) -> (R, ...), in the order of the batch."""
+        found = values.new_empty(int(self.there.sum()), *values.shape[2:])
+        found[self.rows[self.there]] = values[self.there]
+        return found
+
+    def mean(self, values: Tensor, where: Tensor | None = None) -> Tensor:
+        """(K, N, ...) -> (K, ...) the means of what is there, and is where; 0 of nothing."""
+        shown = self.there.view(*self.there.shape, *[1] * (values.dim() - 2))
+        shown = shown & (torch.ones_like(shown) if where is None else where)
+        return torch.where(shown, values, 0.0).sum(1) / shown.sum(1).clamp(min=1)
+
+    def counted(self, found: Tensor) -> list[int]:
+        """How many windows of each series are found, (R,)."""
+        return (found[self.rows] & self.there).sum(1).tolist()
+
+    def averaged(self, part: Tensor, found: Tensor, newest: float) -> Tensor:
+        """A part (K, ...) of the newest rows moved by those that came, (K, N, ...); see `Winsoriser`."""
+        share = -torch.expm1(-self.counts.to(FLOAT) / newest)
+        return part.lerp(self.mean(found.to(FLOAT)), wide(share, part))
+
+
+class Stacked:
+    """The states of many models, each tensor with a leading axis of series; Stateful.
+
+    Args:
+        fresh: of one before any data.
+
+    Attributes:
+        size: S, series that there are.
+    """
+
+    def __init__(self, fresh: Mapping[str, Tensor]) -> None:
+        self.fresh = dict(fresh)
+        self.size = 0
+        self._held = {name: part.new_zeros(0, *part.shape) for name, part in self.fresh.items()}
+
+    @property
+    def bytes(self) -> int:
+        """Of one series."""
+        return sum(part.nbytes for part in self.fresh.values())
+
+    def reserve(self, codes: Tensor) -> None:
+        """Room for these series; it doubles."""
+        have = len(next(iter(self._held.values())))
+        self.size = max(self.size, int(codes.max()) + 1 if len(codes) else 0)
+        if self.size > have:
+            more = max(self.size, 2 * have) - have
+            for name, part in self.fresh.items():
+                self._held[name] = torch.cat([self._held[name], part.expand(more, *part.shape)])
+
+    def take(self, codes: Tensor) -> dict[str, Tensor]:
+        """Copies of the states of these series, (K, ...) each; fresh ones where there are none."""
+        new = codes >= self.size
+        if bool(new.all()):
+            return {name: part.expand(len(codes), *part.shape).clone() for name, part in self.fresh.items()}
+        found = {name: part[codes.clamp(max=self.size - 1)] for name, part in self._held.items()}
+        if bool(new.any()):
+            for name, part in found.items():
+                part[new] = self.fresh[name]
+        return found
+
+    def put(self, codes: Tensor, state: Mapping[str, Tensor]) -> None:
+        """New states of series that have room."""
+        for name, part in state.items():
+            self._held[name][codes] = part
+
+    def state(self) -> dict[str, Tensor]:
+        """All of them."""
+        return {name: part[: self.size].clone() for name, part in self._held.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """The inverse of `state`."""
+        self._held = {name: tensors[name].to(part).clone() for name, part in self.fresh.items()}
+        self.size = len(next(iter(self._held.values())))
+
+
+def wide(values: Tensor, like: Tensor) -> Tensor:
+    """(K,) -> (K, 1, ...), with as many axes as another tensor."""
+    return values.view(-1, *[1] * (like.dim() - 1))
+
+
+def limited(
+    limit: Winsoriser, packed: Packed, mean: Tensor, variance: Tensor, y: Tensor, rows: Tensor, excess: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Truths (K, N, T) as `Winsoriser` limits them, and which part of late was beyond, (K, T).
+
+    Args:
+        limit: of each model.
+        packed: the windows.
+        mean, variance, y: (K, N, T) of the forecasts of these rows, and the truths.
+        rows: (K, 1) or (K, T) that each has learned.
+        excess: (K, T) the part so far.
+    """
+    if limit.deviations is None:
+        return y, excess
+    most, off = limit.deviations * variance.sqrt(), y - mean
+    beyond = (off.abs() > most) & (rows >= limit.settled)[:, None]
+    within = torch.where(beyond & (excess <= LASTING)[:, None], mean + off.clamp(-most, most), y)
+    return within, packed.averaged(excess, beyond, limit.newest)
+
+
+def left_out(packed: Packed, y: Tensor, taken: Tensor) -> list[str]:
+    """What `usable` leaves out of each series. y: (R, T) truths; taken: (R,) which windows are usable."""
+    observed = (y.abs() <= LARGEST).any(1)
+    return [
+        f"undone: {count} windows hold values beyond {LARGEST:.0e}" if count else ""
+        for count in packed.counted(observed & ~taken)
+    ]
