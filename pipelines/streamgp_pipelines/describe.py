@@ -66,6 +66,7 @@ def describe_table(path: str | Path) -> dict[str, Json]:
         "interval": {
             "declared": declared,
             "tolerance": None if meta.tolerance_ns is None else meta.tolerance_ns * 1e-9,
+            "lateness": None if meta.lateness is None else meta.lateness * unit,
             "observed": None if observed is None else observed * unit,
         },
         "gaps": pace.gaps(None if declared is None else declared / unit),

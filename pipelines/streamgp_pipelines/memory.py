@@ -214,11 +214,8 @@ class Held(Table):
     def rows(self) -> int:
         return self._rows.num_rows
 
-    def read(
-        self, after: Offset | None = None, columns: Sequence[str] | None = None, batch_rows: int = 65_536
-    ) -> Iterator[Chunk]:
-        """The rows from `after` on."""
-        start = int((after or {}).get(SEQ, 0))
+    def arrived(self, after: Offset, columns: Sequence[str] | None = None, batch_rows: int = 65_536) -> Iterator[Chunk]:
+        start = int(after.get(SEQ, 0))
         names = self.schema.names if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
         for batch in self._rows.select(names).slice(start).combine_chunks().to_batches(max_chunksize=batch_rows):
             yield Chunk(batch, {SEQ: batch.column(SEQ)[-1].as_py() + 1, "table": self.id})

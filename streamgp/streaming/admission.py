@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 class Verdict(NamedTuple):
     """(N,) duplicate: the key of an accepted row, or of an earlier one of these; (N,) late: new, but behind its
-    series' last time."""
+    series' last time, and behind the newest of all by more than the table's lateness."""
 
     duplicate: Bools
     late: Bools
@@ -62,15 +62,18 @@ class Admission:
             known = nothing.copy()
             known[candidates] = self._in_table(times[candidates], codes[candidates])
             duplicate = behind & (repeated | known)
+        late = behind & ~duplicate
+        if late.any() and meta.lateness is not None:
+            late &= times < np.maximum.accumulate(np.append(self.newest, times[:-1])) - meta.lateness
         np.maximum.at(self._last, codes, times)
-        return Verdict(duplicate, behind & ~duplicate)
+        return Verdict(duplicate, late)
 
     def _load(self) -> None:
         meta = self.table.meta
         if meta.time is None:
             return
         columns = [meta.time] if meta.series is None else [meta.time, meta.series]
-        for chunk in self.table.read(columns=columns, batch_rows=1 << 18):
+        for chunk in self.table.arrived({}, columns, batch_rows=1 << 18):
             times, codes = self._keys(pa.Table.from_batches([chunk.rows]))
             np.maximum.at(self._last, codes, times)
 

@@ -28,6 +28,7 @@ from streamgp.errors import SchemaError, TableError
 from streamgp.streaming import delta
 from streamgp.streaming.delta import SEQ as SEQ
 from streamgp.streaming.delta import Conflict
+from streamgp.streaming.event_time import in_order
 from streamgp.streaming.parts import Verified
 from streamgp.streaming.scan import Gone, scan
 
@@ -49,6 +50,8 @@ class TableMeta:
             is not known. time_whole: whether they were whole numbers.
         tolerance_ns: how far from a whole number of intervals behind the row before a row may be, and still be taken
             as on the grid; None counts intervals from the first row of the series.
+        lateness_ns: how long rows are held back so that they can be read in the order of their times (in steps where
+            `time` holds steps); None reads them as they arrived.
     """
 
     time: str | None = None
@@ -59,6 +62,12 @@ class TableMeta:
     time_format: str | None = None
     time_whole: bool = True
     tolerance_ns: int | None = None
+    lateness_ns: int | None = None
+
+    @property
+    def lateness(self) -> int | None:
+        """The lateness in the unit of the time column's integers."""
+        return self.lateness_ns if self.lateness_ns is None or not self.clock else self.lateness_ns // 1000
 
 
 class Table:
@@ -245,7 +254,7 @@ class Table:
         """The `_seq` of the last row that equals the only one of `row` in every column, or None."""
         wanted = row.combine_chunks().to_batches()[0].to_pylist()[0]
         found = None
-        for chunk in self.read():
+        for chunk in self.arrived({}):
             same = np.ones(chunk.rows.num_rows, bool)
             for name, value in wanted.items():
                 column = chunk.rows.column(name)
@@ -271,17 +280,42 @@ class Table:
                 self.refresh()
 
     def read(
-        self, after: Offset | None = None, columns: Sequence[str] | None = None, batch_rows: int = 65_536
+        self,
+        after: Offset | None = None,
+        columns: Sequence[str] | None = None,
+        batch_rows: int = 65_536,
+        hold: Callable[[pa.RecordBatch | None], None] | None = None,
     ) -> Iterator[Chunk]:
-        """The rows of this version from `after` on, in `_seq` order; `_seq` is always among the columns.
+        """The rows of this version from `after` on; `_seq` is always among the columns.
 
-        Rows that were superseded are left out; a chunk may be empty then.
+        They come in `_seq` order or, in a table with a lateness, in the order of their times (`event_time.in_order`);
+        then `hold` is called at the end with the rows that newer ones may still come before, which are the last chunk
+        where it is None. Rows that were superseded are left out; a chunk may be empty then.
 
         Raises:
             SchemaError: there is no such column.
             TableError: the table is not the one that gave the offset, rows have gone from it, or a file is damaged.
         """
-        start = self._start(after or {})
+        lateness, keys = self.meta.lateness, [name for name in (self.meta.time, self.meta.series) if name is not None]
+        wanted = columns
+        if lateness is not None and columns is not None:
+            wanted = list(dict.fromkeys([*columns, *keys]))
+        arrived = self.arrived(after or {}, wanted, batch_rows)
+        if lateness is None:
+            yield from arrived
+            return
+        names = None if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
+
+        def cut(rows: pa.RecordBatch) -> pa.RecordBatch:
+            return rows if names is None else rows.select(names)
+
+        held = None if hold is None else lambda rows: hold(None if rows is None else cut(rows))
+        for chunk in in_order(arrived, after or {}, keys[0], self.meta.series, lateness, held):
+            yield chunk._replace(rows=cut(chunk.rows))
+
+    def arrived(self, after: Offset, columns: Sequence[str] | None = None, batch_rows: int = 65_536) -> Iterator[Chunk]:
+        """The rows from `after` on, in the order in which they came, which is that of `_seq`; see `read`."""
+        start = self._start(after)
         for name in columns or ():
             if name not in self.schema.names:
                 known = ", ".join(self.schema.names[1:])
@@ -319,7 +353,7 @@ class Table:
         """`read`, and then whatever is committed later, looking every `poll` seconds until `stop()`."""
         offset: Offset = after or {}
         while True:
-            for chunk in self.read(offset, columns, batch_rows):
+            for chunk in self.read(offset, columns, batch_rows, hold=lambda _: None):
                 yield chunk
                 offset = chunk.after
             if stop():

@@ -30,7 +30,7 @@ def test_two_series_with_gaps(tmp_path: Path) -> None:
     assert (told["rows"], told["time"], told["zone"]) == (6, "ds", "Europe/Berlin")
     assert told["series"] == {"column": "unique_id", "count": 2, "names": ["a", "b"]}
     assert told["span"] == ["2024-01-01T00:00:00+01:00", "2024-01-01T04:00:00+01:00"]
-    assert told["interval"] == {"declared": 3600.0, "tolerance": None, "observed": 3600.0}
+    assert told["interval"] == {"declared": 3600.0, "tolerance": None, "lateness": None, "observed": 3600.0}
     assert (told["gaps"], told["backwards"], told["duplicates"]) == (1, 1, 1)
     assert told["quarantined"] == {"duplicate": 1, "unparsable": 1}
     assert told["missing"] == {"ds": 0, "unique_id": 0, "Load [MW]": 1, "note": 1}
@@ -56,6 +56,7 @@ def test_chunks_do_not_matter(tmp_path: Path) -> None:
     assert told["interval"] == {
         "declared": 1,
         "tolerance": None,
+        "lateness": None,
         "observed": int(np.sort(gaps.to_numpy())[(len(gaps) - 1) // 2]),
     }
     assert told["gaps"] == int((gaps > 1.5).sum())

@@ -64,6 +64,11 @@ class IngestConfig(Settings):
         description="For a clock that jitters or drifts: a row this far from the next tick of its clock is on the "
         "grid, and within half an interval in any case; default: intervals are counted from the first row",
     )
+    lateness: Annotated[str | None, Flag(Panel.TABLE, "INTERVAL")] = Field(
+        None,
+        description="How long after newer rows a row may still come: rows are learned in the order of their times once "
+        "one is there that is so much newer; given with the first rows; default: in the order in which they come",
+    )
     max_ahead: Annotated[Seconds | None, Flag(Panel.TABLE)] = Field(
         None,
         ge=0,

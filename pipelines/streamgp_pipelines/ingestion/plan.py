@@ -71,6 +71,8 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
         raise UsageError("--max-ahead belongs to dates, and the rows of this table have none", hint="leave it out")
     if every is not None or tolerance is not None:
         meta = _spaced(meta, clock, every, tolerance)
+    if config.lateness is not None:
+        meta = _late(meta, config.lateness, new=table is None)
     return Plan(meta, _schema(source, meta, clock, table), clock)
 
 
@@ -104,6 +106,30 @@ def _spaced(meta: TableMeta, clock: Clock | None, every: int | None, tolerance: 
             hint="half the interval lets every row be the next step",
         )
     return replace(meta, every_ns=every, tolerance_ns=tolerance)
+
+
+def _late(meta: TableMeta, given: str, new: bool) -> TableMeta:
+    """The meaning with the lateness that was given.
+
+    Raises:
+        UsageError: rows have no time, or it is no interval.
+        TableError: the table was made with another one.
+    """
+    if meta.time is None:
+        raise UsageError("--lateness: rows without a time have no order of time", hint="leave it out")
+    if meta.clock:
+        lateness = interval(given, "--lateness")
+    elif given.isdecimal():
+        lateness = int(given)
+    else:
+        raise UsageError(f"--lateness {given!r}: this table counts steps", hint="give a number of steps, such as 5")
+    if not new and lateness != meta.lateness_ns:
+        own = "none" if meta.lateness_ns is None else _duration(meta.lateness_ns) if meta.clock else meta.lateness_ns
+        raise TableError(
+            f"--lateness {given} contradicts the table, which has {own}: its rows may have been learned",
+            hint="leave it out, or ingest into another table",
+        )
+    return replace(meta, lateness_ns=lateness)
 
 
 def _duration(nanoseconds: int) -> str:

@@ -157,7 +157,7 @@ def _order(table: Table | None, late: int, sort: bool) -> list[Json]:
     if late:
         return [
             f"{late} rows came behind a later row of their series, and train leaves such rows out: "
-            "ingest into a new table with --sort to have them in order"
+            "ingest into a new table with --sort to have them in order, or with --lateness where rows go on coming so"
         ]
     return []
 

@@ -52,12 +52,18 @@ class Columns:
         table: to read.
         names: of the columns.
         size: rows of a chunk: the micro-batch, so that the place behind each one is a place in the table.
+        hold: keep back the rows that newer ones may still come before, in a table with a lateness.
+
+    Attributes:
+        held: the rows that the last reading kept back, in the order of their times.
     """
 
-    def __init__(self, table: Table, names: tuple[str, ...], size: int) -> None:
+    def __init__(self, table: Table, names: tuple[str, ...], size: int, hold: bool = False) -> None:
         self.table = table
         self.names = names
         self.size = size
+        self.hold = hold
+        self.held: pa.RecordBatch | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,10 +71,17 @@ class Columns:
 
     def read(self, after: Offset) -> Iterator[Chunk]:
         """Rows from `after` on, in the order of the table."""
+        self.held = None
+        if self.table.meta.lateness is not None:  # its offsets are not those of single rows
+            yield from self.table.read(after, self.names, max(self.size, READ), self._keep if self.hold else None)
+            return
         for rows, _ in self.table.read(after, self.names):
             for start in range(0, rows.num_rows, self.size):
                 piece = rows.slice(start, self.size)
                 yield Chunk(piece, {SEQ: piece.column(SEQ)[-1].as_py() + 1, "table": self.table.id})
+
+    def _keep(self, rows: pa.RecordBatch | None) -> None:
+        self.held = rows
 
 
 _OF_BANDS = ("level", "quantiles", "point", "lower", "upper")
@@ -207,7 +220,7 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
         )
     else:
         learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, config.alarm_rate)
-    source = Columns(table, columns_read(spec), learner.size)
+    source = Columns(table, columns_read(spec), learner.size, hold=config.online)
     naming = Naming(config.model, calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     if spec.series is not None and spec.time is not None and one_after_another(table, spec.time):

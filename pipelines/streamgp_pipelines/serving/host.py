@@ -82,7 +82,7 @@ def resume(
         follow=True,
     )
     naming = Naming(config.model, learner.calibration, Moments.of(table.meta), alarms=learner.alarms is not None)
-    source = Columns(table, columns_read(spec), config.batch)
+    source = Columns(table, columns_read(spec), config.batch, hold=True)
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
     saved.restore({"curves": session.curves})
     session.offset, session.fitted = about["offset"], bool(about["fitted"])

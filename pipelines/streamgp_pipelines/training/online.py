@@ -103,7 +103,17 @@ class OnlineRun:
             step, due = learner.advance(rows)
             session.offset = offset
             self.between(step, due, rows.num_rows)
+        self.tail = self._with_held(limit)
         return limit is not None and learner.rows + self._tail_rows() >= limit
+
+    def _with_held(self, limit: int | None) -> pa.RecordBatch | None:
+        """The rows behind the last full micro-batch, and those that a table with a lateness keeps back."""
+        held = self.session.source.held
+        if held is None:
+            return self.tail
+        parts = [held] if self.tail is None else [self.tail, held]
+        whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+        return whole if limit is None else whole.slice(0, limit - self.session.learner.rows)
 
     def _tail_rows(self) -> int:
         return 0 if self.tail is None else self.tail.num_rows

@@ -1,0 +1,126 @@
+"""`--lateness`: rows that come out of order are learned in the order of their times, and none is lost."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from streamgp.errors import TableError, UsageError
+from streamgp.streaming.table import Table
+from streamgp_pipelines import load
+from streamgp_pipelines.learning.tail import Tail
+from tests.pipelines.ingesting import take
+from tests.pipelines.worlds import HOUR_NS, append, frame_of, make_table, run, scores_of, tensors_of
+from tests.words import naming
+
+LATE = 5 * HOUR_NS
+
+
+def shuffled(data: pl.DataFrame, hours: int, seed: int = 3) -> pl.DataFrame:
+    """Each row delayed by up to so many hours, so that rows come out of order."""
+    delay = np.random.default_rng(seed).integers(0, hours * 3_600_000_000, len(data))
+    arrival = data["t"].dt.epoch("us").to_numpy() + delay
+    return data[np.argsort(arrival, kind="stable").tolist()]
+
+
+def assert_learned_the_same(one: Path, two: Path) -> None:
+    """All numbers of two checkpoints are the same, bit for bit; `_seq` is the place at which a row arrived."""
+    left, right = tensors_of(one), tensors_of(two)
+    tails = [Tail(), Tail()]
+    for tail, tensors in zip(tails, (left, right), strict=True):
+        tail.restore({"arrow": tensors.pop("tail/arrow")}, {})
+    first, second = (tail.rows.drop_columns(["_seq"]) for tail in tails if tail.rows is not None)
+    assert first == second
+    assert left.keys() == right.keys()
+    assert [name for name in left if not torch.equal(left[name].nan_to_num(), right[name].nan_to_num())] == []
+
+
+def run_in_parts(home: Path, data: pl.DataFrame, cuts: list[int], **options: Any) -> dict[str, Any]:
+    """The rows come in parts, and a run follows each."""
+    cuts = [0, *cuts, len(data)]
+    table = make_table(home / "t", data[: cuts[1]], lateness_ns=LATE)
+    run(table, home / "c", **options)
+    for begin, end in pairwise(cuts[1:]):
+        append(table, data[begin:end])
+        found = run(table, home / "c", **options)
+    return found
+
+
+@pytest.mark.parametrize(("series", "options"), [((), {}), (("a", "b"), {"known": "k"})])
+def test_a_stream_shuffled_within_the_lateness_is_the_sorted_one(
+    tmp_path: Path, series: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    whole, rows = frame_of(503, series), 500 * max(len(series), 1)
+    data, ahead = whole[:rows], whole[rows:].to_arrow()
+    mixed = shuffled(data, 5)
+    assert not mixed["t"].is_sorted()
+    ordered = run(make_table(tmp_path / "s" / "t", data, lateness_ns=LATE), tmp_path / "s" / "c", **options)
+    once = run(make_table(tmp_path / "m" / "t", mixed, lateness_ns=LATE), tmp_path / "m" / "c", **options)
+    parts = run_in_parts(tmp_path / "p", mixed, [230, 231, 300, 420], **options)
+    assert scores_of(once) == scores_of(ordered) == scores_of(parts)
+    assert_learned_the_same(tmp_path / "s" / "c", tmp_path / "m" / "c")
+    assert_learned_the_same(tmp_path / "s" / "c", tmp_path / "p" / "c")
+    found = [load(tmp_path / part / "c") for part in "smp"]
+    frames = [one.forecast(future=ahead if options else None).frame for one in found]
+    assert frames[0].equals(frames[1]) and frames[0].equals(frames[2])
+    assert frames[0]["cutoff"].max() == data["t"].max()  # it begins at the newest row
+
+
+def test_a_fleet_too(tmp_path: Path) -> None:
+    data, options = frame_of(300, ("a", "b", "c")), {"fleet": True, "season": None, "warmup": 100}
+    ordered = run(make_table(tmp_path / "s", data, lateness_ns=LATE), tmp_path / "sc", **options)
+    once = run(make_table(tmp_path / "m", shuffled(data, 5), lateness_ns=LATE), tmp_path / "mc", **options)
+    assert scores_of(once) == scores_of(ordered)
+
+
+def test_without_rows_out_of_order_it_changes_nothing_but_when_they_are_learned(tmp_path: Path) -> None:
+    data = frame_of(450)
+    plain = run(make_table(tmp_path / "a", data), tmp_path / "ac")
+    held = run(make_table(tmp_path / "b", data, lateness_ns=LATE), tmp_path / "bc")
+    assert scores_of(plain) == scores_of(held)
+
+
+def test_a_forecast_sees_rows_that_came_after_the_checkpoint(tmp_path: Path) -> None:
+    mixed = shuffled(frame_of(460), 5)
+    table = make_table(tmp_path / "t", mixed[:440], lateness_ns=LATE)
+    run(table, tmp_path / "c")
+    append(table, mixed[440:])
+    found = load(tmp_path / "c")
+    found.observe(table)
+    newest = found.forecast().frame
+    assert newest["cutoff"].max() == mixed["t"].max() and newest["linear"].is_not_nan().all()
+
+
+def test_rows_that_come_later_still_are_kept_and_counted(tmp_path: Path) -> None:
+    data = pl.DataFrame({"ds": [f"2024-01-{day:02}" for day in (1, 2, 5, 4, 9, 3, 8)], "y": range(7)})
+    data.write_csv(tmp_path / "a.csv")
+    found = take(tmp_path / "t", tmp_path / "a.csv", every="1d", lateness="2d")
+    assert (found["rows"], found["late"], found["quarantined"]) == (7, 1, {})  # the third of January
+    table = Table.open(tmp_path / "t")
+    parts = [chunk.rows.column("y").to_pylist() for chunk in table.read({}, ("y",))]
+    assert [y for part in parts for y in part] == [0.0, 1.0, 3.0, 2.0, 5.0, 6.0, 4.0]
+    take(tmp_path / "t", tmp_path / "a.csv")
+    assert Table.open(tmp_path / "t").rows == 7
+
+
+def test_lateness_in_steps(tmp_path: Path) -> None:
+    pl.DataFrame({"n": [1, 3, 2, 6], "y": range(4)}).write_csv(tmp_path / "a.csv")
+    found = take(tmp_path / "t", tmp_path / "a.csv", time="n", lateness="2")
+    assert found["late"] == 0 and Table.open(tmp_path / "t").meta.lateness == 2
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    pl.DataFrame({"ds": ["2024-01-01", "2024-01-02"], "y": [0.0, 1.0]}).write_csv(tmp_path / "a.csv")
+    take(tmp_path / "t", tmp_path / "a.csv")
+    with pytest.raises(TableError, match=naming("--lateness 1h none")):
+        take(tmp_path / "t", tmp_path / "a.csv", lateness="1h")
+    with pytest.raises(UsageError, match=naming("--lateness")):
+        take(tmp_path / "u", tmp_path / "a.csv", lateness="soon")
+    with pytest.raises(UsageError, match=naming("--lateness time")):
+        take(tmp_path / "u", tmp_path / "a.csv", lateness="1h", time="row")
