@@ -13,6 +13,7 @@ from scipy.io import savemat
 
 from streamgp import registry
 from streamgp.testing import check_source
+from tests.streaming.sources import recordings
 
 ROWS = 150_000
 
@@ -39,9 +40,18 @@ WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {
 }
 
 
+MESSAGES = {"can": "log", "mcap": "mcap", "rosbag": "bag"}
+"""Formats whose files take longer to write: theirs are small, and so are the chunks."""
+
+
 @pytest.mark.parametrize("name", registry.names("streaming.sources"))
-def test_law(name: str, tmp_path: Path) -> None:
-    path = tmp_path / f"rows.{name}"
-    WRITERS[name](frame(), path)
-    module = registry.load("streaming.sources", name)
-    check_source(lambda: module.build(module.Config(), str(path)))
+def test_law(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / f"rows.{MESSAGES.get(name, name)}"
+    module, given = registry.load("streaming.sources", name), {}
+    if name in MESSAGES:
+        monkeypatch.setattr("streamgp.streaming.recordings.joined.ROWS", 256)
+        recordings.WRITERS[MESSAGES[name]](path)
+        given = {"dbc": recordings.write_database(tmp_path)} if name == "can" else {}
+    else:
+        WRITERS[name](frame(), path)
+    check_source(lambda: module.build(module.Config(**given), str(path)))

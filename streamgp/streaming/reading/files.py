@@ -75,7 +75,8 @@ def _inside(folder: Path) -> list[str]:
     """The readable files of a directory: what is hidden, and what belongs to a table in it, is skipped."""
     if (folder / "_delta_log").is_dir():
         raise DataError(f"{folder} is a Delta table, not a source", hint="name its Parquet files if you mean them")
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and format_of(str(path)) is not None)
+    found = (path for path in folder.rglob("*") if path.suffix != ".log")  # most are no logs of a CAN bus
+    files = sorted(path for path in found if path.is_file() and format_of(str(path)) is not None)
     hidden = [path for path in files if any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)]
     tables = {log.parent for log in folder.rglob("_delta_log")}
     files = [path for path in files if path not in hidden and tables.isdisjoint(path.parents)]

@@ -20,6 +20,8 @@ Wanted: TypeAlias = Callable[[str], bool]
 
 BLOCK = 1 << 16
 """Samples of a block."""
+NEVER = 1 << 62
+"""Nanoseconds that are no time."""
 WIDEST = 64
 """Elements of an array that become a signal each; a longer one (an image, a scan) is left out."""
 
@@ -101,8 +103,8 @@ def tidy(name: str) -> str:
     return re.sub(r"[\x00-\x1f,;]", "_", name.strip().strip("/").replace("/", ".")) or "signal"
 
 
-def leaves(value: Any, name: str) -> Iterator[tuple[str, float]]:
-    """The numbers in a decoded message, with their paths.
+def leaves(value: Any, name: str, out: dict[str, str] | None = None) -> Iterator[tuple[str, float]]:
+    """The numbers in a decoded message, with their paths; `out` is told of arrays that are too long.
 
     Arrays of up to WIDEST elements are numbered; beside an array of names as long as they are (as in ROS's
     JointState) they have these names.
@@ -121,39 +123,55 @@ def leaves(value: Any, name: str) -> Iterator[tuple[str, float]]:
         for key, inner in value.items():
             if texts and isinstance(inner, list | np.ndarray) and len(inner) == len(labels) == len(set(labels)):
                 inner = dict(zip(labels, inner, strict=True)) if inner is not labels else ""
-            yield from leaves(inner, f"{name}.{key}")
+            yield from leaves(inner, f"{name}.{key}", out)
     elif isinstance(value, list | tuple | np.ndarray) and len(value) <= WIDEST:
         for at, inner in enumerate(value):
-            yield from leaves(inner, f"{name}.{at}")
+            yield from leaves(inner, f"{name}.{at}", out)
+    elif isinstance(value, list | tuple | np.ndarray) and out is not None:
+        out[name] = f"an array of more than {WIDEST} elements"
 
 
-class Gather:
-    """Messages to blocks: the samples of a topic wait until there are BLOCK of them, or its signals change."""
+class Message(NamedTuple):
+    """What a topic says at a time (ns): signals with the names of columns."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
-        self._waiting: dict[str, tuple[tuple[str, ...], list[int], list[list[float]]]] = {}
+    topic: str
+    time: int
+    signals: Mapping[str, float]
 
-    def add(self, topic: str, time: int, signals: Mapping[str, float]) -> Iterator[Block]:
-        """One message: its signals with the names of columns."""
-        names = tuple(signals)
-        found = self._waiting.get(topic)
-        if found is None or found[0] != names:
-            yield from self._block(topic)
-            found = self._waiting[topic] = (names, [], [])
-        found[1].append(time)
-        found[2].append(list(signals.values()))
-        if len(found[1]) >= BLOCK // max(1, len(names)) + 1:
-            yield from self._block(topic)
 
-    def rest(self) -> Iterator[Block]:
-        """What still waits."""
-        for topic in list(self._waiting):
-            yield from self._block(topic)
+def gathered(messages: Iterator[Message | Lost], wanted: Wanted) -> Iterator[Block | Lost]:
+    """Messages as blocks: those of a topic wait until there are about BLOCK samples, or its signals change. What came
+    before an error is given before it is raised.
 
-    def _block(self, topic: str) -> Iterator[Block]:
-        names, times, values = self._waiting.pop(topic, ((), [], []))
-        kept = [at for at, name in enumerate(names) if self._wanted(name)]
+    Example:
+        >>> said = [Message("a", 1, {"x": 1.0}), Message("b", 2, {"y": 0.0}), Message("a", 3, {"x": 2.0})]
+        >>> [(block.times.tolist(), [*block.values]) for block in gathered(iter(said), lambda name: True)]
+        [([1, 3], ['x']), ([2], ['y'])]
+    """
+    waiting: dict[str, tuple[tuple[str, ...], list[int], list[list[float]]]] = {}
+
+    def block(topic: str) -> Iterator[Block]:
+        names, times, values = waiting.pop(topic, ((), [], []))
+        kept = [at for at, name in enumerate(names) if wanted(name)]
         if kept:
             table = np.array(values, np.float64)
             yield Block(np.array(times, np.int64), {names[at]: table[:, at] for at in kept})
+
+    try:
+        for message in messages:
+            if isinstance(message, Lost):
+                yield message
+                continue
+            topic, names = message.topic, tuple(message.signals)
+            found = waiting.get(topic)
+            if found is None or found[0] != names or len(found[1]) * len(names) >= BLOCK:
+                yield from block(topic)
+                found = waiting[topic] = (names, [], [])
+            found[1].append(min(message.time, NEVER))
+            found[2].append(list(message.signals.values()))
+    except Exception:
+        for topic in list(waiting):
+            yield from block(topic)
+        raise
+    for topic in list(waiting):
+        yield from block(topic)

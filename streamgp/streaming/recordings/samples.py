@@ -12,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgp.errors import DataError
-from streamgp.streaming.recordings.recording import Block, Times, Values
+from streamgp.streaming.recordings.recording import NEVER, Block, Times, Values
 
 LEAST = 1 << 30
 """Bytes that samples may take in any case."""
 RATIO = 2000
 """Times the size of the file that they may take beyond: no honest compression of samples gives more."""
-_FAR = 1 << 62
-"""Nanoseconds: times beyond are damage, and their differences overflow."""
 
 
 @dataclass
@@ -70,7 +68,7 @@ class Samples:
             DataError: the samples are out of all proportion to the file.
         """
         times = np.ascontiguousarray(block.times, np.int64)
-        good = (times > -_FAR) & (times < _FAR)
+        good = (times > -NEVER) & (times < NEVER)  # beyond is damage, and differences overflow
         lost = int(len(times) - good.sum())
         order: Any = slice(None)
         if lost:
