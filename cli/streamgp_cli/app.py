@@ -18,6 +18,7 @@ from streamgp_cli.check import check
 from streamgp_cli.compare import compare
 from streamgp_cli.demo import demo
 from streamgp_cli.describe import describe
+from streamgp_cli.doctor import doctor
 from streamgp_cli.forecast import forecast
 from streamgp_cli.ingest import ingest
 from streamgp_cli.models import models
@@ -88,6 +89,7 @@ commands: tuple[Callable[..., None], ...] = (
     forecast,
     serve,
     check,
+    doctor,
     report,
     ui,
     demo,

@@ -442,6 +442,25 @@ class CheckConfig(Settings):
     on_alarm: Annotated[OnAlarm, Flag(Panel.ALARMS)] = None
 
 
+class DoctorConfig(Settings):
+    """`streamgp doctor`."""
+
+    table: Annotated[TableUri | None, Flag(metavar="DIRECTORY")] = Field(None, description="Table to look at")
+    checkpoint: Annotated[Directory | None, Flag()] = Field(None, description="Checkpoint to look at")
+    source: Annotated[tuple[str, ...], Flag(metavar="FILE")] = Field(
+        (), description="File to look at, repeatable; with --table also whether it is in there"
+    )
+    mend: bool = Field(
+        False, description="Merge small files, and delete what killed processes left; rows are never changed"
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.table is None and self.checkpoint is None and not self.source:
+            raise ValueError("give --table, --checkpoint or --source")
+        return self
+
+
 class UiConfig(Settings):
     """`streamgp ui`."""
 

@@ -243,9 +243,13 @@ def free_name(directory: Path, rows: int) -> Path:
 
 def _sweep(directory: Path) -> None:
     """Remove what a killed writer left behind."""
-    for path in directory.iterdir():
-        if path.name.startswith(_TEMPORARY):
-            shutil.rmtree(path)
+    for path in half_written(directory):
+        shutil.rmtree(path)
+
+
+def half_written(directory: Path) -> list[Path]:
+    """What a killed writer left; nothing of it is ever read."""
+    return [path for path in directory.iterdir() if path.name.startswith(_TEMPORARY)]
 
 
 def remove_directory(path: Path) -> None:

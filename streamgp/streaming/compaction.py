@@ -8,6 +8,7 @@ rows than all behind it: a row is rewritten O(log n) times, and n commits leave 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -38,6 +39,9 @@ PROPERTIES = {
 """Of a log with many small commits."""
 
 
+_HALF = re.compile(r"part-\d+-[0-9a-f]+\.parquet\.\d+\.tmp")
+
+
 class Compaction:
     """Merges the small files of a table that this process appends to.
 
@@ -66,6 +70,22 @@ class Compaction:
             self._sweep()
             self._swept = time.monotonic()
 
+    def tidy(self) -> None:
+        """Merge the small files until few are left. If others write meanwhile, they go first.
+
+        Raises:
+            TableError, ServiceError: as `committed`.
+        """
+        while len(before := delta.spans(self.table.log)) > 1 and due(before):
+            try:
+                delta.configure(self.table.log, self.table.path, PROPERTIES)
+                self._merge()
+            except Conflict:
+                self.table.refresh()
+                continue
+            if len(delta.spans(self.table.log)) >= len(before):
+                return
+
     def _merge(self) -> None:
         table = self.table
         files = due(delta.spans(table.log))
@@ -79,13 +99,27 @@ class Compaction:
                 os.utime(Path(table.path) / file.path)  # since when it is not needed
 
     def _sweep(self) -> None:
-        """Delete files of ours that no version names any more, also those that a killed writer never committed."""
-        named = {span.path for span in delta.spans(self.table.log)}
-        with os.scandir(self.table.path) as entries:
-            for entry in entries:
-                ours = digest_in(entry.name) is not None and entry.name not in named
-                if ours and entry.stat().st_mtime < time.time() - KEPT:
-                    os.unlink(entry.path)
+        for path in leftovers(self.table):
+            with suppress(FileNotFoundError):  # another process sweeps too
+                path.unlink()
+
+
+def leftovers(table: Table) -> list[Path]:
+    """Files of ours in a local table that no version names any more, also those that a killed writer never committed
+    or wrote by half; not those of the last hour, which may be in use.
+
+    Raises:
+        TableError: the log cannot be read.
+    """
+    named = {span.path for span in delta.spans(table.log)}
+    found = []
+    with os.scandir(table.path) as entries:
+        for entry in entries:
+            half = _HALF.fullmatch(entry.name)
+            ours = half is not None or (digest_in(entry.name) is not None and entry.name not in named)
+            if ours and entry.stat().st_mtime < time.time() - KEPT:
+                found.append(Path(entry.path))
+    return found
 
 
 def due(files: Sequence[Span]) -> list[Span]:

@@ -26,6 +26,7 @@ COMMANDS = (
     "forecast",
     "serve",
     "check",
+    "doctor",
     "report",
     "ui",
     "demo",
