@@ -6,7 +6,14 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from .conftest import World, run
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 
 def test_a_fault_is_an_exit_code(world: World, tmp_path: Path) -> None:
