@@ -40,7 +40,7 @@ WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {
 }
 
 
-MESSAGES = {"can": "log", "mcap": "mcap", "rosbag": "bag"}
+MESSAGES = {"can": "log", "mcap": "mcap", "mdf": "mf4", "rosbag": "bag", "ulog": "ulg"}
 """Formats whose files take longer to write: theirs are small, and so are the chunks."""
 
 

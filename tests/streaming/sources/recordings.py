@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,39 @@ def write_matlab(path: Path) -> None:
     savemat(path, {"run": {"t": t, "u": np.sin(t), "y": np.cos(t)}}, do_compression=True)
 
 
+def write_mdf(path: Path) -> None:
+    """volt and count at 100 Hz, speed at 20 Hz, a text; from EPOCH on."""
+    from datetime import UTC, datetime
+
+    from asammdf import MDF, Signal
+
+    t = np.arange(COUNT) / 100
+    with MDF(version="4.10") as file:
+        file.start_time = datetime.fromtimestamp(EPOCH, UTC)
+        file.append(
+            [Signal(np.sin(t), t, unit="V", name="volt"), Signal(np.arange(COUNT, dtype="u2"), t, name="count")]
+        )
+        file.append([Signal(np.cos(t[::5]), t[::5], unit="m/s", name="speed")])
+        file.append([Signal(np.array([b"on", b"no"] * (COUNT // 10)), t[::5], name="text", encoding="utf-8")])
+        file.save(path, overwrite=True, compression=2)
+
+
+def write_ulog(path: Path) -> None:
+    """Two accelerometers at 100 and 50 Hz, as the format is laid out: header, formats, subscriptions, data."""
+
+    def message(kind: str, data: bytes) -> bytes:
+        return struct.pack("<HB", len(data), ord(kind)) + data
+
+    out = b"ULog\x01\x12\x35\x01" + struct.pack("<Q", 5_000_000)
+    out += message("F", b"accel:uint64_t timestamp;float x;float[2] q;int8_t mode;")
+    out += b"".join(message("A", struct.pack("<BH", at, at) + b"accel") for at in (0, 1))
+    for at in range(COUNT):
+        for sensor in range(1 + (at % 2 == 0)):
+            values = struct.pack("<Q3fb", 5_000_000 + at * 10_000, at / 8, sensor, -at / 4, at % 100)
+            out += message("D", struct.pack("<H", sensor) + values)
+    path.write_bytes(out)
+
+
 WRITERS: dict[str, Callable[[Path], None]] = {
     "h5": write_hdf5,
     "mat": write_matlab,
@@ -211,5 +245,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "log": write_can,
     "asc": write_can,
     "blf": write_can,
+    "mf4": write_mdf,
+    "ulg": write_ulog,
 }
 """Suffix -> what writes such a file."""
