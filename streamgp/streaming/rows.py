@@ -44,13 +44,9 @@ class Names:
     def codes(self, column: pa.Array[Any], grow: bool = True) -> Ints:
         """(B,) codes; new names are appended when `grow`, else -1. Python runs once a distinct name, not a row."""
         plain = column.cast(column.type.value_type) if isinstance(column.type, pa.DictionaryType) else column
-        encoded = plain.dictionary_encode()
-        order = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        used, first, inverse = np.unique(order, return_index=True, return_inverse=True)
-        table = np.empty(len(used), np.int64)
-        for at in np.argsort(first):  # in order of first appearance
-            table[at] = self._add(str(encoded.dictionary[int(used[at])]), grow)
-        return table[inverse]
+        encoded = plain.dictionary_encode()  # its names are in order of first appearance
+        table = np.array([self._add(str(name), grow) for name in encoded.dictionary.to_pylist()], np.int64)
+        return np.asarray(table[encoded.indices.to_numpy(zero_copy_only=False)])
 
     def _add(self, name: str, grow: bool) -> int:
         code = self._code.get(name, -1)

@@ -106,8 +106,8 @@ class Windows:
         """
         return self._names.read(rows, self.spec.series) if self.spec.series else np.zeros(rows.num_rows, np.int64)
 
-    def push(self, rows: pa.RecordBatch) -> tuple[Asks, Answers]:
-        """Read rows in the order of the stream.
+    def push(self, rows: pa.RecordBatch, code: Ints | None = None) -> tuple[Asks, Answers]:
+        """Read rows in the order of the stream; `code` (N,) of their series, where `codes` was asked before.
 
         Returns:
             the questions and the truths of the rows that became current, in the order in which they did.
@@ -115,7 +115,7 @@ class Windows:
         Raises:
             SchemaError, DataError: a column is missing or does not hold what it must.
         """
-        read = self._read(rows)
+        read = self._read(rows, code)
         self._reserve()
         keep, step = self._steps(read)
         position = self.rows + keep
@@ -190,12 +190,11 @@ class Windows:
         y = ring.values.reshape(-1, ring.channels)[flat, self._targets]
         return History(_long(flat // ring.capacity), _long(ring.ds.reshape(-1)[flat]), torch.from_numpy(y))
 
-    def _read(self, rows: pa.RecordBatch) -> Rows:
-        spec, count = self.spec, rows.num_rows
-        values = numbers(rows, spec.columns)
-        code = np.zeros(count, np.int64) if spec.series is None else self._names.read(rows, spec.series)
+    def _read(self, rows: pa.RecordBatch, code: Ints | None) -> Rows:
+        spec = self.spec
+        values, code = numbers(rows, spec.columns), self.codes(rows) if code is None else code
         if spec.time is None:
-            return Rows(code, np.zeros(count, np.int64), values)
+            return Rows(code, np.zeros(len(code), np.int64), values)
         return Rows(code, times(rows, spec.time), values)
 
     def _reserve(self) -> None:

@@ -9,7 +9,7 @@ silent series costs nothing.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -57,68 +57,90 @@ class ModelOptions(NamedTuple):
 
 
 class Waiting:
-    """Rows whose micro-batch is not full, and how many rows each series has had; Stateful."""
+    """Rows whose micro-batch is not full, and how many rows each series has had; Stateful.
+
+    Rows are put together only when some leave, and each leaves once: the cost is linear in the rows.
+    """
 
     def __init__(self) -> None:
-        self._rows: pa.RecordBatch | None = None
-        self._code = np.zeros(0, np.int64)
+        self._pieces: list[tuple[pa.RecordBatch, Ints]] = []
+        self._count = np.zeros(0, np.int64)  # (S,) rows of each series that wait
         self.taken = np.zeros(0, np.int64)  # (S,) rows of each series that left
+
+    def __deepcopy__(self, _: object) -> Waiting:
+        found = copy.copy(self)
+        found._pieces, found._count, found.taken = list(self._pieces), self._count.copy(), self.taken.copy()
+        return found
 
     def add(self, rows: pa.RecordBatch, code: Ints) -> None:
         """Let rows wait, in the order of the stream. code: (N,) of their series."""
-        whole = rows
-        if self._rows is not None:
-            named = rows.select(self._rows.schema.names).cast(self._rows.schema)
-            whole = pa.Table.from_batches([self._rows, named]).combine_chunks().to_batches()[0]
-        self._rows, self._code = whole, np.concatenate([self._code, code])
-        grown = int(code.max(initial=-1)) + 1 - len(self.taken)
-        if grown > 0:
-            self.taken = np.concatenate([self.taken, np.zeros(grown, np.int64)])
+        if self._pieces:
+            schema = self._pieces[0][0].schema
+            rows = rows.select(schema.names).cast(schema)
+        if len(code):
+            self._pieces.append((rows, code))
+        more = np.zeros(max(int(code.max(initial=-1)) + 1 - len(self.taken), 0), np.int64)
+        self.taken, self._count = np.concatenate([self.taken, more]), np.concatenate([self._count, more])
+        self._count += np.bincount(code, minlength=len(self._count))
 
-    def full(self, schedule: Schedule, most: int) -> tuple[pa.RecordBatch, Ints] | None:
-        """The next micro-batch of each series that has one, one series after another; None where none has.
+    def full(self, schedule: Schedule, most: int) -> Iterator[tuple[pa.RecordBatch, Ints]]:
+        """The micro-batches that are full, one series after another, while there are any.
 
         Args:
             schedule: of the micro-batches of a series.
-            most: rows, beside those of the first series.
+            most: rows that come at once, beside those of the first series.
 
-        Returns:
-            the rows, and the code of each.
+        Yields:
+            rows, and the code of each.
         """
-        room = (schedule.warmup - self.taken - 1) % schedule.batch + 1
-        ready = np.flatnonzero(np.bincount(self._code, minlength=len(room)) >= room)
-        if not len(ready):
-            return None
-        ready = ready[: max(1, int(np.searchsorted(room[ready].cumsum(), most, "right")))]
-        wanted = np.zeros(len(room), np.int64)
-        wanted[ready] = room[ready]
-        return self._leave(wanted)
+        while True:
+            room = (schedule.warmup - self.taken - 1) % schedule.batch + 1
+            ready = np.flatnonzero(self._count >= room)
+            if not len(ready):
+                return
+            rows, code = self._leave(np.where(self._count >= room, room, 0))
+            ends, first = room[ready].cumsum(), 0
+            while first < len(ready):
+                start = int(ends[first] - room[ready[first]])
+                behind = max(first + 1, int(np.searchsorted(ends, start + most, "right")))
+                stop, own = int(ends[behind - 1]), ready[first:behind]
+                self.taken[own] += room[own]
+                first = behind
+                yield rows.slice(start, stop - start), code[start:stop]
 
     def rest(self) -> tuple[pa.RecordBatch, Ints] | None:
         """All rows that wait, one series after another; None where none does."""
-        return self._leave(np.bincount(self._code, minlength=len(self.taken))) if len(self._code) else None
+        self.taken = self.taken + self._count
+        return self._leave(self._count) if self._pieces else None
+
+    def _whole(self) -> tuple[pa.RecordBatch, Ints]:
+        """All rows that wait, in the order of the stream."""
+        rows, code = zip(*self._pieces, strict=True)
+        whole = rows[0] if len(rows) == 1 else pa.Table.from_batches(rows).combine_chunks().to_batches()[0]
+        return whole, np.concatenate(code)
 
     def _leave(self, wanted: Ints) -> tuple[pa.RecordBatch, Ints]:
-        """The first rows of each series, so many as are wanted of it."""
-        assert self._rows is not None
-        order = np.argsort(self._code, kind="stable")
-        code = self._code[order]
-        leaves = np.arange(len(code)) - np.searchsorted(code, code) < wanted[code]
+        """The first rows of each series, so many as are wanted of it, one series after another."""
+        rows, code = self._whole()
+        order = np.argsort(code, kind="stable")
+        of = code[order]
+        leaves = np.arange(len(of)) - np.searchsorted(of, np.arange(len(wanted)))[of] < wanted[of]
         stays = np.sort(order[~leaves])
-        rows = self._rows.take(order[leaves])
-        self._rows = self._rows.take(stays) if len(stays) else None
-        self._code = self._code[stays]
-        self.taken = self.taken + wanted
-        return rows, code[leaves]
+        self._pieces = [(rows.take(stays), code[stays])] if len(stays) else []
+        self._count = self._count - wanted
+        return rows.take(order[leaves]), of[leaves]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        own = {"code": torch.from_numpy(self._code.copy()), "taken": torch.from_numpy(self.taken.copy())}
-        return own | Tail(self._rows).state()[0], {}
+        rows, code = self._whole() if self._pieces else (None, np.zeros(0, np.int64))
+        own = {"code": torch.from_numpy(code.copy()), "taken": torch.from_numpy(self.taken.copy())}
+        return own | Tail(rows).state()[0], {}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         tail = Tail()
         tail.restore(tensors, rest)
-        self._rows, self._code, self.taken = tail.rows, *(tensors[name].numpy().copy() for name in ("code", "taken"))
+        code, self.taken = (tensors[name].numpy().copy() for name in ("code", "taken"))
+        self._pieces = [] if tail.rows is None else [(tail.rows, code)]
+        self._count = np.bincount(code, minlength=len(self.taken))
 
 
 class Kept:
@@ -211,6 +233,7 @@ class FleetLearner(Learner):
         shape, calibration, period = self.windows.shape, self.calibration, self.phases.period
         self.bands = Bands(shape, calibration, period, apart=True)
         self.waiting, self.kept = Waiting(), Kept()
+        self._none: Due | None = None  # of rows that only wait
 
     def parts(self) -> dict[str, Stateful]:
         return super().parts() | {"model": self.fleet, "waiting": self.waiting, "kept": self.kept}
@@ -232,12 +255,14 @@ class FleetLearner(Learner):
         self.rows += rows.num_rows
         self.waiting.add(rows.select(columns_read(self.windows.spec)), self.windows.codes(rows))
         steps, found = list[Step](), list[Due]()
-        most = AT_ONCE // self.windows.shape.columns
-        while (full := self.waiting.full(self.schedule, most)) is not None:
+        for full in self.waiting.full(self.schedule, AT_ONCE // self.windows.shape.columns):
             due = self._round(*full)
             steps += self._learned(due)
             found.append(self.counted(due))
-        return _in_all(steps), joined(found or [self._pair(*self._no_rows(rows))])
+        if not found:
+            self._none = self._none or self._pair(*self.windows.push(rows.slice(0, 0)))
+            return None, self._none
+        return _in_all(steps), joined(found)
 
     def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
         """A copy that has learned the full micro-batches of these rows, and asked and scored the partial ones."""
@@ -294,7 +319,7 @@ class FleetLearner(Learner):
             begins = before[code] + np.arange(len(code)) - np.searchsorted(code, code) == first
             place = self.windows.rows + np.flatnonzero(begins)
             self.kept.score(torch.from_numpy(code[begins]), torch.from_numpy(place))
-        return self._taken(*self.windows.push(rows))
+        return self._taken(*self.windows.push(rows, code))
 
     def _calibrated(self, asks: Asks, issued: Predictive, answers: Answers) -> Issued:
         """The quantiles of forecasts; those of series in their warm-up are not known."""
@@ -332,10 +357,6 @@ class FleetLearner(Learner):
         for step in steps:
             self.counts.add_step(step)
         return steps
-
-    def _no_rows(self, rows: pa.RecordBatch) -> tuple[Asks, Answers]:
-        """Neither a question nor an answer."""
-        return self.windows.push(rows.slice(0, 0))
 
 
 def fleet_learner(
