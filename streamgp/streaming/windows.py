@@ -190,7 +190,7 @@ class Windows:
         y = ring.values.reshape(-1, ring.channels)[flat, self._targets]
         return History(_long(flat // ring.capacity), _long(ring.ds.reshape(-1)[flat]), torch.from_numpy(y))
 
-    def _read(self, rows: pa.RecordBatch, code: Ints | None) -> Rows:
+    def _read(self, rows: pa.RecordBatch, code: Ints | None = None) -> Rows:
         spec = self.spec
         values, code = numbers(rows, spec.columns), self.codes(rows) if code is None else code
         if spec.time is None:

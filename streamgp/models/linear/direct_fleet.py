@@ -74,13 +74,6 @@ class Alike:
         self.regression.assume(x, [Known(flag, 0.0, 1.0, levels.new_zeros(KNOTS), rank) for flag, rank in kinds])
         self.held = Stacked(state_of(self.model))
 
-    def together(self, packed: Packed) -> Iterator[Packed]:
-        """Series that are looked at together; `codes` are places of `held`."""
-        most = max(NEAR // self.held.bytes, 1)
-        for start in range(0, len(packed.codes), most):
-            own = packed.some(slice(start, start + most))
-            yield own.some(slice(None), slice(int(own.counts.max())))
-
     def parameters(self, packed: Packed, x: Inputs) -> Tensor:
         """(P, K, N, T) of what the models of the windows forecast."""
         look = self._look(packed, self.held.take(packed.codes), x)
@@ -292,7 +285,7 @@ class DirectFleet:
         for at, alike in enumerate(self._alike):
             own = (which == at).nonzero()[:, 0]
             packed = Packed.of(place[own])
-            for some in alike.together(packed._replace(rows=own[packed.rows])):
+            for some in packed._replace(rows=own[packed.rows]).parts(NEAR // alike.held.bytes):
                 yield alike, some
 
     def _begin(self, code: int, x: Inputs, y: Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -49,6 +49,12 @@ class Packed(NamedTuple):
     def some(self, taken: Tensor | slice, windows: slice = slice(None)) -> Packed:
         """Some of the series, and some of the windows of each."""
         return Packed(self.codes[taken], self.rows[taken, windows], self.there[taken, windows])
+
+    def parts(self, most: int) -> Iterator[Packed]:
+        """So many of the series at a time."""
+        for start in range(0, len(self.codes), max(most, 1)):
+            own = self.some(slice(start, start + max(most, 1)))
+            yield own.some(slice(None), slice(int(own.counts.max())))
 
     def back(self, values: Tensor) -> Tensor:
         """(K, N, ...) -> (R, ...), in the order of the batch."""
