@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -49,13 +49,19 @@ class Tree:
     arrays of its length.
 
     Args:
-        leaves: the arrays. left_out: what is none -> why.
+        leaves: the arrays. left_out: what is none -> why. close: ends the reading of the file.
         time: of --time. form: of --time-format.
     """
 
     def __init__(
-        self, leaves: list[Leaf], left_out: dict[str, str], time: str | None = None, form: str | None = None
+        self,
+        leaves: list[Leaf],
+        left_out: dict[str, str],
+        close: Callable[[], None],
+        time: str | None = None,
+        form: str | None = None,
     ) -> None:
+        self._close = close
         self.units: dict[str, str] = {}
         self.left_out = left_out
         self.place = ""
@@ -85,6 +91,7 @@ class Tree:
                 together.setdefault(at, []).append((leaf, *split))
         for at, parts in together.items():
             yield from self._sliced(self._leaves[at], parts, wanted)
+        self._close()
 
     def _is_time(self, leaf: Leaf) -> bool:
         name = leaf.path[-1]

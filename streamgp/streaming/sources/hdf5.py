@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +17,9 @@ _DEPTH = 32
 _RATIO, _LEAST = 2000, 1 << 24
 """What a dataset may be larger than its stored bytes: HDF5 fills in what is not there."""
 _MATLAB_OWN = ("#refs#", "#subsystem#")
+
+
+Found: TypeAlias = "tuple[list[Leaf], dict[str, str], Callable[[], None]]"
 
 
 class Config(Options):
@@ -36,14 +40,14 @@ def build(config: Config, uri: str) -> Joined:
     return Joined(uri, config, lambda path: Tree(*leaves(h5py, path, uri), config.time, config.time_format))
 
 
-def leaves(h5py: Any, path: str, uri: str) -> tuple[list[Leaf], dict[str, str]]:
-    """The numeric arrays of a file, and what is left out.
+def leaves(h5py: Any, path: str, uri: str) -> Found:
+    """The numeric arrays of a file, what is left out, and what closes the file.
 
     Raises:
         DataError: it is no HDF5 file.
     """
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(path, "r", locking="best-effort")
     except OSError as error:
         hint = "bring the whole file, closed by its writer"
         raise DataError(f"{uri}: not a whole HDF5 file: {error}", hint=hint) from None
@@ -116,7 +120,7 @@ def leaves(h5py: Any, path: str, uri: str) -> tuple[list[Leaf], dict[str, str]]:
         return True
 
     group(file, ())
-    return found, out
+    return found, out, file.close
 
 
 class _Field:

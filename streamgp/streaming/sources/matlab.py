@@ -35,13 +35,13 @@ def build(config: Config, uri: str) -> Joined:
         found = hdf5.leaves(needs("h5py", "hdf5"), path, uri) if new else _leaves(path, uri)
         names = {leaf.path[0] for leaf in found[0]}
         if len(names) == 1 and all(len(leaf.path) > 1 for leaf in found[0]):  # one struct, called as its file
-            found = [leaf._replace(path=leaf.path[1:]) for leaf in found[0]], found[1]
+            found = ([leaf._replace(path=leaf.path[1:]) for leaf in found[0]], *found[1:])
         return Tree(*found, config.time, config.time_format)
 
     return Joined(uri, config, reader)
 
 
-def _leaves(path: str, uri: str) -> tuple[list[Leaf], dict[str, str]]:
+def _leaves(path: str, uri: str) -> hdf5.Found:
     from scipy.io import loadmat
 
     try:
@@ -76,7 +76,7 @@ def _leaves(path: str, uri: str) -> tuple[list[Leaf], dict[str, str]]:
     for name, value in content.items():
         if not name.startswith("__"):
             take(value, (name,))
-    return found, out
+    return found, out, lambda: None
 
 
 def _word(element: Any, field: str) -> str:
