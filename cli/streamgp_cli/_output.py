@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
+from streamgp_cli._log import say
 from streamgp_cli.signals import working
 from streamgp_pipelines.numbers import number
 
@@ -22,7 +23,7 @@ def print_json(document: Any) -> None:
 def warn(warnings: Iterable[str]) -> None:
     """What the user should know of an answer, on standard error."""
     for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        say("warning", warning)
 
 
 @contextmanager

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from streamgp_cli._log import say, structured
 from streamgp_pipelines.numbers import lasting, number
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Reporter:
         self._began: dict[str, tuple[float, int]] = {}  # when a stage was first heard of, and how far it was then
 
     def __enter__(self) -> Reporter:
-        if self._console.is_terminal and not self._quiet:
+        if self._console.is_terminal and not self._quiet and not structured():
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
             from rich.progress import Progress as Bars
 
@@ -82,7 +82,15 @@ class Reporter:
         of = f" of {progress.total:,}" if progress.total is not None else ""
         count = f"{progress.done:,}{of}" if progress.total != 1 else "done" if ended else "..."
         times = _times(progress, now - self._began[progress.stage][0], rate)
-        print(f"{progress.stage}: {count}  {times}{progress.note}".rstrip(), file=sys.stderr, flush=True)
+        say(
+            "info",
+            f"{progress.stage}: {count}  {times}{progress.note}".rstrip(),
+            stage=progress.stage,
+            done=progress.done,
+            total=progress.total,
+            per_second=rate,
+            note=progress.note,
+        )
 
     def _rate(self, progress: Progress, now: float) -> float | None:
         """Units a second since the stage was first heard of, which a run that goes on did not begin at 0."""

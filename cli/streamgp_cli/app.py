@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from streamgp_cli._log import begin
 from streamgp_cli.check import check
 from streamgp_cli.compare import compare
 from streamgp_cli.demo import demo
@@ -56,6 +57,7 @@ class Root(TyperGroup):
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
+        begin(words)
         try:
             code = super().main(words, standalone_mode=False, **extra) or 0
         except Exception as error:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from typer.exceptions import Abort, TyperException
 
+from streamgp_cli._log import say, structured
+
 _RESUMABLE = ("ingest", "train", "demo")
 
 
@@ -60,11 +62,14 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
     failure = explain(error)
     if debug and not isinstance(error, TyperException):
         traceback.print_exception(error, file=sys.stderr)
-    if as_json:
-        document = {"error": failure.error, "message": failure.message, "hint": failure.hint, "code": failure.code}
+    document = {"error": failure.error, "message": failure.message, "hint": failure.hint, "code": failure.code}
+    if structured():
+        del document["message"]
+        say("error", failure.message, **document)
+    elif as_json:
         print(json.dumps(document), file=sys.stderr)
     else:
-        print(f"error: {failure.message}", file=sys.stderr)
+        say("error", failure.message)
         if failure.hint:
             print(f"hint: {failure.hint}", file=sys.stderr)
     return failure.code
@@ -73,7 +78,9 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
 def interrupted(command: str, code: int, *, as_json: bool) -> None:
     """Tell the user that the command was stopped, and whether it can go on."""
     hint = "the same command continues from here" if command in _RESUMABLE else ""
-    if as_json:
+    if structured():
+        say("info", "interrupted", hint=hint, code=code)
+    elif as_json:
         document = {"error": "Interrupted", "message": "interrupted", "hint": hint, "code": code}
         print(json.dumps(document), file=sys.stderr)
     else:

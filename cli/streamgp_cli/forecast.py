@@ -77,8 +77,7 @@ def forecast(given: Given[ForecastConfig], json: AsJson = False) -> None:
 
 def _follow(settings: ForecastConfig) -> NoReturn:
     """Write forecasts until interrupted; what goes wrong on the way is said on standard error."""
-    import sys
-
+    from streamgp_cli._log import say
     from streamgp_cli._output import warn
     from streamgp_pipelines.forecasting.follow import follow
 
@@ -88,7 +87,7 @@ def _follow(settings: ForecastConfig) -> NoReturn:
 
             draw_forecast(result, settings.plot)
         warn(result.warnings)
-        print(f"forecast from {result.frame['cutoff'].max()!s}", file=sys.stderr, flush=True)
+        say("info", f"forecast from {result.frame['cutoff'].max()!s}")
 
     follow(settings, tell, lambda error: warn([f"no new forecast: {error.message}"]))
     raise AssertionError("it has no end")

@@ -34,6 +34,15 @@ AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output.", rich_help_panel=COMMON)
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=COMMON)]
+Log = Annotated[
+    Literal["text", "json"] | None,
+    typer.Option(
+        "--log",
+        help="Form of progress, warnings and errors on standard error; default: STREAMGP_LOG, else text.",
+        metavar="text|json",
+        rich_help_panel=COMMON,
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and stop.", rich_help_panel="Run")]
 
 S = TypeVar("S", bound="Settings")
@@ -115,6 +124,7 @@ def _function(work: Callable[..., None]) -> Callable[..., None]:
     }
     parameters |= {name: one.replace(kind=keyword, annotation=hints[name]) for name, one in own.items()}
     parameters["config"] = inspect.Parameter("config", keyword, default=None, annotation=ConfigFile)
+    parameters["log"] = inspect.Parameter("log", keyword, default=None, annotation=Log)
     parameters["debug"] = inspect.Parameter("debug", keyword, default=False, annotation=Debug)
     run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: one.annotation for name, one in parameters.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import logging
 from typing import Any
 
 import polars as pl
@@ -68,7 +68,7 @@ class Bell:
             failed = notify(session.config.on_alarm, event | {"count": len(new), "alarms": new[-MOST:]})
             if failed:
                 session.warnings.append(f"--on-alarm: {len(new)} alarms were not passed on: {failed}")
-                print(f"warning: {session.warnings[-1]}", file=sys.stderr)
+                logging.getLogger("streamgp").warning(session.warnings[-1])
         if keys != self.told:
             self.told = keys
             with replaced(self._path) as temporary:
