@@ -31,7 +31,16 @@ from types import ModuleType
 
 from streamgp.errors import StreamgpError, UsageError
 
-KINDS = ("models", "kernels", "encoders", "likelihoods", "predictives", "solvers", "streaming.sources")
+KINDS = (
+    "models",
+    "kernels",
+    "encoders",
+    "likelihoods",
+    "predictives",
+    "solvers",
+    "streaming.sources",
+    "streaming.feeds",
+)
 
 
 @cache

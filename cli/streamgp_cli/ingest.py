@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
-    """Append the rows of files to a table, each row once.
+    """Append the rows of files, or of a broker's messages, to a table, each row once.
 
     The same file again adds nothing; a file that has grown adds its new rows.
     Rows that cannot be read go to the table's quarantine with the reason.
@@ -26,12 +26,14 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
           --time-format epoch-ms --every 10ms
       streamgp ingest kin40k.parquet --table kin40k --time row
       tail -f feed.jsonl | streamgp ingest - --table feed --as feed --follow
+      streamgp ingest 'mqtt://localhost/meters/#' --table meters --follow
     """
     from streamgp_cli._lean import leave_pandas_out
 
     leave_pandas_out()
     from streamgp.base import Progress
-    from streamgp_cli._output import only_our_output, print_json
+    from streamgp.streaming.messages import is_feed
+    from streamgp_cli._output import only_our_output, print_json, warn
     from streamgp_cli._progress import Reporter
     from streamgp_pipelines.ingestion.ingest import ingest as run
 
@@ -42,7 +44,12 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
             aside = f", {now.quarantined:,} quarantined" if now.quarantined else ""
             reporter(Progress("ingest", now.rows, None, f"{now.source}{aside}"))
 
-        found = run(settings, progress)
+        if is_feed(settings.source[0]):
+            from streamgp_pipelines.live.follow import follow
+
+            found = follow(settings, progress, lambda news: warn([news]))
+        else:
+            found = run(settings, progress)
     if json:
         print_json(found)
     else:

@@ -97,6 +97,7 @@ class Panel(StrEnum):
     TABLE = "Table"
     RECORDINGS = "Recordings"
     TEXT = "Text files"
+    MESSAGES = "Messages"
     PROCESSING = "Processing"
     FORECAST = "Forecast"
     SIMULATION = "Simulation"

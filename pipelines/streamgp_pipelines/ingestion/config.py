@@ -24,7 +24,10 @@ Salvage = Annotated[
 Format = Annotated[
     str | None,
     Flag(Panel.TEXT, "FORMAT"),
-    Field(description="csv, jsonl, parquet, hdf5, mcap, can ...; default: by the suffix"),
+    Field(
+        description="csv, jsonl, parquet, hdf5, mcap, can ...; default: by the suffix. Of messages json, csv, arrow, "
+        "msgpack or avro; default: json"
+    ),
 ]
 Follow = Annotated[bool, Field(description="Wait for new rows until interrupted")]
 
@@ -33,7 +36,7 @@ class IngestConfig(Settings):
     """`streamgp ingest`."""
 
     source: Annotated[tuple[str, ...], Flag(argument=True)] = Field(
-        description="Files, directories, globs, or - for standard input"
+        description="Files, directories, globs, - for standard input, or the URL of a broker"
     )
     table: Annotated[TableUri, Flag(Panel.TABLE)] = Field(description="Directory of the table; made when missing")
     time: Annotated[str | None, Flag(Panel.TABLE, "COL|row")] = Field(
@@ -116,6 +119,18 @@ class IngestConfig(Settings):
         le=1 << 30,
         description="Longest line to read, such as 64MB; a longer one goes to the quarantine, truncated",
     )
+    columns: Annotated[Names, Flag(Panel.MESSAGES)] = Field(
+        (), description="Columns of messages in CSV without a header; default: the first line of each"
+    )
+    topic: Annotated[str | None, Flag(Panel.MESSAGES, "COL")] = Field(
+        None, description="Column for the topic of a message, which --series can name; default: none"
+    )
+    avro_schema: Annotated[File | None, Flag(Panel.MESSAGES)] = Field(
+        None, description="Schema of --format avro, a JSON file; default: none"
+    )
+    linger: Annotated[float, Flag(Panel.MESSAGES, "SECONDS")] = Field(
+        0.2, ge=0, le=60, description="How long a message may wait for others, which are committed with it"
+    )
     as_name: Annotated[str | None, Flag(Panel.PROCESSING, "NAME", name="--as")] = Field(
         None, description="Identify the source by this name instead of its path"
     )
@@ -131,7 +146,10 @@ class IngestConfig(Settings):
     )
     follow: Annotated[Follow, Flag(Panel.PROCESSING)] = False
     poll: Annotated[float, Flag(Panel.PROCESSING, "SECONDS")] = Field(
-        1.0, gt=0, description="Seconds between two checks with --follow"
+        1.0,
+        gt=0,
+        description="Seconds between two checks with --follow; without it messages of a broker end when none comes "
+        "for as long",
     )
     dry_run: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
         False, description="Print what would be done, write nothing"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamgp.errors import SchemaError, TableError, UsageError
-from streamgp.streaming.instants import ELAPSED, whole_numbers
+from streamgp.errors import DataError, SchemaError, TableError, UsageError
+from streamgp.streaming.instants import ELAPSED, EPOCHS, whole_numbers
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
 from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.files import FileSource
@@ -74,6 +74,33 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
     if config.lateness is not None:
         meta = _late(meta, config.lateness, new=table is None)
     return Plan(meta, _schema(source, meta, clock, table), clock)
+
+
+def plan_as_table(source: FileSource, config: IngestConfig, table: Table) -> Plan:
+    """`plan` for rows that did not come in the table's file: times as in its source, or ISO 8601.
+
+    Raises:
+        DataError: the times are neither.
+        SchemaError, TableError, UsageError: as `plan`.
+    """
+    meta = table.meta
+    assert meta.time is not None
+    form, cells = meta.time_format or "", source.sample.column(meta.time)
+    text = pa.types.is_string(cells.type)
+    own = "%" in form if text else form in EPOCHS or form == "step"
+    for given in [form, None] if own and text else [form if own else None]:
+        try:
+            return plan(source, config.model_copy(update={"time_format": given}), table)
+        except SchemaError:
+            raise
+        except DataError as error:
+            fault = error
+    cell = next((str(value) for value in cells.to_pylist() if value is not None), "")
+    also = f", or {form} as in the source" if "%" in form or form in EPOCHS else ""
+    raise DataError(
+        f"rows: column {meta.time!r}: {cell[:80]!r} is not a time",
+        hint=f"write ISO 8601, such as 2026-01-01T00:30:00Z{also}",
+    ) from fault
 
 
 def _spaced(meta: TableMeta, clock: Clock | None, every: int | None, tolerance: int | None) -> TableMeta:

@@ -40,6 +40,7 @@ class SourceReport:
     Attributes:
         state: unchanged, taken, no rows yet, or dry run. reads: how its columns were understood.
         late: rows that came behind a later row of their series. future: rows later than now.
+        redelivered: messages, or rows of them, that a broker has delivered again, and that the table has.
         waiting: whether a last line without newline was left.
         doubts: what may be misunderstood, and what to do about it.
     """
@@ -48,6 +49,7 @@ class SourceReport:
     rows: int = 0
     late: int = 0
     future: int = 0
+    redelivered: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     state: str = "unchanged"
     waiting: bool = False
@@ -69,6 +71,7 @@ class SourceReport:
             "added": self.rows,
             "quarantined": sum(self.reasons.values()),
             "late": self.late,
+            **({"redelivered": self.redelivered} if self.redelivered else {}),
             "waiting": self.waiting,
             "reads": self.reads,
         }

@@ -12,12 +12,14 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from streamgp.base import Json
-from streamgp.errors import DataError, TableError
+from streamgp.errors import DataError, ServiceError, TableError
 from streamgp.streaming.admission import Admission
+from streamgp.streaming.compaction import Compaction
 from streamgp.streaming.delta import Conflict
 from streamgp.streaming.quarantine import SUPERSEDED, Quarantine
 from streamgp.streaming.reading.bytes import Position, name_of
@@ -100,6 +102,7 @@ class Run:
         self._table = table
         self._quarantine = Quarantine(table)
         self._admission = Admission(table)
+        self._compaction = Compaction(table)
 
     def _attempt(self, uri: str, told: SourceReport) -> None:
         """Take a source from where it stands."""
@@ -238,6 +241,9 @@ class Run:
         self._quarantine.add(divided.quarantined, name, start.lines)
         rows = divided.accepted if divided.accepted.num_rows else None
         self._table.commit(rows, {f"{name}#{key}": value for key, value in part.after._asdict().items()})
+        if self._config.follow:
+            with suppress(TableError, ServiceError):  # said to those who read the damaged file, or write next
+                self._compaction.committed()
 
     @staticmethod
     def _position(table: Table, name: str) -> Position:

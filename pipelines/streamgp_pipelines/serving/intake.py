@@ -19,19 +19,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgp.errors import DataError, SchemaError, ServiceError, TableError, UsageError
-from streamgp.streaming.admission import Admission, Verdict
-from streamgp.streaming.compaction import Compaction
-from streamgp.streaming.delta import Conflict
-from streamgp.streaming.instants import EPOCHS
-from streamgp.streaming.quarantine import QUARANTINE, Quarantine
+from streamgp.errors import ServiceError, UsageError
+from streamgp.streaming.admission import Verdict
+from streamgp.streaming.quarantine import QUARANTINE
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.table import SEQ, Table
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, put_future_aside
-from streamgp_pipelines.ingestion.plan import Plan, plan
+from streamgp_pipelines.ingestion.plan import plan_as_table
+from streamgp_pipelines.ingestion.writer import Aside, Lot, Writer
 
 SOURCE = "serve"
 """What the quarantine calls rows of requests."""
@@ -97,8 +95,7 @@ class Intake:
         """Called after every commit, in the thread of the intake."""
         self._schema = pa.schema([field for field in table.schema if field.name != SEQ])
         self._sieve = Sieve(self._schema, meta.time, meta.series, SOURCE)
-        self._admission, self._quarantine = Admission(table), Quarantine(table)
-        self._compaction = Compaction(table)
+        self._writer = Writer(table)
         self._queue: Queue[tuple[Prepared, Future[Receipt]] | None] = Queue(WAITING)
         self._config = IngestConfig.model_construct(source=(SOURCE,), table=table.path)
         self._closed, self._gate = False, Lock()
@@ -135,37 +132,15 @@ class Intake:
         self._thread.join()
 
     def _prepare(self, source: FileSource) -> Prepared:
-        chosen, meta = self._plan(source), self.table.meta
+        chosen, meta = plan_as_table(source, self._config, self.table), self.table.meta
         (chunk,) = source.read({})
         assert chosen.clock is not None and meta.time is not None
         series = None if meta.series is None else chunk.rows.column(meta.series)
         times = TimeReader(chosen.clock).read(chunk.rows.column(meta.time), series)
         part = self._sieve.prepare(chunk.rows, times, Position())
         reach = self.max_ahead + self.reach
-        put_future_aside(part, meta, self._admission.newest, reach, self.max_ahead)
+        put_future_aside(part, meta, self._writer.admission.newest, reach, self.max_ahead)
         return part
-
-    def _plan(self, source: FileSource) -> Plan:
-        """How the columns are read; times as in the table's source, or ISO 8601."""
-        meta = self.table.meta
-        assert meta.time is not None
-        form, cells = meta.time_format or "", source.sample.column(meta.time)
-        text = pa.types.is_string(cells.type)
-        own = "%" in form if text else form in EPOCHS or form == "step"
-        forms = [form, None] if own and text else [form if own else None]
-        for given in forms:
-            try:
-                return plan(source, self._config.model_copy(update={"time_format": given}), self.table)
-            except SchemaError:
-                raise
-            except DataError as error:
-                fault = error
-        cell = next((str(value) for value in cells.to_pylist() if value is not None), "")
-        also = f", or {form} as in the source" if "%" in form or form in EPOCHS else ""
-        raise DataError(
-            f"rows: column {meta.time!r}: {cell[:80]!r} is not a time",
-            hint=f"write ISO 8601, such as 2026-01-01T00:30:00Z{also}",
-        ) from fault
 
     def _work(self) -> None:
         ended = False
@@ -182,7 +157,6 @@ class Intake:
             waiting = [one for one in group if one is not None]
             if not waiting:
                 continue
-            before = self.table.version
             try:
                 receipts = self._commit([part for part, _ in waiting])
             except BaseException as error:  # told to those who wait, whatever it is
@@ -194,37 +168,30 @@ class Intake:
                 future.set_result(receipt)
             for tell in self.committed:
                 tell()
-            if self.table.version != before:
-                with suppress(TableError, ServiceError):  # said to those who read the damaged file, or write next
-                    self._compaction.committed()
+            self._writer.tidy()
 
     def _look_again(self) -> None:
         """See what the table holds, after a commit that failed or was another's."""
-        try:
-            self.table.refresh()
-            self._admission = Admission(self.table)
-        except Exception:  # it is said when the next request comes
-            return
+        with suppress(Exception):  # it is said when the next request comes
+            self._writer.catch_up()
 
     def _commit(self, parts: list[Prepared]) -> list[Receipt]:
-        """Quarantine first, then the rows: what survives a kill at any moment, as in `ingest`."""
+        """Judge the rows of all parts together, and commit them at once."""
         good = [_good(part) for part in parts]
         candidates = pa.concat_tables([part.table.filter(pa.array(ok)) for part, ok in zip(parts, good, strict=True)])
-        while True:
-            verdict = self._admission.judge(candidates)
+        count, verdicts = sum(part.rows.num_rows for part in parts), list[Verdict]()
+
+        def judge() -> Lot:
+            verdict = self._writer.admission.judge(candidates)
+            verdicts.append(verdict)
             first = self.table.mark(_LINES, 0)
-            count = sum(part.rows.num_rows for part in parts)
-            try:
-                refused = self._refused(parts, first)
-                fresh = candidates.filter(pa.array(~verdict.duplicate)) if verdict.duplicate.any() else candidates
-                self._quarantine.add(refused, SOURCE, first)
-                if fresh.num_rows or refused.num_rows:
-                    self.table.commit(fresh if fresh.num_rows else None, {_LINES: first + count})
-                break
-            except Conflict:
-                self.table.refresh()
-                self._admission = Admission(self.table)
-        return self._receipts(parts, good, verdict)
+            refused = self._refused(parts, first)
+            fresh = candidates.filter(pa.array(~verdict.duplicate)) if verdict.duplicate.any() else candidates
+            marks = {_LINES: first + count} if fresh.num_rows or refused.num_rows else {}
+            return Lot(fresh, [Aside(refused, SOURCE, first)], marks)
+
+        self._writer.write(judge)
+        return self._receipts(parts, good, verdicts[-1])
 
     def _refused(self, parts: list[Prepared], first: int) -> pa.Table:
         """The rows for the quarantine, numbered over all requests."""

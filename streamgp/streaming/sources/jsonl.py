@@ -95,11 +95,20 @@ class Jsonl:
             self._records.close()
         objects = _first_objects(raw, uri, whole, config.max_line)
         self.waiting = not objects
+        self.understand(objects)
+
+    def understand(self, objects: Sequence[dict[str, Any]]) -> None:
+        """Decide the columns by the first objects.
+
+        Raises:
+            DataError: a name cannot be one of a column.
+            SchemaError: the values of one are objects or lists.
+        """
         self.names = list(dict.fromkeys(key for one in objects for key in one))
         self.units = units_in(self.names)
-        check_names(self.names, f"{uri}, line 1")
+        check_names(self.names, f"{self.uri}, line 1")
         columns = {name: [one.get(name) for one in objects] for name in self.names}
-        kinds = {name: _kind(values, name, uri, self._nulls) for name, values in columns.items()}
+        kinds = {name: _kind(values, name, self.uri, self._nulls) for name, values in columns.items()}
         self.sample = pa.table({name: _natural(values, kinds[name]) for name, values in columns.items()})
         self._kinds = kinds
         self.schema = with_bookkeeping(kinds)

@@ -1,0 +1,77 @@
+"""The one writer of a table in a process that takes rows as they come; other processes may write too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from streamgp.errors import ServiceError, TableError
+from streamgp.streaming.admission import Admission
+from streamgp.streaming.compaction import Compaction
+from streamgp.streaming.delta import Conflict
+from streamgp.streaming.quarantine import Quarantine
+from streamgp.streaming.table import Table
+
+
+class Aside(NamedTuple):
+    """Rows for the quarantine, of `source` behind line `after`; see `Quarantine.add`."""
+
+    rows: pa.Table
+    source: str
+    after: int
+
+
+class Lot(NamedTuple):
+    """What one commit takes, against what the table holds; without rows and marks there is nothing to commit."""
+
+    accepted: pa.Table
+    quarantined: Sequence[Aside]
+    marks: Mapping[str, int]
+
+
+class Writer:
+    """Commits rows and marks together, quarantine first: what survives a kill at any moment, as in `ingest`.
+
+    Args:
+        table: its handle; it moves with every commit.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.admission = Admission(table)
+        self._quarantine, self._compaction = Quarantine(table), Compaction(table)
+        self._committed = False
+
+    def write(self, judge: Callable[[], Lot]) -> None:
+        """Commit what `judge` gives; after another writer's commit it is asked again, with all that is new.
+
+        Raises:
+            TableError: the table or its quarantine is damaged.
+            ServiceError: the storage refused; nothing was committed.
+        """
+        while True:
+            lot = judge()
+            try:
+                for part in lot.quarantined:
+                    self._quarantine.add(part.rows, part.source, part.after)
+                if lot.accepted.num_rows or lot.marks:
+                    self.table.commit(lot.accepted if lot.accepted.num_rows else None, lot.marks)
+                    self._committed = True
+                return
+            except Conflict:
+                self.catch_up()
+
+    def catch_up(self) -> None:
+        """See what others have committed; rows are judged against all of it from here on."""
+        self.table.refresh()
+        self.admission = Admission(self.table)
+
+    def tidy(self) -> None:
+        """Merge small files, from time to time; to be called after `write`, when nobody waits for it."""
+        if self._committed:
+            self._committed = False
+            with suppress(TableError, ServiceError):  # said to those who read the damaged file, or write next
+                self._compaction.committed()

@@ -1,0 +1,1 @@
+"""Messages of brokers into a table, each once."""

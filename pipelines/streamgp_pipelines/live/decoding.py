@@ -1,0 +1,299 @@
+"""Payloads of messages to rows: JSON, CSV, MessagePack and Avro by way of JSON Lines, Arrow as it is."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamgp.errors import DataError, SchemaError, UsageError
+from streamgp.streaming.messages import Message, client
+from streamgp.streaming.reading.bytes import Position
+from streamgp.streaming.reading.cells import FAULT, LINE, NULLS, TEXT, fault, with_bookkeeping
+from streamgp.streaming.reading.files import FileSource
+from streamgp.streaming.reading.records import KEPT, Block
+from streamgp.streaming.sources.jsonl import Config, Jsonl, natural
+from streamgp.streaming.table import SEQ, Table
+from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.memory import FrameSource
+from streamgp_pipelines.serving.bodies import parse_arrow
+
+SAMPLED = 1000
+"""Rows that the columns of a new table follow from."""
+
+EXPANDED = 1 << 28
+"""Bytes that a message of Arrow may have when it is unpacked."""
+
+
+class Content(NamedTuple):
+    """Rows of messages that are read alike.
+
+    Attributes:
+        schema: of Arrow; None of all others.
+        rows: objects of JSON, one a line; of Arrow the table.
+        owner: (N,) row -> place of its message.
+        topics: (N,) row -> topic of its message.
+    """
+
+    schema: pa.Schema | None
+    rows: list[bytes] | pa.Table
+    owner: NDArray[np.int64]
+    topics: list[str]
+
+    def row(self, at: int) -> Content:
+        """One of the rows."""
+        one = slice(at, at + 1)
+        rows = self.rows[one] if isinstance(self.rows, list) else self.rows.slice(at, 1)
+        return Content(self.schema, rows, self.owner[one], self.topics[one])
+
+
+class Decoder:
+    """Reads payloads.
+
+    Args:
+        config: format; columns and separator of CSV, schema of Avro; longest message, column of the topic.
+        name: of the source, for errors.
+
+    Raises:
+        UsageError: there is no such format, or what it needs is missing.
+    """
+
+    def __init__(self, config: IngestConfig, name: str) -> None:
+        self._config, self._name = config, name
+        form = config.format or "json"
+        makers: dict[str, Callable[[], Callable[[bytes], Any]]] = {
+            "json": lambda: _of_json,
+            "csv": lambda: _csv(config),
+            "msgpack": _msgpack,
+            "avro": lambda: _avro(config.avro_schema),
+            "arrow": lambda: lambda payload: parse_arrow(payload, EXPANDED),
+        }
+        if form not in makers:
+            raise UsageError(f"--format {form}: messages are {', '.join(makers)}", hint="choose one of these")
+        self._form, self._read = form, makers[form]()
+
+    def split(self, messages: Sequence[Message]) -> tuple[list[Content], dict[int, str]]:
+        """The rows of messages, and place -> why a message has none, as `cells.fault`."""
+        payloads = [message.payload for message in messages]
+        limit = self._config.max_line
+        bad = {
+            at: fault("too long", "", f"{len(payload):,} bytes, --max-line is {limit:,}; the first {KEPT:,} are kept")
+            for at, payload in enumerate(payloads)
+            if len(payload) > limit
+        }
+        if self._form == "json" and not bad and _a_line_each(payloads):
+            return [Content(None, payloads, np.arange(len(payloads)), [one.topic for one in messages])], {}
+        found: dict[pa.Schema | None, list[tuple[int, Any]]] = {}
+        for at, payload in enumerate(payloads):
+            if at in bad:
+                continue
+            try:
+                rows = self._read(payload)
+                if not len(rows):
+                    raise ValueError("it has no rows")
+                if not isinstance(rows, pa.Table):
+                    rows = [json.dumps(one, default=_plain).encode() for one in rows]
+            except DataError as error:
+                bad[at] = fault("unparsable", "", error.message)
+            except Exception as error:  # whatever a library says of bytes that it cannot read
+                bad[at] = fault("unparsable", "", f"no {self._form}: {str(error)[:200] or type(error).__name__}")
+            else:
+                found.setdefault(rows.schema if isinstance(rows, pa.Table) else None, []).append((at, rows))
+        return [_together(schema, parts, messages) for schema, parts in found.items()], bad
+
+    def source(self, content: Content, table: Table | None) -> Messages:
+        """The reader of these rows, and of later ones like them; columns as in the table, if there is one.
+
+        Raises:
+            DataError: there is no row that could say which columns a table has.
+            SchemaError: a column is none of the table, or cannot be one.
+        """
+        options = self._name, content, table, self._config.topic
+        return JsonMessages(*options, self._config.null) if isinstance(content.rows, list) else ArrowMessages(*options)
+
+    def unreadable(self, messages: Sequence[Message], bad: dict[int, str], kinds: pa.Schema) -> pa.RecordBatch:
+        """Whole messages for the quarantine, a row each."""
+        texts = [messages[at].payload[:KEPT].decode("utf-8", "backslashreplace") for at in bad]
+        told = {LINE: list(bad), FAULT: list(bad.values()), TEXT: texts}
+        schema = with_bookkeeping({field.name: field.type for field in kinds})
+        columns: list[Any] = [pa.array(told.get(field.name, [None] * len(bad)), field.type) for field in schema]
+        return pa.record_batch(columns, schema=schema)
+
+
+class Messages(FileSource, Protocol):
+    """A FileSource whose rows come later."""
+
+    def parse(self, content: Content) -> pa.RecordBatch:
+        """The rows with the columns that were planned; `_line` is the place of the message."""
+        ...
+
+
+class JsonMessages(Jsonl):
+    """Objects of JSON; see `Decoder.source`."""
+
+    def __init__(
+        self, name: str, content: Content, table: Table | None, topic: str | None, null: Sequence[str]
+    ) -> None:
+        self.uri, self._config, self._nulls, self._topic = name, Config(), (*NULLS, *null), topic
+        self.waiting, self.stopped, self.units, self.doubts = False, None, {}, {}
+        told = {} if topic is None else {topic: ""}
+        objects = [{**told, **one} for line in content.rows[:SAMPLED] if (one := _object(line))]
+        if table is None:
+            if not objects:
+                raise DataError(f"{name}: no message has a row yet", hint="is the --format right?")
+            self.understand(objects)
+            return
+        self._kinds = {field.name: field.type for field in table.schema if field.name != SEQ}
+        self.names, time = list(self._kinds), table.meta.time
+        self.sample = pa.table({key: pa.nulls(len(objects), kind) for key, kind in self._kinds.items()})
+        if time is not None:
+            cells = natural([one.get(time) for one in objects])
+            self._kinds = self._kinds | {time: cells.type}
+            self.sample = self.sample.set_column(self.sample.schema.get_field_index(time), time, cells)
+        self.schema = with_bookkeeping(self._kinds)
+
+    def parse(self, content: Content) -> pa.RecordBatch:
+        """The rows with the columns that were planned; `_line` is the place of the message."""
+        assert isinstance(content.rows, list)
+        return _told(self._parse(Block(b"\n".join(content.rows), 1, Position())), content, self._topic)
+
+
+class ArrowMessages(FrameSource):
+    """Tables of one schema; see `Decoder.source`."""
+
+    def __init__(self, name: str, content: Content, table: Table | None, topic: str | None) -> None:
+        self._topic, self._table = topic, table
+        super().__init__(self._whole(content))
+        self.uri = name
+
+    def parse(self, content: Content) -> pa.RecordBatch:
+        """The rows with the columns that were planned; `_line` is the place of the message."""
+        self.rows = self._whole(content)
+        (chunk,) = self.read({})
+        return _told(chunk.rows, content, self._topic)
+
+    def _whole(self, content: Content) -> pa.Table:
+        """All columns of the table, in a batch."""
+        rows = content.rows
+        assert isinstance(rows, pa.Table)
+        if self._topic is not None:
+            rows = rows.drop_columns([self._topic]) if self._topic in rows.column_names else rows
+            rows = rows.append_column(self._topic, pa.array(content.topics, pa.string()))
+        if self._table is not None:
+            kinds = {field.name: field.type for field in self._table.schema if field.name != SEQ}
+            if alien := [name for name in rows.column_names if name not in kinds]:
+                raise SchemaError(f"the table has no column {alien[0]!r}", hint=f"it has: {', '.join(kinds)}")
+            for name, kind in kinds.items():
+                if name not in rows.column_names:
+                    rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))
+        return rows
+
+
+def _told(rows: pa.RecordBatch, content: Content, topic: str | None) -> pa.RecordBatch:
+    """Lines as places of messages, and the topic of each in its column."""
+    places = rows.column(LINE).to_numpy() - 1
+    told: dict[str, pa.Array[Any]] = {LINE: pa.array(content.owner[places], pa.int64())}
+    if topic is not None:
+        names = pa.array(content.topics, pa.string()).take(pa.array(places))
+        told[topic] = names.cast(rows.schema.field(topic).type)
+    columns = [told.get(field.name, rows.column(field.name)) for field in rows.schema]
+    return pa.record_batch(columns, schema=rows.schema)
+
+
+def _together(schema: pa.Schema | None, parts: list[tuple[int, Any]], messages: Sequence[Message]) -> Content:
+    """The rows of messages that are read alike, as one."""
+    owner = np.repeat([at for at, _ in parts], [len(rows) for _, rows in parts])
+    topics = [messages[at].topic for at in owner]
+    if schema is None:
+        return Content(None, [row for _, rows in parts for row in rows], owner, topics)
+    return Content(schema, pa.concat_tables([rows for _, rows in parts]), owner, topics)
+
+
+def _a_line_each(payloads: list[bytes]) -> bool:
+    """Whether each payload looks like one object on one line."""
+    whole = b"\n".join(payloads)
+    return whole.count(b"\n") == len(payloads) - 1 and all(payload[:1] == b"{" for payload in payloads)
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    """The object of a line; None where there is none."""
+    try:
+        one = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return one if isinstance(one, dict) and one else None
+
+
+def _of_json(payload: bytes) -> list[Any]:
+    """An object, a list of them, or one a line."""
+    text = payload.decode("utf-8-sig")
+    try:
+        found = json.loads(text, parse_constant=lambda _: None)
+    except json.JSONDecodeError:
+        found = [json.loads(line, parse_constant=lambda _: None) for line in text.splitlines() if line.strip()]
+    return _objects(found)
+
+
+def _objects(found: Any) -> list[Any]:
+    rows = found if isinstance(found, list) else [found]
+    if not all(isinstance(one, dict) for one in rows):
+        raise ValueError("a row is an object of columns and values")
+    return rows
+
+
+def _csv(config: IngestConfig) -> Callable[[bytes], list[Any]]:
+    """Lines of CSV; the first one has the names, unless --columns has them."""
+
+    def read(payload: bytes) -> list[Any]:
+        lines = io.StringIO(payload.decode("utf-8-sig"), newline="")
+        rows = csv.reader(lines, delimiter=config.separator or ",", strict=True)
+        names, *cells = [*([list(config.columns)] if config.columns else []), *(row for row in rows if row)]
+        if wrong := [row for row in cells if len(row) != len(names)]:
+            raise ValueError(f"a line has {len(wrong[0])} cells, there are {len(names)} columns")
+        return [dict(zip(names, row, strict=True)) for row in cells]
+
+    return read
+
+
+def _msgpack() -> Callable[[bytes], list[Any]]:
+    unpack = client("msgpack", "msgpack").unpackb
+    return lambda payload: _objects(unpack(payload, timestamp=3))
+
+
+def _avro(file: Path | None) -> Callable[[bytes], list[Any]]:
+    """Records without a header, of the schema in a file.
+
+    Raises:
+        UsageError: no file is given, or it has no schema.
+    """
+    if file is None:
+        raise UsageError("--format avro: a message does not say its schema", hint="name its file: --avro-schema FILE")
+    avro = client("fastavro", "avro")
+    try:
+        schema = avro.parse_schema(json.loads(file.read_bytes()))
+    except Exception as error:
+        raise UsageError(f"{file}: no Avro schema: {error}", hint="it is a file of JSON, usually .avsc") from None
+
+    def read(payload: bytes) -> list[Any]:
+        stream = io.BytesIO(payload)
+        found = _objects(avro.schemaless_reader(stream, schema, None))
+        if stream.read(1):
+            raise ValueError("bytes are left behind the record")
+        return found
+
+    return read
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON does not have, as text."""
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    raise ValueError(f"a table has no column of {type(value).__name__}")

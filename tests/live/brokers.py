@@ -1,0 +1,147 @@
+"""Real brokers on loopback, as plain processes that can be stopped and started again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PASSWORD = "correct-horse-9f2"
+"""Of the user `plant`."""
+
+
+def needed(program: str, package: str) -> str:
+    """The path of a server; without one the test is skipped, but not where CI has promised it."""
+    found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if found is None:
+        reason = f"no {program} here: apt-get install {package}"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Broker:
+    """A server of one kind; `make` gives its command for (folder, port).
+
+    Attributes:
+        url: what is followed there; `{}` stands for the credentials.
+    """
+
+    def __init__(self, folder: Path, make: Callable[[Path, int], list[str]], url: str) -> None:
+        self.port = free_port()
+        self.url = url.replace("PORT", str(self.port))
+        folder.mkdir()
+        self._command = make(folder, self.port)
+        self._log = folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        for _ in range(200):
+            with socket.socket() as found:
+                if not found.connect_ex(("127.0.0.1", self.port)):
+                    return
+            time.sleep(0.05)
+        raise AssertionError(self._log.read_text())
+
+    def stop(self) -> None:
+        """As by SIGTERM: what it holds is on the disk."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(20)
+            self._process = None
+
+
+def mosquitto(folder: Path, port: int) -> list[str]:
+    program, passwords = needed("mosquitto", "mosquitto"), folder / "passwords"
+    subprocess.run([needed("mosquitto_passwd", "mosquitto"), "-b", "-c", passwords, "plant", PASSWORD], check=True)
+    config = folder / "mosquitto.conf"
+    settings = ["max_queued_messages 0", "persistence true", f"persistence_location {folder}/", "user root"]
+    settings += [f"listener {port} 127.0.0.1", "allow_anonymous false", f"password_file {passwords}"]
+    config.write_text("\n".join([*settings, ""]))
+    return [program, "-c", str(config)]
+
+
+def redis(folder: Path, port: int) -> list[str]:
+    options = {"port": str(port), "bind": "127.0.0.1", "save": "", "appendonly": "yes", "dir": str(folder)}
+    options |= {"requirepass": PASSWORD}
+    program = needed("redis-server", "redis-server")
+    return [program, *(part for key, value in options.items() for part in (f"--{key}", value))]
+
+
+def to_mqtt(port: int, payloads: Sequence[bytes]) -> None:
+    import paho.mqtt.client as mqtt
+
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "publisher", protocol=mqtt.MQTTv5)
+    client.max_inflight_messages_set(500)
+    client.username_pw_set("plant", PASSWORD)
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    # the first is retained, for those who subscribe later
+    for sent in [client.publish("plant/a", payload, 1, retain=not at) for at, payload in enumerate(payloads)]:
+        sent.wait_for_publish(30)
+    client.disconnect()
+    client.loop_stop()
+
+
+def to_redis(port: int, payloads: Sequence[bytes]) -> None:
+    import redis as library
+
+    with library.Redis(port=port, password=PASSWORD) as client, client.pipeline(transaction=False) as pipe:
+        for payload in payloads:
+            pipe.xadd("plant", {"v": payload})
+        pipe.execute()
+
+
+BROKERS: dict[str, tuple[Callable[[Path, int], list[str]], str, Callable[[int, Sequence[bytes]], None]]] = {
+    "mqtt": (mosquitto, "mqtt://plant{}@127.0.0.1:PORT/plant/#", to_mqtt),
+    "redis": (redis, "redis://{}@127.0.0.1:PORT/0?stream=plant", to_redis),
+    "redis-group": (redis, "redis://{}@127.0.0.1:PORT/0?stream=plant&group=tables&claim=2", to_redis),
+}
+
+
+@contextmanager
+def running(name: str, folder: Path) -> Iterator[tuple[Broker, Callable[[Sequence[bytes]], None]]]:
+    """A broker, and what publishes there, each message acknowledged."""
+    make, url, publish = BROKERS[name]
+    broker = Broker(folder / "broker", make, url)
+    broker.start()
+    try:
+        yield broker, lambda payloads: publish(broker.port, payloads)
+    finally:
+        broker.stop()
+
+
+class Followers:
+    """Processes of `streamgp ingest URL`."""
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[str]] = []
+
+    def __call__(self, url: str, table: Path, *options: str, **more: Any) -> subprocess.Popen[str]:
+        """Start another one."""
+        command = [str(Path(sys.executable).parent / "streamgp"), "ingest", url, "--table", str(table), *options]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Kill those that still run."""
+        for process in self._started:
+            process.kill()
+            process.communicate()

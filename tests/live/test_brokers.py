@@ -1,0 +1,112 @@
+"""Each broker as it is: killed readers, a broker that starts again, refused passwords."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streamgp.streaming.table import Table
+from tests.live.brokers import BROKERS, PASSWORD, Followers, running
+from tests.live.feeds import row
+from tests.pipelines.ingesting import quarantine, rows
+
+pytestmark = pytest.mark.slow
+
+SIZE, TIMEOUT = 3000, 30.0
+
+
+@pytest.fixture
+def follower() -> Iterator[Followers]:
+    """Starts `streamgp ingest URL`; what still runs at the end is killed."""
+    started = Followers()
+    yield started
+    started.end()
+
+
+def until(met: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + TIMEOUT
+    while not met():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def count(table: Path) -> int:
+    return Table.open(table).rows if Table.exists(table) else 0
+
+
+@pytest.mark.parametrize("name", BROKERS)
+def test_kills_and_a_restart_of_the_broker_lose_and_double_nothing(
+    name: str, tmp_path: Path, follower: Followers
+) -> None:
+    table, wanted = tmp_path / "table", SIZE
+    payloads = [b"broken" if i % 300 == 7 else row(i) for i in range(SIZE)]
+    with running(name, tmp_path) as (broker, publish):
+        url = broker.url.format(f":{PASSWORD}")
+        process = follower(url, table, "--follow", "--linger", "0.02")
+        publish(payloads[:1])
+        until(lambda: count(table) > 0, "the first row")
+        publish(payloads[1:1000])
+        until(lambda: count(table) > 1, "the first rows")
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        publish(payloads[1000:1500])
+        process = follower(url, table, "--follow", "--linger", "0.02")
+        publish(payloads[1500:2000])
+        until(lambda: count(table) > 1100, "the rows behind the first kill")
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        process = follower(url, table, "--follow", "--linger", "0.02")
+        publish(payloads[2000:2500])
+        until(lambda: count(table) > 2100, "the rows behind the second kill")
+        broker.stop()
+        time.sleep(0.5)
+        broker.start()
+        publish(payloads[2500:])
+        wanted -= sum(payload == b"broken" for payload in payloads)
+        until(lambda: count(table) >= wanted, f"the rest: {count(table)} of {wanted}")
+        process.send_signal(signal.SIGTERM)
+        out, said = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 143 and said.count("is away") == 1 and said.count("is back") == 1, said
+    assert sorted(rows(table)["y"].to_list()) == [float(i) for i in range(SIZE) if payloads[i] != b"broken"]
+    aside = quarantine(table)
+    assert set(aside["row"]) == {"broken"}
+    assert aside.height == 10 or (name in ("mqtt", "redis-group") and aside.height >= 10)
+    for text in (out, said, str(list(table.rglob("*"))), *(file.read_text() for file in table.rglob("*.json"))):
+        assert PASSWORD not in text
+
+
+@pytest.mark.parametrize("name", ["mqtt", "redis"])
+def test_a_wrong_password_ends_with_5_and_is_not_printed(name: str, tmp_path: Path, follower: Followers) -> None:
+    with running(name, tmp_path) as (broker, _):
+        for url, given in (
+            (broker.url.format(":s3cret-wrong"), {}),
+            (broker.url.format(""), {"PASSWORD": "s3cret-wrong"}),
+        ):
+            environment = os.environ | {f"STREAMGP_SOURCE_{key}": value for key, value in given.items()}
+            process = follower(url, tmp_path / "t", "--follow", "--json", env=environment)
+            out, said = process.communicate(timeout=TIMEOUT)
+            assert process.returncode == 5, said
+            assert "s3cret" not in out + said and "refuses" in said
+
+
+def test_processes_that_share_a_stream_divide_it(tmp_path: Path, follower: Followers) -> None:
+    table = tmp_path / "table"
+    with running("redis-group", tmp_path) as (broker, publish):
+        url = broker.url.format(f":{PASSWORD}")
+        publish([row(0)])
+        pair = [follower(url, table, "--follow", "--linger", "0.02") for _ in range(2)]
+        until(lambda: count(table) == 1, "the first row")
+        for start in range(1, 2001, 100):
+            publish([row(i) for i in range(start, start + 100)])
+        pair[0].send_signal(signal.SIGKILL)
+        until(lambda: count(table) == 2001, "all rows")
+        pair[1].send_signal(signal.SIGINT)
+        pair[0].communicate()
+        pair[1].communicate(timeout=TIMEOUT)
+        assert pair[1].returncode == 130
+    assert sorted(rows(table)["y"].to_list()) == [float(i) for i in range(2001)]

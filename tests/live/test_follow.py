@@ -1,0 +1,247 @@
+"""Messages into a table, each once, whatever happens between two steps."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import msgpack
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from streamgp.errors import DataError, ServiceError, UsageError
+from streamgp.streaming.quarantine import Quarantine
+from streamgp.streaming.table import Table
+from streamgp_pipelines.live import follow as engine
+from tests.live.feeds import START, Memory, row, take
+from tests.pipelines.ingesting import quarantine, rows
+from tests.words import naming
+
+TIMELESS = {"time": "row"}
+
+
+def ys(table: Path) -> list[float]:
+    return sorted(rows(table)["y"].to_list())
+
+
+def test_messages_are_rows_and_are_acknowledged_once_committed(tmp_path: Path) -> None:
+    feed = Memory([row(i) for i in range(2500)])
+    found = take(tmp_path / "t", feed)
+    assert (found["added"], ys(tmp_path / "t")) == (2500, [float(i) for i in range(2500)])
+    assert feed.acknowledged == list(range(2500))
+    again = take(tmp_path / "t", feed)
+    assert (again["added"], again["quarantined"]) == (0, {})
+
+
+class Killed(BaseException):
+    """The process, as by SIGKILL: nothing is put in order."""
+
+
+@pytest.mark.parametrize("width", [0, 1])
+@pytest.mark.parametrize("step", ["quarantine", "before", "after", "acknowledge"])
+def test_a_crash_between_any_two_steps_is_repaired_on_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, width: int
+) -> None:
+    table, feed = tmp_path / "t", Memory([row(i) if i % 10 else b"broken" for i in range(300)], width, piece=100)
+    calls = {"left": 2}
+
+    def last() -> bool:
+        calls["left"] -= 1
+        return not calls["left"]
+
+    def around(name: str, real: Any, before: bool) -> Any:
+        def call(self: Any, *given: Any) -> Any:
+            end = (not hasattr(self, "path") or not self.path.endswith("_quarantine")) and last()
+            if end and before:
+                raise Killed
+            found = real(self, *given)
+            if end:
+                raise Killed
+            return found
+
+        return call
+
+    with monkeypatch.context() as patch:
+        if step == "quarantine":
+            real = Quarantine.add
+            patch.setattr(Quarantine, "add", lambda self, *given: (real(self, *given), (_ for _ in ()).throw(Killed)))
+        elif step == "acknowledge":
+            patch.setattr(Memory, "acknowledge", around("acknowledge", Memory.acknowledge, before=True))
+        else:
+            patch.setattr(Table, "commit", around("commit", Table.commit, before=step == "before"))
+        with pytest.raises(Killed):
+            take(table, feed)
+    take(table, feed)
+    assert ys(table) == [float(i) for i in range(300) if i % 10]
+    assert width or set(feed.acknowledged) == set(range(300))
+    aside = quarantine(table)
+    assert set(aside["reason"]) == {"ragged"} or set(aside["reason"]) == {"unparsable"}
+    if width:
+        assert aside["line"].to_list() == [i for i in range(300) if not i % 10]
+    else:
+        assert aside.height >= 30  # at least once: there is no position to know it by
+
+
+def test_a_table_without_a_time_is_exact_by_positions_and_refused_without(tmp_path: Path) -> None:
+    feed = Memory([b'{"y": 1.0}'] * 50)
+    assert take(tmp_path / "t", feed, **TIMELESS)["added"] == 50
+    assert take(tmp_path / "t", feed, **TIMELESS)["added"] == 0
+    with pytest.raises(UsageError, match=naming("time column")):
+        take(tmp_path / "u", Memory([b'{"y": 1.0}'], width=0), **TIMELESS)
+
+
+def test_what_comes_again_without_a_position_is_counted_and_what_is_sent_twice_is_quarantined(tmp_path: Path) -> None:
+    feed = Memory([row(0), row(1), row(1)], width=0)
+    found = take(tmp_path / "t", feed)
+    assert (found["added"], found["quarantined"]) == (2, {"duplicate": 1})
+    feed.acknowledged.clear()
+    found = take(tmp_path / "t", feed)
+    assert (found["added"], found["quarantined"], found["sources"][0]["redelivered"]) == (0, {}, 3)
+
+
+def test_messages_that_cannot_be_read_are_quarantined_whole_with_their_position(tmp_path: Path) -> None:
+    payloads = [
+        row(0),
+        b"",
+        b"\xff\xfe",
+        b'{"ds": 1}]',
+        b"[1, 2]",
+        row(1, z=3),
+        row(2) + b" " * 5000,
+        row(3, y="many"),
+        b'{"y": 5}',
+        b"[" * 100_000 + row(9),
+        row(4),
+    ]
+    assert take(tmp_path / "t", Memory(payloads[:1]), as_name="first")["added"] == 1
+    found = take(tmp_path / "t", Memory([row(10), *payloads[1:]]), max_line=2000)
+    aside = quarantine(tmp_path / "t")
+    assert ys(tmp_path / "t") == [0.0, 4.0, 10.0] and found["added"] == 2
+    assert dict(aside.select("line", "reason").rows()) == {
+        **dict.fromkeys([1, 2, 3, 4, 7], "unparsable"), 5: "ragged", 6: "too long", 8: "no time", 9: "too long"
+    }  # fmt: skip
+    assert len(aside["row"][-1]) == 4096
+
+
+@pytest.mark.parametrize("bad", [b'{"ds": "yesterday", "y": 1.0}', b"no"])
+def test_a_first_message_that_cannot_be_read_ends_nothing(tmp_path: Path, bad: bytes) -> None:
+    assert take(tmp_path / "t", Memory([bad, row(1)]))["added"] == 1
+    feed = Memory([bad, row(1), bad, row(2)])
+    assert (take(tmp_path / "t", feed)["added"], quarantine(tmp_path / "t").height) == (1, 2)
+    with pytest.raises(DataError):
+        take(tmp_path / "u", Memory([bad]))
+
+
+def test_lists_lines_and_several_series_of_topics(tmp_path: Path) -> None:
+    many = b"[" + b",".join(row(i) for i in range(3)) + b"]"
+    lines = b"\n".join(row(i) for i in range(3, 5)) + b"\n"
+    feed = Memory([many, lines])
+    feed.payloads += [row(4), row(1)]
+    found = take(tmp_path / "t", feed, topic="meter", series="meter")
+    assert (found["added"], found["quarantined"]) == (7, {})
+    by = rows(tmp_path / "t").sort("meter", "ds").select("meter", "y").rows()
+    assert by == [*(("plant/0", y) for y in (0.0, 1.0, 2.0, 4.0)), *(("plant/1", y) for y in (1.0, 3.0, 4.0))]
+
+
+def test_formats_make_the_same_rows(tmp_path: Path) -> None:
+    objects = [json.loads(row(i)) for i in range(4)]
+    frame = pl.DataFrame(objects).with_columns(pl.col("ds").str.to_datetime())
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, frame.to_arrow().schema) as writer:
+        writer.write_table(frame.to_arrow())
+    bare = "".join(f"{one['ds']},{one['y']}\n" for one in objects)
+    fields = [{"name": "ds", "type": "string"}, {"name": "y", "type": "double"}]
+    (tmp_path / "row.avsc").write_text(json.dumps({"type": "record", "name": "row", "fields": fields}))
+
+    def avro(one: dict[str, Any]) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads((tmp_path / "row.avsc").read_text())), one)
+        return out.getvalue()
+
+    given: dict[str, tuple[list[bytes], dict[str, Any]]] = {
+        "json": ([row(i) for i in range(4)], {}),
+        "csv": ([("ds,y\n" + bare).encode()], {}),
+        "bare": ([line.encode() for line in bare.splitlines()], {"format": "csv", "columns": ("ds", "y")}),
+        "msgpack": ([msgpack.packb(one) for one in objects] + [b"\xc1"], {}),
+        "arrow": ([sink.getvalue().to_pybytes(), b"ARROW"], {}),
+        "avro": ([avro(one) for one in objects] + [b"\x01"], {"avro_schema": str(tmp_path / "row.avsc")}),
+    }
+    for form, (payloads, options) in given.items():
+        table = tmp_path / form
+        found = take(table, Memory(payloads), **{"format": form, **options})
+        assert rows(table).select("ds", "y").rows() == frame.rows(), form
+        assert sum(found["quarantined"].values()) == (form in ("msgpack", "arrow", "avro")), form
+
+
+def test_two_readers_of_one_stream_take_each_message_once(tmp_path: Path) -> None:
+    payloads = [row(i) for i in range(400)]
+
+    class Racing(Memory):
+        """Another process takes a part of the same stream before the first commit of this one."""
+
+        def poll(self, most: int, timeout: float) -> list[Any]:
+            found = super().poll(most, timeout)
+            if len(self.polled) == 2:
+                take(tmp_path / "t", Memory(payloads[:250], piece=50), **TIMELESS)
+            return found
+
+    found = take(tmp_path / "t", Racing(payloads, piece=100), **TIMELESS)
+    assert sorted(rows(tmp_path / "t")["y"].to_list()) == [float(i) for i in range(400)]
+    assert found["sources"][0]["redelivered"] >= 50
+
+
+def test_no_more_is_fetched_than_one_commit_beyond_the_one_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "GROUP", 100)
+    feed, ahead = Memory([row(i) for i in range(1000)], piece=30), list[int]()
+    real = Table.commit
+
+    def commit(self: Table, *given: Any) -> None:
+        ahead.append(sum(feed.polled) - len(feed.acknowledged))
+        real(self, *given)
+
+    monkeypatch.setattr(Table, "commit", commit)
+    assert take(tmp_path / "t", feed)["added"] == 1000
+    assert len(ahead) >= 10 and max(ahead) <= 300
+
+
+def test_a_broker_that_is_away_is_said_once_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SHORTEST", 0.001)
+    feed, said = Memory([row(i) for i in range(20)], piece=5), list[str]()
+    feed.away = 3
+
+    def ended(_: Any) -> None:
+        feed.away += 3 if len(feed.acknowledged) == 0 and feed.next < 10 else 0
+        if feed.next >= 20:
+            raise KeyboardInterrupt
+
+    config = engine.IngestConfig.read(
+        {"source": ("memory://p",), "table": str(tmp_path / "t"), "poll": 0.01, "linger": 0.0, "follow": True}
+    )
+    with pytest.raises(KeyboardInterrupt):
+        engine.follow(config, ended, said.append, feed)
+    assert len(rows(tmp_path / "t")) == 20
+    assert [("away" in one, "back" in one) for one in said][:2] == [(True, False), (False, True)]
+    feed.away = 1
+    with pytest.raises(ServiceError):
+        take(tmp_path / "t", feed)
+
+
+def test_an_interruption_commits_what_is_held_and_acknowledges_it(tmp_path: Path) -> None:
+    class Signalled(Memory):
+        def poll(self, most: int, timeout: float) -> list[Any]:
+            if self.next >= 200:
+                raise KeyboardInterrupt
+            return super().poll(most, timeout)
+
+    feed = Signalled([row(i) for i in range(300)], piece=100)
+    with pytest.raises(KeyboardInterrupt):
+        take(tmp_path / "t", feed, linger=30, poll=30, follow=True)
+    assert ys(tmp_path / "t") == [float(i) for i in range(200)]
+    assert feed.acknowledged == list(range(200))
+    assert START.year == rows(tmp_path / "t")["ds"][0].year
