@@ -122,7 +122,7 @@ class Decoder:
     def unreadable(self, messages: Sequence[Message], bad: dict[int, str], kinds: pa.Schema) -> pa.RecordBatch:
         """Whole messages for the quarantine, a row each."""
         texts = [messages[at].payload[:KEPT].decode("utf-8", "backslashreplace") for at in bad]
-        told = {LINE: list(bad), FAULT: list(bad.values()), TEXT: texts}
+        told: dict[str, list[Any]] = {LINE: list(bad), FAULT: list(bad.values()), TEXT: texts}
         schema = with_bookkeeping({field.name: field.type for field in kinds})
         columns: list[Any] = [pa.array(told.get(field.name, [None] * len(bad)), field.type) for field in schema]
         return pa.record_batch(columns, schema=schema)
@@ -145,6 +145,7 @@ class JsonMessages(Jsonl):
         self.uri, self._config, self._nulls, self._topic = name, Config(), (*NULLS, *null), topic
         self.waiting, self.stopped, self.units, self.doubts = False, None, {}, {}
         told = {} if topic is None else {topic: ""}
+        assert isinstance(content.rows, list)
         objects = [{**told, **one} for line in content.rows[:SAMPLED] if (one := _object(line))]
         if table is None:
             if not objects:
@@ -153,7 +154,7 @@ class JsonMessages(Jsonl):
             return
         self._kinds = {field.name: field.type for field in table.schema if field.name != SEQ}
         self.names, time = list(self._kinds), table.meta.time
-        self.sample = pa.table({key: pa.nulls(len(objects), kind) for key, kind in self._kinds.items()})
+        self.sample = pa.table({key: pa.array([None] * len(objects), kind) for key, kind in self._kinds.items()})
         if time is not None:
             cells = natural([one.get(time) for one in objects])
             self._kinds = self._kinds | {time: cells.type}
