@@ -27,10 +27,13 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 TRACKED = ("README.md", "operations.md")  # MLflow takes longer than the runs: the other pages go without
 FOR_PEOPLE = re.compile(
-    r"make |streamgp (ui|serve|ingest '\w+://|train .*--follow)|python3\.11 -m venv|\.venv/bin/pip |pip install|export MLFLOW_|mlflow |curl |    -"
+    r"make |streamgp (ui|serve|ingest '\w+://|train .*--follow)|python3\.11 -m venv|\.venv/bin/pip |pip install|"
+    r"export MLFLOW_|mlflow |curl |    -"
 )
 COMMAND = re.compile(r"\bstreamgp ([a-z]+)((?:\\\n|[^\n])*)")
-LEFT = re.compile(r"make |streamgp (ui|serve|ingest '\w+://|train .*--follow)|python3\.11 -m venv|\.venv/bin/pip |pip install")
+LEFT = re.compile(
+    r"make |streamgp (ui|serve|ingest '\w+://|train .*--follow)|python3\.11 -m venv|\.venv/bin/pip |pip install"
+)
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
