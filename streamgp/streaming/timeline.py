@@ -102,24 +102,34 @@ class Timeline:
         inside = np.minimum(at, len(self.code) - 1)
         return np.where((at < len(self.code)) & (self.code[inside] == code), inside, -1)
 
-    def _find(self, code: Ints, step: Ints, place: Ints, off: Ints) -> tuple[Ints, Ints]:
-        """(N,), (J,) -> (N, J) rows of the batch, and slots of the ring; -1 where it is not there."""
+    def _new(self, place: Ints, off: Ints) -> Ints:
+        """(N,), (J,) -> (N, J) rows of the batch; -1 where it is not there."""
         at = place[:, None] + off
-        new = np.where(place[:, None] >= 0, self.table[np.where(place[:, None] >= 0, at, 0)], -1)
-        return new, self.ring.find(code[:, None], step[:, None] + off)
+        at[place < 0] = 0  # before the first row on the line
+        return np.asarray(self.table[at])
 
     def look(self, code: Ints, step: Ints, place: Ints, off: Ints, channels: slice) -> Floats:
         """Values of `channels` at the steps `step` + `off`, (N, J, c); NaN where there is no row."""
-        new, old = self._find(code, step, place, off)
-        out = self.ring.values.reshape(-1, self.ring.channels)[:, channels][old]
-        out[old < 0] = np.nan
+        new = self._new(place, off)
+        here, there = self.values[:, channels], self.ring.values.reshape(-1, self.ring.channels)[:, channels]
         hit = new >= 0
-        out[hit] = self.values[:, channels][new[hit]]
+        if 2 * np.count_nonzero(hit) < new.size:  # most stand in the ring
+            old = self.ring.find(code[:, None], step[:, None] + off)
+            out = there[old]
+            out[old < 0] = np.nan
+            out[hit] = here[new[hit]]
+            return np.asarray(out)
+        out = here[new]
+        row, at = np.nonzero(~hit)
+        old = self.ring.find(code[row], step[row] + off[at])
+        found = there[old]
+        found[old < 0] = np.nan
+        out[row, at] = found
         return np.asarray(out)
 
     def when(self, code: Ints, step: Ints, place: Ints, off: Ints) -> tuple[Ints, Bools]:
         """Times at the steps `step` + `off`, (N, J), and whether there is a row."""
-        new, old = self._find(code, step, place, off)
+        new, old = self._new(place, off), self.ring.find(code[:, None], step[:, None] + off)
         ds = np.where(new >= 0, self.ds[new] if len(self.ds) else 0, self.ring.ds.reshape(-1)[old])
         return ds, (new >= 0) | (old >= 0)
 
