@@ -162,6 +162,8 @@ class Model(nn.Module, ABC):
 
     family: type[Predictive]
     """The one class of distribution that `predict` returns."""
+    context: bool = True
+    """Whether it looks at `Inputs.context`: where it does not, windows need none."""
 
     @abstractmethod
     def predict(self, x: Inputs) -> Predictive:

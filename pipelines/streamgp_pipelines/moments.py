@@ -78,7 +78,7 @@ class Moments:
         if not self.numbers:
             stamps = series.cast(pl.Datetime("ns")).cast(pl.Datetime("us"))
             zone = shown_in(self.zone)
-            return stamps if zone is None else stamps.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+            return stamps if zone is None else stamps.cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
         size = _NANOSECONDS[self.unit]
         if size == 1 or (self.whole and bool((series % size == 0).all())):
             return series // size

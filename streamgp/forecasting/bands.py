@@ -164,6 +164,9 @@ class Bands(Volatility):
         self._log_step = np.log((steps + 0.1) / horizon) + 1 if horizon > 1 else np.zeros(1)
         self._share = steps / horizon if horizon > 1 else np.zeros(1)
         self._phases = min(PHASES, self.period)
+        angle = 2 * np.pi * (np.arange(self.period) + 0.5) / self.period
+        waves = [wave(k * angle) for k in range(1, HARMONICS + 1) for wave in (np.sin, np.cos)]
+        self._waves = np.stack(waves, -1) if self.period > 1 else np.zeros((1, 2 * HARMONICS))
         units = 0 if apart else outputs
         arguments = shape, units, self.cycle, self._phases, int(self._group[-1]) + 1, 3 + 2 * HARMONICS + 8
         self._shapes = [ErrorShape(*arguments)]  # of all truths; once there are masses, of those outside of them too
@@ -211,7 +214,7 @@ class Bands(Volatility):
         count, units = len(lanes.own), lanes.units(outputs)
         step, unit = column % horizon, lanes.at * outputs + column // horizon
         error = (due.y[:, None] - due.predictive.mean)[:, 0].numpy()
-        own = np.ones(count, np.int64) if self.apart else np.full(1, len(np.unique(series)))
+        own = np.ones(count, np.int64) if self.apart else np.full(1, np.count_nonzero(np.bincount(series)))
         rows = np.bincount(lanes.at * columns + column, minlength=count * columns).reshape(count, columns)
         passed = rows.max(1) / own / self.cycle  # (K,) cycles
         base, block, group = features[1], self._block(features[PHASE]), self._group[step]
@@ -345,13 +348,14 @@ class Bands(Volatility):
         """(8, ...) kept features and the steps they are of (...) -> (..., W) φ."""
         fast, daily, raw, reference, spread, low, high, phase = found
         one = np.ones_like(fast)
-        angle = 2 * np.pi * (phase + 0.5) / self.period
-        waves = [wave(k * angle) for k in range(1, HARMONICS + 1) for wave in (np.sin, np.cos)]
-        if self.period == 1:
-            waves = [0 * one] * len(waves)
         log_step = self._log_step[step]
         rest = [fast, fast * log_step, daily, raw, reference, spread, low, high]
-        return np.stack([one, log_step * one, self._share[step] * one, *waves, *rest], -1)
+        own = [one, log_step * one, self._share[step] * one]
+        phi = np.empty((*fast.shape, len(own) + 2 * HARMONICS + len(rest)))
+        phi[..., len(own) : -len(rest)] = self._waves[phase.astype(np.int64)]
+        for at, column in zip((*range(len(own)), *range(-len(rest), 0)), own + rest, strict=True):
+            phi[..., at] = column
+        return phi
 
     def _moves(self, wanted: Floats, units: Ints) -> Floats:
         """(V, trackers, Q) what they add to probabilities."""
@@ -454,13 +458,11 @@ class Bands(Volatility):
         counts = np.concatenate([wide, wide.sum(1, keepdims=True)], 1)  # (V, phases + 1)
         rate = np.append(np.full(phases, PHASE_RATE), RATE)
         kept = np.append(np.full(phases, PHASE_LEAK), LEAK) ** passed
-        off = self._off[truths.units]
-        for k, p in enumerate(self.probabilities):
-            hits = np.bincount(place, under[k], units * phases).reshape(units, phases)
-            share = np.concatenate([hits, hits.sum(1, keepdims=True)], 1) / np.maximum(counts, 1)
-            moved = kept * off[..., k] + rate * np.minimum(passed, 10.0) * (p - share)
-            off[..., k] = np.where(counts > 0, moved, off[..., k])
-        self._off[truths.units] = off
+        off, p = self._off[truths.units], self.probabilities
+        hits = np.stack([np.bincount(place, row, units * phases) for row in under], -1).reshape(units, phases, -1)
+        share = np.concatenate([hits, hits.sum(1, keepdims=True)], 1) / np.maximum(counts, 1)[..., None]
+        moved = kept[..., None] * off + (rate * np.minimum(passed, 10.0))[..., None] * (p - share)
+        self._off[truths.units] = np.where(counts[..., None] > 0, moved, off)
 
     def _block(self, phase: Floats) -> Ints:
         """The block of the cycle that a phase lies in."""

@@ -47,6 +47,8 @@ MARGIN = 10.0
 """Log likelihood, of the last rows, that the second histograms must be ahead by."""
 STEADY = 0.3
 """Scales that a target moves until the step at its present slope, where the centre is half-way to y₀."""
+FEW = 8
+"""Cells for each truth from which on it is cheaper to look for those that have one."""
 _STATE = ("gram", "moment", "theta", "counts", "beside", "ahead")
 
 
@@ -179,7 +181,9 @@ class ErrorShape:
                 point = np.where(own, view.centre, point)
                 rows = found[place[unit], view.beside, group]
             else:
-                rows = self._table(units[some], p[some], median[some])[place[unit], block, group]
+                held = self._table(units[some], p[some], median[some])  # (V, K, groups, Q)
+                flat = np.ravel_multi_index(np.broadcast_arrays(place[unit], block, group), held.shape[:3])
+                rows = held.reshape(-1, held.shape[3]).take(flat, 0)
             table = rows if len(some) == len(units) else np.where(own[..., None], rows, table)
         return np.asarray((mean + point * scale)[..., None] + scale[..., None] * table)
 
@@ -247,10 +251,15 @@ class ErrorShape:
 
     def _add(self, counts: Floats, scaled: Floats, at: tuple[Ints, Ints, Ints], fair: Bools) -> None:
         """Count errors in their histograms."""
-        for side in ("left", "right"):  # an error of 0 is between two bins, and counts half in each
-            bins = np.clip(np.searchsorted(EDGES, scaled, side) - 1, 0, BINS - 1)
-            cell, times = np.unique(np.ravel_multi_index((*at, bins), counts.shape)[fair], return_counts=True)
-            counts.reshape(-1)[cell] += 0.5 * times / self.shape.horizon
+        left = np.searchsorted(EDGES, scaled)
+        right = left + (scaled == EDGES[np.minimum(left, BINS)])
+        for side in (left, right):  # an error of 0 is between two bins, and counts half in each
+            cell = np.ravel_multi_index((*at, np.clip(side - 1, 0, BINS - 1)), counts.shape)[fair]
+            if counts.size > FEW * len(cell):  # cells of many series: few of them have a truth
+                cell, times = np.unique(cell, return_counts=True)
+                counts.reshape(-1)[cell] += 0.5 * times / self.shape.horizon
+            else:
+                counts += 0.5 * np.bincount(cell, minlength=counts.size).reshape(counts.shape) / self.shape.horizon
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}, {}
@@ -276,10 +285,14 @@ def _quantiles(cells: Floats, p: Floats) -> Floats:
 
 def _products(unit: Ints, phi: Floats, wanted: Floats, count: int) -> tuple[Floats, Floats]:
     """(V, W, W) Σ φφᵀ and (V, W) Σ φ·wanted of the rows (R,) of each unit: padded, and one batched product."""
-    order = np.argsort(unit, kind="stable")
-    place = np.arange(len(order)) - np.searchsorted(unit[order], unit[order])
-    rows = np.zeros((count, int(place.max(initial=-1)) + 1, phi.shape[1] + 1))
-    rows[unit[order], place] = np.concatenate([phi, wanted[:, None]], 1)[order]
+    both = np.concatenate([phi, wanted[:, None]], 1)
+    if count == 1:
+        rows = both[None]
+    else:
+        order = np.argsort(unit, kind="stable")
+        place = np.arange(len(order)) - np.searchsorted(unit[order], unit[order])
+        rows = np.zeros((count, int(place.max(initial=-1)) + 1, both.shape[1]))
+        rows[unit[order], place] = both[order]
     whole = torch.from_numpy(rows)  # NumPy's BLAS would wake all cores for so small a product
     found = torch.bmm(whole.mT[:, :-1], whole).numpy()
     return found[..., :-1], found[..., -1]

@@ -50,8 +50,9 @@ def below(probabilities: Floats, quantiles: Floats, y: Floats) -> Floats:
         [0.0, 0.0, 1.0]
     """
     found: Floats = (y <= quantiles).astype(np.float64)
-    row, k = np.nonzero((quantiles == y).T)
-    if len(row):
+    equal = quantiles == y
+    if equal.any():
+        row, k = np.nonzero(equal.T)
         ends = np.concatenate([[0.0], probabilities, [1.0]])
         low, high = ends[(quantiles < y).sum(0)], ends[(quantiles <= y).sum(0) + 1]
         found[k, row] = (probabilities[k] - low[row]) / (high - low)[row]

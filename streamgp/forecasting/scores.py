@@ -124,7 +124,8 @@ class Scores:
             low, high = (quantiles[at] for at in self.calibration.ends())  # (K, R)
             parts += self._of_quantiles(issued, quantiles, y, low, high)
             self._count((y >= low) & (y <= high), series, position, features)
-        parts += [outcomes.values(issued, truth)[..., 0]] * self.binary
+        if self.binary:
+            parts.append(outcomes.values(issued, truth)[..., 0])
         values = torch.cat(parts).numpy()  # (M, R)
         where = column.numpy()
         self._sums += np.stack([np.bincount(where, row, self.shape.columns) for row in values])
@@ -164,7 +165,10 @@ class Scores:
         values = np.concatenate([np.ones((1, inside.shape[1])), inside.numpy()])  # (1 + K, R)
 
         def add(total: NDArray[np.float64], place: NDArray[np.int64]) -> None:
-            total += np.stack([np.bincount(place, row, len(total)) for row in values], 1)
+            if (place == place[0]).all():  # where each sum waits for the one before, counting is slow
+                total[place[0]] += values.sum(1)
+            else:
+                total += np.stack([np.bincount(place, row, len(total)) for row in values], 1)
 
         if self.period > 1 and len(features):
             add(self._phases, (features[PHASE].numpy() * PHASES / self.period).astype(np.int64).clip(0, PHASES - 1))

@@ -58,6 +58,8 @@ class StreamModel(Model):
         settled: rows to learn before winsorising begins; by default as many as `winsorise.SETTLED`.
     """
 
+    context = False
+
     def __init__(
         self,
         posterior: Posterior,
@@ -138,8 +140,9 @@ class StreamModel(Model):
 
     def _learned(self, x: Inputs, y: Tensor, z: Tensor) -> Step:
         """Learn windows, z when standardised, or rebuild with them."""
-        look = self.posterior.look(z)
+        look = self.posterior.glance(z)
         self.posterior.scored(look, self.targets(x, y))
+        look = self.posterior.measured(look, self.winsorise.reaches(y, self._issue(x, look)))
         y = self.winsorise(y, self._issue(x, look), self.posterior.weight)
         since, before = self.seen + len(y) - self.tried, self.rebuilt
         if not self._due(since, len(y)):

@@ -143,6 +143,14 @@ class Posterior(nn.Module, ABC):
     def look(self, z: Tensor) -> Look:
         """Standardised windows (N, W); before anything is learned, the prior."""
 
+    def glance(self, z: Tensor) -> Look:
+        """As `look`, for windows that are learned: the latent variance may be too small, where it costs something."""
+        return self.look(z)
+
+    def measured(self, look: Look, rows: Tensor) -> Look:
+        """A glance with the latent variance of these rows (N,), which are true or false."""
+        return look
+
     def predictive(self, look: Look) -> Predictive:
         """The distribution of standardised observations."""
         return Gaussian(look.mean, look.latent.expand_as(look.mean), look.noise.expand_as(look.mean))

@@ -80,11 +80,16 @@ class Winsoriser(nn.Module):
             return y
         most = self.deviations * forecast.variance.sqrt()
         off = y - forecast.mean
-        holds = rows >= self.settled
-        beyond = (off.abs() > most) & holds
+        beyond = (off.abs() > most) & (rows >= self.settled)
         within = torch.where(beyond & (self.excess <= LASTING), forecast.mean + off.clamp(-most, most), y)
         self._average(self.excess, beyond)
         return within
+
+    def reaches(self, y: Tensor, forecast: Predictive) -> Tensor:
+        """(N,) which rows have a truth beyond the limit of this forecast; with larger variances no others have one."""
+        if self.deviations is None:
+            return torch.zeros(len(y), dtype=torch.bool, device=y.device)
+        return ((y - forecast.mean).abs() > self.deviations * forecast.variance.sqrt()).any(1)
 
     def admits(self, z: Tensor, rows: Tensor) -> Tensor:
         """(N, W) standardised windows -> (N,) whether they are learned: none of whose columns is beyond `FAR`.

@@ -79,6 +79,7 @@ class WindowSpec:
         zone: an IANA name or an offset such as +10:00, for the calendar; None is UTC.
         fleet: whether each series has a model of its own, so that no model sees several.
         simulated: steps that the model is going to be simulated; 0: none are planned.
+        contexts: whether windows hold the context that seasons give them; a model that looks at none needs none.
         transforms: one a target, of what windows hold of the targets and models learn; none where they are left as
             they are. Answers and the history are in the units of the targets.
 
@@ -103,6 +104,7 @@ class WindowSpec:
     transforms: Transforms = ()
     simulated: int = 0
     fleet: bool = False
+    contexts: bool = True
 
     def __post_init__(self) -> None:
         made = tuple(Transform(**one) if isinstance(one, dict) else one for one in self.transforms)
@@ -149,7 +151,7 @@ class WindowSpec:
 
     @property
     def context(self) -> Context | None:
-        """What windows hold beside their lags; None without seasons."""
+        """What windows hold beside their lags, where they hold it; None without seasons."""
         if not self.seasons or self.season < 2 or not self.lags:
             return None
         own = tuple(name for name in self.columns[len(self.targets) :] if name not in self.known)
@@ -168,7 +170,7 @@ class WindowSpec:
             past=(*self.columns, *seasonal),
             future=(*seasonal, *future, *clock),
             season=self.season,
-            context=self.context,
+            context=self.context if self.contexts else None,
             panel=self.series is not None and not self.fleet,
             simulated=self.simulated,
         )

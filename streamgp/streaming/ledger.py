@@ -19,6 +19,7 @@ from streamgp.streaming.calendar import Floats, Ints
 from streamgp.streaming.windows import Answers, Asks
 
 _KEYS = ("series", "origin", "position", "cutoff", "serial")
+_FORECAST = ("parameters", "quantiles", "features")
 
 
 class Seen(NamedTuple):
@@ -74,9 +75,9 @@ class Ledger:
         self._keys = np.zeros((len(_KEYS), 0), np.int64)  # (5, G) of the G open questions, oldest first
         self._slot = np.zeros(0, np.int64)  # (G,) where their numbers are
         self._free = np.zeros(0, np.int64)  # slots without a question
-        self._parameters = np.zeros((0, 0, shape.columns))  # (slots, P, T)
-        self._quantiles = np.zeros((0, quantiles, shape.columns))  # (slots, Q, T)
-        self._features = np.zeros((0, features, shape.columns))  # (slots, F, T)
+        self._parameters = np.zeros((0, 0, shape.columns))  # (P, slots, T)
+        self._quantiles = np.zeros((quantiles, 0, shape.columns))  # (Q, slots, T)
+        self._features = np.zeros((features, 0, shape.columns))  # (F, slots, T)
         self.target = np.zeros((0, shape.columns))  # (slots, T) truths so far
         self._past = np.zeros((0, shape.lags, len(shape.past)))  # (slots, L, D)
         self._future = np.zeros((0, shape.horizon, len(shape.future)))  # (slots, H, F)
@@ -100,7 +101,7 @@ class Ledger:
         keys = [part.numpy() for part in (asks.series, asks.origin, asks.position, asks.cutoff)]
         self._keys = np.concatenate([self._keys, np.stack([*keys, serial])], 1)
         self._slot = np.concatenate([self._slot, slot])
-        self._parameters[slot] = issued.numpy().transpose(1, 0, 2)
+        self._parameters[:, slot] = issued.numpy()
         self.target[slot] = np.nan
         self._past[slot], self._future[slot] = asks.x.past.cpu().numpy(), asks.x.future.cpu().numpy()
         if asks.x.context is not None:
@@ -110,7 +111,7 @@ class Ledger:
         """The errors that these truths reveal, in the order of the answers; nothing changes."""
         row, at, column, truth = self._pairs(answers)
         slot = self._slot[at]
-        issued = self._issued(torch.from_numpy(np.ascontiguousarray(self._parameters[slot, :, column].T)[..., None]))
+        issued = self._issued(_at(self._parameters, slot, column)[..., None])
         position = torch.from_numpy(self._keys[2, at])
         error = torch.from_numpy(truth) - issued.mean[:, 0]
         return Seen(torch.from_numpy(row), position, torch.from_numpy(column), error)
@@ -118,12 +119,12 @@ class Ledger:
     def calibrate(self, quantiles: Tensor, features: Tensor) -> None:
         """What goes with the questions that were added last: (Q, N, T) and (F, N, T); F may grow."""
         slot = self._slot[len(self._slot) - quantiles.shape[1] :]
-        self._quantiles[slot] = quantiles.numpy().transpose(1, 0, 2)
-        more = max(len(features) - self._features.shape[1], 0)
+        self._quantiles[:, slot] = quantiles.numpy()
+        more = max(len(features) - len(self._features), 0)
         if more:
-            self._features = np.pad(self._features, ((0, 0), (0, more), (0, 0)), constant_values=np.nan)
-        self._features[slot, len(features) :] = np.nan
-        self._features[slot, : len(features)] = features.numpy().transpose(1, 0, 2)
+            self._features = np.pad(self._features, ((0, more), (0, 0), (0, 0)), constant_values=np.nan)
+        self._features[len(features) :, slot] = np.nan
+        self._features[: len(features), slot] = features.numpy()
 
     def pop(self, answers: Answers) -> Due:
         """Match truths to the open questions, and let go of the questions whose last step is due.
@@ -135,8 +136,8 @@ class Ledger:
         row, at, column, truth = self._pairs(answers)
         slot = self._slot[at]
         self.target[slot, column] = truth
-        parameters = self._parameters[slot, :, column].T  # (P, R)
-        quantiles, features = (part[slot, :, column].T for part in (self._quantiles, self._features))  # (Q, R), (F, R)
+        kept = (self._parameters, self._quantiles, self._features)
+        parameters, quantiles, features = (_at(part, slot, column) for part in kept)  # (P, R), (Q, R), (F, R)
         _, _, position, cutoff, _ = self._keys[:, at]
         done, whole = self._close(series, step)
         return Due(
@@ -146,12 +147,12 @@ class Ledger:
             ds=torch.from_numpy(answers.ds.numpy()[row]),
             column=torch.from_numpy(column),
             y=torch.from_numpy(truth),
-            predictive=self._issued(torch.from_numpy(np.ascontiguousarray(parameters)[..., None])),
-            quantiles=torch.from_numpy(np.ascontiguousarray(quantiles)),
-            features=torch.from_numpy(np.ascontiguousarray(features)),
+            predictive=self._issued(parameters[..., None]),
+            quantiles=quantiles,
+            features=features,
             x=self._windows(done),
             target=torch.from_numpy(self.target[done]),
-            issued=torch.from_numpy(self._parameters[done].transpose(1, 0, 2).copy()),
+            issued=torch.from_numpy(self._parameters[:, done]),
             whole=torch.from_numpy(whole),
         )
 
@@ -224,16 +225,19 @@ class Ledger:
         used = len(self.target)
         more = max(count - len(self._free), used)
         self._free = np.concatenate([self._free, used + np.arange(more)])
-        self._parameters = _longer(self._parameters.reshape(used, parameters, self.shape.columns), more)
-        self._quantiles, self._features = _longer(self._quantiles, more), _longer(self._features, more)
+        if not used:
+            self._parameters = np.zeros((parameters, 0, self.shape.columns))
+        kept = (self._parameters, self._quantiles, self._features)
+        self._parameters, self._quantiles, self._features = (_longer(part, more, 1) for part in kept)
         self.target = _longer(self.target, more)
         self._past, self._future = _longer(self._past, more), _longer(self._future, more)
         self._context = _longer(self._context, more)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         slot = self._slot
-        arrays = {"keys": self._keys, "newest": self._newest, "parameters": self._parameters[slot]}
-        arrays |= {"quantiles": self._quantiles[slot], "features": self._features[slot], "target": self.target[slot]}
+        arrays = {"keys": self._keys, "newest": self._newest, "target": self.target[slot]}
+        for name in _FORECAST:
+            arrays[name] = getattr(self, f"_{name}")[:, slot].transpose(1, 0, 2)
         arrays |= {"past": self._past[slot], "future": self._future[slot], "context": self._context[slot]}
         return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}, {"serial": self._serial}
 
@@ -242,10 +246,19 @@ class Ledger:
         self._serial = cast(int, rest["serial"])
         self._keys, self._newest = arrays["keys"], arrays["newest"]
         self._slot, self._free = np.arange(self._keys.shape[1]), np.zeros(0, np.int64)
-        self._parameters, self.target = arrays["parameters"], arrays["target"]
-        self._quantiles, self._features = arrays["quantiles"], arrays["features"]
+        self.target = arrays["target"]
+        for name in _FORECAST:
+            setattr(self, f"_{name}", np.ascontiguousarray(arrays[name].transpose(1, 0, 2)))
         self._past, self._future, self._context = arrays["past"], arrays["future"], arrays["context"]
 
 
-def _longer(array: Floats, more: int) -> Floats:
-    return np.concatenate([array, np.zeros((more, *array.shape[1:]))])
+def _longer(array: Floats, more: int, axis: int = 0) -> Floats:
+    room = list(array.shape)
+    room[axis] = more
+    return np.concatenate([array, np.zeros(room)], axis)
+
+
+def _at(array: Floats, slot: Ints, column: Ints) -> Tensor:
+    """(K, slots, T) -> (K, R) at these slots and columns, (R,) each."""
+    count, slots, columns = array.shape
+    return torch.from_numpy(array.reshape(count, slots * columns).take(slot * columns + column, 1))

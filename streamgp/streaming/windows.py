@@ -80,9 +80,10 @@ class Windows:
             short = spec.context.short
             self._instead = self._season - short if short == spec.season else _seasons_before(self._ahead, short)
         self._back = max(spec.season, self._first)
-        self._filler = None if spec.context is None else Filler(spec.context, spec.every_ns, spec.zone)
-        if spec.context is not None:
-            self._back = max(self._back, spec.context.back)
+        context = self.shape.context
+        self._filler = None if context is None else Filler(context, spec.every_ns, spec.zone)
+        if context is not None:
+            self._back = max(self._back, context.back)
         if spec.lags and spec.time is not None and spec.every_ns is None:
             self._back = max(self._back, PACE)
         self._ring = Ring(self._back + self._waits + 1, channels)

@@ -23,7 +23,7 @@ from streamgp.forecasting.simulated import Paths, SimulationBands
 from streamgp.forecasting.units import raw_in_units
 from streamgp.streaming.paths import Given, PathWindows, inputs_ahead
 from streamgp.streaming.windows import Windows
-from streamgp_pipelines.learning.frames import Naming, assembled, forecast_columns
+from streamgp_pipelines.learning.frames import Naming, assembled, band_ends, forecast_columns
 from streamgp_pipelines.learning.rollout import device_of, rollout, simulators
 from streamgp_pipelines.learning.whole import no_newest_window
 
@@ -139,7 +139,7 @@ def path_columns(run: Run, naming: Naming, bands: SimulationBands | None = None)
     if bands is not None:
         found = bands.calibrated(_paths(run, bands), wanted.probabilities)
         mean, issued = (_with(whole, part, run.y.shape) for whole, part in zip((mean, issued), found, strict=True))
-    return assembled(mean, wanted.inside(issued), quantiles, [y.std(0).numpy(), latent], naming)
+    return assembled(mean, wanted.inside(issued), band_ends(quantiles, wanted), [y.std(0).numpy(), latent], naming)
 
 
 def _with(whole: Tensor, part: Tensor, sizes: torch.Size) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Predictive
-from streamgp.forecasting.calibration import Calibration
+from streamgp.forecasting.calibration import Calibration, sides
 from streamgp_pipelines.moments import Moments
 
 
@@ -74,25 +74,26 @@ def forecast_columns(predictive: Predictive, quantiles: Tensor, naming: Naming) 
         quantiles: (Q, R) of the calibrated ones, at `naming.calibration.probabilities`.
         naming: of the columns.
     """
-    wanted = torch.tensor(naming.calibration.probabilities, dtype=FLOAT)
-    raw = predictive.quantile(wanted)[..., 0]
+    ends = [] if naming.calibration.none else [side for level in naming.levels for side in sides(level)]
+    raw = predictive.quantile(torch.tensor(ends, dtype=FLOAT))[..., 0]
     deviations = [predictive.variance.sqrt()[:, 0].numpy(), predictive.latent_variance.sqrt()[:, 0].numpy()]
     return assembled(predictive.mean[:, 0], quantiles, raw, deviations, naming)
 
 
 def assembled(
-    mean: Tensor, quantiles: Tensor, raw: Tensor, deviations: Sequence[Any], naming: Naming
+    mean: Tensor, quantiles: Tensor, raw: Iterable[Tensor], deviations: Sequence[Any], naming: Naming
 ) -> dict[str, Any]:
-    """The forecast columns from a mean (R,), calibrated and raw quantiles (Q, R), and both standard deviations (R,)."""
+    """The forecast columns from a mean (R,), calibrated quantiles (Q, R), ends of the raw bands (2K, R) as of
+    `band_ends`, and both standard deviations (R,)."""
     wanted = naming.calibration
-    low, high = ([], []) if wanted.none else wanted.ends()
     others = [] if wanted.none else [wanted.probabilities.index(round(p, 9)) for p in wanted.quantiles]
-    values: list[Any] = [wanted.of(mean, quantiles), *_pairs(quantiles[low], quantiles[high]), *quantiles[others]]
+    values: list[Any] = [wanted.of(mean, quantiles), *band_ends(quantiles, wanted), *quantiles[others]]
     values = [value.numpy() for value in values]
-    values += [*deviations, *(side.numpy() for side in _pairs(raw[low], raw[high]))]
+    values += [*deviations, *(side.numpy() for side in raw)]
     return dict(zip(naming.columns(), values, strict=True))
 
 
-def _pairs(low: Tensor, high: Tensor) -> list[Tensor]:
-    """(K, R) twice -> lo, hi, lo, hi, ... level by level."""
-    return [side for pair in zip(low, high, strict=True) for side in pair]
+def band_ends(quantiles: Tensor, calibration: Calibration) -> list[Tensor]:
+    """(Q, R) quantiles -> (2K, R) the ends of the bands: lo, hi, lo, hi, ... level by level."""
+    low, high = ([], []) if calibration.none else calibration.ends()
+    return [quantiles[at] for pair in zip(low, high, strict=True) for at in pair]

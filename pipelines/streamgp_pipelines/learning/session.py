@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -174,6 +174,7 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
     if saved is None and not config.follow:
         check_span(table, spec)
     model = build_model(config.model, config.set, shape, device, config.seed)
+    spec = replace(spec, contexts=model.context)
     if config.online and (saved is None or not has_begun(saved)):
         model.check_fit(first_windows(table, spec, schedule.warmup))
     if initial is not None:

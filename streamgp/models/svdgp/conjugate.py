@@ -34,7 +34,7 @@ JITTER = 1e-6
 """Relative jitter of K: whitening then amplifies rounding by 1e3 at most."""
 SETTLED = 1e-4
 """Part of the prior variance below which a row is as good as in the span of the basis."""
-BLOCK = 512
+BLOCK = 128
 """S is summed in block rows of this height, up to the diagonal."""
 
 

@@ -96,6 +96,17 @@ class SvdgpPosterior(RegressionPosterior):
         mean, latent = self.regression.mean(phi), self.regression.variance(phi)[:, None]
         return Look(z, phi, mean, latent * self.factor, self.regression.residual * self.factor)
 
+    def glance(self, z: Tensor) -> Look:
+        """Without the latent variance, which costs as much as the features."""
+        phi = self.regression.features(z)
+        mean = self.regression.mean(phi)
+        return Look(z, phi, mean, mean.new_zeros(len(z), 1), self.regression.residual * self.factor)
+
+    def measured(self, look: Look, rows: Tensor) -> Look:
+        latent = look.latent.clone()
+        latent[rows] = self.regression.variance(look.features[rows])[:, None]
+        return look._replace(latent=latent * self.factor)
+
     def absorb(self, look: Look, arrival: Arrival) -> str:
         """Learn the rows that wait and these, once they are enough."""
         new = Waiting(look.z, look.features, arrival.y, arrival.y.new_ones(len(arrival.y)))
