@@ -37,7 +37,8 @@ def _imported() -> dict[str, str]:
 
 
 def test_every_import_is_declared() -> None:
-    lines = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["serve"]]
+    extras = PROJECT["optional-dependencies"]
+    lines = [*PROJECT["dependencies"], *extras["serve"], *extras["store"]]
     declared = {_plain(line) for line in lines}
     distributions = packages_distributions()
     missing = {

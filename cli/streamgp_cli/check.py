@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from streamgp.streaming.remote import shown
 from streamgp_cli.options import AsJson, Given
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def check(given: Given[CheckConfig], json: AsJson = False) -> None:
     if alarms and settings.on_alarm is not None:
         from streamgp_pipelines.notify import notify
 
-        event = {"source": "check", "checkpoint": str(settings.checkpoint), "alarms": alarms}
+        event = {"source": "check", "checkpoint": shown(settings.checkpoint), "alarms": alarms}
         failed = notify(settings.on_alarm, event | {"findings": [one._asdict() for one in found]})
         warn([f"--on-alarm: {failed}"] if failed else [])
     if alarms:

@@ -22,6 +22,7 @@ from streamgp_pipelines.settings import (
     AlarmRate,
     Assignments,
     Bytes,
+    Checkpoint,
     Directory,
     File,
     Flag,
@@ -63,7 +64,7 @@ class DescribeConfig(Settings):
         None, description="File to ingest: its columns or signals, rates, units, first and last times"
     )
     table: Directory | None = Field(None, description="Table that ingest made")
-    checkpoint: Directory | None = Field(None, description="Checkpoint of a training run")
+    checkpoint: Checkpoint | None = Field(None, description="Checkpoint of a training run")
     strict: bool = Field(
         False, description="Fail if the newest checkpoint is damaged, instead of showing the one before"
     )
@@ -258,8 +259,8 @@ class TrainConfig(RunConfig):
     time_budget: Annotated[Seconds | None, Flag(Panel.BATCH)] = Field(
         None, gt=0, allow_inf_nan=False, description="Stop training after this time, such as 60s, 5m or 1h"
     )
-    checkpoint: Annotated[Directory, Flag(Panel.OUTPUT)] = Field(
-        Path("checkpoint"), description="Directory of the state"
+    checkpoint: Annotated[Checkpoint, Flag(Panel.OUTPUT)] = Field(
+        Path("checkpoint"), description="Directory of the state, or s3://bucket/run (extra store)"
     )
     predictions: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.parquet")] = Field(
         None, description="Write every scored forecast with its truth"
@@ -344,7 +345,7 @@ class TuneConfig(DataConfig):
 class ForecastConfig(Settings):
     """`streamgp forecast`; a simulation where `paths` or `plug_in` is given."""
 
-    checkpoint: Annotated[Directory | None, Flag(Panel.FORECAST)] = Field(
+    checkpoint: Annotated[Checkpoint | None, Flag(Panel.FORECAST)] = Field(
         None, description="Checkpoint of a training run"
     )
     model_uri: Annotated[str | None, Flag(Panel.FORECAST, "URI")] = Field(
@@ -418,7 +419,7 @@ class ForecastConfig(Settings):
 class CheckConfig(Settings):
     """`streamgp check`."""
 
-    checkpoint: Annotated[Directory, Flag(Panel.LIMITS)] = Field(description="Checkpoint of a training run")
+    checkpoint: Annotated[Checkpoint, Flag(Panel.LIMITS)] = Field(description="Checkpoint of a training run")
     max_age: Annotated[Seconds | None, Flag(Panel.LIMITS)] = Field(
         None, gt=0, allow_inf_nan=False, description="Oldest that the newest row may be, such as 90m or 26h"
     )

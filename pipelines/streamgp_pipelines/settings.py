@@ -29,6 +29,7 @@ from pydantic_settings import (
 
 from streamgp import registry
 from streamgp.errors import UsageError
+from streamgp.streaming.remote import mirror
 
 
 class Settings(BaseSettings):
@@ -270,6 +271,15 @@ LARGEST = 2**31 - 1
 """Of every count: more rows or steps than that fit into no memory; what does fit is estimated from the data."""
 
 Directory = Annotated[Path, Flag(metavar="DIR")]
+
+
+def _mirrored(value: Any) -> Any:
+    return mirror(value) if isinstance(value, str | Path) else value
+
+
+Checkpoint = Annotated[Path, BeforeValidator(_mirrored), Flag(metavar="DIR")]
+"""A directory, or a URL such as s3://bucket/run: then the directory that mirrors it."""
+
 File = Annotated[Path, Flag(metavar="FILE")]
 
 TableUri = Annotated[str, BeforeValidator(str), Flag(metavar="DIR")]

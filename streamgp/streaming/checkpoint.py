@@ -26,6 +26,7 @@ from torch import Tensor
 
 from streamgp.base import Json, Stateful
 from streamgp.errors import CheckpointError, ServiceError
+from streamgp.streaming import remote
 
 FORMAT = 7
 KEEP = 2
@@ -130,6 +131,7 @@ def write(
         store_file(scratch / "state.json", text.encode())
         _sync(scratch)
         final = free_name(directory, rows)
+        remote.push(directory, final.name, {TENSORS: data, "state.json": text.encode()})
         os.rename(scratch, final)
         _sync(directory)
         for old in _all(directory)[keep:]:
@@ -149,6 +151,7 @@ def read(directory: Path) -> Saved:
     """
     if (directory / "state.json").is_file():
         return _read(directory, "")
+    remote.refresh(directory)
     problems: list[str] = []
     for path in _all(directory):
         try:
@@ -157,11 +160,14 @@ def read(directory: Path) -> Saved:
             problems.append(error.message)
     if problems:
         raise CheckpointError("; ".join(problems), hint="restore a copy, or start with --fresh")
-    raise CheckpointError(f"there is no checkpoint in {directory}", hint="streamgp train --checkpoint DIR writes one")
+    raise CheckpointError(
+        f"there is no checkpoint in {remote.shown(directory)}", hint="streamgp train --checkpoint DIR writes one"
+    )
 
 
 def exists(directory: Path) -> bool:
     """Whether there is a checkpoint, whole or not."""
+    remote.refresh(directory)
     return bool(_all(directory))
 
 

@@ -118,3 +118,20 @@ def test_rows_that_are_not_finite_end_where_they_began() -> None:
     x[0, 0] = torch.inf
     found, value = descend(Evidence(x, y, GROUPS, KERNELS[0].profile), start(3), evaluations=5)
     assert value == 1e10 and torch.allclose(found.pack(), start(3).pack())
+
+
+def test_distances_by_group_are_those_of_the_columns() -> None:
+    """With many columns a group the distances are kept: the value of a dense matrix, the gradient of differences."""
+    x, y = rows(40)
+    many, groups = x.repeat(1, 12), GROUPS.repeat(12)
+    apart, at = Evidence(many, y, groups, KERNELS[0].profile, floor=0.0), hyper()
+    ends = 1e-5 * torch.eye(5, dtype=torch.float64)
+    found, gradient = apart(apart.pack(at))
+    slope = [(apart(apart.pack(at) + e)[0] - apart(apart.pack(at) - e)[0]) / 2e-5 for e in ends]
+    assert gradient.tolist() == pytest.approx(slope, rel=1e-5, abs=1e-5)
+    sizes = torch.bincount(groups).to(torch.float64)
+    z = many / at.lengthscale[groups].exp() / sizes.sqrt()[groups]
+    whole = at.outputscale.exp() * torch.exp(-0.5 * torch.cdist(z, z).square())
+    dense = oracle.negative_log_evidence(whole.numpy(), y.numpy(), float(at.noise.exp()) + JITTER) / 2
+    prior = 0.5 * ((at.lengthscale.numpy() - 1.0) ** 2).sum()
+    assert found == pytest.approx(dense - 0.5 * 40 * np.log(2 * np.pi) + prior, rel=1e-9)

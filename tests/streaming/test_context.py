@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -125,3 +126,14 @@ def test_without_seasons_there_is_no_context() -> None:
     spec = WindowSpec(targets=("y",), lags=2, season=6)
     asks, _ = Windows(spec).push(pa.record_batch({"y": torch.arange(20, dtype=FLOAT).numpy()}))
     assert spec.shape.context is None and asks.x.context is None
+
+
+def test_a_model_that_looks_at_no_context_gets_the_same_windows_without_one() -> None:
+    batch = rows()
+    batch = batch.set_column(1, batch.schema.names[1], pa.array([None, *batch.column(1).to_pylist()[1:]]))
+    with_them, without = (Windows(replace(SPEC, contexts=held)) for held in (True, False))
+    asked, bare = with_them.push(batch)[0], without.push(batch)[0]
+    assert bare.x.context is None and asked.x.context is not None and without.shape.context is None
+    assert len(bare.origin) == len(asked.origin) > 0
+    assert torch.equal(bare.x.past, asked.x.past) and torch.equal(bare.x.future, asked.x.future)
+    assert without.reach <= with_them.reach

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from streamgp.errors import StreamgpError
+from streamgp.streaming.remote import refresh
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.forecasting.forecast import forecast
@@ -53,6 +54,7 @@ def follow(
 def _seen(config: ForecastConfig) -> tuple[object, ...]:
     """What a forecast depends on, as it can be compared without being read."""
     assert config.checkpoint is not None
+    refresh(config.checkpoint)
     names = sorted(path.name for path in config.checkpoint.glob("[0-9]*"))
     table = None if config.table is None else Table.open(config.table).version
     try:

@@ -18,6 +18,7 @@ from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import SKIP, micro_batches
 from streamgp.streaming.paths import inputs_ahead
+from streamgp.streaming.remote import mirror
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
 from streamgp_pipelines.assembly import build_model
@@ -340,7 +341,7 @@ def load(directory: str | Path, device: str = "cpu", strict: bool = False) -> Fo
         CheckpointError: there is none, or it is damaged.
         ServiceError: the device is not there.
     """
-    saved = checkpoint.read(Path(directory))
+    saved = checkpoint.read(mirror(directory))
     if strict:
         refuse_passed_over(saved)
     return Forecaster(saved, device=find_device(device))

@@ -19,7 +19,8 @@ import streamgp
 from streamgp.base import Json, Offset
 from streamgp.errors import CheckpointError, StateError, StreamgpError
 from streamgp.evidence.initial import Initial
-from streamgp.streaming import checkpoint
+from streamgp.streaming import checkpoint, remote
+from streamgp.streaming.remote import LOCK
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.assembly import as_text, flatten
@@ -27,9 +28,6 @@ from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.initial import digest
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.moments import Moments
-
-LOCK = ".lock"
-"""The file that the process which trains in a directory has locked."""
 
 
 def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Initial | None = None) -> dict[str, Json]:
@@ -164,6 +162,7 @@ def set_aside(directory: Path) -> Path | None:
     if Path.cwd().is_relative_to(directory):
         raise StateError(f"{directory} cannot be set aside: it is worked in", hint="choose another --checkpoint")
     with held(directory):
+        remote.drop(directory, keep=True)
         if all(path.name == LOCK for path in directory.iterdir()):
             return None
         number = 1
@@ -198,6 +197,7 @@ def unless_refused(directory: Path) -> Iterator[Callable[[bool], None]]:
         yield say
     except StreamgpError:
         if not learned:
+            remote.drop(directory)
             for path in set(directory.iterdir()) - before:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         raise
@@ -223,9 +223,11 @@ def held(directory: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StateError(
-                f"another process trains in {directory}", hint="wait for it, or choose another --checkpoint"
+                f"another process trains in {remote.shown(directory)}",
+                hint="wait for it, or choose another --checkpoint",
             ) from None
         try:
+            remote.pull(directory)
             yield
         finally:
             if made and directory.is_dir() and [path.name for path in directory.iterdir()] == [LOCK]:

@@ -7,13 +7,13 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from streamgp_pipelines.settings import Directory, Flag, Panel, Settings, TableUri
+from streamgp_pipelines.settings import Checkpoint, Directory, Flag, Panel, Settings, TableUri
 
 
 class ReportConfig(Settings):
     """`streamgp report`: of a run or of a comparison."""
 
-    checkpoint: Annotated[Directory | None, Flag(Panel.REPORT)] = Field(
+    checkpoint: Annotated[Checkpoint | None, Flag(Panel.REPORT)] = Field(
         None, description="Checkpoint of a training run"
     )
     comparison: Annotated[Directory | None, Flag(Panel.REPORT)] = Field(

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from streamgp.errors import UsageError
+from streamgp.streaming import remote
 from streamgp.streaming.table import Table
 from streamgp_pipelines.learning.checkpointing import held
 from streamgp_pipelines.serving.host import Host, resume
@@ -67,6 +68,7 @@ def serving(config: ServeConfig, failed: Callable[[], None] = lambda: None) -> I
             name = Path(directory).resolve().name
             if name in service.hosts:
                 raise UsageError(f"two checkpoints are called {name}", hint="rename one of the directories")
+            remote.refresh(Path(directory))
             if Path(directory).is_dir():  # what is not there says so below, and is not made
                 stack.enter_context(held(directory))
             session = resume(directory, tables, config.device, config.checkpoint_every, config.on_alarm)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
-from streamgp_pipelines.settings import Bytes, File, Flag, OnAlarm, Panel, Seconds, Settings
+from streamgp_pipelines.settings import Bytes, Checkpoint, File, Flag, OnAlarm, Panel, Seconds, Settings
 
 
 def _listed(value: Any) -> Any:
@@ -18,10 +17,12 @@ def _listed(value: Any) -> Any:
 class ServeConfig(Settings):
     """`streamgp serve`."""
 
-    checkpoint: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed), Flag(Panel.FORECAST, "DIR")] = Field(
-        (),
-        description="Checkpoint of train --online, repeatable; the name of its directory is its name. With "
-        "--model-uri: where that model learns on; default: the model's name",
+    checkpoint: Annotated[tuple[Checkpoint, ...], NoDecode, BeforeValidator(_listed), Flag(Panel.FORECAST, "DIR")] = (
+        Field(
+            (),
+            description="Checkpoint of train --online, repeatable; the name of its directory is its name. With "
+            "--model-uri: where that model learns on; default: the model's name",
+        )
     )
     model_uri: Annotated[str | None, Flag(Panel.FORECAST, "URI")] = Field(
         None,

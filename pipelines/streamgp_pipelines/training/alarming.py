@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from streamgp.base import Due
+from streamgp.streaming.remote import shown
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.learning.predictions import alarms_of
 from streamgp_pipelines.learning.session import Session
@@ -64,7 +65,7 @@ class Bell:
         new = [row for row in rows if key(row) not in self.told]
         self.frames, self.newest = [], (*self.newest, *new)[-KEPT:]
         if new and session.config.on_alarm is not None:
-            event: dict[str, Any] = {"source": self.source, "checkpoint": str(session.config.checkpoint)}
+            event: dict[str, Any] = {"source": self.source, "checkpoint": shown(session.config.checkpoint)}
             failed = notify(session.config.on_alarm, event | {"count": len(new), "alarms": new[-MOST:]})
             if failed:
                 session.warnings.append(f"--on-alarm: {len(new)} alarms were not passed on: {failed}")

@@ -6,6 +6,7 @@ import torch
 
 from streamgp.base import FLOAT, Inputs, Json
 from streamgp.forecasting.bands import features
+from streamgp.streaming.remote import shown
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.learning.session import open_session
@@ -61,5 +62,5 @@ def plan(config: TrainConfig) -> dict[str, Json]:
         "ledger_mb_per_series": waiting * one * _BYTES / 1e6,
         "device": learner.device.type,
         "threads": torch.get_num_threads(),
-        "checkpoint": str(config.checkpoint),
+        "checkpoint": shown(config.checkpoint),
     }

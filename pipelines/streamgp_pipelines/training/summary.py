@@ -9,6 +9,7 @@ from typing import Any
 
 from streamgp.base import Json, Model, Step
 from streamgp.streaming.instants import ELAPSED
+from streamgp.streaming.remote import shown
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Windows
 from streamgp_pipelines.learning.checkpointing import unit_of
@@ -77,7 +78,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         **({} if learner.alarms is None else {"alarms": learner.alarms.summary()}),
         **session.learner.clock.summary(learner.rows),
         "peak_mb": peak_mb(),
-        "checkpoint": str(session.config.checkpoint),
+        "checkpoint": shown(session.config.checkpoint),
         "offset": dict(session.offset),
         "table_version": session.table.version,
         "known": list(learner.windows.spec.known),
