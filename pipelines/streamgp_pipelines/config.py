@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from streamgp_pipelines.ingestion.config import Dbc, Format, Salvage, Signals
+from streamgp_pipelines.ingestion.config import Dbc, Format, Salvage, Sheet, Signals
 from streamgp_pipelines.ingestion.config import Follow as Follow
 from streamgp_pipelines.ingestion.config import IngestConfig as IngestConfig
 from streamgp_pipelines.reporting.settings import ReportConfig as ReportConfig
@@ -78,6 +78,7 @@ class DescribeConfig(Settings):
         None, description="What its numbers count: epoch-s, elapsed-ms ...; default: by unit and size"
     )
     format: Format = None
+    sheet: Sheet = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:

@@ -33,6 +33,7 @@ def write_hdf5(rows: pl.DataFrame, path: Path) -> None:
 WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {
     "arrow": lambda rows, path: rows.write_ipc(path, record_batch_size=40_000),
     "csv": lambda rows, path: rows.write_csv(path),
+    "excel": lambda rows, path: rows.fill_nan(None).write_excel(path),
     "hdf5": write_hdf5,
     "matlab": lambda rows, path: savemat(path, {"t": rows["t"] / 100.0, "y": rows["y"]}, appendmat=False),
     "jsonl": lambda rows, path: rows.write_ndjson(path),
@@ -53,5 +54,9 @@ def test_law(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         recordings.WRITERS[MESSAGES[name]](path)
         given = {"dbc": recordings.write_database(tmp_path)} if name == "can" else {}
     else:
-        WRITERS[name](frame(), path)
+        rows = frame()
+        if name == "excel":
+            monkeypatch.setattr("streamgp.streaming.sources.excel.ROWS", 500)
+            rows, path = rows.head(1200), path.with_suffix(".xlsx")
+        WRITERS[name](rows, path)
     check_source(lambda: module.build(module.Config(**given), str(path)))

@@ -148,7 +148,7 @@ REFUSED: dict[str, Refused] = {
     "no such file": Refused(lambda room: (room / "none.csv", {}), 3, "none.csv", ""),
     "a glob that matches nothing": Refused(lambda room: (f"{room}/x*.csv", {}), 3, "x*.csv", ""),
     "a directory with no known file": Refused(folder("notes.md"), 3, "", ".csv"),
-    "an unknown suffix": Refused(text(GOOD, "a.xlsx"), 3, "xlsx", "--format"),
+    "an unknown suffix": Refused(text(GOOD, "a.docx"), 3, "docx", "--format"),
     "an empty file": Refused(text(""), 3, "a.csv", ""),
     "an empty JSON Lines file": Refused(text("\n", "a.jsonl"), 3, "empty", "JSON"),
     "header only, no table": Refused(text("ds,y\n"), 3, "", "", fresh=True),

@@ -21,6 +21,11 @@ Dbc = Annotated[
 Salvage = Annotated[
     bool, Flag(Panel.RECORDINGS), Field(description="Of a damaged recording, take what comes before the damage")
 ]
+Sheet = Annotated[
+    str | None,
+    Flag(Panel.TEXT, "NAME"),
+    Field(description="Sheet of an Excel workbook; default: the only one with rows"),
+]
 Format = Annotated[
     str | None,
     Flag(Panel.TEXT, "FORMAT"),
@@ -52,7 +57,8 @@ class IngestConfig(Settings):
     )
     time_format: Annotated[str | None, Flag(Panel.TABLE, "FORMAT")] = Field(
         None,
-        description="iso, epoch-s, -ms, -us, -ns, elapsed-s ..., step, or such as '%d.%m.%Y %H:%M'; default: detected",
+        description="iso, epoch-s, -ms, -us, -ns, elapsed-s ..., step, excel (days of a workbook), or such as "
+        "'%d.%m.%Y %H:%M'; default: detected",
     )
     timezone: Annotated[str | None, Flag(Panel.TABLE, "ZONE")] = Field(
         None,
@@ -98,6 +104,7 @@ class IngestConfig(Settings):
     dbc: Dbc = None
     salvage: Salvage = False
     format: Format = None
+    sheet: Sheet = None
     separator: Annotated[str | None, Flag(Panel.TEXT, "SIGN")] = Field(
         None, description="Field separator; default: detected"
     )

@@ -22,7 +22,7 @@ def describe_file(config: DescribeConfig) -> dict[str, Json]:
         UsageError: its format is unknown, or needs an extra.
     """
     uri = str(config.source)
-    names = ("time", "time_format", "signals", "dbc", "salvage")
+    names = ("time", "time_format", "signals", "dbc", "salvage", "sheet")
     options = {name: getattr(config, name) for name in names}
     source = open_source(uri, config.format, {**options, "look": True}, looking=True)
     if not isinstance(source, Joined):

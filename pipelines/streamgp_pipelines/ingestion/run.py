@@ -110,6 +110,8 @@ class Run:
         source = open_source(uri, config.format, options_of(config))
         if isinstance(source, Joined):
             config = _of_joined(source, config)
+        elif getattr(source, "serial", False):
+            config = config.model_copy(update={"time_format": None})
         if config.melt:
             clock = time_name(source, config, self._table) if source.sample.num_rows else None
             source = Melted(source, config.melt, config.series or "unique_id", clock)
@@ -258,7 +260,7 @@ class Run:
 def options_of(config: IngestConfig) -> dict[str, Any]:
     """What a format may be given."""
     text = ("separator", "decimal", "thousands", "encoding", "null", "max_line", "final")
-    names = (*text, "time", "time_format", "signals", "clock", "join", "dbc", "salvage")
+    names = (*text, "time", "time_format", "signals", "clock", "join", "dbc", "salvage", "sheet")
     found = {name: getattr(config, name) for name in names}
     age = None if config.max_age is None else interval(config.max_age, "--max-age")
     return found | {"max_age": age, "time": None if config.time == ROW else config.time}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import polars as pl
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.reading.careful import readable, split_line, split_records
@@ -23,6 +26,7 @@ _BOTH = {
 _NUMBER_LIKE = re.compile(
     r"[+-]?(\d+,\d+|\d*\.\d+|\d{1,3}(,\d{3})+(\.\d*)?|\d{1,3}([.' _]\d{3})+([.,]\d*)?)([eE][+-]?\d+)?"
 )
+_WITH_UNIT = re.compile(r"[+-]?[\d.,]+(?:[eE][+-]?\d+)?(?:\s+|(?=[%°]))([^\d\s+-]\S{0,15})")
 _NO_TEXT = ("unicode_escape", "raw_unicode_escape", "idna", "punycode", "undefined", "utf_7")
 _ASCII = bytes(range(128))
 
@@ -189,6 +193,33 @@ def thousands_of(columns: Sequence[Sequence[str]], decimal: str) -> str | None:
 def grouping(sign: str, decimal: str) -> re.Pattern[str]:
     """Numbers whose digits are grouped by threes."""
     return re.compile(rf"[+-]?\d{{1,3}}({re.escape(sign)}\d{{3}})+({re.escape(decimal)}\d*)?")
+
+
+def unit_of(cells: Iterable[str]) -> str | None:
+    """The unit that at least half of the cells of a column have behind a number; None where there is none.
+
+    Example:
+        >>> unit_of(["57 km/h", "58.5 km/h", "-"]), unit_of(["12%"]), unit_of(["1 a", "2 b", "3 c"]), unit_of(["12A"])
+        ('km/h', '%', None, None)
+    """
+    said = [cell.strip() for cell in cells if cell.strip()]
+    units = Counter(found[1] for cell in said if (found := _WITH_UNIT.fullmatch(cell)))
+    unit, count = units.most_common(1)[0] if units else ("", 0)
+    return unit if count and 2 * count >= len(said) else None
+
+
+def without_unit(cells: pl.Series, unit: str) -> pl.Series:
+    """Cells without their unit; one that has another, or none, stays a text that is no number.
+
+    Example:
+        >>> without_unit(pl.Series(["57 km/h", "35 mph", "", None]), "km/h").to_list()
+        ['57', '35 mph', '', None]
+    """
+    bare = cells.str.strip_chars()
+    has = bare.str.ends_with(unit).fill_null(True)
+    number = bare.str.contains(r"^[+-]?[\d.,]+$").fill_null(False)
+    kept = bare.zip_with(~number, bare + " (without a unit)")
+    return bare.str.strip_suffix(unit).str.strip_chars_end().zip_with(has, kept)
 
 
 def looks_like_numbers(cells: Iterable[str]) -> str | None:

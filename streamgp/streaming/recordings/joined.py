@@ -147,8 +147,8 @@ class Joined(Columnar):
     def _load(self, path: str, size: int) -> None:
         """Read the samples into their temporary file."""
         self.samples = Samples(size, self.uri)
-        self.recording = self._reader(path)
         try:
+            self.recording = self._reader(path)
             for item in self.recording.blocks(self._wanted()):
                 if isinstance(item, Lost):
                     self._put_aside(item)
@@ -158,7 +158,8 @@ class Joined(Columnar):
         except StreamgpError:
             raise
         except Exception as error:  # what the libraries raise on damaged bytes is documented nowhere
-            wrong = f"{self.recording.place or 'the beginning'}: {type(error).__name__} {error}".splitlines()[0][:300]
+            place = self.recording.place if hasattr(self, "recording") else ""
+            wrong = f"{place or 'its beginning'}: {type(error).__name__} {error}".splitlines()[0][:300]
             if not (self._config.salvage and self.samples.signals):
                 more = "; --salvage takes what comes before" if self.samples.signals else ""
                 raise DataError(

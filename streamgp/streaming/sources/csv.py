@@ -46,7 +46,9 @@ from streamgp.streaming.reading.dialect import (
     looks_like_numbers,
     separator_of,
     thousands_of,
+    unit_of,
     usable_separator,
+    without_unit,
 )
 from streamgp.streaming.reading.quotes import Ints, header_end
 from streamgp.streaming.reading.records import LONGEST, Block, Records, Stopped, blank, count, too_long
@@ -124,7 +126,9 @@ class Csv:
         self.waiting = found.waiting
         self.units = units_in(self.names)
         self.sample = pa.table({name: pa.array(found.cells[name].to_list(), pa.string()) for name in self.names})
-        kinds = [self._kind(found.cells[name]) for name in self.names]
+        self._unit_behind: dict[str, str] = {}
+        kinds = [self._kind(name, found.cells[name]) for name in self.names]
+        self.units |= self._unit_behind
         self.expect(pa.schema([pa.field(name, kind) for name, kind in zip(self.names, kinds, strict=True)]))
         self.doubts = self._doubts(found.cells)
         if uri == "-":
@@ -210,7 +214,9 @@ class Csv:
             return None
         if b"\r" in data and count(data, 13) != data.count(b"\r\n"):
             return None
-        types = {name: polars_type(kind) for name, kind in self._kinds.items()}
+        types = {name: polars_type(kind) for name, kind in self._kinds.items()} | dict.fromkeys(
+            self._unit_behind, pl.String()
+        )
         if dialect.trailing:
             types[_BEHIND] = pl.String()
         try:
@@ -237,7 +243,7 @@ class Csv:
                     return None  # written so, or too large?
                 found = finite(series, missing)
             elif series.dtype == pl.String and not pa.types.is_string(kind):
-                found, bad = convert(series, kind, dialect.decimal, self._nulls, dialect.thousands)
+                found, bad = self._converted(series.name, series, kind)
                 if bad.any():
                     return None
             columns.append(to_arrow(found, kind))
@@ -260,7 +266,7 @@ class Csv:
         cells, faults = split_cells(data, split, self.names, dialect.separator)
         columns: list[pa.Array[Any]] = []
         for name, kind in self._kinds.items():
-            found, bad = convert(cells[name], kind, dialect.decimal, self._nulls, dialect.thousands)
+            found, bad = self._converted(name, cells[name], kind)
             cell_faults(faults, name, cells[name], bad, kind)
             columns.append(to_arrow(found, kind))
         texts = [
@@ -285,12 +291,25 @@ class Csv:
             )
         return text, bad
 
-    def _kind(self, cells: pl.Series) -> pa.DataType:
-        """Numbers if at least half of the cells that say something are; true/false; else text. No cells: numbers."""
+    def _converted(self, name: str, cells: pl.Series, kind: pa.DataType) -> tuple[pl.Series, pl.Series]:
+        """Cells as `kind`, and where that cannot be; numbers without the unit behind them."""
+        if name in self._unit_behind and not pa.types.is_string(kind):
+            bare = cells.set(cells.str.strip_chars().is_in(list(self._nulls)), None)
+            cells = without_unit(bare, self._unit_behind[name])
+        return convert(cells, kind, self.dialect.decimal, self._nulls, self.dialect.thousands)
+
+    def _kind(self, name: str, cells: pl.Series) -> pa.DataType:
+        """Numbers if at least half of the cells that say something are, as they are or with a unit behind them;
+        true/false; else text. No cells: numbers."""
         said = cells.drop_nulls().filter(~cells.drop_nulls().str.strip_chars().is_in(list(self._nulls)))
         _, wrong = convert(said, pa.float64(), self.dialect.decimal, self._nulls, self.dialect.thousands)
         if 2 * int(wrong.sum()) <= len(said):
             return exact_kind(said.to_list()) or pa.float64()
+        if (unit := unit_of(said)) is not None:
+            _, wrong = convert(without_unit(said, unit), pa.float64(), self.dialect.decimal, self._nulls)
+            if 2 * int(wrong.sum()) <= len(said):
+                self._unit_behind[name] = unit
+                return pa.float64()
         truths = len(said) and said.str.strip_chars().str.to_lowercase().is_in(["true", "false"]).all()
         return pa.bool_() if truths else pa.string()
 

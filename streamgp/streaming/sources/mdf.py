@@ -56,6 +56,8 @@ class Mdf:
             start = start if start >= _1980 * 10**9 else 0
             for number, group in enumerate(file.groups):
                 master = file.masters_db.get(number)
+                self.place = f"group {number + 1}"
+                _check_size(group)
                 for at, channel in enumerate(group.channels):
                     self.place = f"group {number + 1}, channel {channel.name}"
                     if at == master:
@@ -107,3 +109,16 @@ class Mdf:
             self.units |= dict.fromkeys(names, str(one.unit))
         table = values.reshape(len(values), -1).astype(np.float64)
         return Block(times, {column: table[:, at] for at, column in enumerate(names)})
+
+
+def _check_size(group: Any) -> None:
+    """See that the records of a group are in its data: asammdf looks for them without end.
+
+    Raises:
+        ValueError: they are not.
+    """
+    head = group.channel_group
+    size = head.samples_byte_nr + getattr(head, "invalidation_bytes_nr", 0)
+    found = sum(block.original_size for block in group.get_data_blocks())
+    if group.sorted and size * max(head.cycles_nr, int(found > 0)) > found:
+        raise ValueError(f"{head.cycles_nr:,} records of {size:,} bytes, of which the file has {found:,} bytes")

@@ -119,7 +119,7 @@ def test_two_parquet_columns_of_one_name(tmp_path: Path) -> None:
 
 
 def test_formats_by_suffix() -> None:
-    names = ["a.csv", "a.CSV", "a.tsv", "b.jsonl.gz", "c.parquet", "d.feather.zst", "e.xlsx", "f", "g.gz", "h.csv.bz2"]
+    names = ["a.csv", "a.CSV", "a.tsv", "b.jsonl.gz", "c.parquet", "d.feather.zst", "e.docx", "f", "g.gz", "h.csv.bz2"]
     assert [format_of(name) for name in names] == [
         "csv",
         "csv",

@@ -1,0 +1,112 @@
+"""Excel workbooks: one sheet, whose first row names the columns; read as a whole."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+
+import polars as pl
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from streamgp.errors import DataError, UsageError
+from streamgp.streaming.reading.bytes import Position
+from streamgp.streaming.reading.columnar import ROWS, Columnar, spooled
+from streamgp.streaming.recordings.recording import needs
+
+SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+_RATIO, _LEAST = 200, 1 << 30
+"""What the parts of a workbook may be larger than the file, and the bytes that they may have in any case."""
+_EPOCH = 25_569
+"""Days from Excel's day 0 (30 December 1899) to 1970."""
+
+
+class Config(BaseModel):
+    """sheet: its name; None: the only one with rows. time, time_format: "excel" says that a column of numbers counts
+    days since 30 December 1899, as Excel's dates do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    sheet: str | None = None
+    time: str | None = None
+    time_format: str | None = None
+
+
+def build(config: Config, uri: str) -> Excel:
+    """The workbook at `uri`.
+
+    Raises:
+        DataError: there is no such file, or it is damaged.
+        UsageError: several sheets have rows, there is no such sheet, or fastexcel is not installed.
+    """
+    return Excel(uri, config)
+
+
+class Excel(Columnar):
+    """A Source over one sheet."""
+
+    def __init__(self, uri: str, config: Config) -> None:
+        self._config = config
+        self.serial = config.time_format == "excel"
+        super().__init__(uri)
+
+    def begin(self, uri: str) -> tuple[pa.Schema, Position]:
+        fastexcel = needs("fastexcel", "excel")
+        path, end, temporary = spooled(uri)
+        try:
+            if zipfile.is_zipfile(path):
+                _check_parts(path, uri)
+            book = fastexcel.read_excel(path)
+            names = [self._config.sheet] if self._config.sheet else list(book.sheet_names)
+            sheets = {name: pl.DataFrame(book.load_sheet(name)) for name in names if name in book.sheet_names}
+        except (DataError, UsageError):
+            raise
+        except BaseException as error:  # a panic of Rust is no Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise DataError(f"{uri}: not a whole workbook: {what}", hint="save it again, or export it as CSV") from None
+        finally:
+            if temporary:
+                os.unlink(path)
+        filled = {name: sheet for name, sheet in sheets.items() if sheet.height}
+        if self._config.sheet and not sheets:
+            hint = f"it has: {', '.join(book.sheet_names)}"
+            raise UsageError(f"--sheet {self._config.sheet!r}: {uri} has no such sheet", hint=hint)
+        if len(filled) > 1:
+            hint = f"--sheet {next(iter(filled))!r}"
+            raise UsageError(f"{uri}: several sheets have rows: {', '.join(filled)}", hint=hint)
+        rows = next(iter(filled.values()), pl.DataFrame())
+        if not rows.width:
+            raise DataError(f"{uri}: no sheet has rows", hint="the first row names the columns")
+        self._rows = self._dated(rows).to_arrow(compat_level=pl.CompatLevel.oldest())
+        return self._rows.schema, end
+
+    def batches(self, start: int) -> Iterator[pa.RecordBatch]:
+        yield from self._rows.slice(start).combine_chunks().to_batches(ROWS)
+
+    def _dated(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Timestamps in microseconds; the days of --time-format excel, to the millisecond that Excel keeps."""
+        stamps = [name for name, kind in rows.schema.items() if isinstance(kind, pl.Datetime)]
+        rows = rows.with_columns(pl.col(name).cast(pl.Datetime("us")) for name in stamps)
+        name = self._config.time
+        if not self.serial:
+            return rows
+        if name is None or name not in rows.columns or not rows.schema[name].is_numeric():
+            hint = f"--time names it: {', '.join(rows.columns)}"
+            raise UsageError(f"{self.uri}: --time-format excel belongs to a column of numbers", hint=hint)
+        days = pl.col(name).cast(pl.Float64)
+        millis = ((days - _EPOCH) * 86_400_000).round().cast(pl.Int64, strict=False)
+        return rows.with_columns(millis.cast(pl.Datetime("ms")).cast(pl.Datetime("us")).alias(name))
+
+
+def _check_parts(path: str, uri: str) -> None:
+    """See that the parts of a workbook are in proportion to it.
+
+    Raises:
+        DataError: they are not, or the file is damaged.
+    """
+    with zipfile.ZipFile(path) as file:
+        size = sum(part.file_size for part in file.infolist())
+    if size > _RATIO * os.path.getsize(path) + _LEAST:
+        raise DataError(f"{uri}: it unpacks to {size:,} bytes, out of all proportion", hint="export it as CSV")

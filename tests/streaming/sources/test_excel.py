@@ -1,0 +1,93 @@
+"""Excel workbooks, and cells with units."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import xlsxwriter
+
+from streamgp.errors import DataError, UsageError
+from streamgp.streaming.table import Table
+from tests.pipelines.ingesting import quarantine, rows, take
+
+START = datetime(2024, 3, 1, 6)
+TIMES = [START + timedelta(minutes=15 * at) for at in range(200)]
+
+
+def book(path: Path, serial: bool = False, more: bool = False) -> Path:
+    with xlsxwriter.Workbook(path) as file:
+        sheet = file.add_worksheet("Messung")
+        form = None if serial else file.add_format({"num_format": "yyyy-mm-dd hh:mm"})
+        sheet.write_row(0, 0, ["Zeit", "power [kW]", "note"])
+        for at, time in enumerate(TIMES):
+            sheet.write_datetime(at + 1, 0, time, form) if form else sheet.write_number(
+                at + 1, 0, (time - datetime(1899, 12, 30)) / timedelta(days=1)
+            )
+            sheet.write_number(at + 1, 1, at / 4)
+            sheet.write_string(at + 1, 2, f"n{at}")
+        file.add_worksheet("leer")
+        if more:
+            file.add_worksheet("zweites").write_column(0, 0, ["x", 1.0, 2.0])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("serial", "given"),
+    [(False, {}), (True, {"time": "Zeit", "time_format": "excel"})],
+)
+def test_dates_of_a_workbook(tmp_path: Path, serial: bool, given: dict[str, Any]) -> None:
+    path = book(tmp_path / "a.xlsx", serial)
+    assert take(tmp_path / "t", path, **given)["added"] == 200
+    found = rows(tmp_path / "t")
+    assert found["Zeit"].to_list() == TIMES
+    assert found["power [kW]"].to_list() == [at / 4 for at in range(200)]
+    assert Table.open(tmp_path / "t").schema.field("power [kW]").metadata == {b"unit": b"kW"}
+    assert take(tmp_path / "t", path, **given)["added"] == 0
+
+
+def test_several_sheets_are_no_guess(tmp_path: Path) -> None:
+    path = book(tmp_path / "a.xlsx", more=True)
+    with pytest.raises(UsageError) as caught:
+        take(tmp_path / "t", path)
+    assert "--sheet" in caught.value.hint
+    assert take(tmp_path / "t", path, sheet="Messung")["added"] == 200
+    with pytest.raises(UsageError):
+        take(tmp_path / "t", path, sheet="drittes")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
+def test_half_a_workbook_is_refused(tmp_path: Path, share: float) -> None:
+    path = book(tmp_path / "a.xlsx")
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(DataError) as caught:
+        take(tmp_path / "t", path)
+    assert "a.xlsx" in caught.value.message
+
+
+def test_units_in_cells(tmp_path: Path) -> None:
+    """As exports of car diagnostics have them: a cell with another unit, or without one, is no number."""
+    lines = [f"2024-01-01 00:00:{at:02},{40 + at} km/h,{at / 2}%,{800 + at} rpm,a{at}" for at in range(40)]
+    lines[5] = "2024-01-01 00:00:05,,2.5%,NODATA,a"
+    lines[7] = "2024-01-01 00:00:07,35 mph,3.5%,1 rpm,a"
+    lines[9] = "2024-01-01 00:00:09,57,3.5%,1 rpm,a"
+    (tmp_path / "obd.csv").write_text("\n".join(["time,speed,load,rpm,note", *lines, ""]))
+    summary = take(tmp_path / "t", tmp_path / "obd.csv", null=["NODATA"])
+    assert (summary["added"], summary["quarantined"]) == (38, {"unparsable": 2})
+    assert quarantine(tmp_path / "t")["line"].to_list() == [9, 11]
+    found = rows(tmp_path / "t")
+    assert found["speed"].to_list()[:6] == [40, 41, 42, 43, 44, None]
+    assert found["rpm"].dtype == found["load"].dtype == pl.Float64
+    schema = Table.open(tmp_path / "t").schema
+    assert [schema.field(name).metadata[b"unit"] for name in ("speed", "load", "rpm")] == [b"km/h", b"%", b"rpm"]
+    assert schema.field("note").type == "string"
+
+
+def test_texts_that_are_no_units_stay(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("ds,seat,when\n2024-01-01,12A,3 Jan 2024\n2024-01-02,13A,4 Jan 2024\n")
+    take(tmp_path / "t", tmp_path / "a.csv")
+    assert rows(tmp_path / "t")["seat"].to_list() == ["12A", "13A"]
+    assert rows(tmp_path / "t")["when"].to_list() == ["3 Jan 2024", "4 Jan 2024"]
