@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +81,25 @@ def mosquitto(folder: Path, port: int) -> list[str]:
     return [program, "-c", str(config)]
 
 
+def mosquitto_tls(folder: Path, port: int) -> list[str]:
+    command, key, certificate = mosquitto(folder, port), folder / "key.pem", folder / "cert.pem"
+    make = [
+        needed("openssl", "openssl"),
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+    ]
+    make += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*make, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    with (folder / "mosquitto.conf").open("a") as config:
+        config.write(f"keyfile {key}\ncertfile {certificate}\n")
+    return command
+
+
 def redis(folder: Path, port: int) -> list[str]:
     options = {"port": str(port), "bind": "127.0.0.1", "save": "", "appendonly": "yes", "dir": str(folder)}
     options |= {"requirepass": PASSWORD}
@@ -84,12 +107,15 @@ def redis(folder: Path, port: int) -> list[str]:
     return [program, *(part for key, value in options.items() for part in (f"--{key}", value))]
 
 
-def to_mqtt(port: int, payloads: Sequence[bytes]) -> None:
+def to_mqtt(port: int, payloads: Sequence[bytes], encrypted: bool = False) -> None:
     import paho.mqtt.client as mqtt
 
     client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "publisher", protocol=mqtt.MQTTv5)
     client.max_inflight_messages_set(500)
     client.username_pw_set("plant", PASSWORD)
+    if encrypted:
+        client.tls_set(cert_reqs=ssl.CERT_NONE)
+        client.tls_insecure_set(True)
     client.connect("127.0.0.1", port)
     client.loop_start()
     # the first is retained, for those who subscribe later
@@ -108,9 +134,55 @@ def to_redis(port: int, payloads: Sequence[bytes]) -> None:
         pipe.execute()
 
 
+def nats(folder: Path, port: int) -> list[str]:
+    config = folder / "nats.conf"
+    config.write_text(
+        f'authorization {{ user: plant, password: "{PASSWORD}" }}\njetstream {{ store_dir: "{folder}" }}\n'
+    )
+    return [needed("nats-server", "nats-server"), "-a", "127.0.0.1", "-p", str(port), "-c", str(config)]
+
+
+def to_nats(port: int, payloads: Sequence[bytes]) -> None:
+    import nats as library
+    from nats.js.errors import NotFoundError
+
+    async def send() -> None:
+        client = await library.connect(f"nats://127.0.0.1:{port}", user="plant", password=PASSWORD)
+        stream = client.jetstream()
+        try:
+            await stream.find_stream_name_by_subject("plant.a")
+        except NotFoundError:
+            await stream.add_stream(name="PLANT", subjects=["plant.>"])
+        for at in range(0, len(payloads), 100):
+            await asyncio.gather(*(stream.publish("plant.a", payload) for payload in payloads[at : at + 100]))
+        await client.close()
+
+    asyncio.run(send())
+
+
+@contextmanager
+def kafka() -> Iterator[tuple[str, Callable[[Sequence[bytes]], None]]]:
+    """librdkafka's mock of a cluster, in this process: no Kafka is packaged for Debian."""
+    import confluent_kafka
+
+    options = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0}
+    producer = confluent_kafka.Producer(options, logger=logging.getLogger("mock"))
+    (found,) = producer.list_topics(timeout=10).brokers.values()
+
+    def publish(payloads: Sequence[bytes]) -> None:
+        for payload in payloads:
+            producer.produce("plant", payload)
+        assert producer.flush(30) == 0
+
+    yield f"kafka://{found.host}:{found.port}/plant", publish
+
+
 BROKERS: dict[str, tuple[Callable[[Path, int], list[str]], str, Callable[[int, Sequence[bytes]], None]]] = {
     "mqtt": (mosquitto, "mqtt://plant{}@127.0.0.1:PORT/plant/#", to_mqtt),
     "redis": (redis, "redis://{}@127.0.0.1:PORT/0?stream=plant", to_redis),
+    "mqtts": (mosquitto_tls, "mqtts://plant{}@127.0.0.1:PORT/plant/#", partial(to_mqtt, encrypted=True)),
+    "nats": (nats, "nats://plant{}@127.0.0.1:PORT/plant.>", to_nats),
+    "nats-group": (nats, "nats://plant{}@127.0.0.1:PORT/plant.>?group=tables&claim=2", to_nats),
     "redis-group": (redis, "redis://{}@127.0.0.1:PORT/0?stream=plant&group=tables&claim=2", to_redis),
 }
 

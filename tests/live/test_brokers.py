@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamgp.streaming.table import Table
-from tests.live.brokers import BROKERS, PASSWORD, Followers, running
+from tests.live.brokers import BROKERS, PASSWORD, Followers, kafka, running
 from tests.live.feeds import row
 from tests.pipelines.ingesting import quarantine, rows
 
@@ -39,7 +39,7 @@ def count(table: Path) -> int:
     return Table.open(table).rows if Table.exists(table) else 0
 
 
-@pytest.mark.parametrize("name", BROKERS)
+@pytest.mark.parametrize("name", sorted(BROKERS.keys() - {"mqtts"}))
 def test_kills_and_a_restart_of_the_broker_lose_and_double_nothing(
     name: str, tmp_path: Path, follower: Followers
 ) -> None:
@@ -75,12 +75,12 @@ def test_kills_and_a_restart_of_the_broker_lose_and_double_nothing(
     assert sorted(rows(table)["y"].to_list()) == [float(i) for i in range(SIZE) if payloads[i] != b"broken"]
     aside = quarantine(table)
     assert set(aside["row"]) == {"broken"}
-    assert aside.height == 10 or (name in ("mqtt", "redis-group") and aside.height >= 10)
+    assert aside.height == 10 or (name in ("mqtt", "nats-group", "redis-group") and aside.height >= 10)
     for text in (out, said, str(list(table.rglob("*"))), *(file.read_text() for file in table.rglob("*.json"))):
         assert PASSWORD not in text
 
 
-@pytest.mark.parametrize("name", ["mqtt", "redis"])
+@pytest.mark.parametrize("name", ["mqtt", "nats", "redis"])
 def test_a_wrong_password_ends_with_5_and_is_not_printed(name: str, tmp_path: Path, follower: Followers) -> None:
     with running(name, tmp_path) as (broker, _):
         for url, given in (
@@ -94,9 +94,40 @@ def test_a_wrong_password_ends_with_5_and_is_not_printed(name: str, tmp_path: Pa
             assert "s3cret" not in out + said and "refuses" in said
 
 
-def test_processes_that_share_a_stream_divide_it(tmp_path: Path, follower: Followers) -> None:
+def test_kafka_with_kills_and_a_group_loses_and_doubles_nothing(tmp_path: Path, follower: Followers) -> None:
+    """On librdkafka's mock of a cluster, which has four partitions and cannot be started again."""
+    table, payloads = tmp_path / "table", [b"broken" if i % 300 == 7 else row(i) for i in range(SIZE)]
+    with kafka() as (url, publish):
+        publish(payloads[:1000])
+        for group, high in (("", 500), ("", 1500), ("?group=tables", 2500)):
+            process = follower(url + group, table, "--follow", "--linger", "0.02")
+            until(lambda high=high: count(table) > high - 100, f"rows up to {high}")
+            publish(payloads[high + 500 : high + 1500])
+            until(lambda high=high: count(table) > min(high + 100, SIZE - 20), f"rows behind {high}")
+            process.send_signal(signal.SIGKILL if high < 2000 else signal.SIGTERM)
+            process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 143
+    assert sorted(rows(table)["y"].to_list()) == [float(i) for i in range(SIZE) if payloads[i] != b"broken"]
+    assert quarantine(table)["row"].to_list() == ["broken"] * 10
+
+
+def test_certificates_are_checked(tmp_path: Path, follower: Followers) -> None:
+    with running("mqtts", tmp_path) as (broker, publish):
+        url, table = broker.url.format(f":{PASSWORD}"), tmp_path / "table"
+        process = follower(f"{url}?ca={tmp_path / 'broker' / 'cert.pem'}", table, "--follow")
+        publish([row(0)])
+        until(lambda: count(table) == 1, "the first row")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT) == 143
+        process = follower(url, table, "--follow")
+        out, said = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 5 and "certificate" in said and PASSWORD not in out + said
+
+
+@pytest.mark.parametrize("name", ["nats-group", "redis-group"])
+def test_processes_that_share_a_stream_divide_it(name: str, tmp_path: Path, follower: Followers) -> None:
     table = tmp_path / "table"
-    with running("redis-group", tmp_path) as (broker, publish):
+    with running(name, tmp_path) as (broker, publish):
         url = broker.url.format(f":{PASSWORD}")
         publish([row(0)])
         pair = [follower(url, table, "--follow", "--linger", "0.02") for _ in range(2)]
