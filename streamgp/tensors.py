@@ -206,6 +206,10 @@ class Model(nn.Module, ABC):
         """What of the model is worth a curve over the rows seen, by name; nothing by default."""
         return {}
 
+    def shares(self) -> dict[str, Tensor]:
+        """(H,) weights by step ahead, means over targets, of the experts that the model mixes; none by default."""
+        return {}
+
     @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Everything the next prediction and the next update depend on, random state included."""

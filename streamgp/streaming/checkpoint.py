@@ -28,7 +28,7 @@ from streamgp.base import Json, Stateful
 from streamgp.errors import CheckpointError, ServiceError
 from streamgp.streaming import remote
 
-FORMAT = 7
+FORMAT = 8
 KEEP = 2
 """Checkpoints that stay: the newest, and the one before it in case the newest is damaged."""
 

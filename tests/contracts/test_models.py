@@ -64,6 +64,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "lstm": [NET, {**NET, "encoder": DROPPED, "mode": "regression"}],
     "narx": [NET, {**NET, "target": "level", "validation": 0.0}],
     "rnn": [NET],
+    "iterated": [{}, {"memory": 500.0}],
     "linear": [{}, {"predictive": "student_t", "memory": 500.0}, {"target": "level", "ridge": 10.0}],
     "persistence": [{}, {"memory": 200.0}],
     "qsgp": [

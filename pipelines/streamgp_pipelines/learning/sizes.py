@@ -87,16 +87,16 @@ def model(settings: BaseModel, shape: Shape) -> int:
         columns = 100 + 30 * len(shape.context.known) + 6 * shape.outputs + 3 * len(shape.context.inputs)
         groups = 8 * min(shape.columns, 20 * shape.outputs) + 4 * 24 * shape.outputs  # steps, phases: solved in copies
         return groups * columns**2 * NUMBER
-    if name == "linear" and shape.simulated:
+    if name == "iterated" or (name == "linear" and shape.simulated):
         from streamgp.models.linear.hinges import KNOTS  # here: it imports SciPy, which not every run needs
 
-        width += KNOTS * (shape.outputs + len(shape.future))
+        width += KNOTS * len(shape.past)
     functions = _functions(settings, name, width)
     return (4 * functions**2 + 2 * functions * (width + shape.columns)) * NUMBER
 
 
 def _functions(settings: BaseModel, name: str, width: int) -> int:
-    if name == "linear":
+    if name in ("linear", "iterated"):
         return width
     basis = getattr(settings, "basis", None)
     if isinstance(basis, int):

@@ -299,6 +299,9 @@ def _by_step(scores: dict[str, Any], spec: WindowSpec, levels: tuple[float, ...]
         if drawn:
             nominal = [level / 100 for level in levels] if kind == "coverage" else []
             found.append(lines(f"{kind.capitalize()} by step", drawn, "steps ahead", label, nominal=nominal))
+    if weights := steps[0].get("weights") if steps else None:
+        drawn = {name.replace("_", " "): (ahead, [step["weights"][name] for step in steps]) for name in weights}
+        found.append(lines("Weights of the experts by step, at the end", drawn, "steps ahead", "weight", zero=True))
     return found
 
 

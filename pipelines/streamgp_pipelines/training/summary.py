@@ -41,10 +41,13 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `snapped`, rows off
         the grid of --every by no more than the --tolerance; `simulation`, of --simulate; `weights`, of the experts of
-        a mix at the end, {} where the model mixes none; `alarms`, of --alarm-rate (`Alarms.summary`); `transforms`, of
-        each target, {} where none was asked for.
+        a mix at the end, {} where the model mixes none, and by step in `steps`; `alarms`, of --alarm-rate
+        (`Alarms.summary`); `transforms`, of each target, {} where none was asked for.
     """
-    scores = learner.scores.summary()
+    scores: dict[str, Any] = learner.scores.summary()
+    shares = learner.model.shares()
+    for at, one in enumerate(scores.get("steps", []) if shares else []):
+        one["weights"] = {name: float(share[at]) for name, share in shares.items()}
     warnings = [*session.warnings, *learner.model.warnings(), *learner.counts.warnings()]
     if not scores["scored"]:
         warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")

@@ -108,8 +108,11 @@ class OnRegression(Model):
 
     def figures(self) -> dict[str, float]:
         """The shares of the regression and of what the net adds, the mean over the output columns."""
-        share = float(self.share.weights[:, 1].mean())
-        return {"weight_linear": 1.0 - share, "weight_net": share}
+        return {f"weight_{name}": float(share.mean()) for name, share in self.shares().items()}
+
+    def shares(self) -> dict[str, Tensor]:
+        weights = self.share.weights.unflatten(0, (-1, self.shape.horizon)).mean(0)
+        return {"linear": weights[:, 0], "net": weights[:, 1]}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors, rest = gather(self._parts())

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from streamgp.models.deep.config import GpLstmConfig, LstmConfig
 from streamgp.models.finite_rkhs import Config as FiniteRkhsConfig
+from streamgp.models.iterated import Config as IteratedConfig
 from streamgp.models.linear import Config as LinearConfig
 from streamgp.models.persistence import Config as PersistenceConfig
 from streamgp.models.qsgp import Config as QsgpConfig
@@ -30,10 +31,10 @@ class Config(BaseModel):
     """The options that matter first."""
 
     experts: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
-        ("linear", "svdgp", "persistence", "seasonal_naive"),
+        ("linear", "iterated", "svdgp", "persistence", "seasonal_naive"),
         min_length=1,
-        description="models to mix: linear, svdgp, qsgp, finite_rkhs, rvm, gp_lstm, lstm, persistence, seasonal_naive; "
-        "the options of each stand under its name, such as svdgp.basis",
+        description="models to mix: linear, iterated, svdgp, qsgp, finite_rkhs, rvm, gp_lstm, lstm, persistence, "
+        "seasonal_naive; the options of each stand under its name, such as svdgp.basis",
     )
     on_top: bool = Field(False, description="GPs beside linear learn what it leaves, with its forecast as an input")
     memory: float | None = Field(
@@ -42,6 +43,7 @@ class Config(BaseModel):
         description="rows after which an error counts 1/e in the weights; none: three long seasons, at least 300",
     )
     linear: LinearConfig = Field(LinearConfig(), description="options of the expert")
+    iterated: IteratedConfig = Field(IteratedConfig(), description="options of the expert")
     svdgp: SvdgpConfig = Field(SvdgpConfig(), description="options of the expert")
     qsgp: QsgpConfig = Field(QsgpConfig(), description="options of the expert")
     finite_rkhs: FiniteRkhsConfig = Field(FiniteRkhsConfig(), description="options of the expert")

@@ -26,13 +26,15 @@ class Member(nn.Module):
 
     Attributes:
         count: forecasts that it contributes: one, or those that it mixes itself.
+        first: (count,) which of them have weight before any error is known.
     """
 
     def __init__(self, name: str, model: Model, later: bool = False) -> None:
         super().__init__()
-        self.name, self.model, self.later = name, model, later
+        self.name, self.model = name, model
         mixer = getattr(model, "mixer", None)
-        self.count = mixer.experts if isinstance(mixer, Mixer) else 1
+        first = mixer.first > 0 if isinstance(mixer, Mixer) else torch.ones(1, dtype=torch.bool)
+        self.count, self.first = len(first), first & (not later)
 
     @property
     def labels(self) -> list[str]:

@@ -3,10 +3,11 @@
 With windows that are complete the experts' errors are those of the forecasts that were issued for them; then every
 expert learns the windows. What fails in one expert is undone and reported there; the others go on.
 
-Before any error is known the experts that learn have equal weights, and the naive ones none. A net stands on the linear
-expert where there is one, and has no weight but what its own errors earn: where it adds nothing, it has none. When a
-batch of windows is fitted, experts that learn what the linear one leaves see its forecast of each third after a fit on
-the others, so that errors are as they will be.
+Before any error is known the experts that learn have equal weights, and the naive ones none; nor has `linear` beside
+`iterated`, which has fewer coefficients to learn from few rows. A net stands on the linear expert where there is one,
+and has no weight but what its own errors earn: where it adds nothing, it has none. When a batch of windows is fitted,
+experts that learn what the linear one leaves see its forecast of each third after a fit on the others, so that errors
+are as they will be.
 """
 
 from __future__ import annotations
@@ -58,14 +59,13 @@ class Ensemble(Model):
     def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
         self.config, self.shape = config, shape
-        both = shape.seasonal or "persistence" not in config.experts  # without a season the two naive ones are one
-        self.names = tuple(name for name in config.experts if both or name != "seasonal_naive")
+        self.names = tuple(name for name in config.experts if not self._idle(name))
         self.members = nn.ModuleList([self._member(name) for name in self.names])
         self.labels = [label for member in self.experts for label in member.labels]
         """Of the K forecasts that are mixed."""
         self.panel = panel_of(shape)
-        later = torch.tensor([member.later for member in self.experts for _ in range(member.count)])
-        first = (~later | later.all()).to(FLOAT)
+        first = torch.cat([member.first for member in self.experts])
+        first = (first | ~first.any()).to(FLOAT)
         self.mixer = Mixer(len(self.labels), shape, config.memory or forgetting(shape), first / first.sum())
         self.fitted = ""  # fingerprint of the batch that was fitted last
 
@@ -134,21 +134,30 @@ class Ensemble(Model):
 
     def warnings(self) -> list[str]:
         """Those of the experts that make up a good part of the mix."""
+        figures = self.figures()
         return [
             f"{member.name}, {share:.0%} of the mix: {one}"
-            for member, share in zip(self.experts, self._shares().values(), strict=True)
+            for member in self.experts
             for one in member.model.warnings()
-            if share >= MATTERS
+            if (share := figures[f"weight_{member.name}"]) >= MATTERS
         ]
 
     def figures(self) -> dict[str, float]:
         """The weight of each expert, the mean over the output columns: weight_linear, ..."""
-        return {f"weight_{name}": share for name, share in self._shares().items()}
+        return {f"weight_{name}": float(share.mean()) for name, share in self.shares().items()}
 
-    def _shares(self) -> dict[str, float]:
+    def shares(self) -> dict[str, Tensor]:
         """Of each expert in the mix, all that it contributes."""
-        parts = self.mixer.weights.mean(0).split([member.count for member in self.experts])
-        return {name: float(part.sum()) for name, part in zip(self.names, parts, strict=True)}
+        weights = self.mixer.weights.unflatten(0, (-1, self.shape.horizon)).mean(0)  # (H, K)
+        parts = weights.split([member.count for member in self.experts], 1)
+        return {name: part.sum(1) for name, part in zip(self.names, parts, strict=True)}
+
+    def _idle(self, name: str) -> bool:
+        """Whether an expert is another one's equal, or is never better (`iterated` beside `linear` with a season)."""
+        shape, others = self.shape, self.config.experts
+        if name == "iterated":
+            return "linear" in others and (shape.seasonal or shape.horizon == 1 or shape.lags < 2)
+        return name == "seasonal_naive" and "persistence" in others and not shape.seasonal
 
     def _member(self, name: str) -> Member:
         below = "linear" in self.names
@@ -161,7 +170,7 @@ class Ensemble(Model):
             return OnTop(name, model, few)
         if below and isinstance(model, OnRegression):  # the regression that it stands on is an expert of its own
             return OnTop(name, model.net, lambda x, _: seen(x), later=True)
-        return Member(name, model, later=name in NAIVE)
+        return Member(name, model, later=name in NAIVE or (name == "linear" and "iterated" in self.names))
 
     def _means(self, experts: list[Member], x: Inputs) -> Tensor:
         """(K, N, T) what each forecasts."""

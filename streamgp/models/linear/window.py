@@ -146,6 +146,11 @@ class Linear(Model):
             reference + self.target_centre + u @ self.weights, noise * (1 + leverage), noise * leverage, 2 * shape
         )
 
+    def mean(self, x: Inputs) -> Tensor:
+        """(N, T) that of `predict`, at the cost of one product."""
+        reference: Tensor = self.reference(x)
+        return reference + self.target_centre + self._features(x) @ self.weights if self.rows else reference
+
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
         """One weight vector w ~ N(M, s² A⁻¹) a path and column, and noise of variance s² a step (base.Simulates).
 
