@@ -86,14 +86,15 @@ def test_a_series_does_not_depend_on_when_rows_of_others_come(tmp_path: Path) ->
         assert_frame_equal(of(one, name), of(two, name), **CLOSE)
 
 
-def test_a_run_in_pieces_is_a_run_in_one_piece(tmp_path: Path) -> None:
-    data = panel()
-    whole, _ = fleet(make_table(tmp_path / "t", data), tmp_path / "whole")
-    table = make_table(tmp_path / "u", data[:301], cuts=(7, 130))
-    run(table, tmp_path / "pieces", **OPTIONS, fleet=True)
-    append(table, data[301:], cuts=(100,))
-    assert 301 % (32 * len(NAMES))
-    again = run(table, tmp_path / "pieces", **OPTIONS, fleet=True)
+@pytest.mark.parametrize("season", [None, 24])
+def test_a_run_in_pieces_is_a_run_in_one_piece(tmp_path: Path, season: int | None) -> None:
+    data, options = panel(), OPTIONS | {"fleet": True, "season": season}
+    whole, _ = fleet(make_table(tmp_path / "t", data), tmp_path / "whole", season=season)
+    table = make_table(tmp_path / "u", data[:401], cuts=(7, 130))
+    run(table, tmp_path / "pieces", **options)
+    append(table, data[401:], cuts=(100,))
+    assert 401 % (32 * len(NAMES))
+    again = run(table, tmp_path / "pieces", **options)
     assert scores_of(again) == scores_of(whole)
     assert_same_state(tmp_path / "pieces", tmp_path / "whole")
 
