@@ -32,6 +32,7 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
     from streamgp_cli._summary import print_summary
     from streamgp_pipelines.adapters.mlflow.store import tracked
     from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
+    from streamgp_pipelines.adapters.ray.workers import ray_workers
     from streamgp_pipelines.adapters.run_plots import draw_run
     from streamgp_pipelines.training.dry_run import plan
     from streamgp_pipelines.training.train import train as run
@@ -45,7 +46,8 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
         return
     with only_our_output(), Reporter(quiet=json) as progress:
         tracker = tracker_of(settings.tracking_uri, settings.experiment)
-        found = run(settings, tracker, progress, draw_run if tracked(settings.tracking_uri) else None)
+        draw = draw_run if tracked(settings.tracking_uri) else None
+        found = run(settings, tracker, progress, draw, ray_workers)
     if json:
         print_json(found)
     else:

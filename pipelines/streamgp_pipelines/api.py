@@ -16,7 +16,7 @@ from streamgp_pipelines.comparing.compare import compare as compare_models
 from streamgp_pipelines.config import CompareConfig, TrainConfig
 from streamgp_pipelines.memory import Frame, stored
 from streamgp_pipelines.options import CompareOptions, TrainOptions
-from streamgp_pipelines.training.train import train
+from streamgp_pipelines.training.train import Cluster, train
 
 
 class NoTracker:
@@ -57,6 +57,7 @@ def fit_stream(
     *,
     tracker: Callable[[Path, str], Tracker] = NoTracker,
     progress: Callable[[Progress], None] = lambda _: None,
+    cluster: Cluster | None = None,
     **options: Unpack[TrainOptions],
 ) -> dict[str, Json]:
     """Train online on a table, as `streamgp train --online` does; called again, it continues.
@@ -67,6 +68,7 @@ def fit_stream(
         tracker: makes the run's tracker; none by default. `adapters.mlflow.mlflow_tracker(uri, experiment)` makes
             MLflow's.
         progress: called with how far the run is.
+        cluster: of `train`; `adapters.ray.workers.ray_workers` for engine="ray".
         options: as the flags of `streamgp train`, with underscores: lags, horizon, season, known, model, set, ...
 
     Returns:
@@ -76,7 +78,7 @@ def fit_stream(
         StreamgpError: as `train`.
     """
     config = TrainConfig.read({"table": table, "target": target or None, "online": True, **options})
-    return train(config, tracker, progress)
+    return train(config, tracker, progress, cluster=cluster)
 
 
 def compare(

@@ -60,8 +60,8 @@ def _age(saved: Saved, config: CheckConfig, now: datetime) -> Finding:
         if config.max_age is not None:
             raise UsageError("--max-age: the times of this run are no dates", hint="leave it out")
         return Finding("age", None, None, False, "the times are no dates")
-    held = saved.tensors["windows"]
-    seen = held["ds"].numpy()[held["step"].numpy() >= 0].tolist()
+    windows = [state.tensors["windows"] for state in saved.states() if "windows" in state.tensors]
+    seen = [time for held in windows for time in held["ds"].numpy()[held["step"].numpy() >= 0].tolist()]
     tail = Tail()
     saved.restore({"tail": tail})
     if tail.rows is not None:  # rows behind the last full micro-batch

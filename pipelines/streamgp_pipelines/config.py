@@ -18,12 +18,14 @@ from streamgp_pipelines.reporting.settings import ReportConfig as ReportConfig
 from streamgp_pipelines.serving.settings import ServeConfig as ServeConfig
 from streamgp_pipelines.settings import (
     LARGEST,
+    Address,
     AlarmFile,
     AlarmRate,
     Assignments,
     Bytes,
     Checkpoint,
     Directory,
+    Engine,
     File,
     Flag,
     Levels,
@@ -39,6 +41,7 @@ from streamgp_pipelines.settings import (
     Seed,
     Settings,
     TableUri,
+    Workers,
 )
 
 # What several commands share.
@@ -253,6 +256,9 @@ class TrainConfig(RunConfig):
         False,
         description="A model for each series, learned as if it were alone; numbers of rows are those of one series",
     )
+    engine: Engine = "local"
+    workers: Workers = None
+    address: Address = None
     follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
     epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(
         None, ge=1, le=LARGEST, description="Passes over the table; default: chosen by the model"
@@ -282,6 +288,12 @@ class TrainConfig(RunConfig):
             unfit = {"simulate": None, "alarm_rate": None, "init": None, "transform": ("none",)}
             if never := [name for name, usual in unfit.items() if getattr(self, name) != usual]:
                 raise ValueError(f"--fleet goes without --{never[0].replace('_', '-')}")
+        if self.engine == "ray" and not self.fleet:
+            raise ValueError("--engine ray deals series to workers: it needs --fleet")
+        if self.engine == "local" and (self.workers, self.address) != (None, None):
+            raise ValueError("--workers and --address need --engine ray")
+        if self.engine == "ray" and self.device == "cuda":
+            raise ValueError("--engine ray computes on CPUs: leave out --device cuda")
         if self.alarm_rate is None and (self.alarms, self.on_alarm) != (None, None):
             raise ValueError("--alarms and --on-alarm need --alarm-rate, such as 0.001")
         if self.init is not None and self.kinds & {"log", "logit"}:

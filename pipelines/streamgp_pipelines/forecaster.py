@@ -364,7 +364,7 @@ class Forecaster:
         """
         learner = self._ready()
         parts = learner.parts() | {"curves": self._curves, "tail": Tail(self._tail)}
-        checkpoint.write(Path(path), learner.rows, parts, self._manifest())
+        checkpoint.write(Path(path), learner.rows, parts, self._manifest(), shards=learner.shards())
         return Path(path)
 
     def _begin(self, rows: pa.Table) -> None:

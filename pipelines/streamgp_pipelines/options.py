@@ -53,6 +53,9 @@ class TrainOptions(RunOptions, total=False):
     online: bool
     simulate: int | None
     fleet: bool
+    engine: Literal["local", "ray"]
+    workers: int | None
+    address: str | None
     follow: bool
     epochs: int | None
     time_budget: str | float | None

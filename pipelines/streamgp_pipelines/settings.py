@@ -374,3 +374,24 @@ Assignments = Annotated[
 """Options of a part: a mapping, or words key=value."""
 
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1, description="Random seed")]
+
+Engine = Annotated[
+    Literal["local", "ray"],
+    Flag(Panel.RUN),
+    Field(description="Where a --fleet is learned: in this process, or dealt to workers (extra ray)"),
+]
+"""Where the series of a fleet are learned."""
+
+Workers = Annotated[
+    int | None,
+    Flag(Panel.RUN, "COUNT"),
+    Field(ge=1, le=64, description="Worker processes of --engine ray; default: one a CPU"),
+]
+"""How many processes a fleet is dealt to."""
+
+Address = Annotated[
+    str | None,
+    Flag(Panel.RUN, "HOST:PORT|auto"),
+    Field(description="Ray cluster to use, as RAY_ADDRESS; default: workers on this machine, reached by no other"),
+]
+"""Of a Ray cluster."""

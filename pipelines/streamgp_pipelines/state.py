@@ -59,10 +59,11 @@ def describe_checkpoint(directory: Path, strict: bool = False) -> dict[str, Json
     saved = checkpoint.read(directory)
     if strict:
         refuse_passed_over(saved)
-    parts = {
-        name: sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) / 1e6
-        for name, tensors in saved.tensors.items()
-    }
+    parts: dict[str, float] = {}
+    for state in saved.states():
+        for name, tensors in state.tensors.items():
+            size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) / 1e6
+            parts[name] = parts.get(name, 0.0) + size
     about = {name: saved.manifest[name] for name in _SHOWN if name in saved.manifest}
     return {
         "checkpoint": str(saved.path),

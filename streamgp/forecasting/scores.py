@@ -83,7 +83,8 @@ class Scores:
         self._series = np.zeros((0, inside))
         self._blocks = np.zeros((BLOCKS, inside))
         self._span = 1  # rows of the stream in a block
-        self._past = np.zeros(2)  # sum and count of |y[t] − y[t−S]| since the last lap
+        self._past = np.zeros(2)  # sum and count of |y[t] − y[t−S]|
+        self._past_before = np.zeros(2)  # at the last lap
 
     @property
     def scored(self) -> int:
@@ -180,6 +181,32 @@ class Scores:
             self._blocks, self._span = np.concatenate([halved, np.zeros_like(halved)]), 2 * self._span
         add(self._blocks, rows // self._span)
 
+    def gather(self, parts: Sequence[tuple[Scores, NDArray[np.int64], int]]) -> None:
+        """Become the sum of the scores of parts of the series, in their order; laps stay those of these scores.
+
+        Args:
+            parts: the scores of each, the codes of its series here, and the rows that it has read. A tenth of the
+                stream is a tenth of the rows of each.
+        """
+        for name in ("sums", "phases", "past"):
+            setattr(self, f"_{name}", sum((getattr(part, f"_{name}") for part, _, _ in parts), np.zeros(())))
+        series = max((int(codes.max(initial=-1)) for _, codes, _ in parts), default=-1) + 1
+        for name in ("naive", "own", "series"):
+            old = getattr(self, f"_{name}")
+            total = np.zeros((series, *old.shape[1:]))
+            for part, codes, _ in parts:
+                own = getattr(part, f"_{name}")
+                total[codes[: len(own)]] = own
+            setattr(self, f"_{name}", total)
+        rows = sum(own for _, _, own in parts)
+        while rows > self._span * BLOCKS:
+            self._span *= 2
+        self._blocks = np.zeros_like(self._blocks)
+        for part, _, own in parts:
+            begun = np.concatenate([np.zeros((1, self._blocks.shape[1])), part._blocks.cumsum(0)])
+            edges = np.arange(BLOCKS + 1) * self._span / part._span * (own / max(rows, 1))
+            self._blocks += np.diff([np.interp(edges, np.arange(BLOCKS + 1), row) for row in begun.T]).T
+
     def breakdown(self, names: Sequence[str] = ()) -> dict[str, Json]:
         """Coverage of every band in parts of what was scored; {} without bands.
 
@@ -246,7 +273,7 @@ class Scores:
         before = np.zeros_like(self._own)
         before[: len(self._own_before)] = self._own_before
         own, self._own_before = self._own - before, self._own.copy()
-        (total, count), self._past = self._past.tolist(), np.zeros(2)
+        (total, count), self._past_before = (self._past - self._past_before).tolist(), self._past.copy()
         past: dict[str, Json] = {"naive_mae": total / count} if count else {}
         return self._figures(since, own, np.arange(self.shape.columns)) | past
 
@@ -331,7 +358,7 @@ class Scores:
         return float(np.mean(ratios))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        names = ("sums", "before", "naive", "own", "own_before", "phases", "series", "blocks", "past")
+        names = ("sums", "before", "naive", "own", "own_before", "phases", "series", "blocks", "past", "past_before")
         return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}, {"span": self._span}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:

@@ -1,7 +1,8 @@
 """Checkpoints: everything that the next row depends on, on disk, whole or not at all.
 
 A checkpoint is a directory named after the rows seen. It holds `tensors.safetensors.zst` and `state.json`; the JSON
-holds the format version, the SHA-256 of the tensor file and of its own body. The tensors are compressed without loss
+holds the format version, the SHA-256 of the tensor file and of its own body. What is learned in shards has a file more
+for each, which the JSON names with its SHA-256. The tensors are compressed without loss
 (Zstandard): a reservoir of overlapping windows holds every value of the stream many times. The directory is written
 under a temporary name, synced to the disk and renamed, so that a kill at any moment leaves the older ones or the new
 one. Nothing is pickled.
@@ -14,12 +15,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -33,9 +35,35 @@ KEEP = 2
 """Checkpoints that stay: the newest, and the one before it in case the newest is damaged."""
 
 TENSORS = "tensors.safetensors.zst"
+_SHARD = ".shard"
 _LEVEL = 1  # of the compression: higher ones take up to ten times as long for a tenth less
 _NAME = re.compile(r"(\d{12})(?:-(\d+))?")
 _TEMPORARY = ".tmp-"
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of parts.
+
+    Attributes:
+        name: of what they are.
+        tensors, rest: by the part's name.
+    """
+
+    name: str
+    tensors: dict[str, dict[str, Tensor]]
+    rest: dict[str, dict[str, Json]]
+
+    def restore(self, parts: Mapping[str, Stateful]) -> None:
+        """As `Saved.restore`."""
+        for name, part in parts.items():
+            if name not in self.rest:
+                raise CheckpointError(f"{self.name} holds no {name!r}", hint="start with --fresh")
+            try:
+                part.restore(self.tensors.get(name, {}), self.rest[name])
+            except (KeyError, RuntimeError, ValueError, TypeError) as error:
+                message = f"{name!r} in {self.name} does not fit: {type(error).__name__}: {error}"
+                raise CheckpointError(message, hint="another version wrote it; start with --fresh") from error
 
 
 @dataclass(frozen=True)
@@ -48,6 +76,7 @@ class Saved:
         manifest: what the writer said about it.
         tensors, rest: the state of every part, by the part's name.
         warning: why a newer checkpoint was passed over, or "".
+        shards: what is learned in shards, packed, by name.
     """
 
     path: Path
@@ -56,6 +85,13 @@ class Saved:
     tensors: dict[str, dict[str, Tensor]]
     rest: dict[str, dict[str, Json]]
     warning: str = ""
+    shards: Mapping[str, bytes] = field(default_factory=dict)
+
+    def states(self) -> Iterator[State]:
+        """The state of the parts, and then of those of every shard."""
+        yield State("", self.tensors, self.rest)
+        for name, data in self.shards.items():
+            yield unpack(data, name)
 
     def restore(self, parts: Mapping[str, Stateful]) -> None:
         """Bring every part back to its state.
@@ -63,18 +99,38 @@ class Saved:
         Raises:
             CheckpointError: a part is not in the checkpoint, or does not fit it.
         """
-        for name, part in parts.items():
-            if name not in self.rest:
-                raise CheckpointError(f"{self.path} holds no {name!r}", hint="start with --fresh")
-            try:
-                part.restore(self.tensors.get(name, {}), self.rest[name])
-            except (KeyError, RuntimeError, ValueError, TypeError) as error:
-                message = f"{name!r} in {self.path} does not fit: {type(error).__name__}: {error}"
-                raise CheckpointError(message, hint="another version wrote it; start with --fresh") from error
+        State(str(self.path), self.tensors, self.rest).restore(parts)
+
+
+def pack(parts: Mapping[str, Stateful]) -> bytes:
+    """The state of parts in one piece; `unpack` is the inverse."""
+    tensors, rest = _flat(parts)
+    rest_bytes = torch.frombuffer(bytearray(json.dumps(rest).encode()), dtype=torch.uint8)
+    raw = save(tensors | {"rest": rest_bytes})
+    return len(raw).to_bytes(8, "little") + pa.Codec("zstd", _LEVEL).compress(raw, asbytes=True)
+
+
+def unpack(data: bytes, name: str = "") -> State:
+    """The state that was packed.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    try:
+        size = int.from_bytes(data[:8], "little")
+        flat = load(pa.Codec("zstd").decompress(data[8:], size, asbytes=True))
+        return State(name, *_parts(flat, json.loads(flat.pop("rest").numpy().tobytes())))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise CheckpointError(f"shard {name} is damaged: {type(error).__name__}: {error}") from error
 
 
 def write(
-    directory: Path, rows: int, parts: Mapping[str, Stateful], manifest: Mapping[str, Json], keep: int = KEEP
+    directory: Path,
+    rows: int,
+    parts: Mapping[str, Stateful],
+    manifest: Mapping[str, Json],
+    keep: int = KEEP,
+    shards: Iterable[tuple[str, bytes]] = (),
 ) -> Path:
     """Write the state of all parts, and let go of all but the newest `keep` checkpoints.
 
@@ -84,6 +140,7 @@ def write(
         parts: by name; a name has no "/".
         manifest: what else the reader should know: the fingerprint, the offset.
         keep: how many stay.
+        shards: name and packed state of what is learned in shards.
 
     Returns:
         the directory of the new checkpoint.
@@ -106,28 +163,27 @@ def write(
         >>> saved.rows, saved.manifest, saved.tensors["counter"]["twice"].item(), two.count
         (100, {'seed': 0}, 14, 7)
     """
-    tensors: dict[str, Tensor] = {}
-    rest: dict[str, Json] = {}
-    for name, part in parts.items():
-        own, rest_of = part.state()
-        tensors |= {f"{name}/{key}": tensor.detach().cpu().clone().contiguous() for key, tensor in own.items()}
-        rest[name] = rest_of
+    tensors, rest = _flat(parts)
     raw = save(tensors)
     data = pa.Codec("zstd", _LEVEL).compress(raw, asbytes=True)
-    body = {
+    body: dict[str, Any] = {
         "rows": rows,
         "manifest": dict(manifest),
         "rest": rest,
         "tensors_bytes": len(raw),
         "tensors_sha256": hashlib.sha256(data).hexdigest(),
+        "shards": {},
     }
-    text = json.dumps({"format": FORMAT, "sha256": digest(body), "body": body})
     scratch = directory / f"{_TEMPORARY}{os.getpid()}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _sweep(directory)
         scratch.mkdir()
         store_file(scratch / TENSORS, data)
+        for name, shard in shards:
+            body["shards"][name] = hashlib.sha256(shard).hexdigest()
+            store_file(scratch / f"{name}{_SHARD}", shard)
+        text = json.dumps({"format": FORMAT, "sha256": digest(body), "body": body})
         store_file(scratch / "state.json", text.encode())
         _sync(scratch)
         final = free_name(directory, rows)
@@ -206,6 +262,26 @@ def digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
+def _flat(parts: Mapping[str, Stateful]) -> tuple[dict[str, Tensor], dict[str, Json]]:
+    """The tensors of parts by part/name, and the rest by part."""
+    tensors: dict[str, Tensor] = {}
+    rest: dict[str, Json] = {}
+    for name, part in parts.items():
+        own, rest_of = part.state()
+        tensors |= {f"{name}/{key}": tensor.detach().cpu().clone().contiguous() for key, tensor in own.items()}
+        rest[name] = rest_of
+    return tensors, rest
+
+
+def _parts(flat: Mapping[str, Tensor], rest: Any) -> tuple[dict[str, dict[str, Tensor]], dict[str, dict[str, Json]]]:
+    """The inverse of `_flat`; both by part."""
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in flat.items():
+        part, key = name.split("/", 1)
+        tensors.setdefault(part, {})[key] = tensor
+    return tensors, rest
+
+
 def _read(path: Path, warning: str) -> Saved:
     try:
         whole = json.loads((path / "state.json").read_bytes())
@@ -217,14 +293,12 @@ def _read(path: Path, warning: str) -> Saved:
         if whole["sha256"] != digest(body) or body["tensors_sha256"] != hashlib.sha256(data).hexdigest():
             raise CheckpointError(f"{path} is damaged: its checksum is wrong")
         flat = load(pa.Codec("zstd").decompress(data, body["tensors_bytes"], asbytes=True))
+        shards = {name: (path / f"{name}{_SHARD}").read_bytes() for name in body.get("shards", {})}
+        if wrong := [n for n, shard in shards.items() if hashlib.sha256(shard).hexdigest() != body["shards"][n]]:
+            raise CheckpointError(f"{path} is damaged: the checksum of shard {wrong[0]} is wrong")
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}") from error
-    tensors: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in flat.items():
-        part, key = name.split("/", 1)
-        tensors.setdefault(part, {})[key] = tensor
-    rest = cast("dict[str, dict[str, Json]]", body["rest"])
-    return Saved(path, body["rows"], body["manifest"], tensors, rest, warning)
+    return Saved(path, body["rows"], body["manifest"], *_parts(flat, body["rest"]), warning, shards)
 
 
 def _order(path: Path) -> tuple[int, int]:

@@ -12,6 +12,7 @@ cannot have seen them. Memory is series · (lags + season + horizon) rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -99,6 +100,10 @@ class Windows:
         """Steps of a series that are kept, its newest among them."""
         return self._ring.capacity
 
+    def name(self, names: list[str]) -> None:
+        """Take up the names of series, by code, before any row."""
+        self._names.restore(names)
+
     def codes(self, rows: pa.RecordBatch) -> Ints:
         """(N,) codes of the series of rows that are pushed later; new series get one.
 
@@ -171,6 +176,16 @@ class Windows:
             code, known = code[named], known[named]
         place = np.full(len(code), -1, np.int64)
         return self._ask(_Current(code, step[code], ds[code], place + self.rows, place), self._past(), known)
+
+    def gather(self, parts: Iterable[Windows]) -> None:
+        """Hold the rows of the windows of parts of the series, to ask at the newest; nothing is pushed after."""
+        for part in parts:
+            code = self._names.codes(pa.array(part.names, pa.string()))
+            part._reserve()
+            self._reserve()
+            for name in ("step", "ds", "values"):
+                getattr(self._ring, name)[code] = getattr(part._ring, name)[: len(code)]
+            self._last[:, code] = part._last[:, : len(code)]
 
     def newest(self) -> Newest:
         """The newest row of every series, and the interval that its next rows are expected at."""

@@ -32,7 +32,7 @@ COMMANDS = (
     "demo",
 )
 HEAVY = ("torch", "mlflow", "polars", "pyarrow", "pandas", "numpy", "pydantic", "pydantic_settings", "ray", "rich")
-LATER = ("--engine", "evaluate")
+LATER = ("evaluate",)
 
 
 def test_the_root_page_imports_nothing_heavy() -> None:

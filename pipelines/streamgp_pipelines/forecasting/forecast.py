@@ -29,6 +29,7 @@ from streamgp_pipelines.forecasting.future import read_future
 from streamgp_pipelines.forecasting.issued import as_pairs, history
 from streamgp_pipelines.forecasting.results import SUFFIXES, Forecast, Simulation, in_order, write
 from streamgp_pipelines.learning import sizes
+from streamgp_pipelines.learning.buckets import Buckets
 from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.fleet import ModelOptions, fleet_learner
@@ -37,6 +38,7 @@ from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.predictions import frame
 from streamgp_pipelines.learning.rollout import Rehearsal
 from streamgp_pipelines.learning.session import Columns, check_table, find_device
+from streamgp_pipelines.learning.shard import Recipe
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.whole import no_newest_window
 from streamgp_pipelines.moments import Moments
@@ -311,20 +313,19 @@ def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> t
     calibration = Calibration(**told)
     rehearsal = None if steps is None else Rehearsal(spec, steps, calibration, about["seed"])
     rate, tail = about.get("alarm_rate"), Tail()
-    if spec.fleet:
-        learner: Learner = fleet_learner(
-            model,
-            ModelOptions(about["model"], about["set"], about["seed"]),
-            Windows(spec),
-            calibration,
-            schedule,
-            about["read"],
-            device,
-        )
+    options = ModelOptions(about["model"], about["set"], about["seed"])
+    if about.get("buckets"):
+        recipe = Recipe(options, spec, calibration, schedule, about["read"], about["buckets"])
+        learner: Learner = Buckets(model, recipe)
+    elif spec.fleet:
+        learner = fleet_learner(model, options, Windows(spec), calibration, schedule, about["read"], device)
     else:
         learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, rate)
     saved.restore(learner.parts() | {"tail": tail})
     learner.rows = saved.rows
+    if isinstance(learner, Buckets):
+        learner.load(saved.shards)
+        learner.look()
     return learner, tail.rows
 
 

@@ -77,7 +77,7 @@ def manifest(
     spec = learner.windows.spec
     more: dict[str, Json] = {} if learner.alarm_rate is None else {"alarm_rate": learner.alarm_rate}
     if spec.fleet:
-        more["read"] = learner.size
+        more |= {"read": learner.size, "buckets": learner.buckets}
     return {
         "streamgp": streamgp.__version__,
         "fingerprint": options,
@@ -109,11 +109,13 @@ def _listed(fields: dict[str, Any]) -> dict[str, Json]:
 def state_digest(saved: checkpoint.Saved) -> str:
     """A digest of everything in a checkpoint but its stop-watch: equal where the same rows gave the same state."""
     found = hashlib.sha256()
-    for part in sorted(saved.rest.keys() - {"clock"}):
-        for name, tensor in sorted(saved.tensors.get(part, {}).items()):
-            found.update(f"{part}/{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            found.update(tensor.contiguous().numpy().tobytes())
-        found.update(json.dumps([part, saved.rest[part]], sort_keys=True).encode())
+    for state in saved.states():
+        found.update(state.name.encode())
+        for part in sorted(state.rest.keys() - {"clock"}):
+            for name, tensor in sorted(state.tensors.get(part, {}).items()):
+                found.update(f"{part}/{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                found.update(tensor.contiguous().numpy().tobytes())
+            found.update(json.dumps([part, state.rest[part]], sort_keys=True).encode())
     return found.hexdigest()[:16]
 
 

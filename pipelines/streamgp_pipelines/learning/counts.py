@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 from torch import Tensor
@@ -70,6 +71,13 @@ class Counts:
         if not step.healthy:
             self.undone += 1
             self.reason = step.done
+
+    def gather(self, parts: Iterable[Counts]) -> None:
+        """Become the sum of the counts of parts of the series."""
+        every = list(parts)
+        for name in _NAMES:
+            setattr(self, name, sum(getattr(part, name) for part in every))
+        self.reason = next((part.reason for part in every if part.reason), "")
 
     def warnings(self) -> list[str]:
         """What was not learned, and what no band can hold, a sentence each."""

@@ -36,8 +36,8 @@ NEVER = 2**62
 """A place in the stream that no row has."""
 
 
-def read_size(batch: int, series: int) -> int:
-    """Rows that are read at a time: a micro-batch of every series that there is at the beginning, `READ` at most.
+def read_size(batch: int, series: int, most: int = READ) -> int:
+    """Rows that are read at a time: a micro-batch of every series that there is at the beginning, `most` at most.
 
     No number of any series depends on it.
 
@@ -45,7 +45,7 @@ def read_size(batch: int, series: int) -> int:
         >>> read_size(batch=48, series=3), read_size(batch=48, series=5000)
         (144, 8192)
     """
-    return max(batch, min(batch * series, READ))
+    return max(batch, min(batch * series, most))
 
 
 class ModelOptions(NamedTuple):
@@ -262,7 +262,7 @@ class FleetLearner(Learner):
         if not found:
             self._none = self._none or self._pair(*self.windows.push(rows.slice(0, 0)))
             return None, self._none
-        return _in_all(steps), joined(found)
+        return in_all(steps), joined(found)
 
     def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
         """A copy that has learned the full micro-batches of these rows, and asked and scored the partial ones."""
@@ -382,7 +382,7 @@ def fleet_learner(
     return FleetLearner(fleet, model, windows, calibration, schedule, size, device)
 
 
-def _in_all(steps: list[Step]) -> Step | None:
+def in_all(steps: list[Step]) -> Step | None:
     """One step for those of many models."""
     if not steps:
         return None
@@ -393,8 +393,8 @@ def _in_all(steps: list[Step]) -> Step | None:
 
 def joined(found: list[Due]) -> Due:
     """The pairs of all, without what only the calibration looks at."""
-    issued = [due.predictive.parameters() for due in found]
-    issued = [part for part in issued if part.shape[1]] or issued[:1]
+    known = [due.predictive for due in found if len(due.y)] or [found[0].predictive]  # one of nothing is of any family
+    issued = [predictive.parameters() for predictive in known]
     columns = zip(*(due[:6] for due in found), strict=True)
     series, position, cutoff, ds, column, y = (torch.cat(parts) for parts in columns)
     quantiles = torch.cat([due.quantiles for due in found], 1)
@@ -405,7 +405,7 @@ def joined(found: list[Due]) -> Due:
         ds=ds,
         column=column,
         y=y,
-        predictive=type(found[0].predictive).from_parameters(torch.cat(issued, 1)),
+        predictive=type(known[0]).from_parameters(torch.cat(issued, 1)),
         quantiles=quantiles,
         features=quantiles[:0],
     )

@@ -12,7 +12,7 @@ model.update(due.x, due.target, due.issued)   # 4 one update, with windows whose
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -169,6 +169,21 @@ class Learner:
         parts: dict[str, Stateful] = {name: getattr(self, name) for name in names}
         more = {"rehearsal": self.rehearsal, "alarms": self.alarms}
         return parts | {name: part for name, part in more.items() if part is not None}
+
+    def shards(self) -> Iterable[tuple[str, bytes]]:
+        """Name and packed state of what is learned in shards."""
+        return ()
+
+    @property
+    def notes(self) -> list[str]:
+        """What should be known of how it was learned."""
+        return []
+
+    def close(self) -> None:
+        """Let go of other processes, where there are some."""
+
+    buckets = 0
+    """Shards that the series of a fleet are dealt to; 0 where they are not."""
 
     @property
     def streams(self) -> int:

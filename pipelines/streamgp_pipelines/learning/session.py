@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 
 from streamgp.base import Chunk, Json, Model, Offset, Simulates
-from streamgp.errors import ServiceError, TableError, UsageError
+from streamgp.errors import ServiceError, StateError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
@@ -22,6 +22,8 @@ from streamgp_pipelines.assembly import build_model, check_one_start, model_sett
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning import initial as initial_file
 from streamgp_pipelines.learning import sizes
+from streamgp_pipelines.learning.buckets import BUCKETS, Buckets
+from streamgp_pipelines.learning.buckets import READ as DEALT
 from streamgp_pipelines.learning.checkpointing import fingerprint, manifest, match_machine, passed_over
 from streamgp_pipelines.learning.collect import ROWS as COLLECTED
 from streamgp_pipelines.learning.columns import columns_read, window_spec
@@ -33,6 +35,7 @@ from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.rollout import ONE_STEP, Rehearsal, simulators
 from streamgp_pipelines.learning.seasons import overlooked, with_seasons
+from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.transforms import with_transforms
 from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
@@ -128,16 +131,20 @@ class Session:
         """
         about = manifest(self.config, self.learner, self.table, self.options, self.offset) | {"fitted": self.fitted}
         parts = self.learner.parts() | {"curves": self.curves, "tail": Tail(tail)}
-        checkpoint.write(self.config.checkpoint, self.learner.rows if rows is None else rows, parts, about)
+        rows = self.learner.rows if rows is None else rows
+        checkpoint.write(self.config.checkpoint, rows, parts, about, shards=self.learner.shards())
         self.saved_rows, self.saved_tail = self.learner.rows, 0 if tail is None else tail.num_rows
 
 
-def open_session(config: TrainConfig, table: Table | None = None) -> Session:
+def open_session(
+    config: TrainConfig, table: Table | None = None, workers: Callable[[Recipe, Since], Workers] = here
+) -> Session:
     """Open the table, build the windows and the model, and go on from the checkpoint where there is one.
 
     Args:
         config: of the run.
         table: in place of that of the config; then no checkpoint is looked for.
+        workers: makes where the buckets of a fleet live; by default here.
 
     Raises:
         UsageError, SchemaError: the options do not fit the table, or the run would not fit into memory.
@@ -209,16 +216,7 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
     if calibration.none and config.alarm_rate is not None:
         raise UsageError("an outcome of 0 or 1 has no alarms", hint="leave out --alarm-rate")
     if config.fleet:
-        size = read_size(config.batch, series) if saved is None else cast(int, saved.manifest["read"])
-        learner: Learner = fleet_learner(
-            model,
-            ModelOptions(config.model, config.set, config.seed),
-            Windows(spec),
-            calibration,
-            schedule,
-            size,
-            device,
-        )
+        learner: Learner = open_fleet(config, model, spec, calibration, schedule, series, saved, device, workers)
     else:
         learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, config.alarm_rate)
     source = Columns(table, columns_read(spec), learner.size, hold=config.online)
@@ -237,15 +235,49 @@ def open_session(config: TrainConfig, table: Table | None = None) -> Session:
         session.warnings.append(nothing)
     if spec.lags and not spec.simulated and "season" not in config.model_fields_set:
         session.warnings += overlooked(table, spec.targets[0])
+    if isinstance(learner, Buckets):
+        learner.remember(config.checkpoint, source)
     if saved is not None:
+        check_table(saved, table)
         tail = Tail()
         saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})
+        if isinstance(learner, Buckets):
+            learner.load(saved.shards)
         session.saved_tail = 0 if tail.rows is None else tail.rows.num_rows
         learner.rows = session.saved_rows = saved.rows
         session.offset = saved.manifest["offset"]  # type: ignore[assignment]
         session.fitted = bool(saved.manifest["fitted"])
-        check_table(saved, table)
     return session
+
+
+def open_fleet(
+    config: TrainConfig,
+    model: Model,
+    spec: WindowSpec,
+    calibration: Calibration,
+    schedule: Schedule,
+    series: int,
+    saved: checkpoint.Saved | None,
+    device: torch.device,
+    workers: Callable[[Recipe, Since], Workers],
+) -> Learner:
+    """A fleet in one piece, or in buckets where it began so, or is to live in other processes.
+
+    Raises:
+        StateError: it began in one piece, and cannot be dealt to workers.
+    """
+    options, dealt = ModelOptions(config.model, config.set, config.seed), config.engine == "ray"
+    buckets, size = BUCKETS * dealt, read_size(config.batch, series, DEALT if dealt else READ)
+    if saved is not None:
+        buckets, size = cast(int, saved.manifest.get("buckets", 0)), cast(int, saved.manifest["read"])
+    if buckets:
+        return Buckets(model, Recipe(options, spec, calibration, schedule, size, buckets), workers)
+    if dealt:
+        raise StateError(
+            f"{config.checkpoint} has a fleet in one piece, which is not dealt to workers",
+            hint="leave out --engine, or begin again with --fresh",
+        )
+    return fleet_learner(model, options, Windows(spec), calibration, schedule, size, device)
 
 
 def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> list[str]:

@@ -48,7 +48,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
     shares = learner.model.shares()
     for at, one in enumerate(scores.get("steps", []) if shares else []):
         one["weights"] = {name: float(share[at]) for name, share in shares.items()}
-    warnings = [*session.warnings, *learner.model.warnings(), *learner.counts.warnings()]
+    warnings = [*session.warnings, *learner.notes, *learner.model.warnings(), *learner.counts.warnings()]
     if not scores["scored"]:
         warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")
     counts, spec = learner.counts, learner.windows.spec

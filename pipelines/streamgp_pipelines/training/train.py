@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import polars as pl
+import torch
 
 from streamgp.base import Due, Json, ModelCard, Progress, Tracker
 from streamgp.errors import UsageError
@@ -22,6 +24,7 @@ from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.session import Session, open_session
+from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.batch import BatchRun
@@ -31,6 +34,8 @@ from streamgp_pipelines.training.summary import alarm_metrics, overall_metrics, 
 
 Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path], None]
 """Draws a run's curves, scores and forecast into a directory."""
+Cluster: TypeAlias = Callable[[TrainConfig, Recipe, Since], Workers]
+"""Makes the workers that the buckets of a fleet are dealt to."""
 
 
 def train(
@@ -38,6 +43,7 @@ def train(
     tracker: Callable[[Path, str], Tracker],
     progress: Callable[[Progress], None] = lambda _: None,
     draw: Draw | None = None,
+    cluster: Cluster | None = None,
 ) -> dict[str, Json]:
     """Learn the table and return the summary.
 
@@ -46,6 +52,7 @@ def train(
         tracker: makes the run's tracker from its checkpoint directory and the run's title, before row one.
         progress: called with how far the run is.
         draw: makes the run's plots; None makes none.
+        cluster: makes the workers of `--engine ray`.
 
     Returns:
         run_id, rows, warmup, forecasts (all, scored, and skipped by reason), rmse, mae, nlpd, crps, mase, mase_scale,
@@ -67,7 +74,13 @@ def train(
     if config.fresh:
         set_aside(config.checkpoint)
     with held(config.checkpoint), unless_refused(config.checkpoint) as learned:
-        session = open_session(config)
+        if config.engine == "ray" and cluster is None:
+            hint = "give cluster=streamgp_pipelines.adapters.ray.workers.ray_workers"
+            raise UsageError("--engine ray was not given its workers", hint=hint)
+        if config.engine == "ray":
+            torch.set_num_threads(1)  # as the workers have
+        workers = here if cluster is None or config.engine != "ray" else partial(cluster, config)
+        session = open_session(config, workers=workers)
         spec = session.learner.windows.spec
         run = tracker(config.checkpoint, title(session.config.model, spec.targets, spec.horizon))
         status = "FAILED"
@@ -79,6 +92,7 @@ def train(
             status = "KILLED"
             raise
         finally:
+            session.learner.close()
             learned(session.learned)
             run.finish(status)
     return found
@@ -123,7 +137,7 @@ def _describe(session: Session, run: Tracker) -> None:
     """Parameters and data set, before the first row."""
     config, table = session.config, session.table
     skip = {"set", "init", "table", "checkpoint", "predictions", "tracking_uri", "experiment", "fresh", "follow"}
-    skip |= {"max_memory", "alarms", "on_alarm"}
+    skip |= {"max_memory", "alarms", "on_alarm", "engine", "workers", "address"}
     params: dict[str, Json] = json.loads(config.model_dump_json(exclude=skip))
     params |= {f"set.{key}": value for key, value in flatten(config.set).items()}
     params |= {"lags": session.learner.windows.spec.lags, "warmup": session.learner.schedule.warmup}

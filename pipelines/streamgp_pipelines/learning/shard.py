@@ -1,0 +1,202 @@
+"""A fleet in shards: the series of each bucket are a fleet of their own, which lives here or in another process.
+
+A shard is told what to do by name and by bucket (`Shard.run`), so that it can be asked from afar; what goes there and
+back is Arrow, NumPy arrays and plain values. Nothing that a bucket does depends on where it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from streamgp import registry
+from streamgp.base import Due, Json, Step
+from streamgp.forecasting.bands import Questions
+from streamgp.forecasting.calibration import Calibration
+from streamgp.streaming import checkpoint
+from streamgp.streaming.windows import Asks, Windows, WindowSpec
+from streamgp_pipelines.assembly import build_model
+from streamgp_pipelines.learning.fleet import FleetLearner, ModelOptions, fleet_learner, joined
+from streamgp_pipelines.learning.learner import Schedule
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+PAIRS = ("series", "position", "cutoff", "ds", "column", "y")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What every bucket of a fleet begins as.
+
+    Attributes:
+        options: of the models.
+        spec, calibration, schedule: as of `FleetLearner`.
+        size: rows that are read at a time.
+        buckets: how many there are.
+    """
+
+    options: ModelOptions
+    spec: WindowSpec
+    calibration: Calibration
+    schedule: Schedule
+    size: int
+    buckets: int
+
+
+class Tally(NamedTuple):
+    """How far a bucket is: the states of scores and counts, rows read, late and snapped, rows of warm-up, forecasts to
+    come, and whether a model of it is fitted."""
+
+    scores: tuple[Arrays, dict[str, Json]]
+    counts: dict[str, Json]
+    rows: int
+    late: int
+    snapped: int
+    warmed: int
+    to_come: int
+    fitted: bool
+
+
+class Told(NamedTuple):
+    """What a bucket did with rows.
+
+    Attributes:
+        step: of its models; None where none learned.
+        pairs: the forecasts whose truth has come, those that count: the fields of `Due` in `PAIRS`, parameters and
+            quantiles. {} where there are none.
+        tally: how far it is.
+        predict, updates: seconds of the predictions, and of each update.
+    """
+
+    step: Step | None
+    pairs: Arrays
+    tally: Tally
+    predict: float
+    updates: list[float]
+
+
+Since: TypeAlias = Callable[[Collection[int]], Iterable[tuple[str, dict[int, Any]]]]
+"""The calls of `Shard.run` that bring buckets that were lost to where they were."""
+
+
+class Workers(Protocol):
+    """Where buckets live.
+
+    Attributes:
+        lost: how often a worker was lost, and another put in its place.
+    """
+
+    lost: int
+
+    def run(self, name: str, arguments: Mapping[int, Any]) -> dict[int, Any]:
+        """Call a method of `Shard` for some buckets; its answers, in the order of the buckets."""
+
+    def close(self) -> None:
+        """Let go of processes."""
+
+
+class Shard:
+    """The fleets of some buckets."""
+
+    lost = 0
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, options = recipe, recipe.options
+        registry.trust(f"{options.name} {dict(options.set)}")  # the user named them where the run was started
+        self.device = torch.device("cpu")
+        self.model = build_model(options.name, options.set, recipe.spec.shape, self.device, options.seed)
+        self.held: dict[int, FleetLearner] = {}
+
+    def run(self, name: str, arguments: Mapping[int, Any]) -> dict[int, Any]:
+        """Call a method with a bucket's fleet and its argument; its answers by bucket, in their order."""
+        method = getattr(self, name)
+        return {bucket: method(self.fleet(bucket), arguments[bucket]) for bucket in sorted(arguments)}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def fleet(self, bucket: int) -> FleetLearner:
+        """The fleet of a bucket, made when it first has rows."""
+        if bucket not in self.held:
+            made = self.recipe
+            arguments = Windows(made.spec), made.calibration, made.schedule, made.size, self.device
+            self.held[bucket] = fleet_learner(self.model, made.options, *arguments)
+        return self.held[bucket]
+
+    def take(self, fleet: FleetLearner, rows: pa.RecordBatch) -> Told:
+        """Let rows wait, and learn the micro-batches that they fill."""
+        clock = fleet.clock
+        predict, updates = clock.predict, clock.updates
+        step, due = fleet.advance(rows)
+        new = torch.arange(updates, clock.updates) % len(clock.durations)
+        return Told(step, pairs(due), tally(fleet), clock.predict - predict, clock.durations[new].tolist())
+
+    def tally(self, fleet: FleetLearner, _: None) -> Tally:
+        """How far it is."""
+        return tally(fleet)
+
+    def preview(self, fleet: FleetLearner, rows: pa.RecordBatch | None) -> Told:
+        """What a copy says that has taken these rows, and those that wait; see `FleetLearner.preview`."""
+        ahead, dues = fleet.preview(rows)
+        return Told(None, pairs(joined(dues)), tally(ahead), 0.0, [])
+
+    def branch(self, fleet: FleetLearner, rows: pa.RecordBatch | None) -> None:
+        """Learn these rows and all that wait, to forecast from there."""
+        fleet.branch(rows)
+
+    def watch(self, fleet: FleetLearner, rows: pa.RecordBatch) -> None:
+        """Read rows behind the last one learned; see `Learner.watch`."""
+        fleet.watch(rows)
+
+    def windows(self, fleet: FleetLearner, _: None) -> Windows:
+        """Its windows."""
+        return fleet.windows
+
+    def fitted(self, fleet: FleetLearner, series: Tensor) -> Tensor:
+        """(N,) whether the models of these series have been fitted."""
+        return fleet.fitted(series)
+
+    def predict(self, fleet: FleetLearner, asks: Asks) -> Tensor:
+        """(P, N, T) parameters of the raw predictives."""
+        return fleet.predict(asks)
+
+    def quantiles(self, fleet: FleetLearner, asked: tuple[Questions, tuple[float, ...]]) -> Tensor:
+        """(Q, N, T) of the calibrated distributions."""
+        return fleet.bands.quantiles(*asked)
+
+    def dump(self, fleet: FleetLearner, _: None) -> bytes:
+        """Its state."""
+        return checkpoint.pack(fleet.parts())
+
+    def load(self, fleet: FleetLearner, data: bytes) -> Tally:
+        """Go back to a state."""
+        checkpoint.unpack(data).restore(fleet.parts())
+        return tally(fleet)
+
+
+def tally(fleet: FleetLearner) -> Tally:
+    """How far a fleet is."""
+    tensors, rest = fleet.scores.state()
+    windows, done = fleet.windows, fleet.warmup.done_at is not None
+    numbers = windows.rows, windows.late, windows.snapped, fleet.warmed, fleet.to_come()
+    scores = {name: part.numpy() for name, part in tensors.items()}, rest
+    return Tally(scores, fleet.counts.state()[1], *numbers, done)
+
+
+def pairs(due: Due) -> Arrays:
+    """The pairs without what only the calibration looks at."""
+    if not len(due.y):
+        return {}
+    found = {name: getattr(due, name).numpy() for name in PAIRS}
+    return found | {"parameters": due.parameters.numpy(), "quantiles": due.quantiles.numpy()}
+
+
+def here(recipe: Recipe, since: Since) -> Shard:
+    """All buckets in this process; none is lost."""
+    return Shard(recipe)
