@@ -187,7 +187,7 @@ def write(
         store_file(scratch / "state.json", text.encode())
         _sync(scratch)
         final = free_name(directory, rows)
-        remote.push(directory, final.name, {TENSORS: data, "state.json": text.encode()})
+        remote.push(directory, final.name, scratch)
         os.rename(scratch, final)
         _sync(directory)
         for old in _all(directory)[keep:]:

@@ -1,6 +1,6 @@
 """Checkpoints in an object store, by a directory here that mirrors them.
 
-The newest checkpoint is one object, `checkpoint`: a zip archive of its two files, and of the names of the run's other
+The newest checkpoint is one object, `checkpoint`: a zip archive of its files, and of the names of the run's other
 files (scored forecasts, alarms), which are objects that never change. It is written on the condition
 that it is the one that this process has read or written last (If-Match), or that there is none (If-None-Match), so that
 of two writers one wins and the other stops. What is there counts: a checkpoint here that is not there is let go of.
@@ -119,13 +119,13 @@ def pull(directory: Path, files: bool = True) -> None:
                 _store(path, bytes(obstore.get(store, key).bytes()))
 
 
-def push(directory: Path, name: str, parts: Mapping[str, bytes]) -> None:
+def push(directory: Path, name: str, folder: Path) -> None:
     """Write a checkpoint to the store of a mirror, before it is written here; nothing where it is none.
 
     Args:
         directory: the mirror.
         name: of the checkpoint's directory.
-        parts: its files.
+        folder: its files, here.
 
     Raises:
         StateError: another process has written there since this one read it.
@@ -140,7 +140,7 @@ def push(directory: Path, name: str, parts: Mapping[str, bytes]) -> None:
             key = files[str(path.relative_to(directory))] = _key(directory, path)
             if key not in there:
                 obstore.put(store, key, path.read_bytes())
-        whole = _packed(name, files, parts)
+        whole = _packed(name, files, {path.name: path.read_bytes() for path in sorted(folder.iterdir())})
         mode: Any = "create" if mark["tag"] is None else {"e_tag": mark["tag"]}
         try:
             tag = obstore.put(store, OBJECT, whole, mode=mode, use_multipart=False)["e_tag"]
