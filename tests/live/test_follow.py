@@ -245,3 +245,10 @@ def test_an_interruption_commits_what_is_held_and_acknowledges_it(tmp_path: Path
     assert ys(tmp_path / "t") == [float(i) for i in range(200)]
     assert feed.acknowledged == list(range(200))
     assert START.year == rows(tmp_path / "t")["ds"][0].year
+
+
+def test_small_commits_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "GROUP", 1)
+    assert take(tmp_path / "t", Memory([row(i) for i in range(70)]))["added"] == 70
+    assert len(Table.open(tmp_path / "t").log.file_uris()) < 10
+    assert ys(tmp_path / "t") == [float(i) for i in range(70)]

@@ -432,3 +432,13 @@ def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert seen == sorted(seen)
     assert seen[-1] == 500
     assert len(seen) > 3
+
+
+def test_small_commits_of_following_are_merged(tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for i in range(70):
+        (folder / f"{i:02}.csv").write_text(f"ds,y\n2024-01-01 {i // 60:02}:{i % 60:02},{i}\n")
+    config = IngestConfig.read({"source": [str(folder)], "table": str(tmp_path / "t"), "follow": True})
+    assert ingest(config, stop=lambda: True)["rows"] == 70
+    assert len(Table.open(tmp_path / "t").log.file_uris()) < 10

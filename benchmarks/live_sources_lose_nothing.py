@@ -1,0 +1,296 @@
+"""Messages of brokers are in the table once, whatever is killed, and are read at half the speed of the plain client.
+
+Each broker runs on loopback, Kafka as librdkafka's mock of a cluster in this process. Messages are published in parts,
+each acknowledged by the broker; after each part `streamgp ingest --follow` is killed by SIGKILL and started again, and
+the broker is started again twice. Then a backlog is read by the plain client, and by ingest; then messages come at a
+steady rate, and each commit is timed.
+
+    python benchmarks/live_sources_lose_nothing.py [--messages 100000] [--kills 10] [--only redis]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _report import Claim, report
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from streamgp.streaming.table import Table
+from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.live.follow import follow
+from tests.live.brokers import BROKERS, PASSWORD, Broker, Followers, kafka, running
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NAMES = ("mqtt", "redis", "nats", "kafka")
+PATIENCE = 300.0
+RATE, SECONDS = 200, 10.0
+
+
+def row(at: int) -> bytes:
+    return json.dumps({"ds": (START + timedelta(seconds=at)).isoformat(), "y": float(at)}).encode()
+
+
+@contextmanager
+def broker(name: str, folder: Path) -> Iterator[tuple[Broker | None, str, Callable[[Sequence[bytes]], None]]]:
+    """A broker that can be started again, if it can; its URL; what publishes there."""
+    if name == "kafka":
+        with kafka() as (url, publish):
+            yield None, url, publish
+        return
+    with running(name, folder) as (found, publish):
+        yield found, found.url.format(f":{PASSWORD}"), publish
+
+
+def until(table: Path, rows: int) -> None:
+    """Wait for so many rows."""
+    end = time.monotonic() + PATIENCE
+    while not Table.exists(table) or Table.open(table).rows < rows:
+        if time.monotonic() > end:
+            raise AssertionError(f"{table} has not {rows} rows")
+        time.sleep(0.1)
+
+
+def killed(name: str, folder: Path, messages: int, kills: int) -> tuple[int, int, int]:
+    """Rows, distinct rows, and starts of the broker beside the first."""
+    table, followers, restarts = folder / "table", Followers(), 0
+    edges = np.linspace(1, messages, kills + 2).astype(int)
+    with broker(name, folder) as (server, url, publish):
+        process = followers(url, table, "--follow")
+        publish([row(0)])
+        until(table, 1)
+        for part, (first, last) in enumerate(pairwise(edges.tolist())):
+            publish([row(at) for at in range(first, last)])
+            if part < kills:
+                until(table, min(first + 1, last))  # it has taken some of this part
+                process.kill()
+                process.communicate()
+                if server is not None and part in (kills // 3, 2 * kills // 3):
+                    server.stop()
+                    server.start()
+                    restarts += 1
+                process = followers(url, table, "--follow")
+        try:
+            until(table, messages)
+        finally:
+            followers.end()
+    found = np.concatenate([chunk.rows.column("y").to_numpy() for chunk in Table.open(table).read(columns=["y"])])
+    return len(found), len(np.unique(found)), restarts
+
+
+def plain(name: str, url: str, messages: int, subscribe: bool = False) -> int:
+    """Read so many messages with the client's own consumer; `subscribe` alone begins a session of MQTT."""
+    host, port = url.split("@")[-1].split("//")[-1].split("/")[0].split(":")
+    seen = 0
+    if name == "mqtt":
+        import paho.mqtt.client as mqtt
+
+        ready = threading.Event()
+        client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "plain", protocol=mqtt.MQTTv5)
+        client.username_pw_set("plant", PASSWORD)
+        properties = mqtt.Properties(mqtt.PacketTypes.CONNECT)
+        properties.SessionExpiryInterval, properties.ReceiveMaximum = 0xFFFFFFFF, 1 << 13
+
+        def count(*_: Any) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == messages:
+                ready.set()
+
+        client.on_message = count
+        client.on_subscribe = lambda *_: ready.set() if subscribe else None
+        client.connect(host, int(port), clean_start=False, properties=properties)
+        client.subscribe("plant/#", options=mqtt.SubscribeOptions(qos=1, retainHandling=1))
+        client.loop_start()
+        assert ready.wait(PATIENCE)
+        time.sleep(0.2)  # its last acknowledgement
+        client.disconnect()
+        client.loop_stop()
+    elif name == "redis":
+        import redis
+
+        last: Any = "0-0"
+        with redis.Redis(host, int(port), password=PASSWORD, protocol=2) as connection:
+            while seen < messages:
+                ((_, entries),) = connection.xread({"plant": last}, 4096, 1000)
+                seen, last = seen + len(entries), entries[-1][0]
+    elif name == "nats":
+        seen = asyncio.run(_nats(host, port, messages))
+    else:
+        import confluent_kafka
+
+        options = {"bootstrap.servers": f"{host}:{port}", "group.id": "plain", "auto.offset.reset": "earliest"}
+        consumer = confluent_kafka.Consumer(options)
+        found = consumer.list_topics("plant", 10).topics["plant"].partitions
+        beginning = confluent_kafka.OFFSET_BEGINNING
+        consumer.assign([confluent_kafka.TopicPartition("plant", number, beginning) for number in found])
+        while seen < messages:
+            seen += sum(one.value() is not None for one in consumer.consume(1 << 14, 1.0))
+        consumer.close()
+    return seen
+
+
+async def _nats(host: str, port: str, messages: int) -> int:
+    import nats
+    from nats.js.api import AckPolicy, ConsumerConfig
+
+    client, seen = await nats.connect(f"nats://{host}:{port}", user="plant", password=PASSWORD), 0
+    config = ConsumerConfig(ack_policy=AckPolicy.NONE)
+    subscription = await client.jetstream().pull_subscribe("plant.>", stream="PLANT", config=config)
+    while seen < messages:
+        seen += len(await subscription.fetch(1024, timeout=5))
+    await client.close()
+    return seen
+
+
+def ingested(name: str, url: str, messages: int, table: str) -> int:
+    """Read so many messages into a new table."""
+    options = {"source": (url,), "table": table, "poll": 2.0}
+    found: Any = follow(IngestConfig.read(options))["rows"]
+    return int(found)
+
+
+def _timed(work: Callable[..., int], given: tuple[Any, ...], answer: Connection) -> None:
+    """In a process of its own: CPU seconds of the work, once all is imported."""
+    import confluent_kafka  # noqa: F401
+    import nats.js  # noqa: F401
+    import paho.mqtt.client  # noqa: F401
+    import redis  # noqa: F401
+
+    began = time.process_time()
+    found = work(*given)
+    answer.send((found, time.process_time() - began))
+
+
+def timed(work: Callable[..., int], *given: Any) -> float:
+    """CPU seconds of a work that reads as many messages as its third argument says."""
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_timed, args=(work, given, there))
+    process.start()
+    there.close()
+    found, seconds = here.recv()
+    process.join()
+    assert found == given[2], (work, found)
+    return float(seconds)
+
+
+def _commits(url: str, table: str, answer: Connection) -> None:
+    """In a process of its own: seconds from `ds` to the commit, of every row, until as many have come."""
+    waits: list[float] = []
+    commit = Table.commit
+
+    def measured(self: Table, rows: Any, marks: Any) -> None:
+        commit(self, rows, marks)
+        if rows is not None and "ds" in rows.column_names:
+            now = time.time()
+            waits.extend((now - rows.column("ds").cast("int64").to_numpy() / 1e6).tolist())
+
+    Table.commit = measured  # type: ignore[method-assign]
+    follow(IngestConfig.read({"source": (url,), "table": table, "poll": 8.0}))
+    answer.send(waits)
+
+
+def latencies(url: str, folder: Path, publish: Callable[[Sequence[bytes]], None]) -> np.ndarray[Any, Any]:
+    """(N,) seconds from publishing to the committed row, at a steady rate."""
+    here, there = multiprocessing.Pipe()
+    given = (url, str(folder / "timely" / "table"), there)
+    process = multiprocessing.get_context("spawn").Process(target=_commits, args=given)
+    process.start()
+    there.close()
+    time.sleep(5.0)  # it has subscribed; brokers with positions keep what comes before
+    for _ in range(int(SECONDS * 10)):
+        began = time.monotonic()
+        now = datetime.now(UTC)
+        steps = [now + timedelta(microseconds=at) for at in range(RATE // 10)]
+        publish([json.dumps({"ds": at.isoformat(timespec="microseconds"), "y": 1.0}).encode() for at in steps])
+        time.sleep(max(0.0, 0.1 - (time.monotonic() - began)))
+    found = np.array(here.recv())
+    process.join()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--only", choices=NAMES, action="append")
+    asked = parser.parse_args()
+    assert set(NAMES) - {"kafka"} <= set(BROKERS)
+    kept, speeds, missed, slow = list[list[str]](), list[list[str]](), list[str](), list[str]()
+    for name in asked.only or NAMES:
+        with tempfile.TemporaryDirectory() as home:
+            for part in ("killed", "read", "timely"):
+                (Path(home) / part).mkdir()
+            total, distinct, restarts = killed(name, Path(home) / "killed", asked.messages, asked.kills)
+            kept.append([name, f"{asked.messages:,}", f"{asked.kills}", f"{restarts}", f"{total:,}", f"{distinct:,}"])
+            if total != asked.messages or distinct != total:
+                missed.append(f"{name}: {distinct:,} of {asked.messages:,} messages, in {total:,} rows")
+            print(*kept[-1], flush=True)
+            with broker(name, Path(home) / "read") as (_, url, publish):
+                table = str(Path(home) / "read" / "table")
+                if name == "mqtt":  # sessions, before there is anything to read
+                    plain(name, url, 0, subscribe=True)
+                    session(url, table)
+                publish([row(at) for at in range(asked.messages)])
+                own, ours = timed(plain, name, url, asked.messages), timed(ingested, name, url, asked.messages, table)
+            with broker(name, Path(home) / "timely") as (_, url, publish):
+                publish([])  # NATS makes its stream
+                waits = latencies(url, Path(home), publish)
+            rates = [f"{asked.messages / seconds:,.0f}" for seconds in (own, ours)]
+            quantiles = [f"{np.quantile(waits, level):.2f}" for level in (0.5, 0.99)]
+            speeds.append([name, *rates, f"{own / ours:.2f}", f"{len(waits):,}", *quantiles])
+            if own / ours < 0.5:
+                slow.append(f"{name}: {own / ours:.2f}")
+            print(*speeds[-1], flush=True)
+    report(
+        __file__,
+        Claim(
+            "Live sources lose nothing",
+            "Messages published in parts to a broker on loopback (Kafka: librdkafka's mock of a cluster), while "
+            "`ingest --follow` is killed by SIGKILL after each part, and the broker started again where it persists. "
+            "Claimed: every message that the broker acknowledged is in the table exactly once.",
+            ["broker", "messages", "kills", "restarts", "rows", "distinct"],
+            kept,
+            missed,
+        ),
+        Claim(
+            "Live sources are read quickly",
+            f"A backlog of {asked.messages:,} messages of JSON, read by the plain client's own consumer, which leaves "
+            "payloads as bytes, and into a table: messages a CPU-second, without imports. Claimed: at least 0.5 of the "
+            f"plain client. Then {RATE} messages a second: seconds from publishing to the committed row, with the "
+            "default `--linger` of 0.2.",
+            ["broker", "plain client", "ingest", "ratio", "messages timed", "p50, s", "p99, s"],
+            speeds,
+            slow,
+        ),
+    )
+    if missed or slow:
+        raise SystemExit(1)
+
+
+def session(url: str, table: str) -> None:
+    """Begin the session of MQTT that ingest goes on with."""
+    from streamgp.streaming.messages import open_feed
+
+    _, feed = open_feed(url, table)
+    feed.connect(lambda _: ())
+    feed.close()
+
+
+if __name__ == "__main__":
+    main()
