@@ -112,6 +112,9 @@ class Mqtt:
 
     def close(self) -> None:
         if self._client is not None:
+            with self._changed:
+                self._state = ""
+                self._changed.notify_all()
             self._client.disconnect()
             self._client.loop_stop()
 
@@ -151,8 +154,8 @@ class Mqtt:
         with self._changed:
             if life != self._life:
                 return
-            patience = time.monotonic() + PATIENCE  # of QoS 0, which has no window: the connection waits
-            while len(self._messages) > WINDOW and time.monotonic() < patience:
+            patience = time.monotonic() + PATIENCE  # QoS 0 has no window, and not all brokers keep to it: TCP does
+            while self._state == "subscribed" and len(self._messages) > 2 * WINDOW and time.monotonic() < patience:
                 self._changed.wait(0.1)
             self._messages.append(Message(message.payload, message.topic, "", (), again, tag))
             self._changed.notify_all()
