@@ -258,7 +258,7 @@ class FleetLearner(Learner):
         for full in self.waiting.full(self.schedule, AT_ONCE // self.windows.shape.columns):
             due = self._round(*full)
             steps += self._learned(due)
-            found.append(self.counted(due))
+            found.append(_pairs_alone(self.counted(due)))
         if not found:
             self._none = self._none or self._pair(*self.windows.push(rows.slice(0, 0)))
             return None, self._none
@@ -380,6 +380,12 @@ def fleet_learner(
     if fleet is None:
         fleet = Separate(lambda: build_model(options.name, options.set, shape, device, options.seed))
     return FleetLearner(fleet, model, windows, calibration, schedule, size, device)
+
+
+def _pairs_alone(due: Due) -> Due:
+    """Without the windows, of which those of all rounds would be held until the last."""
+    x, issued, none = due.x.rows(torch.zeros(0, dtype=torch.int64)), due.issued[:, :0].clone(), due.target[:0].clone()
+    return due._replace(x=x, target=none, issued=issued, features=due.features[:0].clone(), whole=None)
 
 
 def in_all(steps: list[Step]) -> Step | None:

@@ -28,7 +28,7 @@ from streamgp.online.inputs import plausible, reporting, usable_rows
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.gaussian import Gaussian
 
-NEAR = 2**25
+NEAR = 2**24
 """Bytes of the states of series that are learned together: more of them do not stay near the processor."""
 WHY = ("", sums.OVERFLOW, sums.INDEFINITE)
 
