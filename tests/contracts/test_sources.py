@@ -45,7 +45,13 @@ MESSAGES = {"can": "log", "mcap": "mcap", "mdf": "mf4", "rosbag": "bag", "ulog":
 """Formats whose files take longer to write: theirs are small, and so are the chunks."""
 
 
-@pytest.mark.parametrize("name", registry.names("streaming.sources"))
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name == "mdf" else name  # which starts a process for each reading
+    for name in registry.names("streaming.sources")
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_law(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / f"rows.{MESSAGES.get(name, name)}"
     module, given = registry.load("streaming.sources", name), {}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -18,9 +19,9 @@ from streamgp.streaming.table import Table
 from streamgp_cli.app import app
 from streamgp_pipelines.config import DescribeConfig
 from streamgp_pipelines.describe import describe_table
-from streamgp_pipelines.ingestion.run import Run
 from streamgp_pipelines.state import describe
 from tests.pipelines.ingesting import quarantine, rows, take
+from tests.pipelines.killed import Crash, code_of, start
 from tests.streaming.sources.recordings import WRITERS, write_can, write_database, write_mcap
 
 DATA = os.environ.get("STREAMGP_TEST_DATA")
@@ -34,7 +35,9 @@ def write(path: Path, count: int = 3000) -> Path:
     return path
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize(
+    "suffix", [pytest.param(one, marks=pytest.mark.slow) if one == "mf4" else one for one in WRITERS]
+)
 def test_the_same_command_again_adds_nothing(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.{suffix}"
     WRITERS[suffix](path)
@@ -45,34 +48,32 @@ def test_the_same_command_again_adds_nothing(tmp_path: Path, suffix: str) -> Non
     assert (again["added"], again["quarantined"]) == (0, {})
 
 
-def test_a_killed_ingest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each commit is lost in turn; the table ends with every row once, in order."""
-    monkeypatch.setattr("streamgp.streaming.recordings.joined.ROWS", 256)
-    path = write(tmp_path / "a.h5")
-    take(tmp_path / "whole", path)
-    commit = Run._commit
+def ingest_apart(source: str, table: str, mine: Crash | None) -> None:
+    """What the process does: chunks of 256 rows."""
+    from streamgp.streaming.recordings import joined
 
-    class Killed(Exception):
-        pass
+    joined.ROWS = 256
+    if mine is not None:
+        mine.arm()
+    take(Path(table), source, salvage=True)
 
-    left = [2]
 
-    def dying(self: Run, *args: Any) -> None:
-        if not left[0]:
-            left[0] = 2
-            raise Killed
-        left[0] -= 1
-        commit(self, *args)
-
-    monkeypatch.setattr(Run, "_commit", dying)
-    for attempt in range(20):
-        try:
-            take(tmp_path / "t", path)
-            break
-        except Killed:
-            assert attempt < 10
-    assert attempt >= 3
-    assert rows(tmp_path / "t").drop("_seq").equals(rows(tmp_path / "whole").drop("_seq"))
+@pytest.mark.slow
+def test_a_killed_ingest_goes_on(tmp_path: Path) -> None:
+    """Killed between quarantine and table, before and after commits of rows, and of what could not be read."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        times = T.copy()
+        times[[7, 1500]] = np.nan
+        file["t"], file["y"] = times, np.sin(T)
+    assert code_of(start(ingest_apart, str(path), str(tmp_path / "whole"), None)) == 0
+    for count, after in ((1, True), (4, True), (12, False)):
+        mine = Crash("streamgp.streaming.delta", "commit", count, after)
+        table = tmp_path / f"t{count}{after}"
+        assert code_of(start(ingest_apart, str(path), str(table), mine)) == -signal.SIGKILL
+        assert code_of(start(ingest_apart, str(path), str(table), None)) == 0
+        assert rows(table).equals(rows(tmp_path / "whole"))
+        assert quarantine(table)["reason"].to_list() == ["no time"]
 
 
 def test_other_rows_of_one_file_are_another_source(tmp_path: Path) -> None:
@@ -170,6 +171,31 @@ def test_describe_shows_signals(tmp_path: Path) -> None:
     ]
     with pytest.raises(UsageError):
         DescribeConfig.read({"source": str(path), "table": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("suffix", "module", "extra"),
+    [
+        ("h5", "h5py", "hdf5"),
+        ("mcap", "mcap", "mcap"),
+        ("bag", "rosbags", "mcap"),
+        ("log", "can", "can"),
+        ("asc", "cantools", "can"),
+        ("mf4", "asammdf", "mdf"),
+        ("ulg", "pyulog", "ulog"),
+        ("xlsx", "fastexcel", "excel"),
+    ],
+)
+def test_a_missing_extra_names_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, module: str, extra: str
+) -> None:
+    (tmp_path / f"a.{suffix}").write_bytes(b"#ROSBAG V2.0\n(1.0) can0 123#00\n")
+    for name in [name for name in sys.modules if name.split(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError) as caught:
+        take(tmp_path / "t", tmp_path / f"a.{suffix}", dbc=str(write_database(tmp_path)) if extra == "can" else None)
+    assert caught.value.hint == f"pip install 'streamgp[{extra}]'"
 
 
 REAL = {

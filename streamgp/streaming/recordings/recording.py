@@ -90,7 +90,12 @@ def needs(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UsageError(f"this format needs {error.name or module}", hint=f"pip install 'streamgp[{extra}]'") from None
+        raise missing(error.name or module, extra) from None
+
+
+def missing(module: str, extra: str) -> UsageError:
+    """The error of a module that is not installed."""
+    return UsageError(f"this format needs {module}", hint=f"pip install 'streamgp[{extra}]'")
 
 
 def tidy(name: str) -> str:

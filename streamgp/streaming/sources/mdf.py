@@ -1,18 +1,18 @@
-"""MDF 3 and 4 (.mf4, .mdf, .dat of the MDF kind); asammdf reads a group of channels as a whole."""
+"""MDF 3 and 4: asammdf reads a channel as a whole, and in a process of its own, which damaged bytes can end."""
 
 from __future__ import annotations
 
-import gc
-import logging
-import sys
 from collections.abc import Iterator
 from datetime import UTC
-from typing import Any, BinaryIO
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 
+from streamgp.streaming.recordings.apart import Apart
 from streamgp.streaming.recordings.joined import Joined
-from streamgp.streaming.recordings.recording import NEVER, WIDEST, Block, Lost, Options, Wanted, needs, tidy
+from streamgp.streaming.recordings.recording import NEVER, WIDEST, Block, Lost, Options, Wanted, missing, needs, tidy
 
 SUFFIXES = (".mf4", ".mdf", ".mf3")
 _1980 = 315_532_800
@@ -29,7 +29,10 @@ def build(config: Config, uri: str) -> Joined:
         DataError: there is no such file, it is damaged, or has no signals.
         UsageError: asammdf is not installed, or an option does not fit.
     """
-    return Joined(uri, config, Mdf)
+    if find_spec("asammdf") is None:
+        raise missing("asammdf", "mdf")
+    patterns = (*config.signals, config.clock) if config.signals and config.clock else config.signals
+    return Joined(uri, config, partial(Apart, module=__name__, name="Mdf", patterns=patterns))
 
 
 class Mdf:
@@ -41,15 +44,12 @@ class Mdf:
         self.left_out: dict[str, str] = {}
         self.place = "its header"
         self._path = path
-        if sys.modules.get("pandas", sys) is None:  # left out by a command that has no other use for it
-            del sys.modules["pandas"]
         self._asammdf = needs("asammdf", "mdf")
 
     def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
         """The channels, group by group."""
-        logging.getLogger("asammdf").setLevel(logging.CRITICAL)
         seen: set[str] = set()
-        with open(self._path, "rb") as raw, self._opened(raw) as file:
+        with self._asammdf.MDF(self._path) as file:
             moment = file.start_time
             moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
             start = round(moment.timestamp() * 10**6) * 1000
@@ -71,23 +71,6 @@ class Mdf:
                         self.left_out[name] = found
                     else:
                         yield found
-
-    def _opened(self, raw: BinaryIO) -> Any:
-        """The file; what it leaves of one that it cannot open complains when it is freed, to nobody.
-
-        Raises:
-            ValueError: it cannot be opened.
-        """
-        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
-        try:
-            try:
-                return self._asammdf.MDF(raw)
-            except Exception as error:
-                wrong = f"{type(error).__name__} {error}"
-            gc.collect()
-        finally:
-            sys.unraisablehook = hook
-        raise ValueError(wrong)
 
     def _channel(self, file: Any, group: int, at: int, name: str, start: int) -> Block | str:
         """The samples of a channel, or why there are none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from collections.abc import Iterator
@@ -45,8 +46,8 @@ class Log:
         Raises:
             ValueError: a part of the file could not be read, or it is cut.
         """
-        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # it prints
-            log = self._pyulog.ULog(self._path)
+        with open(self._path, "rb") as file, redirect_stdout(io.StringIO()):  # it prints
+            log = self._pyulog.ULog(file)
         for topic in log.data_list:
             name = topic.name if not topic.multi_id else f"{topic.name}.{topic.multi_id}"
             times = np.minimum(topic.data["timestamp"], NEVER // 1000).astype(np.int64) * 1000

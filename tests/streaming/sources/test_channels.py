@@ -39,7 +39,7 @@ def test_topics_of_a_ulog(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 0.99])
-@pytest.mark.parametrize("name", ["a.mf4", "a.ulg"])
+@pytest.mark.parametrize("name", [pytest.param("a.mf4", marks=pytest.mark.slow), "a.ulg"])
 def test_half_a_file_is_refused(tmp_path: Path, name: str, share: float) -> None:
     path = tmp_path / name
     (write_mdf if name == "a.mf4" else write_ulog)(path)

@@ -183,14 +183,6 @@ def test_half_a_file_is_refused(tmp_path: Path, name: str, share: float) -> None
     assert name in caught.value.message and caught.value.hint
 
 
-def test_a_missing_extra_names_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "a.h5", t=T, y=T)
-    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
-    with pytest.raises(UsageError) as caught:
-        opened(path)
-    assert caught.value.hint == "pip install 'streamgp[hdf5]'"
-
-
 def test_no_format_is_imported_before_it_is_used() -> None:
     import subprocess
     import sys

@@ -1,0 +1,108 @@
+"""A recording that is read in a process of its own: a fault of a C library ends that process, and no other."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from threading import Timer
+from typing import IO, Any
+
+import numpy as np
+
+from streamgp.streaming.recordings.recording import Block, Lost, Wanted
+
+PATIENCE = 60.0
+"""Seconds without a block, and as many more for each 100 MB of the file, after which reading has hung."""
+
+
+class Apart:
+    """A Recording over the recording that a class makes of a path.
+
+    Args:
+        path: of the file. module, name: of the class.
+        patterns: of the signals that are read; none: all.
+    """
+
+    def __init__(self, path: str, module: str, name: str, patterns: tuple[str, ...] = ()) -> None:
+        self.units: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
+        self.place = ""
+        self._command = [sys.executable, "-m", __name__, module, name, path, *patterns]
+        self._patience = PATIENCE * (1 + os.path.getsize(path) / 1e8)
+
+    def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
+        """As the recording's own.
+
+        Raises:
+            ValueError: it raised something, or the process died, or said nothing for long and was ended.
+        """
+        paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(self._command, env=os.environ | paths, **pipes) as process:
+            assert process.stdout is not None
+            try:
+                while (told := self._told(process, process.stdout)) is not None:
+                    self.units, self.left_out, self.place = told["units"], told["left_out"], told["place"]
+                    if "error" in told:
+                        raise ValueError(told["error"])
+                    if "end" in told:
+                        return
+                    if "lost" in told:
+                        yield Lost(*told["lost"])
+                        continue
+                    shape = 1 + len(told["names"]), told["count"]
+                    numbers = process.stdout.read(8 * shape[0] * shape[1])
+                    if len(numbers) < 8 * shape[0] * shape[1]:
+                        break
+                    found = np.frombuffer(numbers, np.int64).reshape(shape)
+                    values = zip(told["names"], found[1:].view(np.float64), strict=True)
+                    yield Block(found[0], {name: row for name, row in values if wanted(name)})
+            finally:
+                process.kill()
+        raise ValueError("the library that reads it died, or was ended because it said nothing any more")
+
+    def _told(self, process: subprocess.Popen[bytes], stream: IO[Any]) -> dict[str, Any] | None:
+        """The next line; None where the process is gone."""
+        watch = Timer(self._patience, process.kill)
+        watch.start()
+        try:
+            line = stream.readline()
+        finally:
+            watch.cancel()
+        found: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
+        return found
+
+
+def main(module: str, name: str, path: str, *patterns: str) -> None:
+    """Read a recording, and write what it gives to standard output: a line of JSON each, and the numbers of a block."""
+    out, sys.stdout = sys.stdout.buffer, sys.stderr
+    recording = getattr(importlib.import_module(module), name)(path)
+
+    def tell(numbers: bytes = b"", **what: Any) -> None:
+        told = {"units": recording.units, "left_out": recording.left_out, "place": recording.place, **what}
+        out.write(json.dumps(told).encode() + b"\n" + numbers)
+        out.flush()
+
+    def wanted(name: str) -> bool:
+        return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    try:
+        for item in recording.blocks(wanted):
+            if isinstance(item, Lost):
+                tell(lost=list(item))
+            elif item.values:
+                rows = [item.times, *(np.ascontiguousarray(row).view(np.int64) for row in item.values.values())]
+                tell(np.stack(rows).tobytes(), names=list(item.values), count=len(item.times))
+    except Exception as error:
+        tell(error=f"{type(error).__name__} {error}"[:300])
+    else:
+        tell(end=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
