@@ -81,9 +81,12 @@ def render(data: Path = RESULTS / "data") -> dict[str, str]:
 
 
 def main() -> None:
-    """Write every page."""
+    """Write every page, and the one that is computed from them."""
+    import make_scaling
+
     for name, text in render().items():
         (RESULTS / name).write_text(text, "utf-8")
+    (RESULTS.parent / "scaling.md").write_text(make_scaling.render(), "utf-8")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,12 @@ def test_the_pages_are_rendered_from_the_json(make: ModuleType) -> None:
     assert {path.name: path.read_text("utf-8") for path in RESULTS.glob("*.md")} == make.render()
 
 
+def test_the_plans_are_computed_from_the_json() -> None:
+    page = loaded(ROOT / "docs" / "make_scaling.py").render()
+    assert (ROOT / "docs" / "scaling.md").read_text("utf-8") == page
+    assert len(page.split()) <= 500
+
+
 def test_every_benchmark_is_on_one_page() -> None:
     pages: dict[str, Any] = json.loads((RESULTS / "data" / "pages.json").read_text("utf-8"))
     listed = sorted(name for page in pages.values() for name in page["benchmarks"])
