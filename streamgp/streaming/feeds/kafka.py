@@ -130,7 +130,8 @@ class Kafka:
 
     def _take(self, most: int, timeout: float) -> list[Message]:
         found = list[Message]()
-        for one in self._consumer.consume(most, timeout):
+        first = self._consumer.consume(1, timeout)  # of more it would wait for all, until the timeout
+        for one in [*first, *(self._consumer.consume(most - 1, 0.0) if first and most > 1 else ())]:
             error = one.error()
             if error is None:
                 position = (one.offset(),)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from streamgp.errors import UsageError
@@ -21,6 +22,9 @@ EXAMPLE = "'nats://localhost:4222/meters.>'"
 
 PIECE = 1 << 10
 """Messages that are asked for at once."""
+
+SHORT = 0.02
+"""Seconds that more messages are waited for."""
 
 PENDING = 1 << 16
 """Messages of a group that may be delivered and not acknowledged."""
@@ -57,7 +61,7 @@ class Nats:
         self._loop = asyncio.new_event_loop()
         self._client: Any = None
         self._subscription: Any = None
-        self._delivered = 0
+        self._delivered, self._full = 0, False
 
     def connect(self, marks: Marks) -> None:
         self._end()
@@ -128,10 +132,15 @@ class Nats:
     async def _fetch(self, most: int, timeout: float) -> list[Any]:
         if not self._client.is_connected:
             raise Away("the connection is lost")
-        try:
-            found: list[Any] = await self._subscription.fetch(most, timeout=timeout)
-        except (TimeoutError, self._nats.errors.TimeoutError):
-            return []
+        found = list[Any]()  # the server waits for as many as are asked for, until the timeout
+        with suppress(TimeoutError, self._nats.errors.TimeoutError):
+            if self._full:
+                found += await self._subscription.fetch(most, timeout=min(timeout, SHORT))
+            else:
+                found += await self._subscription.fetch(1, timeout=timeout)
+                if most > 1:
+                    found += await self._subscription.fetch(most - 1, timeout=SHORT)
+        self._full = len(found) == most
         return found
 
     async def _acknowledge(self, messages: Sequence[Any]) -> None:
