@@ -3,11 +3,10 @@
 With windows that are complete the experts' errors are those of the forecasts that were issued for them; then every
 expert learns the windows. What fails in one expert is undone and reported there; the others go on.
 
-Before any error is known the experts that learn have equal weights, and the naive ones none; nor has `linear` beside
-`iterated`, which has fewer coefficients to learn from few rows. A net stands on the linear expert where there is one,
-and has no weight but what its own errors earn: where it adds nothing, it has none. When a batch of windows is fitted,
-experts that learn what the linear one leaves see its forecast of each third after a fit on the others, so that errors
-are as they will be.
+Before any error is known the experts that learn have equal weights; `iterated` and the naive ones have none but what
+their errors earn. Nor has a net, which stands on the linear expert where there is one: where it adds nothing, it has
+none. When a batch of windows is fitted, experts that learn what the linear one leaves see its forecast of each third
+after a fit on the others, so that errors are as they will be.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from streamgp.online.state import Parts, fingerprint, gather, scatter
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.mixed import Mixed
 
-NAIVE = ("persistence", "seasonal_naive")
-"""Experts that need not learn."""
+LATER = ("persistence", "seasonal_naive", "iterated")
+"""Experts that have no weight but what their errors earn."""
 PROCESSES = ("svdgp", "qsgp", "finite_rkhs", "rvm")
 """Experts that can learn what the linear one leaves."""
 MATTERS = 0.25
@@ -170,7 +169,7 @@ class Ensemble(Model):
             return OnTop(name, model, few)
         if below and isinstance(model, OnRegression):  # the regression that it stands on is an expert of its own
             return OnTop(name, model.net, lambda x, _: seen(x), later=True)
-        return Member(name, model, later=name in NAIVE or (name == "linear" and "iterated" in self.names))
+        return Member(name, model, later=name in LATER)
 
     def _means(self, experts: list[Member], x: Inputs) -> Tensor:
         """(K, N, T) what each forecasts."""
