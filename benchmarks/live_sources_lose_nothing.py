@@ -246,7 +246,8 @@ def main() -> None:
                 if name == "mqtt":  # sessions, before there is anything to read
                     plain(name, url, 0, subscribe=True)
                     session(url, table)
-                publish([row(at) for at in range(asked.messages)])
+                for first in range(0, asked.messages, 10_000):  # a publisher of MQTT queues 65,535
+                    publish([row(at) for at in range(first, min(first + 10_000, asked.messages))])
                 own, ours = timed(plain, name, url, asked.messages), timed(ingested, name, url, asked.messages, table)
             with broker(name, Path(home) / "timely") as (_, url, publish):
                 publish([])  # NATS makes its stream
