@@ -108,7 +108,7 @@ def main() -> None:
     missed, load = [], os.getloadavg()[0]
     ways: list[tuple[str, int | None, int]] = [
         ("one process, one piece", None, 0),
-        ("one process, 64 buckets", 0, 0),
+        ("one process, buckets", 0, 0),
         ("1 worker", 1, 0),
         ("2 workers", 2, 0),
         (f"2 workers, {KILLS} killed", 2, KILLS),

@@ -97,7 +97,8 @@ def test_it_goes_on_without_workers_and_a_new_series_joins(tmp_path: Path) -> No
     dealt(table, tmp_path / "pieces", in_process)
     append(table, whole[1200:])
     found, _ = dealt(table, tmp_path / "pieces", None, engine="local")
-    assert scores_of(found) == scores_of(expected)
+    scores = [{k: v for k, v in scores_of(one).items() if k != "coverage_by"} for one in (found, expected)]
+    assert scores[0] == scores[1]  # tenths of the stream depend on the series that there were at the beginning
     forecasts = [load(tmp_path / home).forecast().frame for home in ("pieces", "whole")]
     assert_frame_equal(*forecasts)
     assert "new" in forecasts[0]["unique_id"]

@@ -32,8 +32,9 @@ from streamgp_pipelines.learning.fleet import in_all, joined
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.shard import PAIRS, Arrays, Recipe, Since, Tally, Told, Workers, here
 
-BUCKETS = 64
-"""Of a new fleet: workers at most."""
+FEWEST, BUCKETS, SERIES = 8, 64, 50
+"""Buckets of a new fleet, at least and at most, and series in each where there are enough: a small batch costs nearly
+what a large one does."""
 READ = 2**16
 """Rows that are read at a time at most: each bucket has some hundreds of them."""
 AT_ONCE = 16
@@ -42,12 +43,22 @@ AT_ONCE = 16
 T = TypeVar("T")
 
 
+def buckets_for(series: int, workers: int | None = None) -> int:
+    """Buckets of a new fleet; there are no more workers than buckets.
+
+    Example:
+        >>> buckets_for(200), buckets_for(1000), buckets_for(10**6), buckets_for(3, workers=16)
+        (8, 20, 64, 16)
+    """
+    return min(max(FEWEST, workers or 0, series // SERIES), BUCKETS)
+
+
 def bucket_of(name: str, buckets: int = BUCKETS) -> int:
     """The bucket of a series: the same on every machine.
 
     Example:
         >>> bucket_of("north"), bucket_of("south")
-        (57, 25)
+        (2, 52)
     """
     return crc32(name.encode()) % buckets
 

@@ -22,8 +22,8 @@ from streamgp_pipelines.assembly import build_model, check_one_start, model_sett
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning import initial as initial_file
 from streamgp_pipelines.learning import sizes
-from streamgp_pipelines.learning.buckets import BUCKETS, Buckets
 from streamgp_pipelines.learning.buckets import READ as DEALT
+from streamgp_pipelines.learning.buckets import Buckets, buckets_for
 from streamgp_pipelines.learning.checkpointing import fingerprint, manifest, match_machine, passed_over
 from streamgp_pipelines.learning.collect import ROWS as COLLECTED
 from streamgp_pipelines.learning.columns import columns_read, window_spec
@@ -267,7 +267,10 @@ def open_fleet(
         StateError: it began in one piece, and cannot be dealt to workers.
     """
     options, dealt = ModelOptions(config.model, config.set, config.seed), config.engine == "ray"
-    buckets, size = BUCKETS * dealt, read_size(config.batch, series, DEALT if dealt else READ)
+    buckets, size = (
+        dealt * buckets_for(series, config.workers),
+        read_size(config.batch, series, DEALT if dealt else READ),
+    )
     if saved is not None:
         buckets, size = cast(int, saved.manifest.get("buckets", 0)), cast(int, saved.manifest["read"])
     if buckets:

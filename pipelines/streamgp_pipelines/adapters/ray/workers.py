@@ -97,6 +97,7 @@ class RayWorkers:
         self.count = self.count or min(cpus, self.recipe.buckets)
         if self.count > cpus:
             raise UsageError(f"--workers {self.count}: the cluster has {cpus} CPUs", hint=f"--workers {cpus} at most")
+        self.count = min(self.count, self.recipe.buckets)
         self.actors = [self._actor() for _ in range(self.count)]
 
     def _begin(self) -> None:
@@ -174,6 +175,7 @@ def imported(local: bool = True) -> Any:
         UsageError: it is not installed.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # signals end a command as they do without Ray
     if local and "ray" not in sys.modules:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # as there: no address but 127.0.0.1
     try:
