@@ -30,7 +30,6 @@ import torch
 from _report import Claim, report
 from _uci import FOLDER
 from numpy.typing import NDArray
-from torch import Tensor
 
 MODELS = ("linear", "narx", "gp_lstm")
 PATHS, FEWEST = 60, 20
@@ -121,7 +120,7 @@ def scored(
     from streamgp.streaming.paths import rows_ahead
     from streamgp.streaming.windows import Windows
     from streamgp_pipelines.config import TrainConfig
-    from streamgp_pipelines.learning.rollout import rollout
+    from streamgp_pipelines.learning.rollout import drawing, rollout
     from streamgp_pipelines.learning.session import open_session
 
     steps, series = stream.horizon, stream.ingest.get("series")
@@ -169,11 +168,12 @@ def scored(
                 windows.push(taken(0, reach))
                 values = rows_ahead(windows, taken(reach, None), steps)[:, :, len(targets) :]
                 assert isinstance(learner.model, Simulates)
-                draw = learner.model.functions(PATHS, torch.Generator().manual_seed(first))
+                draw = drawing(learner.model, PATHS, first)
                 y = torch.full((PATHS, len(some), steps), torch.nan, dtype=FLOAT)
 
-                def observed(x: Inputs) -> Tensor:
-                    return torch.as_tensor(draw(x)).nan_to_num(0.0).clamp(-1e12, 1e12)
+                def observed(x: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
+                    value, seen = (part.nan_to_num(0.0).clamp(-1e12, 1e12) for part in draw(x))
+                    return value, seen
 
                 for step, (_, value) in enumerate(rollout(observed, windows, np.arange(len(some)), PATHS, values)):
                     if value is not None:

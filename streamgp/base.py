@@ -22,7 +22,7 @@ import pyarrow as pa
 from streamgp.context import Context
 
 if TYPE_CHECKING:
-    from streamgp.tensors import FLOAT, Due, Fleet, Inputs, Model, Predictive, Simulates, Stateful
+    from streamgp.tensors import FLOAT, Due, Fleet, Inputs, Model, OutputError, Predictive, Simulates, Stateful
 
 __all__ = [
     "FLOAT",
@@ -34,6 +34,7 @@ __all__ = [
     "Model",
     "ModelCard",
     "Offset",
+    "OutputError",
     "Predictive",
     "Progress",
     "Shape",
@@ -44,7 +45,9 @@ __all__ = [
     "Tracker",
 ]
 
-_OF_TENSORS = frozenset({"FLOAT", "Due", "Fleet", "Inputs", "Model", "Predictive", "Simulates", "Stateful"})
+_OF_TENSORS = frozenset(
+    {"FLOAT", "Due", "Fleet", "Inputs", "Model", "OutputError", "Predictive", "Simulates", "Stateful"}
+)
 
 
 def __getattr__(name: str) -> Any:

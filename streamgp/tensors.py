@@ -226,7 +226,23 @@ class Simulates(Protocol):
 
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
         """Draw P functions from the posterior. The callable takes P · S windows, path by path (window p·S + s
-        belongs to path p), as often as it is asked; it returns (P · S, T) raw observations, with fresh noise."""
+        belongs to path p), as often as it is asked; it returns (P · S, T) raw observations, with fresh noise. Paths go
+        on from these, or from what an `OutputError` says."""
+
+
+class OutputError:
+    """Functions of a model whose noise is that of a measurement (Ljung 1999, section 4.2): a path goes on from values
+    without it. They are called as those of any model, and then return observations.
+
+    Args:
+        apart: windows -> values to go on from, and observations of these, (P · S, T) each.
+    """
+
+    def __init__(self, apart: Callable[[Inputs], tuple[Tensor, Tensor]]) -> None:
+        self.apart = apart
+
+    def __call__(self, x: Inputs) -> Tensor:
+        return self.apart(x)[1]
 
 
 class Fleet(Protocol):

@@ -80,6 +80,10 @@ class Standardiser:
         scaled = (values - self.location.to(values.device)) / self.scale.to(values.device)
         return torch.nan_to_num(scaled, nan=0.0, posinf=None, neginf=None)
 
+    def inverse(self, values: Tensor) -> Tensor:
+        """(..., C) standardised -> raw."""
+        return self.location.to(values) + self.scale.to(values) * values
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return {"location": self.location, "scale": self.scale}, {"fitted": self.fitted}
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Simulates
 from streamgp.errors import DataError, NumericalError, UsageError
@@ -24,7 +24,7 @@ from streamgp.forecasting.units import raw_in_units
 from streamgp.streaming.paths import Given, PathWindows, inputs_ahead
 from streamgp.streaming.windows import Windows
 from streamgp_pipelines.learning.frames import Naming, assembled, band_ends, forecast_columns
-from streamgp_pipelines.learning.rollout import device_of, rollout, simulators
+from streamgp_pipelines.learning.rollout import device_of, drawing, rollout, simulators
 from streamgp_pipelines.learning.whole import no_newest_window
 
 
@@ -81,9 +81,7 @@ def sample_paths(
             hint=f"simulate with --plug-in, or train with --horizon {steps} or --model {' or '.join(simulators())}",
         )
     with torch.no_grad():
-        draw = model.functions(paths, Generator().manual_seed(seed))
-        device = device_of(model)
-        return _simulate(lambda x: draw(x.to(device)).cpu(), windows, steps, paths, future, naming)
+        return _simulate(drawing(model, paths, seed), windows, steps, paths, future, naming)
 
 
 def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None, naming: Naming) -> Run:
@@ -96,10 +94,10 @@ def plug_in(model: Model, windows: Windows, steps: int, future: pa.Table | None,
     parameters: list[Tensor] = []  # (·, S, O) a step
     device = device_of(model)
 
-    def mean(x: Inputs) -> Tensor:
+    def mean(x: Inputs) -> tuple[Tensor, Tensor]:
         issued = model.predict(x.to(device))
         parameters.append(issued.parameters().cpu())
-        return issued.mean.cpu()
+        return issued.mean.cpu(), issued.mean.cpu()
 
     with torch.no_grad():
         run = _simulate(mean, windows, steps, 1, future, naming)
@@ -184,7 +182,7 @@ def _check(windows: Windows, steps: int) -> None:
 
 
 def _simulate(
-    next_y: Callable[[Inputs], Tensor],
+    next_y: Callable[[Inputs], tuple[Tensor, Tensor]],
     windows: Windows,
     steps: int,
     paths: int,

@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp import registry
-from streamgp.base import FLOAT, Inputs, Json, Model, Simulates, Stateful
+from streamgp.base import FLOAT, Inputs, Json, Model, OutputError, Simulates, Stateful
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.simulated import Paths, SimulationBands
 from streamgp.streaming.calendar import Floats, Ints
@@ -35,18 +35,19 @@ ORIGINS = 16
 """Simulations of a round."""
 FAR = 1e12
 """Simulated values are limited to this size."""
-ONE_STEP = ("exact", "finite_rkhs", "gp_gru", "gp_lstm", "gp_narx", "gp_rnn")
+ONE_STEP = ("exact", "finite_rkhs")
 """Models that draw functions, and that planned simulations (`Shape.simulated`) do not train otherwise."""
 _SERIES = "streamgp origin"
 
 
 def rollout(
-    next_y: Callable[[Inputs], Tensor], windows: Windows, series: Ints, paths: int, inputs: Floats
+    next_y: Callable[[Inputs], tuple[Tensor, Tensor]], windows: Windows, series: Ints, paths: int, inputs: Floats
 ) -> Iterator[tuple[Asks, Tensor | None]]:
     """Ask every path, get its next targets, put them in; step by step.
 
     Args:
-        next_y: windows of all paths, path by path -> (P · S, O), transformed where targets are.
+        next_y: windows of all paths, path by path -> the values that they go on from and the observations, (P · S, O)
+            each, transformed where targets are; see `drawing`.
         windows: of the rows seen; they do not change.
         series: (S,) codes to simulate.
         paths: P.
@@ -62,9 +63,20 @@ def rollout(
         if len(asks.origin) < paths * len(series):
             yield asks, None
             return
-        y = windows.spec.in_units(next_y(asks.x))
-        yield asks, y
-        ahead.go_on(asks, y.numpy(), inputs[:, step])
+        value, observed = next_y(asks.x)
+        yield asks, windows.spec.in_units(observed)
+        ahead.go_on(asks, windows.spec.in_units(value).numpy(), inputs[:, step])
+
+
+def drawing(model: Simulates, paths: int, seed: int) -> Callable[[Inputs], tuple[Tensor, Tensor]]:
+    """P functions of a model, on its device, as `rollout` asks for them."""
+    draw, device = model.functions(paths, Generator().manual_seed(seed)), device_of(cast(Model, model))
+
+    def next_y(x: Inputs) -> tuple[Tensor, Tensor]:
+        value, observed = draw.apart(x.to(device)) if isinstance(draw, OutputError) else (draw(x.to(device)),) * 2
+        return value.cpu(), observed.cpu()
+
+    return next_y
 
 
 class Rehearsal:
@@ -156,11 +168,11 @@ class Rehearsal:
         y = torch.full((PATHS, len(series), self.steps, len(self.spec.targets)), torch.nan, dtype=FLOAT)
         try:
             model.restore(self._tensors, self._rest)
-            draw = model.functions(PATHS, Generator().manual_seed(self.seed + self._rounds))
-            device = device_of(model)
+            draw = drawing(model, PATHS, self.seed + self._rounds)
 
-            def observed(x: Inputs) -> Tensor:
-                return draw(x.to(device)).cpu().nan_to_num(0.0).clamp(-FAR, FAR)
+            def observed(x: Inputs) -> tuple[Tensor, Tensor]:
+                value, seen = (part.nan_to_num(0.0).clamp(-FAR, FAR) for part in draw(x))
+                return value, seen
 
             with torch.no_grad():
                 for step, (_, value) in enumerate(rollout(observed, windows, series, PATHS, inputs)):

@@ -59,7 +59,7 @@ class DeepConfig(OnlineOptions, EarlyStoppingOptions):
         "auto",
         description="what is learned of a target: its level, its change from the present value, its departure from the "
         "season; auto: what the forecast of `linear` leaves, which learns beside the net; without lags and with "
-        "mode=regression its level; the change where a plain net is trained for simulation",
+        "mode=regression its level",
     )
     rebuild: int = Field(
         0, ge=0, description="train every so many rows too; 0: only when rows have doubled, or the model is stale"
@@ -80,8 +80,10 @@ class DeepConfig(OnlineOptions, EarlyStoppingOptions):
     seed: int = Field(0, ge=0, description="of mini-batches, dropout and initial weights")
 
     def unrolled(self, shape: Shape) -> bool:
-        """Whether the net is trained on simulation error."""
-        return False
+        """Whether it is trained on simulation error: where simulations are planned, of one step and of all that is
+        seen."""
+        follows = shape.horizon == 1 and shape.lags > 1 and not shape.seasonal
+        return bool(shape.simulated) and follows and self.on_regression(shape)
 
     def learned(self, shape: Shape) -> Self:
         """The same with what the net itself learns.
@@ -91,24 +93,17 @@ class DeepConfig(OnlineOptions, EarlyStoppingOptions):
         """
         if self.mode == "regression" and self.target not in ("auto", "level"):
             raise UsageError(f"mode=regression cannot learn a {self.target}", hint="use target=level")
-        found = "change" if self.unrolled(shape) else "level"
-        return self.model_copy(update={"target": found}) if self.target == "auto" else self
+        return self.model_copy(update={"target": "level"}) if self.target == "auto" else self
 
     def on_regression(self, shape: Shape) -> bool:
         """Whether the net learns what a regression leaves."""
-        hidden = self.mode == "regression" or self.unrolled(shape)
-        return self.target == "auto" and not hidden and bool(shape.lags)
+        return self.target == "auto" and self.mode != "regression" and bool(shape.lags)
 
 
 class DeepNetConfig(DeepConfig):
     """Options of the plain nets."""
 
     training: SquaredErrorConfig = Field(SquaredErrorConfig(batch=64), description="training on squared error")
-
-    def unrolled(self, shape: Shape) -> bool:
-        """Where simulations are planned, of one step and of all that the net sees."""
-        follows = shape.horizon == 1 and shape.lags > 1 and not shape.seasonal
-        return bool(shape.simulated) and follows and self.mode == "autoregression"
 
 
 class DeepGpConfig(DeepConfig):

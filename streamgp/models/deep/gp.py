@@ -31,6 +31,9 @@ from streamgp.training.fit import Standing, training
 SETTLED, SPREAD, SMOOTH = 2048, 0.35, 0.1
 """Rows on which latents are settled; their spread on a grid, where tanh is still nearly linear; without one, at
 most: a perceptron's first latents are of order 1, and a GP on few rows that starts rough stays rough."""
+FEW, SOME, JITTER, AGAIN = 64, 512, 1e-6, 5
+"""Of the posterior that a gradient goes through: latents U, rows at most, what is added to K_UU's diagonal; times that
+the kernel has its steps after a stage."""
 MANY = 1000
 """Rows above which pre-training pays; on fewer, pre-trained nets grow over-confident."""
 
@@ -53,7 +56,7 @@ class GpPosterior(DeepPosterior, Drawn):
     untuned = "trains its net and its kernel together"
 
     def __init__(self, config: DeepGpConfig, shape: Shape, encoder: BaseModel, layout: Layout) -> None:
-        super().__init__(config, shape)
+        super().__init__(config, shape, layout)
         if config.draws and not any(getattr(encoder, name, 0.0) for name in ("dropout", "recurrent_dropout")):
             raise UsageError(
                 "draws averages over networks drawn by dropout, and the encoder has none",
@@ -83,17 +86,17 @@ class GpPosterior(DeepPosterior, Drawn):
     def epochs_for(self, rows: int) -> int:
         return self.config.epochs_for(rows, self.config.training.batch)
 
-    def draw(self, paths: int, generator: Generator) -> Callable[[Tensor], Tensor]:
+    def drawn(self, paths: int, generator: Generator) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
         """One function a path and column from the posterior, and noise at every step."""
         given, draw = self.given, self.given.draw(paths, generator)
 
         @torch.no_grad()
-        def observe(z: Tensor) -> Tensor:
+        def observe(z: Tensor) -> tuple[Tensor, Tensor]:
             mean = torch.stack([given.mean(self.encoder(z, network)) for network in self._networks()]).mean(0)
             drawn = draw(self._latents_of_paths(z, paths)).flatten(0, 1)
             noise = torch.randn(drawn.shape, generator=generator, dtype=drawn.dtype).to(drawn) * given.noise.sqrt()
-            spread = (drawn - mean + noise) * self.factor.sqrt()
-            return mean + spread
+            spread = self.factor.sqrt()
+            return mean + (drawn - mean) * spread, mean + (drawn - mean + noise) * spread
 
         return observe
 
@@ -146,6 +149,45 @@ class GpPosterior(DeepPosterior, Drawn):
             self.encoder.settle(some, SPREAD)
         elif not epochs:
             self.encoder.settle(some, SMOOTH, widen=False)
+
+    def moving(self) -> nn.Module:
+        """The encoder: kernel and noise stay those of one step ahead."""
+        return self.encoder
+
+    def function(self, z: Tensor, r: Tensor, generator: Generator) -> Callable[[Tensor], Tensor]:
+        """The posterior mean by Nyström's method, k(h, U)(σ² K_UU + K_UH K_HU)⁻¹ K_UH r, U some of the latents H.
+
+        Of more rows than `SOME` the noise is that of so many less, as if each stood for several.
+        """
+        order = torch.randperm(len(z), generator=generator)[:SOME].to(z.device)
+        h = self.encoder(z[order])
+        few = h[:FEW]
+        kernel, noise = self.solver.kernel, self.solver.noise.detach() * len(h) / len(z)
+        own, cross = kernel(few, few), kernel(few, h)
+        own = own + JITTER * own.diagonal().mean() * torch.eye(len(few)).to(own)
+        weights = [
+            torch.linalg.solve(one * own + cross @ cross.T, cross @ y) for one, y in zip(noise, r[order].T, strict=True)
+        ]
+        found = torch.stack(weights, 1)
+
+        def mean(some: Tensor) -> Tensor:
+            covariance: Tensor = kernel(self.encoder(some), few)
+            return covariance @ found
+
+        return mean
+
+    def fit_again(self, z: Tensor, r: Tensor, held: Tensor, generator: Generator) -> None:
+        """Kernel and noise by some steps on the marginal likelihood; the validation rows widen the variance."""
+        optimiser = self.optimiser()
+        for _ in range(AGAIN):
+            optimiser.steps(z[~held], r[~held], 0, generator)
+        self.serve(z[~held], r[~held])
+        self.factor.fill_(1.0)
+        if bool(held.any()):
+            own = self.standing(z[held])
+            squares = (r[held] - own.mean).square() / (own.latent + own.noise)
+            self.factor.copy_(squares.mean(0).clamp(min=1.0))
+            self.complete(z[held], r[held])
 
     def serve(self, z: Tensor, r: Tensor) -> None:
         self.data = self.solver.data()

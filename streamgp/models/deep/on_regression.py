@@ -3,6 +3,9 @@
 The net learns y − b(x), with the b that was issued. Its share w of a column, 0 to 1, and the variance around ŷ are
 learned from the errors of b and of b + f as they were issued (`mixing`): a net that is worth nothing leaves the
 regression's forecast alone. In batch, before any forecast was issued, w = 1 and the variance is the net's.
+
+Where simulations are planned (`Shape.simulated`) a training of the net ends on the simulation error of b + w f
+(`simulation`), which also says how much of the noise a path goes on with.
 """
 
 from __future__ import annotations
@@ -12,14 +15,16 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Generator, Tensor
 
-from streamgp.base import Inputs, Json, Model, Predictive, Shape, Step
+from streamgp.base import FLOAT, Inputs, Json, Model, OutputError, Predictive, Shape, Step
 from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models import linear
+from streamgp.models.deep.config import DeepConfig
+from streamgp.models.deep.posterior import DeepPosterior
+from streamgp.models.linear import Linear
 from streamgp.online.inputs import reporting, usable, usable_rows
 from streamgp.online.model import SimulatedStreamModel
 from streamgp.online.state import Parts, gather, scatter
 from streamgp.predictives.mixed import Mixed
-from streamgp.training.early_stopping import EarlyStoppingOptions
 
 NOTHING = 1e-9
 """Largest error of a regression over the largest target, for a column of which nothing is left: then the variance is
@@ -31,19 +36,27 @@ class OnRegression(Model):
 
     Args:
         net: the model of y − b(x), before any data.
-        options: which rows of a fit are for validation.
+        options: of the net; which rows of a fit are for validation, and whether it is trained on simulations.
         shape: of the windows.
     """
 
     family = Mixed
 
-    def __init__(self, net: SimulatedStreamModel, options: EarlyStoppingOptions, shape: Shape) -> None:
+    def __init__(self, net: SimulatedStreamModel, options: DeepConfig, shape: Shape) -> None:
         super().__init__()
         self.net, self.options, self.shape = net, options, shape
         self.below = self._regression()
         self.share = Mixer(2, shape, forgetting(shape))
         self.idle: Tensor  # (T,) columns of which the regression left nothing to learn
         self.register_buffer("idle", torch.zeros(shape.columns, dtype=torch.bool))
+        self.unrolled = options.unrolled(shape)
+        if self.unrolled:
+            self._deep.onto = self._next
+
+    @property
+    def _deep(self) -> DeepPosterior:
+        assert isinstance(self.net.posterior, DeepPosterior)
+        return self.net.posterior
 
     def predict(self, x: Inputs) -> Mixed:
         """The mix of b and b + f; its experts are these two, and those of the regression where it is a mix."""
@@ -91,14 +104,42 @@ class OnRegression(Model):
             yield reporting(step, left_out)
 
     def functions(self, paths: int, generator: Generator) -> Callable[[Inputs], Tensor]:
-        """See `streamgp.base.Simulates`: what the net draws, around the mix and with its variance."""
-        draw = self.net.functions(paths, generator)
+        """See `streamgp.base.Simulates`: what the net draws, around the mix and with its variance.
 
-        def observe(x: Inputs) -> Tensor:
+        Where the net was trained on simulation error, a part of the noise is that of a measurement: paths go on without
+        it, n = p + m with p | n ~ N(φ n, φ(1 − φ) s²) for noise n of variance s², and the share φ of `simulation`.
+        """
+        net = self.net
+
+        def around(x: Inputs, *drawn: Tensor) -> list[Tensor]:
             mixed, rest = self._predict(x)
-            return mixed.mean + (draw(seen(x)) - rest.mean) * (mixed.variance / rest.variance).sqrt()
+            spread = (mixed.variance / rest.variance).sqrt()
+            return [mixed.mean + (one - rest.mean) * spread for one in drawn]
 
-        return observe
+        if not self.unrolled or not net.rebuilt:
+            draw = net.functions(paths, generator)
+            return lambda x: around(x, draw(seen(x)))[0]
+        both = self._deep.drawn(paths, generator)
+
+        def apart(x: Inputs) -> tuple[Tensor, Tensor]:
+            value, observed = around(x, *(net.outputs.inverse(one) for one in both(net.inputs(seen(x)))))
+            noise, share = observed - value, self._deep.fed_back
+            fresh = torch.randn(noise.shape, generator=generator, dtype=FLOAT, device=generator.device).to(noise)
+            size = share * (1.0 - share) * noise.square().mean(0)
+            return value + share * noise + size.sqrt() * fresh, observed
+
+        return OutputError(apart)
+
+    def _next(self, z: Tensor, found: Tensor) -> Tensor:
+        """Standardised windows (N, W), what the net forecasts (N, O) -> the targets' newest lags of the next (N, O)."""
+        assert isinstance(self.below, Linear)
+        past, future = self.net.inputs.layout.split(z)
+        scaling = self.net.inputs.scaling
+        x = Inputs(scaling.past.inverse(past), scaling.future.inverse(future.unflatten(1, (1, -1))))
+        share = self.share.weights[:, 1] if bool(self.share.rows.any()) else 1.0
+        y = self.below.mean(x) + share * self.net.outputs.inverse(found)
+        size = self.shape.outputs
+        return (y - scaling.past.location[:size].to(y)) / scaling.past.scale[:size].to(y)
 
     def epochs_for(self, rows: int) -> int:
         return self.net.epochs_for(rows)

@@ -14,10 +14,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Json, Shape
+from streamgp.encoders import Layout
 from streamgp.models.deep.config import DeepConfig
+from streamgp.models.deep.simulation import unroll
 from streamgp.models.deep.staleness import Staleness
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
 from streamgp.online.state import Parts, gather, holding, scatter
@@ -45,22 +47,29 @@ class DeepPosterior(Posterior, Learner):
     Args:
         config: of the model.
         shape: of the windows.
+        layout: of the windows that it sees.
 
     Attributes:
         factor: (T,) on the variance, by validation rows and by the stream's errors.
         count: () rows learned, at most those that are kept.
+        fed_back: (T,) share of the noise that a simulated path goes on with.
         fit: the fit that is going on, if one is.
+        onto: where simulations are planned, what `simulation.unroll` runs on.
     """
 
     factor: Tensor
     count: Tensor
+    fed_back: Tensor
+    layout: Layout
+    onto: Callable[[Tensor, Tensor], Tensor] | None = None
 
-    def __init__(self, config: DeepConfig, shape: Shape) -> None:
+    def __init__(self, config: DeepConfig, shape: Shape, layout: Layout) -> None:
         super().__init__()
-        self.config, self.shape = config, shape
+        self.config, self.shape, self.layout = config, shape, layout
         self.staleness = Staleness(config.online.stale)
         self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
         self.register_buffer("count", torch.zeros((), dtype=FLOAT))
+        self.register_buffer("fed_back", torch.ones(shape.columns, dtype=FLOAT))
         self.fit: Fit | None = None
         self.seen = 0  # rows
         self.trained_at = 0  # rows seen at the last training
@@ -175,12 +184,29 @@ class DeepPosterior(Posterior, Learner):
         if self.fit is None or self.fit.finished:
             return False
         self.fit.epoch(z, y, held, self.factor, generator, left)
-        if self.fit.finished or left == 1:
-            self.unroll(z, y, held, generator)
+        if (self.fit.finished or left == 1) and self.onto is not None:
+            unroll(self, self.onto, self.layout, (z, y, held), generator)
         return not self.fit.finished
 
-    def unroll(self, z: Tensor, y: Tensor, held: Tensor, generator: Generator) -> None:
-        """At the end of a training: for simulations, where they are planned."""
+    @abstractmethod
+    def drawn(self, paths: int, generator: Generator) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """As `draw`, which returns the second: values of the functions, and observations of these."""
+
+    def draw(self, paths: int, generator: Generator) -> Callable[[Tensor], Tensor]:
+        both = self.drawn(paths, generator)
+        return lambda z: both(z)[1]
+
+    @abstractmethod
+    def moving(self) -> nn.Module:
+        """What steps on simulation error move."""
+
+    @abstractmethod
+    def function(self, z: Tensor, r: Tensor, generator: Generator) -> Callable[[Tensor], Tensor]:
+        """(N, W) -> (N, T) what the posterior of these rows forecasts, differentiable in what is moving."""
+
+    @abstractmethod
+    def fit_again(self, z: Tensor, r: Tensor, held: Tensor, generator: Generator) -> None:
+        """The posterior, to one step ahead, with the encoder as it is; held: (N,) rows that scale the variance."""
 
     def descend(self, optimiser: Optimiser, z: Tensor, r: Tensor, generator: Generator) -> float:
         with training(self.trained["encoder"]):
@@ -226,5 +252,6 @@ class DeepPosterior(Posterior, Learner):
         self.put()
 
     def _all(self) -> Parts:
-        own = {name: getattr(self, name) for name in ("factor", "count", "staleness")}
+        simulated = () if self.onto is None else ("fed_back",)
+        own = {name: getattr(self, name) for name in ("factor", "count", "staleness", *simulated)}
         return {**own, **self.trained, **self.parts(), **({} if self.fit is None else {"fit": self.fit})}

@@ -147,7 +147,7 @@ class Linear(Model):
         )
 
     def mean(self, x: Inputs) -> Tensor:
-        """(N, T) that of `predict`, at the cost of one product."""
+        """(N, T) that of `predict`, at the cost of one product; differentiable in x."""
         reference: Tensor = self.reference(x)
         return reference + self.target_centre + self._features(x) @ self.weights if self.rows else reference
 
