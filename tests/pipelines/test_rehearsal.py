@@ -157,7 +157,7 @@ def test_what_cannot_be_simulated_is_refused(change: dict[str, Any], tmp_path: P
     assert names(caught.value.hint, "--horizon 1") and "linear" in caught.value.hint
 
 
-@pytest.mark.parametrize("model", ["exact", "gp_narx"])
+@pytest.mark.parametrize("model", ["exact", "finite_rkhs"])
 def test_a_model_that_learns_one_step_says_so(model: str, tmp_path: Path) -> None:
     """In batch there is nothing that --simulate could change; on a stream the bands are calibrated."""
     table = make_table(tmp_path / "t", frame_of(300))
