@@ -7,7 +7,9 @@ the table: what it had learned is learned again, and nothing twice.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -91,8 +93,10 @@ class RayWorkers:
         if self.actors:
             return
         if not self._ray.is_initialized():
-            self._ours = True
+            self._ours, ours = True, signal.getsignal(signal.SIGTERM)
             self._begin()
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, ours)  # Ray has put its own there, which ends with another code
         cpus = int(self._ray.cluster_resources().get("CPU", 0))
         self.count = self.count or min(cpus, self.recipe.buckets)
         if self.count > cpus:
