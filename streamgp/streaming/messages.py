@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from streamgp import registry
-from streamgp.errors import ServiceError, UsageError
+from streamgp.errors import DataError, ServiceError, UsageError
 
 KIND = "streaming.feeds"
 
@@ -128,12 +129,41 @@ class Address:
             hint="are user, password or token (STREAMGP_SOURCE_USER, _PASSWORD, _TOKEN) and the name right?",
         )
 
+    def check_reach(
+        self, mark: tuple[int, ...], newest: tuple[int, ...], removed: tuple[int, ...], partition: str = ""
+    ) -> None:
+        """See that the broker still has what comes behind the table's messages.
+
+        Args:
+            mark: position of the last message that the table has; () where there is none.
+            newest: of the last message that the broker has had. removed: of the last one that it has no more.
+            partition: of all these.
+
+        Raises:
+            DataError: positions have begun again: new messages would be taken for old ones.
+        """
+        where = f"{self.name}, partition {partition}" if partition else self.name
+        if mark and newest < mark:
+            raise DataError(
+                f"{where}: the table has messages up to {_shown(mark)}, the broker up to {_shown(newest)}: "
+                "it was made again",
+                hint="take it as another source: --as NAME",
+            )
+        if mark and removed > mark:
+            logging.getLogger("streamgp").warning(
+                f"{where}: the broker has removed messages behind {_shown(mark)} before they were read"
+            )
+
     def plain(self, why: object) -> str:
         """What a library says, on one line and without credentials."""
         text = " ".join(str(why).split()) or type(why).__name__
         for secret in (self.password, self.token):
             text = text.replace(secret, "***") if secret else text
         return text[:300]
+
+
+def _shown(position: tuple[int, ...]) -> str:
+    return "-".join(str(number) for number in position)
 
 
 @cache

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,27 @@ def test_processes_that_share_a_stream_divide_it(name: str, tmp_path: Path, foll
         pair[1].communicate(timeout=TIMEOUT)
         assert pair[1].returncode == 130
     assert sorted(rows(table)["y"].to_list()) == [float(i) for i in range(2001)]
+
+
+@pytest.mark.parametrize("name", ["kafka", "nats", "redis"])
+def test_a_stream_that_was_made_again_is_refused(name: str, tmp_path: Path, follower: Followers) -> None:
+    """Its positions have begun again: new messages would be taken for those that the table has."""
+    with ExitStack() as stack:
+        if name == "kafka":
+            url, publish = stack.enter_context(kafka())
+            mark = f"{url}#0"
+        else:
+            broker, publish = stack.enter_context(running(name, tmp_path))
+            url = broker.url.format(f":{PASSWORD}")
+            mark = f"{url.replace(f':{PASSWORD}@', '').replace('plant127', '127')}#position"
+        publish([row(at) for at in range(40)])
+        process = follower(url, tmp_path / "t")
+        assert process.wait(TIMEOUT) == 0 and count(tmp_path / "t") == 40
+        table = Table.open(tmp_path / "t")
+        assert table.mark(mark, -1) >= 0
+        table.commit(None, {mark: 1 << 60})
+        process = follower(url, tmp_path / "t")
+        _, said = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 3 and "--as" in said
+        process = follower(url, tmp_path / "t", "--as", "again")
+        assert process.wait(TIMEOUT) == 0 and count(tmp_path / "t") == 40  # the rows are there already

@@ -63,6 +63,9 @@ class Kafka:
         def assign(consumer: Any, partitions: list[Any]) -> None:
             for partition in partitions:
                 last = marks(str(partition.partition))
+                if last:
+                    oldest, following = consumer.get_watermark_offsets(partition, PATIENCE)
+                    address.check_reach(last, (following - 1,), (oldest - 1,), str(partition.partition))
                 partition.offset = last[0] + 1 if last else kafka.OFFSET_BEGINNING
             consumer.assign(partitions)
             self._assigned = True

@@ -66,7 +66,7 @@ class Nats:
     def connect(self, marks: Marks) -> None:
         self._end()
         self._delivered, last = 0, marks("") if self.width else ()
-        self._run(self._subscribe(last[0] + 1 if last else 1))
+        self._run(self._subscribe(last))
 
     def poll(self, most: int, timeout: float) -> list[Message]:
         found = [self._message(one) for one in self._run(self._fetch(min(most, PIECE), max(timeout, 0.01)))]
@@ -94,7 +94,7 @@ class Nats:
             finally:
                 self._client = None
 
-    async def _subscribe(self, first: int) -> None:
+    async def _subscribe(self, last: tuple[int, ...]) -> None:
         address, api = self._address, self._js.api
         options: dict[str, Any] = {"token": address.token} if address.token else {}
         if address.user:
@@ -121,9 +121,11 @@ class Nats:
                 address.path, durable=self._group, stream=name, config=config
             )
             return
+        state = (await stream.stream_info(name)).state
+        address.check_reach(last, (state.last_seq,), (state.first_seq - 1,))
         config = api.ConsumerConfig(
             deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=first,
+            opt_start_seq=last[0] + 1 if last else 1,
             ack_policy=api.AckPolicy.NONE,
             inactive_threshold=5 * 60.0,
         )

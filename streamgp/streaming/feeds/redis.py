@@ -84,8 +84,13 @@ class Redis:
                 except redis.ResponseError as error:
                     if "BUSYGROUP" not in str(error):
                         raise
-        last = marks("")
+        last = marks("") if self.width else ()
         self._last = f"{last[0]}-{last[1]}" if last else "0-0"
+        with self._asking():
+            if last and self._client.exists(self._stream):
+                about = self._client.xinfo_stream(self._stream)
+                removed = _position(about.get("max-deleted-entry-id") or b"0-0")
+                address.check_reach(last, _position(about["last-generated-id"]), removed)
 
     def poll(self, most: int, timeout: float) -> list[Message]:
         count, block = min(most, PIECE), max(1, int(timeout * 1000))
@@ -123,8 +128,7 @@ class Redis:
             payload = json.dumps({_text(key): _text(value) for key, value in fields.items()}).encode()
         if self._group:
             return Message(payload, self._stream, "", (), again, number)
-        first, _, second = number.partition(b"-")
-        return Message(payload, self._stream, "", (int(first), int(second)), again, number)
+        return Message(payload, self._stream, "", _position(number), again, number)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -144,6 +148,11 @@ class Redis:
             if str(error).startswith("NOGROUP"):  # the stream was deleted, or the server forgot it
                 raise Away("the consumer group is gone") from None
             raise (Away(address.plain(error)) if str(error).startswith(passing) else address.refused(error)) from None
+
+
+def _position(number: bytes) -> tuple[int, ...]:
+    first, _, second = number.partition(b"-")
+    return int(first), int(second)
 
 
 def _text(value: bytes) -> str:
