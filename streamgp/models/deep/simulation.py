@@ -7,7 +7,8 @@ latents forecasts. Behind a stage the posterior is fitted again, to one step ahe
 of the validation rows got better.
 
 An output error model takes all noise for that of the measurement: nothing of it is fed back (Ljung 1999, section 4.2).
-The share that paths go on with is what it takes for them to spread as far as simulations err (`Chain.fed_back`).
+The share that paths go on with is what it takes for them to spread as far as simulations err (`Chain.fed_back`), over
+all steps that are planned where so many windows follow each other.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def unroll(
     """
     z, r, held = rows
     batch, outputs = posterior.config.training.batch, posterior.shape.outputs
-    chain = Chain(z[~held], outputs, layout)
+    every, chain = Chain(z, outputs, layout), Chain(z[~held], outputs, layout)
     other = Chain(z[held], outputs, layout) if bool(held.any()) else chain
 
     def forecast(some: Tensor) -> Tensor:
@@ -79,7 +80,9 @@ def unroll(
         if not judge.score(forecast, typical) < first:
             load(posterior.trained, before)
             posterior.fit_again(z, r, held, generator)
-        posterior.fed_back.copy_(judge.fed_back(forecast, ahead, generator))
+        planned = posterior.shape.simulated
+        far = planned if len(every.starts(planned)) >= FEWEST else ahead
+        posterior.fed_back.copy_(every.fed_back(forecast, far, generator))
 
 
 def _forecast(onto: Callable[[Tensor, Tensor], Tensor], function: Callable[[Tensor], Tensor], some: Tensor) -> Tensor:
