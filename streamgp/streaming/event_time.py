@@ -54,7 +54,8 @@ def in_order(
     Args:
         chunks: rows in the order in which they arrived, with `_seq`, from the `_seq` of `after` on.
         after: {}, or the offset of a chunk that this function yielded.
-        time, series: columns, which the rows have.
+        time: column of times.
+        series: column of series; None where there is one.
         lateness: L, in the unit of the time column's integers.
         hold: called at the end with the rows that the watermark has not passed, in order; where it is None they are
             the last chunk.

@@ -195,7 +195,10 @@ class DirectFleet:
     """Many `DirectLinear` models; a `Fleet`. A series that has no windows in a batch costs nothing.
 
     Args:
-        shape, ridge, memory, limit: of each.
+        shape: of the windows of each.
+        ridge: of each; as of `DirectLinear`.
+        memory: of each.
+        limit: of each.
         device: where the sums live.
     """
 
