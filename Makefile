@@ -10,6 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 DOCS := .venv/.docs
+SBOM := .venv/sbom
 
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -64,10 +65,14 @@ dist: $(READY)
 	rm -rf dist
 	$(BIN)/uv build --no-build-isolation --python $(BIN)/python
 
-sbom: $(READY)
+# The tool has an environment of its own: it is no part of the bill.
+$(SBOM):
+	$(PYTHON) -m venv $(SBOM)
+	$(SBOM)/bin/pip install -q cyclonedx-bom==7.5.0
+
+sbom: $(READY) $(SBOM)
 	mkdir -p dist
-	$(BIN)/uv tool run -q --from cyclonedx-bom==7.5.0 cyclonedx-py environment $(BIN)/python \
-		--pyproject pyproject.toml --output-reproducible -o dist/sbom.json
+	$(SBOM)/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-reproducible -o dist/sbom.json
 
 # Every benchmark writes its JSON, then the results pages are written from it.
 bench: export BENCHMARK_RESULTS := docs/results/data
