@@ -324,7 +324,7 @@ class Forecaster:
         `nlpd` and what is named `raw_` are of the model's own, before calibration.
         """
         ahead, _ = self._ready().preview(self._tail)
-        return ahead.scores.summary() | {"coverage_by": ahead.scores.breakdown(ahead.windows.names)}
+        return ahead.summary()
 
     @property
     def alarms(self) -> Any:

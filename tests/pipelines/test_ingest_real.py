@@ -32,7 +32,7 @@ def test_a_german_file_with_a_repeated_hour(tmp_path: Path) -> None:
     )
     assert (summary["added"], summary["quarantined"], summary["late"]) == (34_944, {}, 0)
     told = describe_table(tmp_path / "t")
-    assert told["interval"] == {"declared": None, "tolerance": None, "observed": 900.0}
+    assert told["interval"] == {"declared": None, "tolerance": None, "lateness": None, "observed": 900.0}
     assert (told["gaps"], told["backwards"]) == (0, 0)
     units = {field.name: (field.metadata or {}).get(b"unit") for field in Table.open(tmp_path / "t").schema}
     assert units["Gesamtverbrauch (Netzlast) [MWh]"] == b"MWh"

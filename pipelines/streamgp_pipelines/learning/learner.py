@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import torch
@@ -263,6 +263,14 @@ class Learner:
     def in_units(self, due: Due) -> Due:
         """Forecasts in target units, also where the model learns transformed targets."""
         return in_units(due, self.windows.spec.transforms, self.windows.shape, self.calibration)
+
+    def summary(self) -> dict[str, Any]:
+        """Scores so far, coverage in parts and, of a mix, the weights of its experts in each of `steps`."""
+        found: dict[str, Any] = self.scores.summary()
+        shares = self.model.shares()
+        for at, one in enumerate(found.get("steps", []) if shares else []):
+            one["weights"] = {name: float(share[at]) for name, share in shares.items()}
+        return found | {"coverage_by": self.scores.breakdown(self.windows.names)}
 
     def to_come(self) -> int:
         """Forecasts that count and whose truth is not due yet."""

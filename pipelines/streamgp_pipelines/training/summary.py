@@ -44,10 +44,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         a mix at the end, {} where the model mixes none, and by step in `steps`; `alarms`, of --alarm-rate
         (`Alarms.summary`); `transforms`, of each target, {} where none was asked for.
     """
-    scores: dict[str, Any] = learner.scores.summary()
-    shares = learner.model.shares()
-    for at, one in enumerate(scores.get("steps", []) if shares else []):
-        one["weights"] = {name: float(share[at]) for name, share in shares.items()}
+    scores = learner.summary()
     warnings = [*session.warnings, *learner.notes, *learner.model.warnings(), *learner.counts.warnings()]
     if not scores["scored"]:
         warnings.append(f"nothing was scored: {_why_unscored(session, learner)}")
@@ -74,7 +71,6 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "forecasts": _forecasts(learner),
         "snapped": learner.windows.snapped,
         **scores,
-        "coverage_by": learner.scores.breakdown(learner.windows.names),
         "mase_scale": learner.scores.naive(),
         "simulation": simulation(learner),
         "weights": weights(learner.model),
