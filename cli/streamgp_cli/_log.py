@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-Level = Literal["info", "warning", "error"]
+Level = Literal["info", "note", "warning", "error"]
 _state = {"structured": False, "command": ""}
 
 
 def begin(words: Sequence[str]) -> None:
     """Take the form from a command line, or from STREAMGP_LOG.
+
+    Raises:
+        UsageError: STREAMGP_LOG is none.
 
     Example:
         >>> begin(["train", "--log", "json"])
@@ -26,6 +29,10 @@ def begin(words: Sequence[str]) -> None:
     given = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--log"]
     given += [word.removeprefix("--log=") for word in words if word.startswith("--log=")]
     form = given[-1] if given else os.environ.get("STREAMGP_LOG", "text")
+    if not given and form not in ("text", "json"):
+        from streamgp.errors import UsageError
+
+        raise UsageError(f"STREAMGP_LOG={form}: lines are text or json", hint="leave it out for text")
     _state.update(structured=form == "json", command=words[0] if words else "")
     logger = logging.getLogger("streamgp")
     if not any(isinstance(handler, _Ours) for handler in logger.handlers):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from streamgp_cli._log import say, structured
 from streamgp_cli._output import print_pairs, print_table, shown
 
 _SCORES = ("rmse", "mae", "mase", "calibrated_crps", "crps", "nlpd")
@@ -67,7 +68,10 @@ def print_summary(found: dict[str, Any]) -> None:
         pairs["known ahead"] = f"{', '.join(found['known'])} (from the table's own rows)"
     print_pairs(pairs)
     for warning in found.get("warnings") or []:
-        print(f"note: {warning}")
+        if structured():
+            say("warning", warning)
+        else:
+            print(f"note: {warning}")
 
 
 def _head(score: str) -> str:

@@ -57,8 +57,8 @@ class Root(TyperGroup):
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
-        begin(words)
         try:
+            begin(words)
             code = super().main(words, standalone_mode=False, **extra) or 0
         except Exception as error:
             code = received()  # where a library has made another error of an interruption, it still is one

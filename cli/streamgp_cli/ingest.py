@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from streamgp_cli._log import say
 from streamgp_cli.options import AsJson, Given
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
         _print(found)
     hints: Any = found["hints"]
     for hint in hints:
-        typer.echo(f"note: {hint}", err=True)
+        say("note", hint)
 
 
 def _print(found: dict[str, Any]) -> None:

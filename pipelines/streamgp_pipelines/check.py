@@ -16,6 +16,9 @@ from streamgp_pipelines.learning.curves import LAP_ROWS, Curves
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.moments import Moments
 
+AHEAD = 86_400
+"""Seconds that a row may be ahead of now, and still count as the newest."""
+
 
 class Finding(NamedTuple):
     """One thing that was looked at.
@@ -69,12 +72,17 @@ def _age(saved: Saved, config: CheckConfig, now: datetime) -> Finding:
         seen += times(tail.rows, str(spec["time"])).tolist()
     if not seen:
         return Finding("age", None, config.max_age, config.max_age is not None, "no row was read")
-    newest = np.datetime64(max(seen), "ns")
     clock = now.astimezone().replace(tzinfo=None) if moments.zone is None else now.replace(tzinfo=None)
+    latest = int((np.datetime64(clock, "ns") + np.timedelta64(AHEAD, "s")).astype(np.int64))
+    past = [time for time in seen if time <= latest]
+    newest = np.datetime64(max(past or seen), "ns")
     age = float((np.datetime64(clock, "ns") - newest) / np.timedelta64(1, "s"))
     written = moments.write([int(newest.astype(np.int64))])[0]
     about = f"the newest row is of {written}" + (": is a clock or a time zone wrong?" if age < -60 else "")
-    return Finding("age", age, config.max_age, _beyond(age, config.max_age), about)
+    if past and len(past) < len(seen):
+        about += "; rows of the future are left out: is a clock wrong?"
+    alarm = _beyond(age, config.max_age) or (config.max_age is not None and not past)
+    return Finding("age", age, config.max_age, alarm, about)
 
 
 def _scores(saved: Saved, config: CheckConfig) -> list[Finding]:

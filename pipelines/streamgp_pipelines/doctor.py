@@ -14,20 +14,20 @@ import numpy as np
 import pyarrow as pa
 
 import streamgp
-from streamgp.errors import StateError, StreamgpError
+from streamgp.errors import StateError, StreamgpError, UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.compaction import Compaction, due, leftovers
 from streamgp.streaming.delta import filesystem, spans
 from streamgp.streaming.instants import ELAPSED
 from streamgp.streaming.quarantine import Quarantine
 from streamgp.streaming.reading.bytes import Position, name_of
-from streamgp.streaming.reading.files import open_source
+from streamgp.streaming.reading.cells import FAULT, LINE
+from streamgp.streaming.reading.files import FileSource, open_source
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.forecasting.forecast import learner_of
 from streamgp_pipelines.learning.checkpointing import held, passed_over
 from streamgp_pipelines.learning.session import check_table
-from streamgp_pipelines.numbers import spoken
 
 SMALL_DISK = 1 << 30
 """Free bytes below which a disk is nearly full."""
@@ -136,8 +136,10 @@ def _rows(table: Table, now: float) -> Iterator[Finding]:
     ahead = newest * 1e-6 - now
     if meta.clock and meta.time is not None and meta.time_format not in ELAPSED and table.rows and ahead > AHEAD:
         hint = "ingest into a new table with --max-ahead 1d; is the clock of this machine right?"
-        what = f"the newest row is {spoken(ahead)} ahead of now: rows that come are behind it, and left out"
-        yield Finding(table.path, "clock", "note", what, hint)
+        loses = meta.lateness is None
+        harm = "rows of its series that come are left out" if loses else "forecasts of its series begin there"
+        what = f"the newest row is {ahead / 86_400:,.0f} days ahead of now: {harm}"
+        yield Finding(table.path, "clock", "fault" if loses else "note", what, hint)
 
 
 def _files(table: Table, mend: bool) -> Iterator[Finding]:
@@ -266,12 +268,34 @@ def _source(uri: str, table: Table | None) -> list[Finding]:
         source = open_source(uri, None, {})
         found = [Finding(uri, "format", "ok", f"{len(source.names)} columns: {', '.join(source.names)}")]
         found += [Finding(uri, "columns", "note", doubt) for doubt in source.doubts.values()]
-        if table is None:
-            return found
-        start = Position(*(table.mark(f"{name_of(uri)}#{key}", 0) for key in Position._fields))
-        lines = sum(chunk.rows.num_rows for chunk in source.read(start.offset()))
+        start = Position()
+        if table is not None:
+            start = Position(*(table.mark(f"{name_of(uri)}#{key}", 0) for key in Position._fields))
+        lines, wrong = _read(source, start)
+    except UsageError as error:  # it needs an option that only ingest has
+        return [Finding(uri, "source", "note", error.message, error.hint or "")]
     except StreamgpError as error:
         return [_fault(uri, "source", error)]
+    if wrong:
+        found.append(Finding(uri, "rows", "note", wrong, "they go to the quarantine"))
+    if table is None:
+        return found
     hint = "" if not lines else f"streamgp ingest {uri} --table {table.path}"
     what = f"{start.lines:,} lines are in the table or its quarantine, {lines:,} rows are not"
     return [*found, Finding(uri, "position", "note" if lines else "ok", what, hint)]
+
+
+def _read(source: FileSource, start: Position) -> tuple[int, str]:
+    """How many rows there are behind a position, and what is wrong with those that cannot be read."""
+    lines, bad, first = 0, 0, ""
+    for chunk in source.read(start.offset()):
+        lines += chunk.rows.num_rows
+        faults = chunk.rows.column(FAULT)
+        for row in np.flatnonzero(faults.is_valid().to_numpy(zero_copy_only=False)).tolist():
+            bad += 1
+            reason, column, detail = faults[row].as_py().split("|", 2)
+            place = f"line {chunk.rows.column(LINE)[row].as_py()}"
+            first = first or " ".join(
+                part for part in (place, f"column {column}" if column else "", reason, detail) if part
+            )
+    return lines, f"{bad:,} cannot be read, the first at {first}" if bad else ""

@@ -151,7 +151,7 @@ class Address:
             )
         if mark and removed > mark:
             logging.getLogger("streamgp").warning(
-                f"{where}: the broker has removed messages behind {_shown(mark)} before they were read"
+                f"{where}: the broker has dropped messages behind {_shown(mark)}: some may not have been read"
             )
 
     def plain(self, why: object) -> str:

@@ -39,6 +39,14 @@ def test_an_error_is_one_document_and_has_its_code(tmp_path: Path, monkeypatch: 
     (found,) = documents(result.stderr)
     assert (found["level"], found["code"], result.exit_code) == ("error", 4, 4) and found["hint"]
     assert run("train", "--log", "xml", "--table", "t").exit_code == 2
+    monkeypatch.setenv("STREAMGP_LOG", "xml")
+    assert run("train", "--table", "t").exit_code == 2
+
+
+def test_notes_of_ingest_are_documents(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("ds,y\n2024-01-01,1\n2024-01-02,x\n2024-01-03,2\n2024-01-04,3\n2024-01-05,half")
+    result = run("ingest", tmp_path / "a.csv", "--table", tmp_path / "t", "--log", "json")
+    assert result.exit_code == 0 and any(one["level"] == "note" for one in documents(result.stderr))
 
 
 def test_what_the_packages_log_is_said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,15 @@ def test_rows_behind_the_last_full_micro_batch_count(tmp_path: Path) -> None:
     assert findings(home, last - timedelta(hours=1))["age"].value == -3600.0
 
 
+def test_a_row_of_the_future_does_not_hide_how_old_the_others_are(tmp_path: Path) -> None:
+    data = frame_of(1150, ("a", "b"))
+    last = data["t"].dt.convert_time_zone("UTC").max()
+    far = data.tail(2).head(1).with_columns(pl.col("t").dt.offset_by("70y"))
+    home, _ = trained(tmp_path, pl.concat([data, far]), batch=256)
+    found = findings(home, last + timedelta(hours=9), max_age="3h")["age"]  # type: ignore[operator]
+    assert found.alarm and found.value == 9 * 3600.0 and "future" in found.about
+
+
 def test_steps_have_no_age(tmp_path: Path) -> None:
     data = frame_of(1200).with_columns(t=pl.int_range(1200, dtype=pl.Int64))
     make_table(tmp_path / "table", data, every_ns=1)

@@ -89,7 +89,9 @@ def test_times_that_harm(tmp_path: Path) -> None:
     take(tmp_path / "t", tmp_path / "a.csv")
     then = 1_704_067_200.0  # 2024-01-01
     found = findings(then - 30 * 86_400, table=tmp_path / "t")
-    assert "--lateness" in found["order"].remedy and "--max-ahead" in found["clock"].remedy
+    assert (
+        faults(found) == {"clock"} and "--lateness" in found["order"].remedy and "--max-ahead" in found["clock"].remedy
+    )
     assert "clock" not in findings(then + 30 * 86_400, table=tmp_path / "t")
 
 
@@ -120,6 +122,13 @@ def test_a_source_that_has_grown_or_changed(tmp_path: Path) -> None:
     file.write_text("ds,y\n2024-01-01,7\n2024-01-02,2\n")
     assert faults(findings(**given)) == {"source"}
     assert faults(findings(source=[str(tmp_path / "none.csv")])) == {"source"}
+
+
+def test_a_source_with_rows_that_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("ds,y\n" + "".join(f"2024-01-{day:02},{day if day != 7 else 'x'}\n" for day in range(1, 20)))
+    found = findings(source=[str(file)])
+    assert found["rows"].state == "note" and "line 8" in found["rows"].about
 
 
 def test_something_must_be_named() -> None:

@@ -157,6 +157,11 @@ def _order(table: Table | None, late: int, sort: bool) -> list[Json]:
             f"{behind} rows of the table come behind a later row: --sort orders the new rows of one source, and what "
             "is in the table stays where it is; for all in the order of time, ingest into a new table with --sort"
         ]
+    if late and table is not None and table.meta.lateness is not None:
+        return [
+            f"{late} rows came later than the lateness of the table: train leaves out those behind a row of their "
+            "series that it has learned"
+        ]
     if late:
         return [
             f"{late} rows came behind a later row of their series, and train leaves such rows out: "

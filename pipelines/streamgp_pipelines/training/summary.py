@@ -114,6 +114,8 @@ def _forecasts(learner: Learner) -> dict[str, Json]:
 
 
 def _why_late(windows: Windows, table: Table) -> str:
+    if table.meta.lateness is not None:
+        return "they came later than the lateness of the table, behind a row of their series that was learned"
     spec, dated = windows.spec, table.meta.clock and table.meta.time_format not in ELAPSED
     if dated and int(windows.newest().ds.max()) > (time.time() + 86_400) * 1e9:
         return "they came behind a row of the future: ingest the source into a new table with --max-ahead 1d"

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from streamgp.errors import UsageError
+from streamgp.errors import ServiceError, UsageError
 from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, client
 
 SCHEMES, ENCRYPTED = ("nats", "natss"), ("natss",)
@@ -112,7 +112,11 @@ class Nats:
             **options,
         )
         stream = self._client.jetstream(timeout=PATIENCE)
-        name = await stream.find_stream_name_by_subject(address.path)
+        try:
+            name = await stream.find_stream_name_by_subject(address.path)
+        except self._js.errors.NotFoundError:
+            what = f"{address.name}: no stream of JetStream has the subject {address.path}"
+            raise ServiceError(what, hint="make one: nats stream add NAME --subjects SUBJECT") from None
         if self._group:
             config = api.ConsumerConfig(
                 ack_policy=api.AckPolicy.EXPLICIT, ack_wait=self._claim, max_ack_pending=PENDING, max_deliver=-1

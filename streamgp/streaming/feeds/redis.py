@@ -89,7 +89,8 @@ class Redis:
         with self._asking():
             if last and self._client.exists(self._stream):
                 about = self._client.xinfo_stream(self._stream)
-                removed = _position(about.get("max-deleted-entry-id") or b"0-0")
+                oldest = _position(about["first-entry"][0] if about["first-entry"] else about["last-generated-id"])
+                removed = max(_position(about.get("max-deleted-entry-id") or b"0-0"), oldest)
                 address.check_reach(last, _position(about["last-generated-id"]), removed)
 
     def poll(self, most: int, timeout: float) -> list[Message]:
