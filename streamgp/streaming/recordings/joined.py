@@ -85,7 +85,7 @@ class Joined(Columnar):
                 os.unlink(path)
         config, signals = self._config, self.samples.signals
         self.time_column = next(name for name in ("time", "ds", "clock") if name not in signals)
-        self._elapsed = min(signal.first for signal in signals.values()) < _1980
+        self._elapsed = min((signal.first for signal in signals.values()), default=_1980) < _1980
         self.time_format = "elapsed-s" if self._elapsed else None
         self._columns = [name for name in sorted(signals) if self._column(name)]
         self._clock = _Clock(0) if config.look else self._chosen_clock()
@@ -138,8 +138,7 @@ class Joined(Columnar):
         found = [f"{self.uri}: rows are at the samples of {self._clock.signal}, the signal of most samples: --clock"]
         found = found if self._config.clock is None and len({one.count for one in signals.values()}) > 1 else []
         if out:
-            names = "; ".join(f"{name}: {why}" for name, why in list(out.items())[:3])
-            found.append(f"{self.uri}: {len(out)} left out, such as {names}")
+            found.append(f"{self.uri}: left out: {_told(out)}")
         if moved:
             found.append(f"{self.uri}: samples of {moved} signals came behind later ones, and were put in order")
         return found
@@ -192,11 +191,13 @@ class Joined(Columnar):
         found, out = list(self.samples.signals), self.recording.left_out
         for pattern in self._config.signals:
             if not any(fnmatchcase(name, pattern) for name in found):
-                hint = f"streamgp describe {self.uri} shows the signals"
+                why = next((f"{name}: {why}" for name, why in out.items() if fnmatchcase(name, pattern)), "")
+                if why and self._config.look:
+                    continue
+                hint = why or f"streamgp describe {self.uri} shows the signals"
                 raise UsageError(f"--signals {pattern!r}: {self.uri} has no such signal", hint=hint)
-        if not found:
-            why = "; ".join(f"{name}: {reason}" for name, reason in list(out.items())[:3])
-            raise DataError(f"{self.uri}: it has no signals", hint=why or "is it an empty recording?")
+        if not found and not (out and self._config.look):
+            raise DataError(f"{self.uri}: it has no signals", hint=_told(out) or "is it an empty recording?")
 
     def _chosen_clock(self) -> _Clock:
         signals, asked = self.samples.signals, self._config.clock
@@ -232,6 +233,18 @@ class Joined(Columnar):
             found = join(times, *self.samples.between(name, int(times[0]), int(times[-1])), rule, self._config.max_age)
             columns.append(pa.array(found, from_pandas=True))
         return pa.RecordBatch.from_arrays(columns, names=[self.time_column, *self._columns])
+
+
+def _told(out: dict[str, str]) -> str:
+    """What is left out, in words.
+
+    Example:
+        >>> _told({"loose": "no time", "frames that are not in the database": "31,280"})
+        'loose: no time; 31,280 frames that are not in the database'
+    """
+    counts = {name: why.replace(",", "").isdigit() for name, why in out.items()}
+    parts = [f"{why} {name}" if counts[name] else f"{name}: {why}" for name, why in list(out.items())[:3]]
+    return "; ".join([*parts, f"and {len(out) - 3:,} more"] if len(out) > 3 else parts)
 
 
 def _unit(unit: str | None) -> dict[str, str]:

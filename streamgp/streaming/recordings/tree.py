@@ -45,12 +45,12 @@ class Tree:
     """A Recording over the numeric arrays of a file.
 
     A vector called t, time, timestamp or the like is the time of the arrays of its length beside it, else of those
-    below it, else of those beside its parent (dSPACE: X.Data of Y.*.Data). `--time NAME` says which it is for all
-    arrays of its length.
+    below it, else of those beside its parent (dSPACE: X.Data of Y.*.Data). `--time NAME` says which it is for the
+    arrays of its length that have none nearer. An array with several is left out, unless nothing else is wanted.
 
     Args:
         leaves: the arrays. left_out: what is none -> why. close: ends the reading of the file.
-        time: of --time. form: of --time-format.
+        time: of --time. form: of --time-format. look: whether what cannot be read is left out, and is no error.
     """
 
     def __init__(
@@ -60,12 +60,13 @@ class Tree:
         close: Callable[[], None],
         time: str | None = None,
         form: str | None = None,
+        look: bool = False,
     ) -> None:
         self._close = close
         self.units: dict[str, str] = {}
         self.left_out = left_out
         self.place = ""
-        self._leaves, self._form = leaves, form
+        self._leaves, self._form, self._look = leaves, form, look
         self._given = None
         if time is not None:
             self._given = next((leaf for leaf in leaves if leaf.name == time and leaf.vector), None)
@@ -75,22 +76,43 @@ class Tree:
         self._times = [leaf for leaf in leaves if leaf.vector and leaf.length > 1 and self._is_time(leaf)]
 
     def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
-        """The arrays of one time together, in slices."""
+        """The arrays of one time together, in slices.
+
+        Raises:
+            UsageError: of every wanted array, several vectors could be the time.
+        """
         together: dict[int, list[tuple[Leaf, int, list[str]]]] = {}
+        unsure: UsageError | None = None
         for leaf in self._leaves:
             if any(leaf is one for one in (*self._times, self._given)) or leaf.length < 2:
                 continue
             self.place = leaf.name
-            time = self._time_of(leaf)
+            times = self._times_of(leaf)
+            time = times[0] if times else None
             if time is None:
                 self.left_out[leaf.name] = f"{leaf.length:,} values without a time: --time NAME names the vector of it"
             elif isinstance(split := self._split(leaf, time.length), str):
                 self.left_out[leaf.name] = split
-            elif any(wanted(name) for name in split[1]):
+            elif not any(wanted(name) for name in split[1]):
+                continue
+            elif len(times) > 1:
+                names, name = ", ".join(one.name for one in times), split[1][0] if len(split[1]) == 1 else leaf.name
+                self.left_out[name] = f"{names} could each be its time: --time {time.name}"
+                unsure = unsure or UsageError(f"{names} could each be the time of {name}", hint=f"--time {time.name}")
+            else:
                 at = next(at for at, one in enumerate(self._leaves) if one is time)
                 together.setdefault(at, []).append((leaf, *split))
+        if unsure is not None and not together and not self._look:
+            raise unsure
         for at, parts in together.items():
-            yield from self._sliced(self._leaves[at], parts, wanted)
+            try:
+                counts = self._scale(self._leaves[at])
+            except DataError as error:
+                if not self._look:
+                    raise
+                self.left_out |= {leaf.name: f"{error.message}: {error.hint}" for leaf, _, _ in parts}
+            else:
+                yield from self._sliced(self._leaves[at], counts, parts, wanted)
         self._close()
 
     def _is_time(self, leaf: Leaf) -> bool:
@@ -99,22 +121,21 @@ class Tree:
             return True
         return len(leaf.path) > 1 and leaf.path[-2].lower() == "x" and name.lower() in _DATA
 
-    def _time_of(self, leaf: Leaf) -> Leaf | None:
-        if self._given is not None:
-            return self._given if self._given.length in leaf.array.shape else None
+    def _times_of(self, leaf: Leaf) -> list[Leaf]:
+        """What could be its time: the nearest there is, several that are equally near, or none."""
+        given = [one for one in (self._given,) if one is not None and one.length in leaf.array.shape]
         fits = [one for one in self._times if one.length in leaf.array.shape]
         for up in range(1, len(leaf.path) + 1):
             here = leaf.path[:-up]
+            if any(one.path[:-1] == here or (one.path[: len(here)] == here and up > 1) for one in given):
+                return given
             found = [one for one in fits if one.path[:-1] == here]
             found = found or [one for one in fits if one.path[: len(here)] == here and up > 1]
             if len(found) > 1:
                 found = [one for one in found if one.path[-1].lower() in ("t", "time")] or found
-            if len({one.name for one in found}) > 1:
-                names = ", ".join(one.name for one in found)
-                raise UsageError(f"{names} could each be the time of {leaf.name}", hint=f"--time {found[0].name}")
             if found:
-                return found[0]
-        return None
+                return list({one.name: one for one in reversed(found)}.values())[::-1]
+        return given
 
     def _split(self, leaf: Leaf, length: int) -> tuple[int, list[str]] | str:
         """The axis of time, and the names of the columns; or why there are none."""
@@ -131,8 +152,10 @@ class Tree:
         self.units |= {one: leaf.unit for one in names if leaf.unit}
         return axis, names
 
-    def _sliced(self, time: Leaf, parts: list[tuple[Leaf, int, list[str]]], wanted: Wanted) -> Iterator[Block]:
-        scale, zero = self._scale(time)
+    def _sliced(
+        self, time: Leaf, counts: tuple[int, int], parts: list[tuple[Leaf, int, list[str]]], wanted: Wanted
+    ) -> Iterator[Block]:
+        scale, zero = counts
         step = max(1024, (16 * BLOCK) // sum(len(names) for _, _, names in parts))
         for start in range(0, time.length, step):
             times = _nanoseconds(_slice(time, time.array.shape.index(time.length), start, step)[:, 0], scale, zero)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Iterator
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.reading.bytes import Position
+from streamgp.streaming.reading.cells import NULLS, convert, with_bookkeeping
 from streamgp.streaming.reading.columnar import ROWS, Columnar, spooled
 from streamgp.streaming.recordings.recording import needs
 
@@ -43,12 +45,16 @@ def build(config: Config, uri: str) -> Excel:
 
 
 class Excel(Columnar):
-    """A Source over one sheet."""
+    """A Source over one sheet. A column of text and numbers is numbers if at least half of its cells are, as in a CSV:
+    the others cannot be read."""
 
     def __init__(self, uri: str, config: Config) -> None:
         self._config = config
         self.serial = config.time_format == "excel"
+        self._numbers: list[str] = []
         super().__init__(uri)
+        self._kinds |= dict.fromkeys(self._numbers, pa.float64())
+        self.schema = with_bookkeeping(self._kinds)
 
     def begin(self, uri: str) -> tuple[pa.Schema, Position]:
         fastexcel = needs("fastexcel", "excel")
@@ -58,7 +64,8 @@ class Excel(Columnar):
                 _check_parts(path, uri)
             book = fastexcel.read_excel(path)
             names = [self._config.sheet] if self._config.sheet else list(book.sheet_names)
-            sheets = {name: pl.DataFrame(book.load_sheet(name)) for name in names if name in book.sheet_names}
+            there = [name for name in names if name in book.sheet_names]
+            sheets = {name: _cells(book, name) for name in there}
         except (DataError, UsageError):
             raise
         except BaseException as error:  # a panic of Rust is no Exception
@@ -69,16 +76,17 @@ class Excel(Columnar):
         finally:
             if temporary:
                 os.unlink(path)
-        filled = {name: sheet for name, sheet in sheets.items() if sheet.height}
+        filled = {name: sheet for name, (sheet, _) in sheets.items() if sheet.height}
         if self._config.sheet and not sheets:
             hint = f"it has: {', '.join(book.sheet_names)}"
             raise UsageError(f"--sheet {self._config.sheet!r}: {uri} has no such sheet", hint=hint)
         if len(filled) > 1:
             hint = f"--sheet {next(iter(filled))!r}"
             raise UsageError(f"{uri}: several sheets have rows: {', '.join(filled)}", hint=hint)
-        rows = next(iter(filled.values()), pl.DataFrame())
-        if not rows.width:
+        name = next(iter(filled), None)
+        if name is None:
             raise DataError(f"{uri}: no sheet has rows", hint="the first row names the columns")
+        rows, self._numbers = sheets[name]
         self._rows = self._dated(rows).to_arrow(compat_level=pl.CompatLevel.oldest())
         return self._rows.schema, end
 
@@ -98,6 +106,26 @@ class Excel(Columnar):
         days = pl.col(name).cast(pl.Float64)
         millis = ((days - _EPOCH) * 86_400_000).round().cast(pl.Int64, strict=False)
         return rows.with_columns(millis.cast(pl.Datetime("ms")).cast(pl.Datetime("us")).alias(name))
+
+
+def _cells(book: Any, name: str) -> tuple[pl.DataFrame, list[str]]:
+    """A sheet, and its columns of numbers with text in some cells, here as text: their digits, and what is no number.
+
+    A column in which all is digits, and some is text, stays text: these may be keys.
+    """
+    sheet = pl.DataFrame(book.load_sheet(name, schema_sample_rows=None))
+    odd: dict[str, tuple[pl.Series, pl.Series]] = {}
+    for cells in sheet.select(pl.col(pl.String)):
+        found, wrong = convert(cells, pa.float64(), ".", NULLS)
+        if 0 < int(wrong.sum()) <= found.count():
+            odd[cells.name] = wrong, found.is_null()
+    if odd:  # as text, numbers have 9 decimals only
+        numbers = pl.DataFrame(book.load_sheet(name, schema_sample_rows=None, dtypes=dict.fromkeys(odd, "float")))
+        sheet = sheet.with_columns(
+            sheet[name].zip_with(wrong, numbers[name].set(missing, None).cast(pl.String))
+            for name, (wrong, missing) in odd.items()
+        )
+    return sheet, list(odd)
 
 
 def _check_parts(path: str, uri: str) -> None:

@@ -37,7 +37,9 @@ def build(config: Config, uri: str) -> Joined:
         UsageError: h5py is not installed, or an option does not fit.
     """
     h5py = needs("h5py", "hdf5")
-    return Joined(uri, config, lambda path: Tree(*leaves(h5py, path, uri), config.time, config.time_format))
+    return Joined(
+        uri, config, lambda path: Tree(*leaves(h5py, path, uri), config.time, config.time_format, config.look)
+    )
 
 
 def leaves(h5py: Any, path: str, uri: str) -> Found:

@@ -36,7 +36,7 @@ def build(config: Config, uri: str) -> Joined:
         names = {leaf.path[0] for leaf in found[0]}
         if len(names) == 1 and all(len(leaf.path) > 1 for leaf in found[0]):  # one struct, called as its file
             found = ([leaf._replace(path=leaf.path[1:]) for leaf in found[0]], *found[1:])
-        return Tree(*found, config.time, config.time_format)
+        return Tree(*found, config.time, config.time_format, config.look)
 
     return Joined(uri, config, reader)
 

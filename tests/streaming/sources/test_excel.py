@@ -91,3 +91,23 @@ def test_texts_that_are_no_units_stay(tmp_path: Path) -> None:
     take(tmp_path / "t", tmp_path / "a.csv")
     assert rows(tmp_path / "t")["seat"].to_list() == ["12A", "13A"]
     assert rows(tmp_path / "t")["when"].to_list() == ["3 Jan 2024", "4 Jan 2024"]
+
+
+def test_text_among_numbers_is_put_aside(tmp_path: Path) -> None:
+    """As in a CSV; wherever it stands. A column of keys is text."""
+    count = 1500
+    with xlsxwriter.Workbook(tmp_path / "a.xlsx") as file:
+        sheet, form = file.add_worksheet(), file.add_format({"num_format": "yyyy-mm-dd hh:mm"})
+        sheet.write_row(0, 0, ["ds", "load", "key"])
+        for at in range(count):
+            sheet.write_datetime(at + 1, 0, START + timedelta(hours=at), form)
+            sheet.write(at + 1, 1, {3: "broken", 7: "NA", 9: "inf", 1400: "off"}.get(at, round(at / 7, 12)))
+            sheet.write_string(at + 1, 2, f"{at:05}")
+    summary = take(tmp_path / "t", tmp_path / "a.xlsx")
+    assert (summary["added"], summary["quarantined"]) == (count - 2, {"unparsable": 2})
+    assert quarantine(tmp_path / "t")["line"].to_list() == [4, 1401]
+    found = rows(tmp_path / "t")
+    assert found["load"].to_list() == [
+        None if at in (7, 9) else round(at / 7, 12) for at in range(count) if at not in (3, 1400)
+    ]
+    assert found["key"][0] == "00000"

@@ -105,6 +105,51 @@ def test_two_times_are_no_guess(tmp_path: Path) -> None:
     assert frame(path, time="host_time", signals=("y",))["time"][0] == 0.0
 
 
+def groups(path: Path) -> Path:
+    clocks = {"a__t": np.arange(11.0), "e__t": np.arange(50.0, 61), "g__t": np.arange(7.0)}
+    values = {"a__x": np.arange(11.0), "e__y": np.arange(11.0), "g__z": np.arange(7.0)}
+    return write(path, **clocks, **values, c__loose=np.arange(11.0))
+
+
+def first_times(path: Path, **options: Any) -> dict[str, float]:
+    return {name: one.first / 1e9 for name, one in opened(path, **options).samples.signals.items()}
+
+
+def test_an_array_of_which_the_time_is_unsure_stops_no_other(tmp_path: Path) -> None:
+    path = groups(tmp_path / "a.h5")
+    beside = {"a.x": 0, "e.y": 50, "g.z": 0}
+    assert first_times(path) == first_times(path, look=True) == beside
+    source = opened(path)
+    assert set(source.recording.left_out) == {"c.loose"}
+    assert any("c.loose" in note for note in source.notes())
+    assert first_times(path, time="a.t") == {**beside, "c.loose": 0}
+    assert first_times(path, time="e.t") == {**beside, "c.loose": 50}
+    assert first_times(path, time="g.t") == beside  # it does not fit the loose array
+
+
+def test_only_what_is_wanted_is_an_error(tmp_path: Path) -> None:
+    path = groups(tmp_path / "a.h5")
+    source = opened(path, signals=("e.*",))
+    assert set(source.samples.signals) == {"e.y"} and not source.recording.left_out
+    for signals in (("c.loose",), ("c.loose", "e.y")):
+        with pytest.raises(UsageError) as caught:
+            opened(path, signals=signals)
+        assert "--time a.t" in caught.value.hint
+    assert first_times(path, signals=("c.loose",), time="e.t") == {"c.loose": 50}
+
+
+@pytest.mark.parametrize("arrays", [{"host_time": T, "device_time": T + 1}, {"t": np.arange(200)}])
+def test_what_is_there_is_told_even_if_none_can_be_read(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    path = write(tmp_path / "a.h5", y=np.sin(T), **arrays)
+    source = opened(path, look=True)
+    assert not source.samples.signals and set(source.recording.left_out) == {"y"}
+
+
+def test_a_time_that_is_named_wins_over_those_beside_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.h5", e__time=T, e__utc=T + 9, e__y=np.sin(T))
+    assert first_times(path, time="e.utc", signals=("e.y",)) == {"e.y": 9}
+
+
 def test_samples_without_a_time_are_put_aside(tmp_path: Path) -> None:
     times = T.copy()
     times[[3, 77]] = np.nan, 1e300
