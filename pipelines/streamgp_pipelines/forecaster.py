@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import polars as pl
 import pyarrow as pa
 
+from streamgp import registry
 from streamgp.base import Due, Json
 from streamgp.errors import StateError, UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.checkpoint import Saved
-from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.config import AUTO, TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
 from streamgp_pipelines.forecasting.issued import drawn
@@ -26,7 +28,7 @@ from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import alarms_of
 from streamgp_pipelines.learning.session import find_device, open_session
 from streamgp_pipelines.learning.tail import Tail
-from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, back
+from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, as_polars, back
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.options import OptionValue
 from streamgp_pipelines.training.summary import add_point
@@ -52,7 +54,8 @@ class Forecaster:
         season: rows in each season, such as [48, 336], or "auto".
         known: inputs whose future values are known.
         inputs: columns whose past values are inputs.
-        time: column of times, or row for rows without; default: ds, or the only one of times.
+        time: column of times, or row for rows without; default: ds, or the only one of times. By the clock of their
+            zone days, weeks and years begin: the same instants in another zone are another stream.
         series: column that names the series; default: unique_id, else a single series.
         every: interval between rows, such as "30m"; default: rows are counted.
         timezone: of times without an offset.
@@ -136,6 +139,8 @@ class Forecaster:
         self._config: TrainConfig | None = TrainConfig.read(
             {**given, "table": "memory", "online": True, "follow": True}
         )
+        if model != AUTO:
+            registry.check("models", model)
         self._columns = {"time": time, "series": series, "every": every, "timezone": timezone}
         self._columns |= {"tolerance": tolerance, "time_format": time_format}
         self._reader: Reader | None = None
@@ -146,6 +151,7 @@ class Forecaster:
         self._kind: Kind = "polars"
         self._ahead: forecasting.Forecaster | None = None
         self._warnings: list[str] = []
+        self._told = False
         self._alarms: list[pl.DataFrame] = []
 
     @classmethod
@@ -171,7 +177,9 @@ class Forecaster:
     def learn(self, frame: Frame) -> Self:
         """Forecast and then learn each row, in the order of the frame.
 
-        A micro-batch is learned when it is full; what `forecast` and `scores` say holds the rows behind it too.
+        A micro-batch is learned when it is full; what `forecast` and `scores` say holds the rows behind it too. A frame
+        must be sorted by time: a UserWarning is issued, once, when rows were late and not learned. `warnings` counts
+        them, and says what else should be known: look at it after the first frame.
 
         Args:
             frame: rows that follow those before: a polars or pandas data frame (the index is a column if it has a
@@ -192,6 +200,9 @@ class Forecaster:
             read = self._reader.read(rows)
         if read.num_rows:
             self._advance(read)
+        if not self._told and (late := self._late()):
+            self._told = True
+            warnings.warn(late[0], UserWarning, stacklevel=2)
         return self
 
     def learn_one(self, row: Mapping[str, Any]) -> Self:
@@ -350,10 +361,9 @@ class Forecaster:
 
     @property
     def warnings(self) -> list[str]:
-        """What should be known of the stream and the model."""
+        """What should be known of the stream and the model, such as rows that were not learned."""
         learner = self._ready()
-        late = [f"{learner.windows.late} rows were late and not learned"] if learner.windows.late else []
-        return [*self._warnings, *learner.model.warnings(), *learner.counts.warnings(), *late]
+        return [*self._warnings, *learner.model.warnings(), *learner.counts.warnings(), *self._late()]
 
     def save(self, path: str | Path) -> Path:
         """Write a checkpoint, which `streamgp.load` and `streamgp forecast` read; returns the directory.
@@ -403,6 +413,12 @@ class Forecaster:
             start += count
         self._tail = held.slice(start) if start < held.num_rows else None
 
+    def _late(self) -> list[str]:
+        """A warning of rows that were not learned, if there are such."""
+        late = self._ready().windows.late
+        why = "were not learned: each was late, or in the same step as an earlier row of its series"
+        return [f"{late} rows {why}; sort the frame by time, or give a tolerance if its clock jitters"] if late else []
+
     def _raised(self, due: Due) -> pl.DataFrame:
         learner, about = self._ready(), self._about
         moments: Any = about["moments"]
@@ -432,5 +448,5 @@ class Forecaster:
             return None
         if not (view.spec.inputs if columns is not None else view.spec.known or not view.spec.lags):
             raise UsageError("no input has a future that is known", hint="leave future out, or name them: known=")
-        data = pl.DataFrame(pl.from_arrow(as_arrow(frame)[0]))
+        data = as_polars(as_arrow(frame)[0])
         return as_future(data, view.spec, view.moments, columns, "future")

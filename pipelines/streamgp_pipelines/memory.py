@@ -65,6 +65,22 @@ def as_arrow(frame: Frame) -> tuple[pa.Table, Kind]:
     )
 
 
+def as_polars(rows: pa.Table) -> pl.DataFrame:
+    """The rows, with instants in UTC: polars knows no offsets such as +10:00.
+
+    Example:
+        >>> as_polars(pa.table({"t": pa.array([0], pa.timestamp("us", "+10:00"))})).schema["t"]
+        Datetime(time_unit='us', time_zone='UTC')
+    """
+    fields = [
+        field.with_type(pa.timestamp(field.type.unit, "UTC"))
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None
+        else field
+        for field in rows.schema
+    ]
+    return pl.DataFrame(pl.from_arrow(rows.cast(pa.schema(fields))))
+
+
 def back(frame: pl.DataFrame, kind: Kind) -> Any:
     """A frame of ours as the user's kind."""
     if kind == "pandas":

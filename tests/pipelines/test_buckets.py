@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -149,6 +150,24 @@ def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pyt
     assert "streamgp[ray]" in caught.value.hint
     with pytest.raises(UsageError, match="ray"):
         dealt(Table.open(tmp_path / "t"), tmp_path / "c", None)
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://localhost:{}", "auto"])
+def test_a_cluster_that_does_not_answer_is_said_at_once(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        adapter.reach(form.format(port))
+    with pytest.raises(ServiceError, match=str(port)):
+        adapter.reach(form.format(port))
+
+
+@pytest.mark.slow
+def test_a_run_on_a_cluster_that_does_not_answer_ends(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs the extra ray")
+    table = make_table(tmp_path / "t", panel(150))
+    with pytest.raises(ServiceError, match="cannot be reached"):
+        dealt(table, tmp_path / "c", adapter.ray_workers, address="127.0.0.1:1")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -106,6 +107,26 @@ def test_a_frame_is_given_back_as_it_came() -> None:
     assert arrow.num_rows == 2 and "linear-hi-90" in pandas.columns and "linear-hi-95" not in pandas.columns
 
 
+def test_the_future_may_have_a_fixed_offset() -> None:
+    data = frame_of(303).to_pandas()
+    data["t"] = data["t"].dt.tz_convert(timezone(timedelta(hours=10)))
+    fitted = forecaster().learn(data.head(300))
+    future = data.iloc[300:].drop(columns="y")
+    found = fitted.forecast(future=future)
+    there = future.assign(t=future["t"].dt.tz_convert("UTC"))
+    pd.testing.assert_frame_equal(found, fitted.forecast(future=there))
+    assert (found["ds"].array == future["t"].array).all()
+
+
+def test_rows_out_of_order_are_warned_of_once() -> None:
+    data = frame_of(400)
+    fitted = forecaster()
+    with pytest.warns(UserWarning, match="sort the frame") as told:
+        fitted.learn(data.head(200).reverse())
+    assert len(told) == 1 and told[0].filename == __file__ and any("sort" in text for text in fitted.warnings)
+    fitted.learn(data.slice(200, 100).reverse())  # a second warning would be an error
+
+
 def test_times_may_be_text(tmp_path: Path) -> None:
     data = frame_of(300, zone=None)
     text = data.with_columns(t=pl.col("t").dt.strftime("%Y-%m-%d %H:%M"))
@@ -140,6 +161,8 @@ def test_what_cannot_be_learned_is_refused_and_changes_nothing(tmp_path: Path) -
         forecaster().learn([1, 2, 3])
     with pytest.raises(UsageError):
         streamgp.Forecaster("y", horizon=0)
+    with pytest.raises(UsageError):
+        streamgp.Forecaster("y", model="nope")
     with pytest.raises(UsageError):
         streamgp.Forecaster("z", every="1h").learn(data)
     found = forecaster().learn(data.head(250))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 
@@ -22,6 +24,8 @@ from streamgp_pipelines.learning.shard import Recipe, Shard, Since
 
 ATTEMPTS = 10
 """Times in a row that a worker may be lost."""
+PATIENCE = 5.0
+"""Seconds in which the address of a cluster must take a connection; Ray itself would try for minutes."""
 STORE = 256 * 2**20
 """Bytes of the object store on this machine; what is more goes to the disk."""
 
@@ -107,6 +111,8 @@ class RayWorkers:
     def _begin(self) -> None:
         """Start Ray here, out of reach of the network, or join a cluster."""
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+        if self.address is not None:
+            reach(self.address)
         try:
             if self.address is not None:
                 self._ray.init(address=self.address, **quiet)
@@ -167,6 +173,33 @@ class RayWorkers:
 def ray_workers(config: TrainConfig, recipe: Recipe, since: Since) -> RayWorkers:
     """The workers of `train --engine ray`."""
     return RayWorkers(recipe, since, config.workers, config.address)
+
+
+def reach(address: str) -> None:
+    """See that a cluster takes connections; for auto, where RAY_ADDRESS names one.
+
+    Args:
+        address: host:port, ray://host[:port] or auto.
+
+    Raises:
+        ServiceError: it does not.
+    """
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", "")
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        host, port = parts.hostname, parts.port or (10_001 if parts.scheme == "ray" else None)
+    except ValueError:
+        return  # Ray says what is wrong with it
+    if host is None or port is None:
+        return
+    try:
+        socket.create_connection((host, port), PATIENCE).close()
+    except OSError as error:
+        raise ServiceError(
+            f"the cluster at {address} cannot be reached: {error}",
+            hint="is it up, and may this machine connect to it? Leave out --address for workers on this machine",
+        ) from None
 
 
 def imported(local: bool = True) -> Any:
