@@ -137,7 +137,7 @@ class Log:
     def _binary(self, out: Counter[str]) -> Iterator[Any]:
         _check_containers(self._path)
         count = 0
-        with self._can.BLFReader(self._path) as reader:
+        with open(self._path, "rb") as file, self._can.BLFReader(file) as reader:  # by its path it leaves it open
             for count, frame in enumerate(reader, 1):
                 self.place = f"frame {count:,}"
                 yield frame
