@@ -137,7 +137,7 @@ class Log:
     def _binary(self, out: Counter[str]) -> Iterator[Any]:
         _check_containers(self._path)
         count = 0
-        with open(self._path, "rb") as file, self._can.BLFReader(file) as reader:  # by its path it leaves it open
+        with open(self._path, "rb") as file, _checked(self._can.BLFReader)(file) as reader:
             for count, frame in enumerate(reader, 1):
                 self.place = f"frame {count:,}"
                 yield frame
@@ -145,6 +145,22 @@ class Log:
             if size != found or len(reader._tail) >= 16:
                 raise ValueError(f"the file has {found:,} bytes, and says that it has {size:,}")
             out["objects that are no frames"] = max(0, reader.object_count - count)
+
+
+def _checked(library: Any) -> Any:
+    """The reader of a library, which would read an object of no size for ever."""
+
+    class Checked(library):  # type: ignore[misc]
+        def _parse_data(self, data: bytes) -> Iterator[Any]:
+            at = data.find(b"LOBJ", 0, 8)
+            while 0 <= at <= len(data) - 16:
+                size = struct.unpack_from("<8xL", data, at)[0]
+                if size < 16:
+                    raise ValueError(f"an object of {size} bytes")
+                at = data.find(b"LOBJ", at + size, at + size + 8)
+            yield from super()._parse_data(data)
+
+    return Checked
 
 
 class _Lines:
