@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a background job,
 # `fixed`: the examples follow from the test's source alone, so a run passes or fails for everybody alike.
 # `explore`: new examples in every run; HYPOTHESIS_PROFILE=explore chooses it.
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
-settings.register_profile("explore", derandomize=False, database=None, deadline=None, print_blob=True, max_examples=300)
+settings.register_profile("explore", derandomize=False, database=None, deadline=None, print_blob=True, max_examples=200)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgp.streaming import seasons
+from streamgp.streaming.batches import together
 from streamgp.streaming.calendar import Floats, Ints
 from streamgp.streaming.rows import times
 from streamgp.streaming.table import Table
@@ -45,7 +46,7 @@ def _first_rows(table: Table, target: str) -> tuple[Ints, Floats]:
             break
     if not seen:
         return nothing
-    rows = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    rows = together(parts)
     if meta.series is not None:
         first = rows.column(meta.series)[0]
         rows = rows.filter(pc.equal(rows.column(meta.series), first))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -50,7 +50,7 @@ def micro_batches(source: Source, after: Offset, size: int, first: int | None = 
             taken = wanted - count
             used += taken
             offset = behind if used == rows.num_rows else {**place, SKIP: used}
-            yield Chunk(_join([*held, rows.slice(used - taken, taken)]), offset)
+            yield Chunk(together([*held, rows.slice(used - taken, taken)]), offset)
             held, count, wanted = [], 0, size
         if used < rows.num_rows:
             held.append(rows.slice(used))
@@ -59,8 +59,14 @@ def micro_batches(source: Source, after: Offset, size: int, first: int | None = 
     if skip:
         raise CheckpointError(f"the source ends {skip} rows before the place to resume at", hint="start with --fresh")
     if count:
-        yield Chunk(_join(held), place)
+        yield Chunk(together(held), place)
 
 
-def _join(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+def together(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of the rows of at least one; a copy, unless there is only one.
+
+    Example:
+        >>> together([pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": [3]})])["x"].to_pylist()
+        [1, 2, 3]
+    """
     return parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]

@@ -29,6 +29,7 @@ from torch import Tensor
 from streamgp.base import Json, Stateful
 from streamgp.errors import CheckpointError, ServiceError
 from streamgp.streaming import remote
+from streamgp.streaming.disk import store_file, sync_directory
 
 FORMAT = 8
 KEEP = 2
@@ -185,11 +186,11 @@ def write(
             store_file(scratch / f"{name}{_SHARD}", shard)
         text = json.dumps({"format": FORMAT, "sha256": digest(body), "body": body})
         store_file(scratch / "state.json", text.encode())
-        _sync(scratch)
+        sync_directory(scratch)
         final = free_name(directory, rows)
         remote.push(directory, final.name, scratch)
         os.rename(scratch, final)
-        _sync(directory)
+        sync_directory(directory)
         for old in _all(directory)[keep:]:
             remove_directory(old)
     except OSError as error:
@@ -337,19 +338,3 @@ def remove_directory(path: Path) -> None:
     doomed = path.with_name(f"{_TEMPORARY}{path.name}")
     os.rename(path, doomed)
     shutil.rmtree(doomed)
-
-
-def store_file(path: Path, data: bytes) -> None:
-    """Write a file through to the disk."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

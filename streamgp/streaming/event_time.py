@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgp.base import Chunk, Offset
+from streamgp.streaming.batches import together
 from streamgp.streaming.calendar import Ints
 from streamgp.streaming.delta import SEQ
 
@@ -102,7 +103,7 @@ def _arrive(waiting: _Held | None, rows: pa.RecordBatch, time: str, newest: int)
     before = np.maximum.accumulate(np.append(newest, when[:-1]))
     if waiting is None:
         return _Held(rows, when, before)
-    both = pa.Table.from_batches([waiting.rows, rows]).combine_chunks().to_batches()[0]
+    both = together([waiting.rows, rows])
     return _Held(both, np.append(waiting.time, when), np.append(waiting.before, before))
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgp.errors import CheckpointError, ServiceError, StateError, UsageError
+from streamgp.streaming.disk import store_file
 
 LOCK = ".lock"
 """The file that the process which trains in a directory has locked."""
@@ -116,7 +117,7 @@ def pull(directory: Path, files: bool = True) -> None:
             path = directory / name
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _store(path, bytes(obstore.get(store, key).bytes()))
+                store_file(path, bytes(obstore.get(store, key).bytes()))
 
 
 def push(directory: Path, name: str, folder: Path) -> None:
@@ -212,7 +213,7 @@ def _unpack(directory: Path, whole: bytes, url: str) -> dict[str, Any]:
         ) from None
     scratch.mkdir(parents=True, exist_ok=True)
     for part, data in parts.items():
-        _store(scratch / part, data)
+        store_file(scratch / part, data)
     shutil.rmtree(directory / name, ignore_errors=True)
     os.rename(scratch, directory / name)
     return {"name": name, "files": files}
@@ -231,13 +232,6 @@ def _key(directory: Path, path: Path) -> str:
     return str(name.with_stem(f"{name.stem}-{hashlib.sha256(path.read_bytes()).hexdigest()[:32]}"))
 
 
-def _store(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _read_mark(directory: Path) -> dict[str, Any] | None:
     try:
         mark: dict[str, Any] = json.loads((directory.parent / _MARK).read_bytes())
@@ -248,7 +242,7 @@ def _read_mark(directory: Path) -> dict[str, Any] | None:
 
 def _note(home: Path, mark: Mapping[str, Any]) -> None:
     scratch = home / f"{_MARK}.{os.getpid()}"
-    _store(scratch, json.dumps(mark).encode())
+    store_file(scratch, json.dumps(mark).encode())
     os.replace(scratch, home / _MARK)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp.streaming.instants import ELAPSED, EPOCHS, whole_numbers
+from streamgp.streaming.intervals import nanoseconds, written
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
 from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.files import FileSource
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
 
 ROW = "row"
-_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "m": 60 * 10**9}
-_UNITS |= {"h": 3600 * 10**9, "d": 86_400 * 10**9, "w": 7 * 86_400 * 10**9}
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def _spaced(meta: TableMeta, clock: Clock | None, every: int | None, tolerance: 
     for name, given, own in (("--every", every, meta.every_ns), ("--tolerance", tolerance, meta.tolerance_ns)):
         if given is not None and own is not None and given != own:
             raise TableError(
-                f"{name} {_duration(given)} contradicts the table, which has {_duration(own)}",
+                f"{name} {written(given)} contradicts the table, which has {written(own)}",
                 hint="leave it out, or ingest into another table",
             )
     every, tolerance = every or meta.every_ns, tolerance or meta.tolerance_ns
@@ -129,7 +127,7 @@ def _spaced(meta: TableMeta, clock: Clock | None, every: int | None, tolerance: 
         raise UsageError("--tolerance belongs to an interval", hint="give --every too")
     if tolerance is not None and every is not None and tolerance >= every:
         raise UsageError(
-            f"--tolerance {_duration(tolerance)} is not less than the interval, {_duration(every)}",
+            f"--tolerance {written(tolerance)} is not less than the interval, {written(every)}",
             hint="half the interval lets every row be the next step",
         )
     return replace(meta, every_ns=every, tolerance_ns=tolerance)
@@ -151,18 +149,12 @@ def _late(meta: TableMeta, given: str, new: bool) -> TableMeta:
     else:
         raise UsageError(f"--lateness {given!r}: this table counts steps", hint="give a number of steps, such as 5")
     if not new and lateness != meta.lateness_ns:
-        own = "none" if meta.lateness_ns is None else _duration(meta.lateness_ns) if meta.clock else meta.lateness_ns
+        own = "none" if meta.lateness_ns is None else written(meta.lateness_ns) if meta.clock else meta.lateness_ns
         raise TableError(
             f"--lateness {given} contradicts the table, which has {own}: its rows may have been learned",
             hint="leave it out, or ingest into another table",
         )
     return replace(meta, lateness_ns=lateness)
-
-
-def _duration(nanoseconds: int) -> str:
-    """As `interval` reads it, in the largest unit that divides it."""
-    unit = next(unit for unit in ("w", "d", "h", "min", "s", "ms", "us", "ns") if not nanoseconds % _UNITS[unit])
-    return f"{nanoseconds // _UNITS[unit]}{unit}"
 
 
 def interval(text: str, flag: str = "--every") -> int:
@@ -175,10 +167,10 @@ def interval(text: str, flag: str = "--every") -> int:
         >>> interval("30m"), interval("1.5h") == interval("90min")
         (1800000000000, True)
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", text)
-    if not found or found[2] not in _UNITS or float(found[1]) <= 0:
+    found = nanoseconds(text)
+    if found is None:
         raise UsageError(f"{flag} {text!r} is no interval", hint="for example 30m, 1h, 1d, 10ms")
-    return round(float(found[1]) * _UNITS[found[2]])
+    return found
 
 
 def _meta(source: FileSource, config: IngestConfig, zone: str | None) -> TableMeta:

@@ -30,7 +30,7 @@ from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.fleet import in_all, joined
 from streamgp_pipelines.learning.learner import Learner
-from streamgp_pipelines.learning.shard import PAIRS, Arrays, Recipe, Since, Tally, Told, Workers, here
+from streamgp_pipelines.learning.shard import PAIRS, Answer, Arrays, Recipe, Since, Tally, Workers, here
 
 FEWEST, BUCKETS, SERIES = 8, 64, 50
 """Buckets of a new fleet, at least and at most, and series in each where there are enough: a small batch costs nearly
@@ -127,24 +127,24 @@ class Buckets(Learner):
         return sum(tally.to_come for tally in self._tallies.values())
 
     def advance(self, rows: pa.RecordBatch) -> tuple[Step | None, Due]:
-        told: dict[int, Told] = self.workers.run("take", self._split(rows))
+        answers: dict[int, Answer] = self.workers.run("take", self._split(rows))
         self.rows += rows.num_rows
-        for one in told.values():
+        for one in answers.values():
             self.clock.took("predict", one.predict)
             for seconds in one.updates:
                 self.clock.took("update", seconds)
-        self._gather({bucket: one.tally for bucket, one in told.items()})
-        return in_all([one.step for one in told.values() if one.step is not None]), self._due(told)
+        self._gather({bucket: one.tally for bucket, one in answers.items()})
+        return in_all([one.step for one in answers.values() if one.step is not None]), self._due(answers)
 
     def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
         ahead = copy.copy(self)
         for name in ("windows", "scores", "counts", "clock", "warmup"):
             setattr(ahead, name, copy.deepcopy(getattr(self, name)))
-        told: dict[int, Told] = self.workers.run("preview", ahead._all(rows))
+        answers: dict[int, Answer] = self.workers.run("preview", ahead._all(rows))
         ahead._tallies = dict(self._tallies)
         ahead.rows += 0 if rows is None else rows.num_rows
-        ahead._gather({bucket: one.tally for bucket, one in told.items()})
-        return ahead, [ahead._due(told)]
+        ahead._gather({bucket: one.tally for bucket, one in answers.items()})
+        return ahead, [ahead._due(answers)]
 
     def branch(self, rows: pa.RecordBatch | None) -> None:
         self.workers.run("branch", self._all(rows))
@@ -269,13 +269,13 @@ class Buckets(Learner):
         found: dict[int, Windows] = self.workers.run("windows", dict.fromkeys(self._tallies))
         self.windows.gather(found.values())
 
-    def _due(self, told: Mapping[int, Told]) -> Due:
+    def _due(self, answers: Mapping[int, Answer]) -> Due:
         """The pairs of all buckets."""
-        dues = [self._of(bucket, one.pairs) for bucket, one in told.items() if one.pairs]
+        dues = [self._of(bucket, one.pairs) for bucket, one in answers.items() if one.pairs]
         return joined(dues) if dues else self._pairs(dict.fromkeys(PAIRS, torch.zeros(0, dtype=torch.int64)))
 
     def _of(self, bucket: int, pairs: Arrays) -> Due:
-        """Pairs as their bucket has told them."""
+        """Pairs as their bucket gave them."""
         held = {name: torch.tensor(part) for name, part in pairs.items()}
         held["series"] = torch.from_numpy(np.flatnonzero(self._bucket == bucket))[held["series"]]
         return self._pairs(held)

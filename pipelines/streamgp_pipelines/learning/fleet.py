@@ -20,6 +20,7 @@ from torch import Tensor
 from streamgp.base import Due, Fleet, Inputs, Json, Model, Predictive, Stateful, Step
 from streamgp.forecasting.bands import Bands, Issued
 from streamgp.forecasting.calibration import Calibration
+from streamgp.streaming.batches import together
 from streamgp.streaming.calendar import Ints
 from streamgp.streaming.windows import Answers, Asks, Windows
 from streamgp_pipelines.assembly import build_fleet, build_model
@@ -116,8 +117,7 @@ class Waiting:
     def _whole(self) -> tuple[pa.RecordBatch, Ints]:
         """All rows that wait, in the order of the stream."""
         rows, code = zip(*self._pieces, strict=True)
-        whole = rows[0] if len(rows) == 1 else pa.Table.from_batches(rows).combine_chunks().to_batches()[0]
-        return whole, np.concatenate(code)
+        return together(rows), np.concatenate(code)
 
     def _leave(self, wanted: Ints) -> tuple[pa.RecordBatch, Ints]:
         """The first rows of each series, so many as are wanted of it, one series after another."""

@@ -24,6 +24,7 @@ from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Json, Model, OutputError, Simulates, Stateful
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.simulated import Paths, SimulationBands
+from streamgp.streaming.batches import together
 from streamgp.streaming.calendar import Floats, Ints
 from streamgp.streaming.paths import PathWindows, rows_ahead
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
@@ -111,14 +112,14 @@ class Rehearsal:
             names: of the series seen, by code.
             ready: whether the model was fitted.
         """
-        kept = rows if self._rows.rows is None else _joined(self._rows.rows, rows)
+        kept = rows if self._rows.rows is None else together([self._rows.rows, rows])
         if self._behind >= 0:
             self._behind += rows.num_rows
             if self._behind >= 2 * self.steps * len(names):
                 self._simulate(kept, model, names)
                 self._behind = -1
         if self._behind < 0:
-            kept = _joined(kept.slice(max(kept.num_rows - self._context * len(names), 0)))
+            kept = kept.slice(max(kept.num_rows - self._context * len(names), 0))
             if ready:
                 self._behind = 0
                 tensors, rest = model.state()
@@ -220,11 +221,6 @@ class Rehearsal:
         self._rows.restore(parts["rows"], {})
         self.bands.restore(parts["bands"], {})
         self._rounds, self._behind = cast(int, rest["rounds"]), cast(int, rest["behind"])
-
-
-def _joined(*parts: pa.RecordBatch) -> pa.RecordBatch:
-    """One after another, in one batch."""
-    return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
 
 def device_of(model: Model) -> torch.device:

@@ -1,7 +1,7 @@
 """A fleet in shards: the series of each bucket are a fleet of their own, which lives here or in another process.
 
-A shard is told what to do by name and by bucket (`Shard.run`), so that it can be asked from afar; what goes there and
-back is Arrow, NumPy arrays and plain values. Nothing that a bucket does depends on where it lives.
+Methods are called by name and bucket (`Shard.run`), so that they can be called in another process; arguments and
+results are Arrow, NumPy arrays and plain values. Nothing that a bucket does depends on where it lives.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Tally(NamedTuple):
     fitted: bool
 
 
-class Told(NamedTuple):
+class Answer(NamedTuple):
     """What a bucket did with rows.
 
     Attributes:
@@ -129,22 +129,22 @@ class Shard:
             self.held[bucket] = fleet_learner(self.model, made.options, *arguments)
         return self.held[bucket]
 
-    def take(self, fleet: FleetLearner, rows: pa.RecordBatch) -> Told:
+    def take(self, fleet: FleetLearner, rows: pa.RecordBatch) -> Answer:
         """Let rows wait, and learn the micro-batches that they fill."""
         clock = fleet.clock
         predict, updates = clock.predict, clock.updates
         step, due = fleet.advance(rows)
         new = torch.arange(updates, clock.updates) % len(clock.durations)
-        return Told(step, pairs(due), tally(fleet), clock.predict - predict, clock.durations[new].tolist())
+        return Answer(step, pairs(due), tally(fleet), clock.predict - predict, clock.durations[new].tolist())
 
     def tally(self, fleet: FleetLearner, _: None) -> Tally:
         """How far it is."""
         return tally(fleet)
 
-    def preview(self, fleet: FleetLearner, rows: pa.RecordBatch | None) -> Told:
+    def preview(self, fleet: FleetLearner, rows: pa.RecordBatch | None) -> Answer:
         """What a copy says that has taken these rows, and those that wait; see `FleetLearner.preview`."""
         ahead, dues = fleet.preview(rows)
-        return Told(None, pairs(joined(dues)), tally(ahead), 0.0, [])
+        return Answer(None, pairs(joined(dues)), tally(ahead), 0.0, [])
 
     def branch(self, fleet: FleetLearner, rows: pa.RecordBatch | None) -> None:
         """Learn these rows and all that wait, to forecast from there."""

@@ -1,8 +1,8 @@
 """Messages of a broker into a table: collected, judged, committed with their positions, and then acknowledged.
 
 What a kill can separate, a restart joins: a batch is quarantined, then rows and positions are one commit, then the
-broker is told. A feed with positions begins behind those of the table, whatever the broker believes. What a feed
-without them delivers again, and what two processes read at once, is in the table already, and counted.
+messages are acknowledged. A feed with positions begins behind those of the table, not where the broker would. What a
+feed without them delivers again, and what two processes read at once, is in the table already, and counted.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def follow(
     Args:
         config: its only source is the URL of a broker.
         progress: called after each commit.
-        say: told when the broker cannot be reached, and when it can again.
+        say: called when the broker cannot be reached, and when it can again.
         feed: in place of the broker's.
 
     Returns:
@@ -195,17 +195,17 @@ class Follow:
         Raises:
             ServiceError: it refuses, or is not waited for.
         """
-        wait, since, told = SHORTEST, time.monotonic(), False
+        wait, since, said = SHORTEST, time.monotonic(), False
         while True:
             if lost is not None:
                 if not self._config.follow:
                     raise ServiceError(
                         f"{self._name}: the broker cannot be reached: {lost}", hint="is the address right?"
                     )
-                if not told:
+                if not said:
                     self._say(f"{self._name}: the broker is away ({lost}); trying again")
                 self._settle()
-                told = True
+                said = True
                 time.sleep(wait * random.uniform(0.5, 1.0))
                 wait = min(2 * wait, LONGEST)
             try:
@@ -213,7 +213,7 @@ class Follow:
                 break
             except Away as error:
                 lost = error
-        if told:
+        if said:
             self._say(f"{self._name}: the broker is back after {time.monotonic() - since:.0f} s")
 
     def _marks(self, partition: str) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from streamgp.base import Due, Progress, Step, Tracker
-from streamgp.streaming.batches import micro_batches
+from streamgp.streaming.batches import micro_batches, together
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.training.alarming import Bell
@@ -112,7 +112,7 @@ class OnlineRun:
         if held is None:
             return self.tail
         parts = [held] if self.tail is None else [self.tail, held]
-        whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+        whole = together(parts)
         return whole if limit is None else whole.slice(0, limit - self.session.learner.rows)
 
     def _tail_rows(self) -> int:

@@ -46,27 +46,27 @@ class Apart:
         with subprocess.Popen(self._command, env=os.environ | paths, **pipes) as process:
             assert process.stdout is not None
             try:
-                while (told := self._told(process, process.stdout)) is not None:
-                    self.units, self.left_out, self.place = told["units"], told["left_out"], told["place"]
-                    if "error" in told:
-                        raise ValueError(told["error"])
-                    if "end" in told:
+                while (report := self._next(process, process.stdout)) is not None:
+                    self.units, self.left_out, self.place = report["units"], report["left_out"], report["place"]
+                    if "error" in report:
+                        raise ValueError(report["error"])
+                    if "end" in report:
                         return
-                    if "lost" in told:
-                        yield Lost(*told["lost"])
+                    if "lost" in report:
+                        yield Lost(*report["lost"])
                         continue
-                    shape = 1 + len(told["names"]), told["count"]
+                    shape = 1 + len(report["names"]), report["count"]
                     numbers = process.stdout.read(8 * shape[0] * shape[1])
                     if len(numbers) < 8 * shape[0] * shape[1]:
                         break
                     found = np.frombuffer(numbers, np.int64).reshape(shape)
-                    values = zip(told["names"], found[1:].view(np.float64), strict=True)
+                    values = zip(report["names"], found[1:].view(np.float64), strict=True)
                     yield Block(found[0], {name: row for name, row in values if wanted(name)})
             finally:
                 process.kill()
         raise ValueError("the library that reads it died, or was ended because it said nothing any more")
 
-    def _told(self, process: subprocess.Popen[bytes], stream: IO[Any]) -> dict[str, Any] | None:
+    def _next(self, process: subprocess.Popen[bytes], stream: IO[Any]) -> dict[str, Any] | None:
         """The next line; None where the process is gone."""
         watch = Timer(self._patience, process.kill)
         watch.start()
@@ -84,8 +84,8 @@ def main(module: str, name: str, path: str, *patterns: str) -> None:
     recording = getattr(importlib.import_module(module), name)(path)
 
     def tell(numbers: bytes = b"", **what: Any) -> None:
-        told = {"units": recording.units, "left_out": recording.left_out, "place": recording.place, **what}
-        out.write(json.dumps(told).encode() + b"\n" + numbers)
+        report = {"units": recording.units, "left_out": recording.left_out, "place": recording.place, **what}
+        out.write(json.dumps(report).encode() + b"\n" + numbers)
         out.flush()
 
     def wanted(name: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from streamgp.base import Chunk, Json, Offset
 from streamgp.errors import DataError, StreamgpError, UsageError
+from streamgp.streaming.intervals import nanoseconds
 from streamgp.streaming.reading.bytes import Position, digest
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, fault
 from streamgp.streaming.reading.columnar import ROWS, Columnar, spooled
@@ -31,7 +31,6 @@ KEPT = 1000
 _1980 = 315_532_800 * 10**9
 _TICKS = 100
 """Rows of a clock of equal intervals for each sample that there is."""
-_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,10 @@ class Joined(Columnar):
             raise UsageError(
                 f"{uri}: {len(self._columns):,} signals are too many columns", hint="choose some: --signals 'a*,b'"
             )
-        told = config.model_dump_json(exclude={"look"}) + json.dumps([digest(path.read_bytes()) for path in self._also])
-        end = end._replace(hash=digest(f"{end.hash}|{told}".encode()))
+        options = config.model_dump_json(exclude={"look"}) + json.dumps(
+            [digest(path.read_bytes()) for path in self._also]
+        )
+        end = end._replace(hash=digest(f"{end.hash}|{options}".encode()))
         time = pa.field(self.time_column, pa.float64() if self._elapsed else pa.timestamp("us", "UTC"))
         units = self.recording.units
         fields = [pa.field(name, pa.float64(), metadata=_unit(units.get(name))) for name in self._columns]
@@ -112,8 +113,8 @@ class Joined(Columnar):
         start = max(Position.of(after).lines, self._clock.count)
         lost = self._lost[start - self._clock.count :]
         if lost:
-            told = [{LINE: start + at, FAULT: fault(*one[:3]), TEXT: one.text} for at, one in enumerate(lost, 1)]
-            rows = pa.RecordBatch.from_pylist(told, schema=self.schema)
+            bad = [{LINE: start + at, FAULT: fault(*one[:3]), TEXT: one.text} for at, one in enumerate(lost, 1)]
+            rows = pa.RecordBatch.from_pylist(bad, schema=self.schema)
             yield Chunk(rows, self._end._replace(lines=start + len(lost)).offset())
 
     @property
@@ -138,7 +139,7 @@ class Joined(Columnar):
         found = [f"{self.uri}: rows are at the samples of {self._clock.signal}, the signal of most samples: --clock"]
         found = found if self._config.clock is None and len({one.count for one in signals.values()}) > 1 else []
         if out:
-            found.append(f"{self.uri}: left out: {_told(out)}")
+            found.append(f"{self.uri}: left out: {_listed(out)}")
         if moved:
             found.append(f"{self.uri}: samples of {moved} signals came behind later ones, and were put in order")
         return found
@@ -197,7 +198,7 @@ class Joined(Columnar):
                 hint = why or f"streamgp describe {self.uri} shows the signals"
                 raise UsageError(f"--signals {pattern!r}: {self.uri} has no such signal", hint=hint)
         if not found and not (out and self._config.look):
-            raise DataError(f"{self.uri}: it has no signals", hint=_told(out) or "is it an empty recording?")
+            raise DataError(f"{self.uri}: it has no signals", hint=_listed(out) or "is it an empty recording?")
 
     def _chosen_clock(self) -> _Clock:
         signals, asked = self.samples.signals, self._config.clock
@@ -205,9 +206,8 @@ class Joined(Columnar):
             asked = max(self._columns, key=lambda name: signals[name].count)
         if asked in signals:
             return _Clock(signals[asked].count, asked)
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s|min|m|h)", asked)
-        every = round(float(found[1]) * _UNITS[found[2]]) if found else 0
-        if not every:
+        every = nanoseconds(asked)
+        if every is None:
             hint = f"streamgp describe {self.uri} shows the signals; an interval is like 10ms"
             raise UsageError(f"--clock {asked!r} is neither a signal of {self.uri} nor an interval", hint=hint)
         used = [signals[name] for name in self._columns]
@@ -235,11 +235,11 @@ class Joined(Columnar):
         return pa.RecordBatch.from_arrays(columns, names=[self.time_column, *self._columns])
 
 
-def _told(out: dict[str, str]) -> str:
+def _listed(out: dict[str, str]) -> str:
     """What is left out, in words.
 
     Example:
-        >>> _told({"loose": "no time", "frames that are not in the database": "31,280"})
+        >>> _listed({"loose": "no time", "frames that are not in the database": "31,280"})
         'loose: no time; 31,280 frames that are not in the database'
     """
     counts = {name: why.replace(",", "").isdigit() for name, why in out.items()}

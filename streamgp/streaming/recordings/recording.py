@@ -109,7 +109,7 @@ def tidy(name: str) -> str:
 
 
 def leaves(value: Any, name: str, out: dict[str, str] | None = None) -> Iterator[tuple[str, float]]:
-    """The numbers in a decoded message, with their paths; `out` is told of arrays that are too long.
+    """The numbers in a decoded message, with their paths; arrays that are too long go into `out`.
 
     Arrays of up to WIDEST elements are numbered; beside an array of names as long as they are (as in ROS's
     JointState) they have these names.
@@ -142,6 +142,22 @@ class Message(NamedTuple):
     topic: str
     time: int
     signals: Mapping[str, float]
+
+
+def decoded(topic: str, time: int, decode: Callable[[], Any], recording: Recording) -> Message | Lost:
+    """The message of `topic` at `time` (ns) whose fields `decode` gives; or that it cannot be read.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> decoded("/imu", 5, lambda: {"x": 1}, SimpleNamespace(left_out={}, place="message 1"))
+        Message(topic='/imu', time=5, signals={'imu.x': 1.0})
+    """
+    name = tidy(topic)
+    try:
+        signals = {tidy(key): value for key, value in leaves(decode(), name, recording.left_out)}
+    except Exception as error:  # RecursionError, and whatever the decoders raise
+        return Lost("unparsable", name, f"{recording.place}: {type(error).__name__} {error}"[:300])
+    return Message(topic, time, signals)
 
 
 def gathered(messages: Iterator[Message | Lost], wanted: Wanted) -> Iterator[Block | Lost]:

@@ -23,12 +23,15 @@ class Types:
         self._standard = self._typesys.get_typestore(self._typesys.Stores.ROS2_HUMBLE)
         self._stores: dict[str, Any] = {}
 
-    def define(self, name: str, text: str, idl: bool = False) -> None:
-        """A type by its definition; of ROS 1 or 2, or of IDL.
+    def define(self, name: str, text: str, idl: bool = False) -> str | None:
+        """Take up a type by its definition; of ROS 1 or 2, or of IDL. Returns why that cannot be done, or None."""
+        try:
+            self._define(name, text, idl)
+        except Exception as error:  # whatever the parser of definitions raises
+            return f"its definition: {error}".splitlines()[0][:200]
+        return None
 
-        Raises:
-            ValueError: it is none.
-        """
+    def _define(self, name: str, text: str, idl: bool) -> None:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name[:80]!r} is no name of a message type")
         read = self._typesys

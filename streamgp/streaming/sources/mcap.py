@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamgp.streaming.recordings.joined import Joined
-from streamgp.streaming.recordings.recording import Block, Lost, Message, Options, Wanted, gathered, leaves, needs, tidy
+from streamgp.streaming.recordings.recording import Block, Lost, Message, Options, Wanted, decoded, gathered, needs
 from streamgp.streaming.recordings.ros import Types
 
 SUFFIXES = (".mcap",)
@@ -80,23 +80,18 @@ class Mcap:
         if way not in ("cdr", "ros1") or schema is None or schema.encoding not in ("ros2msg", "ros2idl", "ros1msg"):
             self.left_out[channel.topic] = f"messages are {way or 'of unknown encoding'}"
             return
-        try:
-            self._types.define(schema.name, schema.data.decode(), schema.encoding == "ros2idl")
-        except Exception as error:  # whatever the parser of definitions raises
-            self.left_out[channel.topic] = f"its definition: {error}".splitlines()[0][:200]
+        text = schema.data.decode(errors="replace")
+        if (reason := self._types.define(schema.name, text, schema.encoding == "ros2idl")) is not None:
+            self.left_out[channel.topic] = reason
 
     def _message(self, message: Any) -> Message | Lost:
         channel = self._channels[message.channel_id]
-        name, way = tidy(channel.topic), channel.message_encoding
-        try:
-            if way == "json":
-                found = json.loads(message.data)
-            else:
-                found = self._types.decode(message.data, self._schemas[channel.schema_id].name, way == "ros1")
-            signals = {tidy(key): value for key, value in leaves(found, name, self.left_out)}
-        except Exception as error:  # RecursionError, and whatever the decoders raise
-            return Lost("unparsable", name, f"{self.place}: {type(error).__name__} {error}"[:300])
-        return Message(channel.topic, message.log_time, signals)
+        return decoded(channel.topic, message.log_time, lambda: self._fields(channel, message.data), self)
+
+    def _fields(self, channel: Any, data: bytes) -> Any:
+        if channel.message_encoding == "json":
+            return json.loads(data)
+        return self._types.decode(data, self._schemas[channel.schema_id].name, channel.message_encoding == "ros1")
 
 
 def _plain(chunk: Any) -> Any:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from streamgp.errors import DataError
 from streamgp.streaming.recordings.joined import Joined
-from streamgp.streaming.recordings.recording import Block, Lost, Message, Options, Wanted, gathered, leaves, needs, tidy
+from streamgp.streaming.recordings.recording import Block, Lost, Message, Options, Wanted, decoded, gathered, needs
 from streamgp.streaming.recordings.ros import Types
 
 SUFFIXES = (".bag", ".db3")
@@ -54,16 +54,9 @@ class Bag:
 
     def _messages(self) -> Iterator[Message | Lost]:
         for count, (topic, kind, time, raw) in enumerate(self._raw, 1):
-            self.place, name = f"message {count:,}", tidy(topic)
-            if topic in self.left_out:
-                continue
-            try:
-                fields = self._types.decode(raw, kind, self._first)
-                signals = {tidy(key): value for key, value in leaves(fields, name, self.left_out)}
-            except Exception as error:  # RecursionError, and whatever the decoder raises
-                yield Lost("unparsable", name, f"{self.place}: {type(error).__name__} {error}"[:300])
-                continue
-            yield Message(topic, time, signals)
+            self.place = f"message {count:,}"
+            if topic not in self.left_out:
+                yield decoded(topic, time, partial(self._types.decode, raw, kind, self._first), self)
 
     def _ros1(self, path: str) -> Iterator[tuple[str, str, int, bytes]]:
         module = needs("rosbags.rosbag1.reader", "mcap")
@@ -104,10 +97,8 @@ class Bag:
             base.close()
 
     def _define(self, topic: str, kind: str, text: str, idl: bool = False) -> None:
-        try:
-            self._types.define(kind, text, idl)
-        except Exception as error:  # whatever the parser of definitions raises
-            self.left_out[topic] = f"its definition: {error}".splitlines()[0][:200]
+        if (reason := self._types.define(kind, text, idl)) is not None:
+            self.left_out[topic] = reason
 
 
 def _bounded(fresh: Callable[[], Any]) -> Callable[[bytes], bytes]:
