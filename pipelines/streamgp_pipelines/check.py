@@ -12,7 +12,7 @@ from streamgp.streaming import checkpoint
 from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.rows import times
 from streamgp_pipelines.config import CheckConfig
-from streamgp_pipelines.learning.curves import LAP_ROWS, Curves
+from streamgp_pipelines.learning.curves import Curves, next_lap
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.moments import Moments
 
@@ -134,7 +134,7 @@ def _no_bands(saved: Saved, curves: Curves) -> str:
         return "this run has no bands"
     if about["fingerprint"]["mode"] != "online":
         return "only runs with --online have newest scores; the summary has the coverage of this one"
-    needed = ((curves.rows or [0])[-1] // LAP_ROWS + 1) * LAP_ROWS
+    needed = next_lap((curves.rows or [0])[-1])
     return f"too few rows since scores began: it is known from row {needed:,} on, and {saved.rows:,} were read"
 
 

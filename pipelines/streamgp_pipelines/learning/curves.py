@@ -13,7 +13,21 @@ POINTS = 512
 """Most points that a curve keeps; when it is full, neighbours are merged two by two."""
 
 LAP_ROWS = 1000
-"""Rows of the stream in one point, until points are merged."""
+"""Rows of the stream in one point of the first LAPS, until points are merged."""
+LAPS = 1000
+"""Laps of a stream; when it is twice as long, a lap is. A tracking store grows by as many points whenever the stream
+doubles."""
+
+
+def next_lap(rows: int) -> int:
+    """The row at which the lap ends that row `rows` (of 0, 1, ...) is in.
+
+    Example:
+        >>> next_lap(0), next_lap(1999), next_lap(2_000_000), next_lap(10**8)
+        (1000, 2000, 2002000, 100032000)
+    """
+    length = LAP_ROWS << max(rows // (LAPS * LAP_ROWS), 1).bit_length() - 1
+    return (rows // length + 1) * length
 
 
 class Curves:

@@ -14,7 +14,7 @@ from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Windows
 from streamgp_pipelines.learning.checkpointing import unit_of
 from streamgp_pipelines.learning.counts import held_out_forecasts, online_forecasts
-from streamgp_pipelines.learning.curves import LAP_ROWS, Curves
+from streamgp_pipelines.learning.curves import Curves, next_lap
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.whole import advice, span
@@ -146,7 +146,7 @@ def _why_unscored(session: Session, learner: Learner) -> str:
 
 def add_point(curves: Curves, learner: Learner, step: Step | None, rows: int) -> dict[str, Json] | None:
     """After a micro-batch of `rows`: a point of the curves, where one is due; returns the scores since the last one."""
-    if learner.rows // LAP_ROWS == (learner.rows - rows) // LAP_ROWS:
+    if learner.rows < next_lap(learner.rows - rows):
         return None
     lap = learner.scores.lap()
     curves.add(learner.rows, float(lap["scored"]), lap_metrics(lap, step) | learner.model.figures())  # type: ignore[arg-type]
