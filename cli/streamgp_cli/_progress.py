@@ -27,8 +27,7 @@ class Reporter:
         self._quiet = quiet
         self._bars: Any = None
         self._tasks: dict[str, Any] = {}
-        self._stage = ""
-        self._told = 0.0
+        self._told: dict[str, float] = {}  # when a stage was last shown; stages of several workers alternate
         self._began: dict[str, tuple[float, int]] = {}  # when a stage was first heard of, and how far it was then
 
     def __enter__(self) -> Reporter:
@@ -76,9 +75,9 @@ class Reporter:
         now = time.monotonic()
         rate = self._rate(progress, now)
         ended = progress.total is not None and progress.done >= progress.total
-        if progress.stage == self._stage and not ended and now - self._told < _SECONDS_BETWEEN_LINES:
+        if not ended and now - self._told.get(progress.stage, -_SECONDS_BETWEEN_LINES) < _SECONDS_BETWEEN_LINES:
             return
-        self._stage, self._told = progress.stage, now
+        self._told[progress.stage] = now
         of = f" of {progress.total:,}" if progress.total is not None else ""
         count = f"{progress.done:,}{of}" if progress.total != 1 else "done" if ended else "..."
         times = _times(progress, now - self._began[progress.stage][0], rate)

@@ -17,7 +17,9 @@ def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
     All have the same warm-up, and are scored on the forecasts that every
     one made. Intervals of the differences come from a block bootstrap.
     Run again, each model continues from its checkpoint; lightgbm, autoets,
-    autoarima and mstl are run from the first row.
+    autoarima and mstl are run from the first row. With --engine ray
+    models are trained side by side, by processes of this machine or of
+    a Ray cluster, with the same numbers.
 
     \b
     Examples:
@@ -30,6 +32,8 @@ def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
           --season 48,336 --models auto,lightgbm,mstl --set mstl.every=97
       streamgp compare --table kin40k --target y --inputs 'x*' --lags 0 \\
           --test-column split0 --models linear,svgp
+      streamgp compare --table demand --target demand_gw --horizon 48 \\
+          --season 48,336 --models linear,svdgp,lstm --engine ray --workers 3
     """
     from streamgp_cli._lean import leave_pandas_out
     from streamgp_cli._output import only_our_output, print_json
@@ -37,6 +41,7 @@ def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
     from streamgp_pipelines.adapters.comparison_plot import draw_comparison
     from streamgp_pipelines.adapters.mlflow.store import tracked
     from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
+    from streamgp_pipelines.adapters.ray.tasks import ray_tasks
     from streamgp_pipelines.adapters.run_plots import draw_run
     from streamgp_pipelines.comparing.compare import compare as run
     from streamgp_pipelines.comparing.peers import PEERS
@@ -48,7 +53,7 @@ def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
         leave_pandas_out()
     with only_our_output(), Reporter(quiet=json) as progress:
         tracker = tracker_of(settings.tracking_uri, settings.experiment)
-        made = run(settings, tracker, progress, draw_run if is_tracked else None, draw_comparison)
+        made = run(settings, tracker, progress, draw_run if is_tracked else None, draw_comparison, ray_tasks)
     if json:
         told = {name: value for name, value in vars(made).items() if name not in ("scores", "differences")}
         print_json(told | {"scores": made.scores.to_dicts(), "differences": made.differences.to_dicts()})
@@ -94,6 +99,8 @@ def _print(made: Comparison, asked: list[str]) -> None:
     pairs |= {f"weights of {name}": weights for name, weights in made.weights.items()}
     pairs["MLflow run"] = made.run_id or "none: not tracked"
     print_pairs(pairs)
+    if made.lost:
+        print(f"note: workers were lost {made.lost} times; their models went on in others")
     for name, warnings in made.warnings.items():
         for warning in warnings:
             print(f"note: {name}: {warning}")

@@ -37,6 +37,8 @@ def tune(
           --horizon 48 --season 336 --init tuned.json
       streamgp tune --table kin40k --target y --known 'x*' \\
           --test-column split0 --method cv-implicit --rows 4000
+      streamgp tune --table demand --target demand_gw --set ml.restarts=7 \\
+          --engine ray --workers 4
       streamgp tune --method cv-admm --options
     """
     from streamgp_cli._output import only_our_output, print_json, print_pairs
@@ -46,6 +48,7 @@ def tune(
         _list(given.flags.get("method", "ml"), as_json=json)
         return
     from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
+    from streamgp_pipelines.adapters.ray.tasks import ray_tasks
     from streamgp_pipelines.tuning.tune import Tuning
     from streamgp_pipelines.tuning.tune import tune as run
 
@@ -55,7 +58,7 @@ def tune(
         print_json(planned) if json else print_pairs(planned, "would tune (nothing was written):")
         return
     with only_our_output(), Reporter(quiet=json) as progress:
-        found = run(settings, tracker_of(settings.tracking_uri, settings.experiment), progress)
+        found = run(settings, tracker_of(settings.tracking_uri, settings.experiment), progress, ray_tasks)
     print_json(found) if json else _print(found)
 
 
@@ -105,6 +108,8 @@ def _print(found: dict[str, Any]) -> None:
         "next": found["next"],
     }
     print_pairs(pairs)
+    if found["lost"]:
+        print(f"note: workers were lost {found['lost']} times; their starts were tried again in others")
     for failure in found["failures"]:
         print(f"note: {failure}")
     if found["capped"]:

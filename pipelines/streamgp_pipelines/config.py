@@ -135,6 +135,15 @@ class DataConfig(Settings):
     experiment: Annotated[str, Flag(Panel.RUN, "NAME")] = Field("streamgp", description="MLflow experiment")
     tracking_uri: Annotated[TrackingUri, Flag(Panel.RUN)] = None
     max_memory: Annotated[MaxMemory, Flag(Panel.RUN)] = None
+    engine: Engine = "local"
+    workers: Workers = None
+    address: Address = None
+
+    @model_validator(mode="after")
+    def _workers_are_possible(self) -> Self:
+        if self.engine == "local" and (self.workers, self.address) != (None, None):
+            raise ValueError("--workers and --address need --engine ray")
+        return self
 
     @model_validator(mode="after")
     def _windows_are_possible(self) -> Self:
@@ -212,6 +221,12 @@ class RunConfig(DataConfig):
         return {word.rpartition("=")[2] for word in self.transform}
 
     @model_validator(mode="after")
+    def _device_is_possible(self) -> Self:
+        if self.engine == "ray" and self.device == "cuda":
+            raise ValueError("--engine ray computes on CPUs: leave out --device cuda")
+        return self
+
+    @model_validator(mode="after")
     def _distribution_is_possible(self) -> Self:
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
             raise ValueError("--lower must be less than --upper")
@@ -256,9 +271,6 @@ class TrainConfig(RunConfig):
         False,
         description="A model for each series, learned as if it were alone; numbers of rows are those of one series",
     )
-    engine: Engine = "local"
-    workers: Workers = None
-    address: Address = None
     follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
     epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(
         None, ge=1, le=LARGEST, description="Passes over the table; default: chosen by the model"
@@ -290,10 +302,6 @@ class TrainConfig(RunConfig):
                 raise ValueError(f"--fleet goes without --{never[0].replace('_', '-')}")
         if self.engine == "ray" and not self.fleet:
             raise ValueError("--engine ray deals series to workers: it needs --fleet")
-        if self.engine == "local" and (self.workers, self.address) != (None, None):
-            raise ValueError("--workers and --address need --engine ray")
-        if self.engine == "ray" and self.device == "cuda":
-            raise ValueError("--engine ray computes on CPUs: leave out --device cuda")
         if self.alarm_rate is None and (self.alarms, self.on_alarm) != (None, None):
             raise ValueError("--alarms and --on-alarm need --alarm-rate, such as 0.001")
         if self.init is not None and self.kinds & {"log", "logit"}:

@@ -378,16 +378,16 @@ Seed = Annotated[int, Field(ge=0, le=2**63 - 1, description="Random seed")]
 Engine = Annotated[
     Literal["local", "ray"],
     Flag(Panel.RUN),
-    Field(description="Where a --fleet is learned: in this process, or dealt to workers (extra ray)"),
+    Field(description="Where the work is done: in this process, or by workers (extra ray), with the same numbers"),
 ]
-"""Where the series of a fleet are learned."""
+"""Where the work is done."""
 
 Workers = Annotated[
     int | None,
     Flag(Panel.RUN, "COUNT"),
     Field(ge=1, le=64, description="Worker processes of --engine ray; default: one a CPU"),
 ]
-"""How many processes a fleet is dealt to."""
+"""How many processes share the work."""
 
 Address = Annotated[
     str | None,

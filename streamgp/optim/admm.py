@@ -57,7 +57,7 @@ from streamgp.optim.cross_validated import (
 )
 from streamgp.optim.implicit import ImplicitConfig, Problem
 from streamgp.optim.minimise import HUGE, Found
-from streamgp.optim.tuned import Tuned
+from streamgp.optim.tuned import Each, Tuned
 
 DECAYS = (0.9, 0.99)
 """Of Adam's moments: the first gradients are far larger than those near the end, and 0.999 would not forget them."""
@@ -94,8 +94,8 @@ class AdmmConfig(CrossValidationConfig):
     )
 
 
-def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmConfig) -> Tuned:
-    """See the module, and `_tuned` for arguments and result.
+def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmConfig, each: Each = map) -> Tuned:
+    """See the module, and `tuned` for arguments and result.
 
     The loss is the mean squared error of rows held out, a row and column, with C z = y_T solved at the final θ; the
     history is ‖y_V − K_VT z‖² a value, with z as the iterations have it.
@@ -115,16 +115,16 @@ def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmC
     """
     begun = time.process_time()
     check(kernel, x)
-    run, evaluations = Run(kernel, log_noise.to(x), x, y, config), 0
+    run = Run(kernel, log_noise.to(x), x, y, config)
 
-    def descend(start: Tensor, iterations: int) -> Found:
-        nonlocal evaluations
-        one = run.descend(start, iterations)
-        evaluations += one.iterations
-        loss, _ = run.loss(one.at)
-        return Found(one.at, loss if math.isfinite(loss) else HUGE, one.history, one.capped)
+    def descend(start: Tensor, iterations: int) -> tuple[Found, int]:
+        own = Run(kernel, log_noise.to(x), x, y, config)
+        one = own.descend(start, iterations)
+        loss, _ = own.loss(one.at)
+        return Found(one.at, loss if math.isfinite(loss) else HUGE, one.history, one.capped), one.iterations
 
-    found, _, failures = search(descend, starts(kernel, log_noise, x, config), config.iterations)
+    searched = search(descend, starts(kernel, log_noise, x, config), config.iterations, each)
+    found, evaluations = searched.found, searched.evaluations
     if config.polish:
         shared = {name: getattr(config, name) for name in CrossValidationConfig.model_fields}
         problem = Problem(kernel, log_noise.to(x), x, y, ImplicitConfig(**shared))
@@ -137,8 +137,9 @@ def cv_admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmC
     loss, fitted = run.loss(found.at)
     result = scaled(run.learned, run.folds, fitted)
     loss = loss if result.same else run.loss(run.learned.read())[0]
-    seconds, history = time.process_time() - begun, tuple(found.history)
-    return Tuned(result.kernel, result.noise, loss, history, seconds, evaluations, failures, found.capped)
+    seconds, history = time.process_time() - begun + searched.elsewhere, tuple(found.history)
+    ways = evaluations, searched.failures, found.capped
+    return Tuned(result.kernel, result.noise, loss, history, seconds, *ways)
 
 
 class Augmented:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -17,6 +18,7 @@ from streamgp.objectives.cross_validation import Split, rescale, splits
 from streamgp.objectives.fold import Fold
 from streamgp.optim.minimise import BOUND, HUGE, Found
 from streamgp.optim.starts import draw_start
+from streamgp.optim.tuned import Attempt, Each, attempts
 
 SCOUTING = 15
 """Iterations after which starts are compared."""
@@ -159,31 +161,60 @@ def check(kernel: Tied, x: Tensor) -> None:
     rescale(copy.deepcopy(kernel), 2.0, x[:FEW])
 
 
+class Searched(NamedTuple):
+    """What a search over starts came to.
+
+    Attributes:
+        found: where the descent from the leading start ended.
+        before: the history of the few iterations after which it led.
+        failures: the starts that led nowhere, a sentence each.
+        evaluations: of the objective, over all starts.
+        elsewhere: CPU seconds that other processes spent.
+    """
+
+    found: Found
+    before: list[float]
+    failures: tuple[str, ...]
+    evaluations: int
+    elsewhere: float
+
+
 def search(
-    descend: Callable[[Tensor, int], Found], offered: Sequence[Tensor], iterations: int
-) -> tuple[Found, list[float], tuple[str, ...]]:
-    """The descent from the start that leads after a few iterations, the history of these, and the starts that led
-    nowhere, a sentence each.
+    descend: Callable[[Tensor, int], tuple[Found, int]], offered: Sequence[Tensor], iterations: int, each: Each
+) -> Searched:
+    """The descent from the start that leads after a few iterations.
 
     Args:
-        descend: start (P + T,), iterations -> where it ended.
+        descend: start (P + T,), iterations -> where it ended, and evaluations; it keeps nothing of earlier descents.
         offered: the starts.
         iterations: at most.
+        each: see `tuned`.
 
     Raises:
         NumericalError: no start has a finite loss.
     """
     failures, before, begin = list[str](), list[float](), offered[0]
+    evaluations, elsewhere = 0, 0.0
+
+    def attempt(start: Tensor) -> Attempt:
+        begun, (one, count) = time.process_time(), descend(start, min(SCOUTING, iterations))
+        return Attempt(one, count, "", time.process_time() - begun)
+
     if len(offered) > 1:
-        tried = [descend(start, min(SCOUTING, iterations)) for start in offered]
+        tried, elsewhere = attempts(each, attempt, offered)
         reason = "the error of rows held out is not finite"
-        failures = [f"start {number}: {reason}" for number, one in enumerate(tried) if not one.value < HUGE]
-        leading = min(tried, key=lambda one: one.value)
+        failures = [f"start {number}: {reason}" for number, one in enumerate(tried) if not one.found.value < HUGE]
+        leading = min((one.found for one in tried), key=lambda one: one.value)
         begin, before = leading.at, leading.history
-    found = descend(begin, iterations) if len(failures) < len(offered) else leading
+        evaluations = sum(one.evaluations for one in tried)
+    if len(failures) < len(offered):
+        found, count = descend(begin, iterations)
+        evaluations += count
+    else:
+        found = leading
     if not found.value < HUGE:
         raise NumericalError(
             f"no start of {len(offered)} has a finite cross-validated error",
             hint="look for constant or huge columns, raise the least noise, or start from longer lengthscales",
         )
-    return found, before, tuple(failures)
+    return Searched(found, before, tuple(failures), evaluations, elsewhere)

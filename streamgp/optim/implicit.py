@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import time
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -30,7 +29,7 @@ from streamgp.optim.cross_validated import (
     starts,
 )
 from streamgp.optim.minimise import BOUND, HUGE, Found, lbfgs
-from streamgp.optim.tuned import Tuned
+from streamgp.optim.tuned import Each, Tuned
 
 IMPROVEMENT = 1e-4
 """Relative fall of the loss that ends a search."""
@@ -42,8 +41,10 @@ class ImplicitConfig(CrossValidationConfig):
     """Cross-validation by the reduced gradient; an iteration is an evaluation of loss and gradient."""
 
 
-def cv_implicit(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: ImplicitConfig) -> Tuned:
-    """See the module, and `_tuned` for arguments and result.
+def cv_implicit(
+    kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: ImplicitConfig, each: Each = map
+) -> Tuned:
+    """See the module, and `tuned` for arguments and result.
 
     The loss is the mean squared error of rows held out, a row and column, in squared standardised units.
 
@@ -62,15 +63,25 @@ def cv_implicit(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: I
     """
     begun = time.process_time()
     check(kernel, x)
-    problem = Problem(kernel, log_noise.to(x), x, y, config)
-    offered = starts(kernel, log_noise, x, config)
-    best, before, failures = search(partial(descend, problem), offered, config.iterations)
+
+    def begin() -> Problem:
+        return Problem(kernel, log_noise.to(x), x, y, config)
+
+    def descent(start: Tensor, iterations: int) -> tuple[Found, int]:
+        own = begin()
+        return descend(own, start, iterations), own.evaluations
+
+    searched = search(descent, starts(kernel, log_noise, x, config), config.iterations, each)
+    best, problem = searched.found, begin()
     _, fitted = problem.loss(best.at)
     result = scaled(problem.learned, problem.folds, fitted)
     loss = best.value if result.same else problem.loss(problem.learned.read())[0]
-    better = [loss for loss in best.history if loss < min(before, default=HUGE)]  # solves end within a tolerance
-    seconds, history = time.process_time() - begun, (*before, *better)
-    return Tuned(result.kernel, result.noise, loss, history, seconds, problem.evaluations, failures, best.capped)
+    better = [
+        loss for loss in best.history if loss < min(searched.before, default=HUGE)
+    ]  # solves end within a tolerance
+    seconds, history = time.process_time() - begun + searched.elsewhere, (*searched.before, *better)
+    ways = searched.evaluations, searched.failures, best.capped
+    return Tuned(result.kernel, result.noise, loss, history, seconds, *ways)
 
 
 class Problem:

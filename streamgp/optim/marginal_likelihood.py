@@ -27,9 +27,9 @@ from torch import Tensor
 from streamgp.errors import NotPositiveDefinite, NumericalError
 from streamgp.kernels import Tied
 from streamgp.objectives.marginal_likelihood import shared_noise
-from streamgp.optim.minimise import BOUND, HUGE, Found, adam, lbfgs
+from streamgp.optim.minimise import BOUND, HUGE, adam, lbfgs
 from streamgp.optim.starts import centres, draw_start
-from streamgp.optim.tuned import Tuned
+from streamgp.optim.tuned import Attempt, Each, Tuned, attempts
 from streamgp.solvers import exact
 
 OWN = 4
@@ -83,6 +83,7 @@ def maximise(
     y: Tensor,
     config: MarginalLikelihoodConfig,
     default: tuple[Tied, Tensor] | None = None,
+    each: Each = map,
 ) -> Tuned:
     """See the module, and `_tuned` for arguments and result; the loss is NLML a row and
     column, with the prior's part where there is one.
@@ -93,6 +94,7 @@ def maximise(
         kernel, log_noise, x, y, config: see `tuned`.
         default: kernel and (T,) log σ² of a second start, which the prior is around; without, `kernel` is both. Where a
             search goes on from an earlier one, the prior would otherwise be around what that one found.
+        each: see `tuned`.
 
     Raises:
         NumericalError: no start led anywhere.
@@ -105,24 +107,26 @@ def maximise(
         >>> found.loss < 0, 1 < found.kernel["log_lengthscale"].exp().item() < 4
         (True, True)
     """
-    begun = time.process_time()
-    problem = Problem(kernel, y.shape[1], x, y, config, None if default is None else default[0])
+    begun, around = time.process_time(), None if default is None else default[0]
+    problem = Problem(kernel, y.shape[1], x, y, config, around)
     generator = torch.Generator().manual_seed(config.seed)
     given = {name: value.detach() for name, value in kernel.named_parameters()}
     starts = [problem.pack(given, log_noise)]
     if default is not None:
         starts.append(problem.pack({name: value.detach() for name, value in default[0].named_parameters()}, default[1]))
     starts += [problem.pack(*draw_start(kernel, x, y.shape[1], generator)) for _ in range(config.restarts)]
-    found, failures, bounds = list[Found](), list[str](), [(-BOUND, BOUND)] * len(starts[0])
-    for number, start in enumerate(starts):
+
+    def attempt(start: Tensor) -> Attempt:
+        begun, own = time.process_time(), Problem(kernel, y.shape[1], x, y, config, around)
         if config.method == "lbfgs":
-            one = lbfgs(problem, start, config.evaluations, bounds=bounds)
+            one = lbfgs(own, start, config.evaluations, bounds=[(-BOUND, BOUND)] * len(start))
         else:
-            one = adam(problem, start, config.evaluations, rate=config.rate)
-        if one.value < HUGE:
-            found.append(one)
-        else:
-            failures.append(f"start {number}: {problem.failure}")
+            one = adam(own, start, config.evaluations, rate=config.rate)
+        return Attempt(one, own.evaluations, own.failure, time.process_time() - begun)
+
+    tried, elsewhere = attempts(each, attempt, starts)
+    found = [one.found for one in tried if one.found.value < HUGE]
+    failures = [f"start {number}: {one.failure}" for number, one in enumerate(tried) if not one.found.value < HUGE]
     if not found:
         raise NumericalError(
             f"no start of {len(starts)} has a finite marginal likelihood ({failures[0]})",
@@ -132,8 +136,8 @@ def maximise(
     problem.put(best.at)
     state = {name: value.detach().clone() for name, value in problem.kernel.state_dict().items()}
     noise = problem.noise.detach().expand(y.shape[1]).clone()
-    seconds = time.process_time() - begun
-    return Tuned(state, noise, best.value, tuple(best.history), seconds, problem.evaluations, tuple(failures))
+    seconds, evaluations = time.process_time() - begun + elsewhere, sum(one.evaluations for one in tried)
+    return Tuned(state, noise, best.value, tuple(best.history), seconds, evaluations, tuple(failures))
 
 
 class Problem:

@@ -4,13 +4,47 @@
 
 `kernel` is where to start, with the hyper-parameters that it has (it is not changed); `log_noise` (T,) is log σ_t²;
 x (n, W) and y (n, T) are standardised, float64, none missing; `config` is the way's own frozen Config.
+
+A way that tries several starts takes `each` too: it runs them as `map` does, here or in other processes. A start is
+tried without anything that another one has left, so that the numbers are the same.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
+
+from streamgp.optim.minimise import Found
+
+
+class Attempt(NamedTuple):
+    """Where one start led.
+
+    Attributes:
+        found: the best place.
+        evaluations: of the objective.
+        failure: what went wrong last, if anything did.
+        seconds: of CPU time.
+    """
+
+    found: Found
+    evaluations: int
+    failure: str
+    seconds: float
+
+
+Each: TypeAlias = Callable[[Callable[[Tensor], Attempt], Sequence[Tensor]], Iterable[Attempt]]
+"""`map`, or one that spreads the starts over processes."""
+
+
+def attempts(each: Each, attempt: Callable[[Tensor], Attempt], starts: Sequence[Tensor]) -> tuple[list[Attempt], float]:
+    """Every start tried, and the CPU seconds of it that this process has not spent, wherever it was done."""
+    begun = time.process_time()
+    found = list(each(attempt, starts))
+    return found, sum(one.seconds for one in found) - (time.process_time() - begun)
 
 
 class Tuned(NamedTuple):

@@ -20,6 +20,7 @@ from streamgp.errors import CheckpointError, ServiceError, StateError, UsageErro
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
 from streamgp_pipelines import load
+from streamgp_pipelines.adapters.ray import cluster
 from streamgp_pipelines.adapters.ray import workers as adapter
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.check import check
@@ -157,9 +158,9 @@ def test_a_cluster_that_does_not_answer_is_said_at_once(form: str, monkeypatch: 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
-        adapter.reach(form.format(port))
+        cluster.reach(form.format(port))
     with pytest.raises(ServiceError, match=str(port)):
-        adapter.reach(form.format(port))
+        cluster.reach(form.format(port))
 
 
 @pytest.mark.slow
@@ -173,7 +174,7 @@ def test_a_run_on_a_cluster_that_does_not_answer_ends(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     pytest.importorskip("ray", reason="needs the extra ray")
-    found = adapter.imported()
+    found = cluster.imported()
     found.init(
         num_cpus=3, include_dashboard=False, object_store_memory=10**8, log_to_driver=False, logging_level="ERROR"
     )

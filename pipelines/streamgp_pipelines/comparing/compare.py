@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import torch
 
 from streamgp import registry
 from streamgp.base import Json, Progress, Tracker
-from streamgp.errors import StreamgpError, UsageError
+from streamgp.errors import ServiceError, StreamgpError, UsageError
 from streamgp.forecasting.calibration import DECILES
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
@@ -24,10 +27,12 @@ from streamgp_pipelines.comparing.differences import difference
 from streamgp_pipelines.comparing.peers import PEERS, options_of
 from streamgp_pipelines.config import AUTO, CompareConfig, TrainConfig
 from streamgp_pipelines.files import replaced
+from streamgp_pipelines.learning.checkpointing import set_aside
 from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.seasons import with_seasons
 from streamgp_pipelines.learning.warmup import warmup_rows
 from streamgp_pipelines.stages import staged
+from streamgp_pipelines.tasks import Cluster, tasks_of
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.train import Draw, train
 
@@ -40,6 +45,7 @@ _STANDS_IN = "persistence"
 """The model whose settings a peer's run is opened with."""
 _PARTS = {"step": "step", "series": "unique_id", "target": "target", "hours": "hours"}
 _OWN = {"directory", "models", "set", "against", "level", "quantiles", "checkpoint_every"}
+_OWN |= {"engine", "workers", "address"}
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,7 @@ class Comparison:
         run_id: of the tracker.
         warnings: of the models' runs, by model.
         weights: of the experts of each model that mixes some, at the end of its run.
+        lost: how often a worker was lost, and its model went on in another.
     """
 
     scores: pl.DataFrame
@@ -73,6 +80,7 @@ class Comparison:
     run_id: str
     warnings: dict[str, list[str]]
     weights: dict[str, dict[str, float]]
+    lost: int = 0
 
 
 def compare(
@@ -81,11 +89,13 @@ def compare(
     progress: Callable[[Progress], None] = lambda _: None,
     draw: Draw | None = None,
     picture: Callable[[Comparison, Path], object] | None = None,
+    cluster: Cluster | None = None,
 ) -> Comparison:
     """Train each model, or let it go on from its checkpoint, and score all on the forecasts that every one made.
 
     Forecasters of other libraries (`peers`) have no checkpoint: they are run from the first row each time. All have
-    the same warm-up. Costs what the models cost, and reading their forecasts once more.
+    the same warm-up. Costs what the models cost, and reading their forecasts once more. With `--engine ray` models
+    are trained side by side, each on one thread: the same numbers as with one thread here.
 
     Args:
         config: what to compare.
@@ -94,13 +104,14 @@ def compare(
         progress: called with how far it is.
         draw: draws the plots of each model's run.
         picture: draws the comparison into a file.
+        cluster: makes the workers of `--engine ray`; with them, `tracker` and `draw` are pickled.
 
     Raises:
         StreamgpError: whatever training raises.
         UsageError: a model or an option is unknown, or no forecast was made by all.
     """
     try:
-        return _compare(config, tracker, progress, draw, picture)
+        return _compare(config, tracker, progress, draw, picture, cluster)
     except StreamgpError as error:
         error.hint = error.hint.replace("--checkpoint", "--directory")  # which a comparison has in its place
         raise
@@ -112,7 +123,11 @@ def _compare(
     progress: Callable[[Progress], None],
     draw: Draw | None,
     picture: Callable[[Comparison, Path], object] | None,
+    cluster: Cluster | None,
 ) -> Comparison:
+    tasks = tasks_of(config, cluster)
+    if config.engine == "ray":
+        torch.set_num_threads(1)  # as the workers have
     plan = _plan(config)
     config.directory.mkdir(parents=True, exist_ok=True)
     name = "compare " + title("+".join(plan.runs), plan.targets, config.horizon)
@@ -120,19 +135,13 @@ def _compare(
     status = "FAILED"
     try:
         whole.params({"models": list(plan.runs), "against": plan.against, "horizon": config.horizon})
-        summaries: dict[str, dict[str, Any]] = {}
-        for name, run in plan.runs.items():
-            began = time.process_time()
-            below, told = _below(tracker, whole.run_id), staged(progress, name)
-            if name in plan.peers:
-                from streamgp_pipelines.comparing.peers.peer import run_peer
-
-                found = run_peer(plan.peers[name][0], plan.peers[name][1], run, below, told)
-            else:
-                found = train(run, below, told, draw)
-            summaries[name] = found | {"cpu_seconds": plan.seconds[name] + time.process_time() - began}
+        cells = {name: (run, plan.peers.get(name)) for name, run in plan.runs.items()}
+        below = _below(tracker, whole.run_id)
+        summaries = tasks.run(partial(_cell, config.directory, below, draw), cells, progress)
+        for name, seconds in plan.seconds.items():
+            summaries[name]["cpu_seconds"] += seconds
         progress(Progress("scores", 0, 1))
-        made = _compared(config, plan, summaries, whole.run_id)
+        made = replace(_compared(config, plan, summaries, whole.run_id), lost=tasks.lost)
         for name, frame in (("scores", made.scores), ("differences", made.differences)):
             with replaced(made.files[name]) as temporary:
                 frame.write_parquet(temporary)
@@ -145,8 +154,33 @@ def _compare(
         status = "KILLED"
         raise
     finally:
+        tasks.close()
         whole.finish(status)
     return made
+
+
+def _cell(
+    home: Path,
+    below: Callable[[Path, str], Tracker],
+    draw: Draw | None,
+    name: str,
+    cell: tuple[TrainConfig, tuple[str, Options] | None],
+    tell: Callable[[Progress], None],
+) -> dict[str, Any]:
+    """One model on the stream: the summary of its run, and `cpu_seconds`. A run that was killed goes on."""
+    run, peer = cell
+    if not home.is_dir():
+        hint = "--directory must be on a file system that all machines of the cluster share"
+        raise ServiceError(f"{platform.node()} has no directory {home}", hint=hint)
+    registry.trust(f"{run.model} {dict(run.set)}")  # the user named them where the comparison was started
+    began, told = time.process_time(), staged(tell, name)
+    if peer is None:
+        found = train(run, below, told, draw)
+    else:
+        from streamgp_pipelines.comparing.peers.peer import run_peer
+
+        found = run_peer(*peer, run, below, told)
+    return found | {"cpu_seconds": time.process_time() - began}
 
 
 @dataclass(frozen=True)
@@ -202,6 +236,10 @@ def _plan(config: CompareConfig) -> _Plan:
     if _online(config):
         update = {"warmup": warmup[True] or warmup[False]}
         runs = {name: run.model_copy(update=update) for name, run in runs.items()}
+    if config.fresh:  # here, as a run whose worker is lost is to go on
+        for name in runs.keys() - peers.keys():
+            set_aside(runs[name].checkpoint)
+        runs = {name: run.model_copy(update={"fresh": False}) for name, run in runs.items()}
     return _Plan(runs, peers, against, targets, max(config.horizon, season), seconds)
 
 

@@ -15,9 +15,9 @@ from streamgp.kernels import Tied, squared_exponential
 from streamgp.optim import admm, implicit, marginal_likelihood
 from streamgp.optim.admm import AdmmConfig, cv_admm
 from streamgp.optim.implicit import ImplicitConfig, cv_implicit
-from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
+from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig
 from streamgp.optim.minimise import HUGE
-from streamgp.optim.tuned import Tuned
+from streamgp.optim.tuned import Each, Tuned
 from streamgp_pipelines.assembly import flatten, read_settings, seeded
 
 
@@ -81,13 +81,19 @@ class Method(NamedTuple):
     options: type[TuneOptions]
     own: str
     loss: str
-    tune: Callable[[Tied, Tensor, Tensor, Tensor, Any], Tuned]
+    tune: Callable[[Tied, Tensor, Tensor, Tensor, Any, Each], Tuned]
     before: Callable[[Tied, Tensor, Tensor, Tensor, Any], float]
 
 
 def _evidence(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: MarginalLikelihoodConfig) -> float:
     problem = marginal_likelihood.Problem(kernel, y.shape[1], x, y, config)
     return problem(problem.pack(dict(kernel.named_parameters()), log_noise))[0]
+
+
+def _maximise(
+    kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: MarginalLikelihoodConfig, each: Each
+) -> Tuned:
+    return marginal_likelihood.maximise(kernel, log_noise, x, y, config, each=each)
 
 
 def _approached(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: AdmmConfig) -> float:
@@ -101,8 +107,11 @@ def _held_out(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: Imp
 
 
 HELD_OUT = "mean squared error of rows held out, in standardised units"
+NLML = "negative log marginal likelihood a row, in standardised units"
 METHODS: dict[str, Method] = {
-    "ml": Method(MlOptions, "ml", "negative log marginal likelihood a row, in standardised units", maximise, _evidence),
+    "ml": Method(
+        MlOptions, "ml", "negative log marginal likelihood a row, in standardised units", _maximise, _evidence
+    ),
     "cv-admm": Method(AdmmOptions, "admm", HELD_OUT, cv_admm, _approached),
     "cv-implicit": Method(ImplicitOptions, "implicit", HELD_OUT, cv_implicit, _held_out),
 }
@@ -128,7 +137,13 @@ def read_options(method: str, given: Mapping[str, Any], seed: int) -> TuneOption
 
 
 def find(
-    method: str, options: TuneOptions, kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor
+    method: str,
+    options: TuneOptions,
+    kernel: Tied,
+    log_noise: Tensor,
+    x: Tensor,
+    y: Tensor,
+    each: Each = map,
 ) -> tuple[Tuned, float | None]:
     """Hyper-parameters by a method, and the loss of those it started from; None where it cannot be computed there.
 
@@ -138,6 +153,7 @@ def find(
         kernel, log_noise: (T,) where to start.
         x: (n, W) standardised windows.
         y: (n, T) standardised targets, none missing.
+        each: runs the starts, see `streamgp.optim.tuned`.
 
     Raises:
         NumericalError: no start led anywhere.
@@ -147,4 +163,4 @@ def find(
     own = getattr(options, way.own)
     with torch.no_grad():
         before = way.before(kernel, log_noise, x, y, own)
-    return way.tune(kernel, log_noise, x, y, own), before if abs(before) < HUGE else None
+    return way.tune(kernel, log_noise, x, y, own, each), before if abs(before) < HUGE else None

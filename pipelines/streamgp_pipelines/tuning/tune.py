@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from streamgp import choice
+from streamgp import choice, registry
 from streamgp.base import FLOAT, Inputs, Json, Progress, Tracker
 from streamgp.errors import DataError, UsageError
 from streamgp.evidence.initial import Initial, one_start, plain, structure
@@ -30,7 +31,7 @@ from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.scaling import Standardiser
 from streamgp.optim.starts import centres
-from streamgp.optim.tuned import Tuned
+from streamgp.optim.tuned import Attempt, Tuned
 from streamgp.streaming.table import Table
 from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.config import TuneConfig
@@ -44,6 +45,7 @@ from streamgp_pipelines.learning.seasons import with_seasons
 from streamgp_pipelines.learning.session import Columns
 from streamgp_pipelines.learning.whole import advice, check_columns
 from streamgp_pipelines.numbers import number
+from streamgp_pipelines.tasks import Cluster, Tasks, Tell, tasks_of
 from streamgp_pipelines.tuning.methods import METHODS, find, read_options
 from streamgp_pipelines.tuning.report import readable, train_line
 from streamgp_pipelines.tuning.rows import edges, spread
@@ -226,7 +228,10 @@ class Tuning:
 
 
 def tune(
-    config: TuneConfig, tracker: Callable[[Path, str], Tracker], progress: Callable[[Progress], None] = lambda _: None
+    config: TuneConfig,
+    tracker: Callable[[Path, str], Tracker],
+    progress: Callable[[Progress], None] = lambda _: None,
+    cluster: Cluster | None = None,
 ) -> dict[str, Json]:
     """Find hyper-parameters, write them to `config.output`, and return a summary.
 
@@ -234,10 +239,12 @@ def tune(
         config: what to do.
         tracker: makes the run's tracker from a directory and the run's title.
         progress: called with how far the run is.
+        cluster: makes the workers of `--engine ray`, which try the starts side by side, each on one thread.
 
     Returns:
         run_id, method, kernel, `channels` and `targets` (their hyper-parameters in their own units), loss_before, loss,
-        rows, iterations, evaluations, cpu_seconds, failures, capped, output, next (a command line), table_version.
+        rows, iterations, evaluations, cpu_seconds, failures, capped, lost (workers), output, next (a command line),
+        table_version.
 
     Raises:
         UsageError, SchemaError: the options do not fit the table or the method.
@@ -245,18 +252,29 @@ def tune(
         NumericalError: no start led anywhere.
         ServiceError: the file or the tracking store cannot be written.
     """
-    tuning = Tuning(config)
+    tuning, tasks = Tuning(config), tasks_of(config, cluster)
+    if config.engine == "ray":
+        torch.set_num_threads(1)  # as the workers have
     with tempfile.TemporaryDirectory() as folder:
         run = tracker(Path(folder), f"tune {config.method} {Path(config.table).name}")
         status = "FAILED"
         try:
-            found = _tune(tuning, run, progress)
+            found = _tune(tuning, run, progress, tasks)
             status = "FINISHED"
         except KeyboardInterrupt:
             status = "KILLED"
             raise
         finally:
+            tasks.close()
             run.finish(status)
+    return found
+
+
+def _start(attempt: Callable[[Tensor], Attempt], parts: str, name: str, start: Tensor, tell: Tell) -> Attempt:
+    """Try one start."""
+    registry.trust(parts)  # the user named them where the tuning was started
+    found = attempt(start)
+    tell(Progress(name, 1, 1, f"loss {number(found.found.value)}"))
     return found
 
 
@@ -266,18 +284,22 @@ def _has_period(kernel: BaseModel) -> bool:
     return any(name.rpartition(".")[2] == "log_period" for name in names)
 
 
-def _tune(tuning: Tuning, run: Tracker, progress: Callable[[Progress], None]) -> dict[str, Json]:
+def _tune(tuning: Tuning, run: Tracker, progress: Callable[[Progress], None], tasks: Tasks) -> dict[str, Json]:
     config, table = tuning.config, tuning.table
-    told: dict[str, Any] = config.model_dump(
-        mode="json", exclude={"set", "table", "output", "tracking_uri", "experiment"}
-    )
+    skip = {"set", "table", "output", "tracking_uri", "experiment", "engine", "workers", "address"}
+    told: dict[str, Any] = config.model_dump(mode="json", exclude=skip)
     told |= {f"set.{key}": value for key, value in flatten(config.set).items()} | {"lags": tuning.spec.lags}
     run.params({"command": "tune"} | {key: value for key, value in told.items() if value not in (None, [], "", False)})
     run.dataset(Path(table.path).name, str(table.path), table.version, table.schema)
     lesson = tuning.lesson(lambda read: progress(Progress("read", read, len(tuning.hidden))))
     kernel, log_noise = tuning.start(lesson)
     progress(Progress("tune", 0, 1, f"{config.method} on {len(lesson.y)} windows"))
-    tuned, before = find(config.method, tuning.options, kernel, log_noise, lesson.x, lesson.y)
+
+    def each(attempt: Callable[[Tensor], Attempt], starts: Sequence[Tensor]) -> Iterable[Attempt]:
+        named = {f"start {number}": start for number, start in enumerate(starts)}
+        return tasks.run(partial(_start, attempt, str(config.set)), named, progress).values()
+
+    tuned, before = find(config.method, tuning.options, kernel, log_noise, lesson.x, lesson.y, each)
     progress(Progress("tune", 1, 1, f"loss {'-' if before is None else number(before)} -> {number(tuned.loss)}"))
     result = tuning.result(lesson, kernel, tuned, before)
     shown = readable(result, table.schema)
@@ -294,6 +316,7 @@ def _tune(tuning: Tuning, run: Tracker, progress: Callable[[Progress], None]) ->
         "run_id": run.run_id,
         **{key: value for key, value in result.found.items() if key not in ("options", "table")},
         "loss_is": METHODS[config.method].loss,
+        "lost": tasks.lost,
         "kernel": dict(result.kernel),
         **shown,
         "learned": result.target,

@@ -43,7 +43,8 @@ def mlflow_tracker(uri: str | None, experiment: str, name: str = "") -> Callable
         experiment: experiment in which the run is listed.
         name: name of the run; its title, such as "ensemble demand_gw h48", when it is empty.
     """
-    return lambda directory, title: MlflowTracker(directory, store_uri(uri), experiment, name or title)
+    store = store_uri(uri)  # of this process, also where the tracker is made by a worker
+    return lambda directory, title: MlflowTracker(directory, store, experiment, name or title)
 
 
 class MlflowTracker:
