@@ -99,5 +99,5 @@ def disk_fault(error: BaseException) -> str | None:
     found = re.search(r"\(os error (\d+)\)", str(error))
     if found:
         return os.strerror(int(found[1]))
-    told = re.search(r"database or disk is full|disk I/O error|attempt to write a readonly database", str(error))
-    return None if told is None else told[0]
+    reason = re.search(r"database or disk is full|disk I/O error|attempt to write a readonly database", str(error))
+    return None if reason is None else reason[0]

@@ -249,13 +249,13 @@ def example(shape: Shape) -> Initial:
     )
 
 
-def _named(told: Mapping[str, Any]) -> str:
+def _named(about: Mapping[str, Any]) -> str:
     """A kernel's name, with those options of it that its hyper-parameters do not hold."""
-    parts = told.get("parts")
+    parts = about.get("parts")
     if parts is not None:
-        return f"{told['name']}({', '.join(_named(part) for part in parts)})"
-    options = [f"{key}={value}" for key, value in told.items() if key != "name" and value is not False]
-    return str(told["name"]) + (f"({', '.join(options)})" if options else "")
+        return f"{about['name']}({', '.join(_named(part) for part in parts)})"
+    options = [f"{key}={value}" for key, value in about.items() if key != "name" and value is not False]
+    return str(about["name"]) + (f"({', '.join(options)})" if options else "")
 
 
 def _told(value: Any) -> str:

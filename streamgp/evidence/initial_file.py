@@ -57,8 +57,8 @@ def document(initial: Initial, readable: Mapping[str, Json] | None = None) -> di
     Example:
         >>> from streamgp.evidence.initial import example
         >>> shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
-        >>> told = document(example(shape))
-        >>> told["values"], from_document(told, "tuned.json").shape == shape
+        >>> content = document(example(shape))
+        >>> content["values"], from_document(content, "tuned.json").shape == shape
         ({'log_lengthscale': [0.0], 'log_outputscale': 0.0}, True)
     """
     shape = initial.shape
@@ -78,24 +78,24 @@ def document(initial: Initial, readable: Mapping[str, Json] | None = None) -> di
     ).model_dump(mode="json")
 
 
-def from_document(told: Any, where: str) -> Initial:
+def from_document(content: Any, where: str) -> Initial:
     """Hyper-parameters from their document.
 
     Args:
-        told: what the JSON holds.
+        content: what the JSON holds.
         where: the file, for messages.
 
     Raises:
         DataError: it is no such document, one of another version, or damaged; the message names the place.
     """
     again = "write it again with streamgp tune"
-    if not isinstance(told, dict) or "hyperparameters" not in told:
+    if not isinstance(content, dict) or "hyperparameters" not in content:
         raise DataError(f"{where} holds no hyper-parameters", hint="give a file that streamgp tune has written")
-    if told["hyperparameters"] != FORMAT:
-        version = told["hyperparameters"]
+    if content["hyperparameters"] != FORMAT:
+        version = content["hyperparameters"]
         raise DataError(f"{where} is of format {version!r}, and this version reads format {FORMAT}", hint=again)
     try:
-        found = _Document.model_validate(told)
+        found = _Document.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -124,14 +124,14 @@ def from_document(told: Any, where: str) -> Initial:
     return initial
 
 
-def _tensor(told: Any, size: tuple[int, ...], name: str, where: str, positive: bool = False) -> Tensor:
+def _tensor(values: Any, size: tuple[int, ...], name: str, where: str, positive: bool = False) -> Tensor:
     """Numbers of a shape.
 
     Raises:
         DataError: they are of another one, not finite, absurdly large, or not positive.
     """
     try:
-        found = torch.tensor(told, dtype=FLOAT)
+        found = torch.tensor(values, dtype=FLOAT)
     except (TypeError, ValueError):
         found = torch.full((1,), math.nan, dtype=FLOAT)
     logs = not positive

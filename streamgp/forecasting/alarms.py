@@ -163,9 +163,9 @@ class Alarms:
             self._counts[o] *= kept
             np.add.at(self._counts[o], (before, above, bins), 1.0)
             self._masses.count(o, y[own][score[own] < GLITCH])
-        told = first if counts is None else first & counts.numpy()
-        self.rows += int(told.sum())
-        self.raised += (kind[told, None] >> np.arange(len(KINDS)) & 1).sum(0)
+        counted = first if counts is None else first & counts.numpy()
+        self.rows += int(counted.sum())
+        self.raised += (kind[counted, None] >> np.arange(len(KINDS)) & 1).sum(0)
         return Verdicts(torch.from_numpy(p), torch.from_numpy(kind))
 
     def _survival(self, o: int) -> tuple[Floats, float, float]:

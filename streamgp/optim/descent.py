@@ -22,7 +22,7 @@ CLIP = 10.0
 
 
 class DescentConfig(BaseModel):
-    """What every mini-batch descent of this package can be told. Losses are per row, so that rates do not follow N."""
+    """What every mini-batch descent of this package takes. Losses are per row, so that rates do not follow N."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -178,9 +178,9 @@ def unreadable(table: str, name: str, error: Exception) -> TableError | ServiceE
 
 
 def cause(error: BaseException) -> str:
-    """What failed, and the innermost reason, of an error that a store has told as a chain of lines."""
+    """What failed, and the innermost reason, of an error that a store gave as a chain of lines."""
     lines = [line.strip(" ↳") for line in _COLOUR.sub("", str(error)).splitlines()]
-    told = [line for line in lines if line] or [type(error).__name__]
-    if reply := _REPLY.search(told[-1]):
-        return f"{told[0]}: {reply[1]}"
-    return told[0] if len(told) == 1 else f"{told[0]}: {told[-1]}"
+    reasons = [line for line in lines if line] or [type(error).__name__]
+    if reply := _REPLY.search(reasons[-1]):
+        return f"{reasons[0]}: {reply[1]}"
+    return reasons[0] if len(reasons) == 1 else f"{reasons[0]}: {reasons[-1]}"

@@ -332,7 +332,7 @@ class Windows:
         return found
 
     def _times(self, rows: _Current, timeline: Timeline) -> tuple[Ints, Bools]:
-        """The H times ahead of each row, (N, H), and whether they can be told: without a declared interval a series
+        """The H times ahead of each row, (N, H), and whether they are known: without a declared interval a series
         must have had two rows."""
         spec, known = self.spec, np.ones(len(rows.ds), bool)
         if not spec.lags:

@@ -134,7 +134,7 @@ def check_model(
 
 
 def _example(model: Model, shape: Shape, rows: int) -> tuple[Inputs, Tensor]:
-    """Windows whose truths the model can be told."""
+    """Windows whose truths the model can learn."""
     return example_windows(shape, rows, binary=getattr(model.family, "binary", False))  # a false family is found later
 
 

@@ -83,7 +83,7 @@ class CrashingSource:
             if left is not None:
                 left -= chunk.rows.num_rows
                 if left < 0:
-                    raise Crash(f"reading {self._readings} was told to die here")
+                    raise Crash(f"reading {self._readings} dies here")
             yield chunk
 
 

@@ -214,9 +214,9 @@ class Ensemble(Model):
 
     def _step(self, steps: dict[str, Step], usual: str, loss: float) -> Step:
         """One step for all experts; `done` also reports, by expert, what differs from a plain update or epoch."""
-        told = [f"{name}: {step.done}" for name, step in steps.items() if step.done not in (usual, "update", "epoch")]
+        notes = [f"{name}: {step.done}" for name, step in steps.items() if step.done not in (usual, "update", "epoch")]
         basis = sum(step.basis for step in steps.values())
-        return Step(loss, basis, all(step.healthy for step in steps.values()), "; ".join([usual, *told]))
+        return Step(loss, basis, all(step.healthy for step in steps.values()), "; ".join([usual, *notes]))
 
     def _parts(self) -> Parts:
         return {"mixer": self.mixer, **{f"expert {member.name}": member for member in self.experts}}

@@ -352,7 +352,7 @@ class DirectLinear(Model):
         return draw
 
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
-        """Learn N windows, and weigh the memories by what was issued; a numerical failure is undone and told."""
+        """Learn N windows, and weigh the memories by what was issued; a numerical failure is undone and reported."""
         y, taken, left_out = usable_rows(x, y)
         x, y = x.rows(taken), y[taken]
         given = None if issued is None else Mixed.from_parameters(issued.parameters()[:, taken])

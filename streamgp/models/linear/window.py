@@ -183,7 +183,7 @@ class Linear(Model):
         return draw
 
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
-        """Learn N windows; a numerical failure is undone and told.
+        """Learn N windows; a numerical failure is undone and reported.
 
         A row with some of its T truths missing is completed by the model's own mean.
 

@@ -156,9 +156,9 @@ class Nats:
         await self._client.flush(PATIENCE)
 
     def _message(self, one: Any) -> Message:
-        told = one.metadata
-        position = (told.sequence.stream,) if self.width else ()
-        return Message(one.data, one.subject, "", position, told.num_delivered > 1, one)
+        metadata = one.metadata
+        position = (metadata.sequence.stream,) if self.width else ()
+        return Message(one.data, one.subject, "", position, metadata.num_delivered > 1, one)
 
     def _run(self, what: Coroutine[Any, Any, T]) -> T:
         """Run to the end.

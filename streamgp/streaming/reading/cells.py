@@ -30,8 +30,8 @@ _REAL: dict[pa.DataType, pl.DataType] = {pa.float32(): pl.Float32(), pa.float64(
 
 def with_bookkeeping(kinds: Mapping[str, pa.DataType]) -> pa.Schema:
     """The columns that a file source gives out."""
-    told: dict[str, pa.DataType] = {LINE: pa.int64(), FAULT: pa.string(), TEXT: pa.string()}
-    return pa.schema([pa.field(name, kind) for name, kind in {**kinds, **told}.items()])
+    extra: dict[str, pa.DataType] = {LINE: pa.int64(), FAULT: pa.string(), TEXT: pa.string()}
+    return pa.schema([pa.field(name, kind) for name, kind in {**kinds, **extra}.items()])
 
 
 def unit_in(name: str) -> str | None:
@@ -186,8 +186,8 @@ def storable_text(text: str) -> bool:
 
 def unreadable(schema: pa.Schema, line: int, wrong: str, text: str) -> pa.RecordBatch:
     """One row that is nothing but its fault."""
-    told: dict[str, Any] = {LINE: line, FAULT: wrong, TEXT: text}
-    return pa.RecordBatch.from_pylist([told], schema=schema)
+    extra: dict[str, Any] = {LINE: line, FAULT: wrong, TEXT: text}
+    return pa.RecordBatch.from_pylist([extra], schema=schema)
 
 
 def nothing(schema: pa.Schema) -> pa.RecordBatch:

@@ -200,9 +200,9 @@ class Columnar(ABC):
                     value = str(batch.column(name)[i].as_py())[:80]
                     faults[i] = faults[i] or fault("unparsable", name, f"{value} is no {kind}")
         nothing = pa.nulls(batch.num_rows, pa.string())
-        told = nothing if faults is None else pa.array(faults, pa.string())
+        wrong = nothing if faults is None else pa.array(faults, pa.string())
         lines = pa.array(np.arange(row + 1, row + 1 + batch.num_rows))
-        return pa.record_batch([*columns, lines, told, nothing], schema=self.schema)
+        return pa.record_batch([*columns, lines, wrong, nothing], schema=self.schema)
 
     def _damaged(self, error: Exception) -> DataError:
         return DataError(

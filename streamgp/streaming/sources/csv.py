@@ -273,8 +273,8 @@ class Csv:
             None if wrong is None else data[start:end].decode().rstrip("\r\n")
             for wrong, start, end in zip(faults, split.starts.tolist(), split.ends.tolist(), strict=True)
         ]
-        told = [pa.array(line + lines), pa.array(faults, pa.string()), pa.array(texts, pa.string())]
-        return pa.record_batch([*columns, *told], schema=self.schema)
+        extra = [pa.array(line + lines), pa.array(faults, pa.string()), pa.array(texts, pa.string())]
+        return pa.record_batch([*columns, *extra], schema=self.schema)
 
     def _decoded(self, data: bytes, encoding: str, line: int) -> tuple[bytes, Ints]:
         """The text as UTF-8, and its lines (from 0) that are not in this encoding.

@@ -200,8 +200,8 @@ class Jsonl:
             cell_faults(faults, name, cells, bad, kind)
             columns.append(to_arrow(found, kind))
         kept = [text if wrong else None for text, wrong in zip(texts, faults, strict=True)]
-        told = [pa.array(lines, pa.int64()), pa.array(faults, pa.string()), pa.array(kept, pa.string())]
-        return pa.record_batch([*columns, *told], schema=self.schema)
+        extra = [pa.array(lines, pa.int64()), pa.array(faults, pa.string()), pa.array(kept, pa.string())]
+        return pa.record_batch([*columns, *extra], schema=self.schema)
 
     def _object(self, raw: bytes) -> tuple[dict[str, Any], str | None]:
         """The object of a line; or an empty one, and what is wrong with the line."""
