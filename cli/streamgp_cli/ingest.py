@@ -32,12 +32,17 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
     leave_pandas_out()
     from streamgp.base import Progress
     from streamgp.streaming.messages import is_feed
+    from streamgp_cli._health import watched
     from streamgp_cli._output import only_our_output, print_json, warn
     from streamgp_cli._progress import Reporter
     from streamgp_pipelines.ingestion.ingest import ingest as run
 
     settings = given.read()
-    with only_our_output(), Reporter(quiet=json) as reporter:
+    with (
+        only_our_output(),
+        watched(settings.follow, settings.metrics, json) as health,
+        Reporter(quiet=json) as reporter,
+    ):
 
         def progress(now: IngestProgress) -> None:
             aside = f", {now.quarantined:,} quarantined" if now.quarantined else ""
@@ -46,9 +51,9 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
         if is_feed(settings.source[0]):
             from streamgp_pipelines.live.follow import follow
 
-            found = follow(settings, progress, lambda news: warn([news]))
+            found = follow(settings, progress, lambda news: warn([news]), health=health)
         else:
-            found = run(settings, progress)
+            found = run(settings, progress, health=health)
     if json:
         print_json(found)
     else:

@@ -24,12 +24,14 @@ def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
       streamgp serve --checkpoint day-ahead --checkpoint week-ahead --port 8080
       streamgp serve --model-uri models:/demand-demand_gw-h48@champion
       streamgp serve --checkpoint day-ahead --host 0.0.0.0 --token-file token
+      streamgp serve --checkpoint meters --source 'mqtt://localhost/meters/#'
       curl -s http://127.0.0.1:8000/rows -H 'Content-Type: application/json' \\
           -d '{"rows": [{"ds": "2026-01-01T00:30", "y": 1.5}]}'
       curl -s 'http://127.0.0.1:8000/forecast?horizon=2&level=80'
     """
     from streamgp.errors import UsageError
     from streamgp_cli._output import print_json, warn
+    from streamgp_cli._systemd import tell
     from streamgp_cli.signals import working
 
     settings = given.read()
@@ -39,7 +41,7 @@ def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
         hint = "pip install 'streamgp[serve]'"
         raise UsageError(f"streamgp serve needs the package {error.name}", hint=hint) from None
 
-    def tell(about: dict[str, object]) -> None:
+    def begun(about: dict[str, object]) -> None:
         warnings = about["warnings"]
         assert isinstance(warnings, list)
         if json:
@@ -49,6 +51,7 @@ def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
             token = f"; clients need the token in {about['token_file'] or 'STREAMGP_TOKEN'}" if about["token"] else ""
             print(f"open {about['url']}   (Ctrl-C ends it){token}")
         sys.stdout.flush()
+        tell(READY="1", STATUS=f"{about['url']}")
 
     working()
-    run(settings, tell, lambda news: warn([news]))
+    run(settings, begun, lambda news: warn([news]))

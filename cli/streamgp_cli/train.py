@@ -23,11 +23,14 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
       streamgp train --online --table demand --target demand_gw \\
           --horizon 48 --season 336 --known workday --level 80,95 \\
           --predictions scored.parquet
+      streamgp train --online --source 'mqtt://localhost/meters/#' --follow \\
+          --table meters --target kw --checkpoint meters
       streamgp train --table kin40k --target y --inputs 'x*' \\
           --test-column split0 --time-budget 60s
     """
+    from streamgp_cli._health import watched
     from streamgp_cli._lean import leave_pandas_out
-    from streamgp_cli._output import only_our_output, print_json, print_pairs
+    from streamgp_cli._output import only_our_output, print_json, print_pairs, warn
     from streamgp_cli._progress import Reporter
     from streamgp_cli._summary import print_summary
     from streamgp_pipelines.adapters.mlflow.store import tracked
@@ -44,10 +47,14 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
         planned = plan(settings)
         print_json(planned) if json else print_pairs(planned, "would train (nothing was written):")
         return
-    with only_our_output(), Reporter(quiet=json) as progress:
+    with (
+        only_our_output(),
+        watched(settings.follow, settings.metrics, json) as health,
+        Reporter(quiet=json) as progress,
+    ):
         tracker = tracker_of(settings.tracking_uri, settings.experiment)
         draw = draw_run if tracked(settings.tracking_uri) else None
-        found = run(settings, tracker, progress, draw, ray_workers)
+        found = run(settings, tracker, progress, draw, ray_workers, lambda news: warn([news]), health)
     if json:
         print_json(found)
     else:

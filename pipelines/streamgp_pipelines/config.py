@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from streamgp_pipelines.ingestion.config import Dbc, Format, Salvage, Sheet, Signals
+from streamgp_pipelines.ingestion.config import Dbc, Format, FromBroker, MetricsAt, Salvage, Sheet, Signals
 from streamgp_pipelines.ingestion.config import Follow as Follow
 from streamgp_pipelines.ingestion.config import IngestConfig as IngestConfig
 from streamgp_pipelines.reporting.settings import ReportConfig as ReportConfig
@@ -237,7 +237,7 @@ class RunConfig(DataConfig):
         return self
 
 
-class TrainConfig(RunConfig):
+class TrainConfig(FromBroker, RunConfig):
     """`streamgp train`, online or in batch.
 
     Example:
@@ -272,6 +272,7 @@ class TrainConfig(RunConfig):
         description="A model for each series, learned as if it were alone; numbers of rows are those of one series",
     )
     follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
+    metrics: Annotated[MetricsAt, Flag(Panel.RUN, "HOST:PORT")] = None
     epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(
         None, ge=1, le=LARGEST, description="Passes over the table; default: chosen by the model"
     )
@@ -501,4 +502,4 @@ class DemoConfig(Settings):
 
 
 _BATCH_ONLY = ("test_column", "test_tail", "test_blocks", "time_budget", "epochs")
-_ONLINE_ONLY = ("follow", "fleet", "score_from", "warmup", "checkpoint_every", "alarm_rate")
+_ONLINE_ONLY = ("follow", "source", "fleet", "score_from", "warmup", "checkpoint_every", "alarm_rate")

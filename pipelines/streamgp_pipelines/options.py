@@ -57,6 +57,14 @@ class TrainOptions(RunOptions, total=False):
     workers: int | None
     address: str | None
     follow: bool
+    metrics: str | None
+    source: str | None
+    format: str | None
+    columns: Names
+    topic: str | None
+    message_schema: str | Path | None
+    message: str | None
+    linger: float
     epochs: int | None
     time_budget: str | float | None
     checkpoint: str | Path

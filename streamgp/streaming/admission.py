@@ -43,6 +43,11 @@ class Admission:
         """The last time of all series, as an integer; the least one where there is none."""
         return int(self._last.max(initial=np.iinfo(np.int64).min))
 
+    @property
+    def series(self) -> set[Any]:
+        """The series that have rows."""
+        return set(self._codes) - {None}
+
     def judge(self, rows: pa.Table) -> Verdict:
         """Judge rows that have a time, in the order of their source, and count the new ones as accepted.
 

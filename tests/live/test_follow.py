@@ -168,7 +168,7 @@ def test_formats_make_the_same_rows(tmp_path: Path) -> None:
         "bare": ([line.encode() for line in bare.splitlines()], {"format": "csv", "columns": ("ds", "y")}),
         "msgpack": ([msgpack.packb(one) for one in objects] + [b"\xc1"], {}),
         "arrow": ([sink.getvalue().to_pybytes(), b"ARROW"], {}),
-        "avro": ([avro(one) for one in objects] + [b"\x01"], {"avro_schema": str(tmp_path / "row.avsc")}),
+        "avro": ([avro(one) for one in objects] + [b"\x01"], {"message_schema": str(tmp_path / "row.avsc")}),
     }
     for form, (payloads, options) in given.items():
         table = tmp_path / form
@@ -252,3 +252,12 @@ def test_small_commits_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert take(tmp_path / "t", Memory([row(i) for i in range(70)]))["added"] == 70
     assert len(Table.open(tmp_path / "t").log.file_uris()) < 10
     assert ys(tmp_path / "t") == [float(i) for i in range(70)]
+
+
+def test_rows_of_more_series_than_allowed_are_quarantined(tmp_path: Path) -> None:
+    named = [row(at, unique_id=f"m{at % 5}") for at in range(50)]
+    found = take(tmp_path / "t", Memory([row(0, unique_id=None), *named[:7]]), max_series=3, series="unique_id")
+    assert (found["added"], found["quarantined"]) == (5, {"no series": 1, "too many series": 2})
+    found = take(tmp_path / "t", Memory([*named, *named]), max_series=3, as_name="again")
+    assert set(rows(tmp_path / "t")["unique_id"]) == {"m0", "m1", "m2"} and rows(tmp_path / "t").height == 30
+    assert found["quarantined"]["too many series"] == 40

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -65,6 +66,27 @@ def put_future_aside(part: Prepared, meta: TableMeta, newest: int, ahead: float,
     for row in np.flatnonzero(column.cast(pa.int64()).to_numpy() > latest).tolist():
         found = f"{part.rows.column(meta.time)[row]} is more than {said:g} s ahead (--max-ahead)"
         part.faults.setdefault(row, ("future", meta.time, found))
+
+
+def put_surplus_aside(parts: Sequence[Prepared], series: str | None, known: set[Any], most: int) -> None:
+    """Mark rows of new series beyond the `most` first ones as faulty; `known` are those that have rows."""
+    if series is None:
+        return
+    allowed = set(known)
+    for part in parts:
+        column = part.table.column(series).combine_chunks()
+        good = np.ones(part.table.num_rows, bool)
+        good[list(part.faults)] = False
+        strange = []
+        for name in column.filter(pa.array(good)).unique().to_pylist():
+            if name not in allowed and len(allowed) >= most:
+                strange.append(name)
+            else:
+                allowed.add(name)
+        if strange:
+            fault = ("too many series", series, f"the table has {len(allowed):,} series (--max-series)")
+            for row in _where(pc.is_in(column, value_set=pa.array(strange, column.type)).to_numpy(False)):
+                part.faults.setdefault(row, fault)
 
 
 class Sieve:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from streamgp_pipelines.settings import Bytes, File, Flag, Names, Panel, Seconds, Settings, TableUri
 
@@ -31,13 +31,74 @@ Format = Annotated[
     Flag(Panel.TEXT, "FORMAT"),
     Field(
         description="csv, jsonl, parquet, hdf5, mcap, can ...; default: by the suffix. Of messages json, csv, arrow, "
-        "msgpack or avro; default: json"
+        "msgpack, avro or protobuf; default: json"
     ),
 ]
 Follow = Annotated[bool, Field(description="Wait for new rows until interrupted")]
 
 
-class IngestConfig(Settings):
+def _address(value: str) -> str:
+    """HOST:PORT or PORT.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    port = value.rpartition(":")[2]
+    if not port.isdecimal() or int(port) > 65535:
+        raise ValueError("it is HOST:PORT, such as 127.0.0.1:9108, or a port of this machine")
+    return value
+
+
+MetricsAt = Annotated[
+    Annotated[str, AfterValidator(_address)] | None,
+    Field(
+        description="Answer Prometheus at http://HOST:PORT/metrics while rows are followed; a port alone is that of "
+        "127.0.0.1; default: no"
+    ),
+]
+
+
+class MessageSettings(Settings):
+    """How messages are read, of every command that takes them."""
+
+    columns: Annotated[Names, Flag(Panel.MESSAGES)] = Field(
+        (), description="Columns of messages in CSV without a header; default: the first line of each"
+    )
+    topic: Annotated[str | None, Flag(Panel.MESSAGES, "COL")] = Field(
+        None, description="Column for the topic of a message, which --series can name; default: none"
+    )
+    message_schema: Annotated[File | None, Flag(Panel.MESSAGES, name="--schema")] = Field(
+        None, description="Schema of --format avro (JSON) or protobuf (a descriptor set of protoc); default: none"
+    )
+    message: Annotated[str | None, Flag(Panel.MESSAGES, "NAME")] = Field(
+        None, description="Type of a message of --format protobuf, such as plant.Meter; default: the only one"
+    )
+    linger: Annotated[float, Flag(Panel.MESSAGES, "SECONDS")] = Field(
+        0.2, ge=0, le=60, description="How long a message may wait for others, which are committed with it"
+    )
+
+
+class FromBroker(MessageSettings):
+    """Messages into the table that a command learns."""
+
+    source: Annotated[str | None, Flag(Panel.MESSAGES, "URL")] = Field(
+        None,
+        description="Take the messages of a broker into the table as streamgp ingest does, and learn them; "
+        "default: the table alone",
+    )
+    format: Annotated[str | None, Flag(Panel.MESSAGES, "FORMAT")] = Field(
+        None, description="Of messages: json, csv, arrow, msgpack, avro or protobuf; default: json"
+    )
+
+    def intake(self, table: str, follow: bool) -> IngestConfig | None:
+        """The settings of the `streamgp ingest` that --source stands for; None without."""
+        if self.source is None:
+            return None
+        given = {name: getattr(self, name) for name in FromBroker.model_fields if name in self.model_fields_set}
+        return IngestConfig.read({**given, "source": (self.source,), "table": table, "follow": follow})
+
+
+class IngestConfig(MessageSettings):
     """`streamgp ingest`."""
 
     source: Annotated[tuple[str, ...], Flag(argument=True)] = Field(
@@ -85,6 +146,9 @@ class IngestConfig(Settings):
         description="How far the time of a row may be ahead of now and of the table, such as 1d; rows further ahead go "
         "to the quarantine; default: any",
     )
+    max_series: Annotated[int | None, Flag(Panel.TABLE, "COUNT")] = Field(
+        None, ge=1, description="Most series of the table; rows of further ones go to the quarantine; default: any"
+    )
     signals: Signals = ()
     clock: Annotated[str | None, Flag(Panel.RECORDINGS, "SIGNAL|INTERVAL")] = Field(
         None,
@@ -126,18 +190,6 @@ class IngestConfig(Settings):
         le=1 << 30,
         description="Longest line to read, such as 64MB; a longer one goes to the quarantine, truncated",
     )
-    columns: Annotated[Names, Flag(Panel.MESSAGES)] = Field(
-        (), description="Columns of messages in CSV without a header; default: the first line of each"
-    )
-    topic: Annotated[str | None, Flag(Panel.MESSAGES, "COL")] = Field(
-        None, description="Column for the topic of a message, which --series can name; default: none"
-    )
-    avro_schema: Annotated[File | None, Flag(Panel.MESSAGES)] = Field(
-        None, description="Schema of --format avro, a JSON file; default: none"
-    )
-    linger: Annotated[float, Flag(Panel.MESSAGES, "SECONDS")] = Field(
-        0.2, ge=0, le=60, description="How long a message may wait for others, which are committed with it"
-    )
     as_name: Annotated[str | None, Flag(Panel.PROCESSING, "NAME", name="--as")] = Field(
         None, description="Identify the source by this name instead of its path"
     )
@@ -158,6 +210,7 @@ class IngestConfig(Settings):
         description="Seconds between two checks with --follow; without it messages of a broker end when none comes "
         "for as long",
     )
+    metrics: Annotated[MetricsAt, Flag(Panel.PROCESSING, "HOST:PORT")] = None
     dry_run: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
         False, description="Print what would be done, write nothing"
     )

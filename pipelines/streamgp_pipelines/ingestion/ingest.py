@@ -9,6 +9,7 @@ from streamgp.base import Json
 from streamgp.errors import UsageError
 from streamgp.streaming.reading.files import expand
 from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.health import Health, Taken
 from streamgp_pipelines.ingestion.report import IngestProgress as IngestProgress
 from streamgp_pipelines.ingestion.report import Progress
 from streamgp_pipelines.ingestion.run import Run
@@ -18,8 +19,15 @@ def ingest(
     config: IngestConfig,
     progress: Progress = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
+    health: Health | None = None,
 ) -> dict[str, Json]:
     """Take the new rows of every source into the table; with `follow`, until `stop()`.
+
+    Args:
+        config: sources and table.
+        progress: called after each commit.
+        stop: asked after each look at the sources.
+        health: its `taken` is kept up to date.
 
     Raises:
         DataError, SchemaError: a source cannot be taken; what came before it is in the table.
@@ -27,7 +35,15 @@ def ingest(
         UsageError: the configuration asks for something impossible.
         ServiceError: the storage refused.
     """
-    run = Run(config, progress)
+    taken = Taken()
+    if health is not None:
+        health.taken = taken
+
+    def tell(now: IngestProgress) -> None:
+        taken.accepted, taken.quarantined = now.rows, now.quarantined
+        progress(now)
+
+    run = Run(config, tell)
     with run:
         while True:
             files = expand(config.source)

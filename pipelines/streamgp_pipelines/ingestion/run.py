@@ -30,7 +30,14 @@ from streamgp.streaming.reading.records import Stopped
 from streamgp.streaming.recordings.joined import Joined
 from streamgp.streaming.table import Table
 from streamgp.streaming.times import TimeReader
-from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, in_time_order, put_future_aside
+from streamgp_pipelines.ingestion.chunk import (
+    Prepared,
+    Sieve,
+    Sorted,
+    in_time_order,
+    put_future_aside,
+    put_surplus_aside,
+)
 from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, doubts, summary, understood
@@ -208,6 +215,8 @@ class Run:
         return table
 
     def _submit(self, sieve: Sieve, told: SourceReport, part: Prepared, start: Position) -> None:
+        if self._config.max_series is not None and self._table is not None:
+            put_surplus_aside([part], self._table.meta.series, self._admission.series, self._config.max_series)
         divided = sieve.divide(part, self._admission)
         future = self._writer.submit(self._commit, told.name, part, divided, start)
         self._pending = (part, divided, start, future)

@@ -1,10 +1,11 @@
-"""Payloads of messages to rows: JSON, CSV, MessagePack and Avro by way of JSON Lines, Arrow as it is."""
+"""Payloads of messages to rows: JSON, CSV, MessagePack, Avro, Protocol Buffers through JSON Lines, Arrow as it is."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import logging
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from streamgp.errors import DataError, SchemaError, UsageError
 from streamgp.streaming.messages import Message, client
+from streamgp.streaming.protobuf import Schema, row
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import FAULT, LINE, NULLS, TEXT, fault, with_bookkeeping
 from streamgp.streaming.reading.files import FileSource
@@ -59,7 +61,8 @@ class Decoder:
     """Reads payloads.
 
     Args:
-        config: format; columns and separator of CSV, schema of Avro; longest message, column of the topic.
+        config: format; columns and separator of CSV, schema of Avro and Protocol Buffers; longest message, column of
+            the topic.
         name: of the source, for errors.
 
     Raises:
@@ -73,7 +76,8 @@ class Decoder:
             "json": lambda: _of_json,
             "csv": lambda: _csv(config),
             "msgpack": _msgpack,
-            "avro": lambda: _avro(config.avro_schema),
+            "avro": lambda: _avro(config.message_schema),
+            "protobuf": lambda: _protobuf(config.message_schema, config.message, name),
             "arrow": lambda: lambda payload: parse_arrow(payload, EXPANDED),
         }
         if form not in makers:
@@ -276,7 +280,7 @@ def _avro(file: Path | None) -> Callable[[bytes], list[Any]]:
         UsageError: no file is given, or it has no schema.
     """
     if file is None:
-        raise UsageError("--format avro: a message does not say its schema", hint="name its file: --avro-schema FILE")
+        raise UsageError("--format avro: a message does not say its schema", hint="name its file: --schema FILE")
     avro = client("fastavro", "avro")
     try:
         schema = avro.parse_schema(json.loads(file.read_bytes()))
@@ -291,6 +295,30 @@ def _avro(file: Path | None) -> Callable[[bytes], list[Any]]:
         return found
 
     return read
+
+
+def _protobuf(file: Path | None, message: str | None, name: str) -> Callable[[bytes], list[Any]]:
+    """One message of the type, a column for each field that has one value.
+
+    Raises:
+        UsageError: no file is given, it has no such type, or no type is named and it has several.
+    """
+    if file is None:
+        hint = "protoc --include_imports --descriptor_set_out=FILE X.proto writes one: --schema FILE --message NAME"
+        raise UsageError("--format protobuf: a message does not say its schema", hint=hint)
+    try:
+        schema = Schema(file.read_bytes())
+        if message is None and len(schema.names) > 1:
+            raise ValueError(f"it has several messages: {', '.join(schema.names)[:300]}")
+        kind = schema.message(message or schema.names[0])
+    except (OSError, ValueError) as error:
+        hint = "protoc --include_imports --descriptor_set_out=FILE X.proto; then --message NAME with its package"
+        raise UsageError(f"{file}: {error}", hint=hint) from None
+    columns, left_out = schema.columns(kind)
+    if left_out:
+        told = ", ".join(f"{field} ({why})" for field, why in left_out.items())
+        logging.getLogger("streamgp").warning(f"{name}: fields that a table has no column for are left out: {told}")
+    return lambda payload: [row(schema.parse(kind, payload), columns)]
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -22,14 +23,15 @@ from numpy.typing import NDArray
 
 from streamgp.base import Json
 from streamgp.errors import DataError, SchemaError, ServiceError, TableError, UsageError
-from streamgp.streaming.messages import Away, Feed, Message, open_feed
+from streamgp.streaming.messages import Away, Feed, Message, is_feed, open_feed
 from streamgp.streaming.quarantine import QUARANTINE
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import LINE
 from streamgp.streaming.table import SEQ, Table
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, put_future_aside
+from streamgp_pipelines.health import Health, Taken
+from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, put_future_aside, put_surplus_aside
 from streamgp_pipelines.ingestion.plan import Plan, plan, plan_as_table
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, summary
 from streamgp_pipelines.ingestion.writer import Aside, Lot, Writer
@@ -55,10 +57,12 @@ Say = Callable[[str], None]
 
 
 class Batch(NamedTuple):
-    """What is committed together: messages in the order of their arrival, and the rows that were read of them."""
+    """What is committed together: messages in the order of their arrival, the rows that were read of them, and when
+    the first one came."""
 
     messages: list[Message]
     parts: list[Prepared]
+    since: float | None
 
 
 class Judged(NamedTuple):
@@ -78,7 +82,12 @@ class Reader(NamedTuple):
 
 
 def follow(
-    config: IngestConfig, progress: Progress = lambda _: None, say: Say = lambda _: None, feed: Feed | None = None
+    config: IngestConfig,
+    progress: Progress = lambda _: None,
+    say: Say = lambda _: None,
+    feed: Feed | None = None,
+    ending: Event | None = None,
+    health: Health | None = None,
 ) -> dict[str, Json]:
     """Take the messages of a broker into the table; with `follow` until interrupted, else until none comes.
 
@@ -87,6 +96,8 @@ def follow(
         progress: called after each commit.
         say: called when the broker cannot be reached, and when it can again.
         feed: in place of the broker's.
+        ending: once it is set, what was collected is committed and acknowledged, as by an interruption.
+        health: `taken` of it is kept up to date.
 
     Returns:
         The summary, as `ingest`.
@@ -100,9 +111,14 @@ def follow(
     _check(config)
     name = config.source[0]
     if feed is None:
+        if not is_feed(name):
+            raise UsageError(f"{name} is no URL of a broker", hint="streamgp ingest takes files into the table")
         address, feed = open_feed(config.source[0], str(Path(config.table).absolute()))
         name = address.name
-    run = Follow(config, config.as_name or name, feed, progress, say)
+    taken = Taken()
+    if health is not None:
+        health.taken = taken
+    run = Follow(config, config.as_name or name, feed, progress, say, ending or Event(), taken)
     try:
         run.run()
     except KeyboardInterrupt:
@@ -120,11 +136,23 @@ class Follow:
         config, progress, say: as of `follow`.
         name: of the source, in marks and quarantine.
         feed: not connected yet.
+        ending, health: as of `follow`.
     """
 
-    def __init__(self, config: IngestConfig, name: str, feed: Feed, progress: Progress, say: Say) -> None:
+    def __init__(
+        self,
+        config: IngestConfig,
+        name: str,
+        feed: Feed,
+        progress: Progress,
+        say: Say,
+        ending: Event,
+        health: Taken,
+    ) -> None:
         self._config, self._name, self._feed = config, name, feed
         self._progress, self._say, self._began = progress, say, time.monotonic()
+        self._ending, self._health = ending, health
+        self._waits: float | None = None  # since when the first of those held has
         self._decoder = Decoder(config, name)
         self._report = SourceReport(name)
         self._writer: Writer | None = None
@@ -139,7 +167,7 @@ class Follow:
     def run(self) -> None:
         """Connect, and take what comes."""
         self._connect()
-        while True:
+        while not self._ending.is_set():
             try:
                 ended = not self._collect()
             except Away as error:
@@ -150,6 +178,7 @@ class Follow:
             if ended and not self._config.follow:
                 self._settle()
                 return
+        self.flush()
 
     def flush(self) -> None:
         """Commit what was collected, and acknowledge it."""
@@ -190,7 +219,7 @@ class Follow:
     # The broker
 
     def _connect(self, lost: Away | None = None) -> None:
-        """Connect, again and again where the broker is waited for.
+        """Connect, again and again where the broker is waited for, until the end.
 
         Raises:
             ServiceError: it refuses, or is not waited for.
@@ -198,6 +227,7 @@ class Follow:
         wait, since, said = SHORTEST, time.monotonic(), False
         while True:
             if lost is not None:
+                self._health.connected = False
                 if not self._config.follow:
                     raise ServiceError(
                         f"{self._name}: the broker cannot be reached: {lost}", hint="is the address right?"
@@ -206,14 +236,17 @@ class Follow:
                     self._say(f"{self._name}: the broker is away ({lost}); trying again")
                 self._settle()
                 said = True
-                time.sleep(wait * random.uniform(0.5, 1.0))
+                if self._ending.wait(wait * random.uniform(0.5, 1.0)):
+                    return
                 wait = min(2 * wait, LONGEST)
             try:
                 self._feed.connect(self._marks)
                 break
             except Away as error:
                 lost = error
+        self._health.connected = True
         if said:
+            self._health.reconnects += 1
             self._say(f"{self._name}: the broker is back after {time.monotonic() - since:.0f} s")
 
     def _marks(self, partition: str) -> tuple[int, ...]:
@@ -242,9 +275,20 @@ class Follow:
                 came, until = True, time.monotonic() + self._config.linger
             size += sum(len(message.payload) for message in found)
             self._held += self._unseen(found) if self._feed.width else found
+            if self._held and self._waits is None:
+                self._waits = time.monotonic()
+            self._measure()
             if time.monotonic() >= until:
                 break
         return came
+
+    def _measure(self) -> None:
+        """What waits: held, or in the commit under way."""
+        health, pending = self._health, None if self._pending is None else self._pending[0]
+        health.waiting = len(self._held) + (0 if pending is None else len(pending.messages))
+        health.since = self._waits if pending is None else pending.since
+        if self._writer is not None and self._writer.table.meta.clock and self._writer.admission.newest > 0:
+            health.newest = self._writer.admission.newest / 1e6
 
     def _unseen(self, messages: list[Message]) -> list[Message]:
         """Without those that this process has taken: a broker may go back where partitions change hands."""
@@ -279,8 +323,11 @@ class Follow:
             for part in parts:
                 newest = self._writer.admission.newest
                 put_future_aside(part, self._writer.table.meta, newest, self._config.max_ahead)
-        batch = Batch(messages, parts)
-        self._held = []
+        if self._config.max_series is not None:
+            admission, series = self._writer.admission, self._writer.table.meta.series
+            put_surplus_aside(parts, series, admission.series, self._config.max_series)
+        batch = Batch(messages, parts, self._waits)
+        self._held, self._waits = [], None
         self._pending = batch, self._thread.submit(self._commit, batch)
 
     def _settle(self) -> None:
@@ -294,6 +341,9 @@ class Follow:
         self._report.count(done.sorted, self._writer.table.meta)
         self._report.redelivered += done.redelivered
         quarantined = sum(self._report.reasons.values())
+        self._health.accepted, self._health.quarantined = self._report.rows, quarantined
+        self._health.redelivered, self._health.late = self._report.redelivered, self._report.late
+        self._measure()
         self._progress(IngestProgress(self._name, self._report.rows, quarantined, time.monotonic() - self._began))
         self._thread.submit(self._writer.tidy)
         try:
@@ -361,7 +411,9 @@ class Follow:
             done.append(self._judge(batch))
             return done[-1].lot
 
+        began = time.monotonic()
         self._writer.write(judge)
+        self._health.committed(time.monotonic() - began)
         return done[-1]
 
     def _judge(self, batch: Batch) -> Judged:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from streamgp.errors import UsageError
 from streamgp.streaming import remote
 from streamgp.streaming.table import Table
+from streamgp_pipelines.health import Health
 from streamgp_pipelines.learning.checkpointing import held
+from streamgp_pipelines.live.beside import Beside
 from streamgp_pipelines.serving.host import Host, resume
 from streamgp_pipelines.serving.intake import Intake
 from streamgp_pipelines.serving.settings import ServeConfig
@@ -22,12 +25,15 @@ class Service:
         hosts: by the name of the checkpoint.
         intakes: by the identity of the table.
         notes: what else those who ask for its health should know.
+        messages: takes those of the broker of --source into the table. health: what it has taken.
     """
 
     def __init__(self) -> None:
         self.hosts: dict[str, Host] = {}
         self.intakes: dict[str, Intake] = {}
         self.notes: tuple[str, ...] = ()
+        self.messages: Beside | None = None
+        self.health = Health()
 
     def intake(self, host: Host) -> Intake:
         """Where the rows of a learner go."""
@@ -35,8 +41,10 @@ class Service:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended a learner, if anything."""
-        return next((host.error for host in self.hosts.values() if host.error is not None), None)
+        """What ended a learner or the reader of a broker, if anything."""
+        found = [host.error for host in self.hosts.values()]
+        found += [] if self.messages is None else [self.messages.error]
+        return next((error for error in found if error is not None), None)
 
     @property
     def warnings(self) -> list[str]:
@@ -50,15 +58,19 @@ class Service:
 
 
 @contextmanager
-def serving(config: ServeConfig, failed: Callable[[], None] = lambda: None) -> Iterator[Service]:
+def serving(
+    config: ServeConfig, failed: Callable[[], None] = lambda: None, say: Callable[[str], None] = lambda _: None
+) -> Iterator[Service]:
     """Open the checkpoints and their tables, learn until the end, then write what waits and checkpoints.
 
     Args:
         config: which checkpoints.
-        failed: called, in a learner's thread, when it ends with an error.
+        failed: called, in a thread of the service, when that ends with an error.
+        say: called when the broker of --source is away, and when it is back.
 
     Raises:
-        UsageError: two checkpoints have one name, a table is that of none, or its rows have no time.
+        UsageError: two checkpoints have one name, a table is that of none, its rows have no time, or there is more
+            than one for --source.
         StateError: a checkpoint does not fit, or another process holds it.
     """
     service = Service()
@@ -82,14 +94,26 @@ def serving(config: ServeConfig, failed: Callable[[], None] = lambda: None) -> I
         strange = [table.path for id, table in tables.items() if id not in service.intakes]
         if strange:
             raise UsageError(f"--table {strange[0]} is the table of no checkpoint", hint="leave it out")
+        if config.source is not None and len(service.intakes) > 1:
+            raise UsageError("--source fills one table, and these are several", hint="serve the others alone")
         for host in service.hosts.values():
             host.start()
         try:
+            for intake in service.intakes.values():
+                if messages := config.intake(intake.table.path, follow=True):
+                    service.messages = Beside(messages, say, partial(_wake, service), failed, service.health)
             yield service
         finally:
+            if service.messages is not None:
+                service.messages.close()
             for intake in service.intakes.values():
                 intake.close()
             for host in service.hosts.values():
                 host.stop()
             for host in service.hosts.values():
                 host.join()
+
+
+def _wake(service: Service) -> None:
+    for host in service.hosts.values():
+        host.wake()

@@ -7,14 +7,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
-from streamgp_pipelines.settings import Bytes, Checkpoint, File, Flag, OnAlarm, Panel, Seconds, Settings
+from streamgp_pipelines.ingestion.config import FromBroker
+from streamgp_pipelines.settings import Bytes, Checkpoint, File, Flag, OnAlarm, Panel, Seconds
 
 
 def _listed(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-class ServeConfig(Settings):
+class ServeConfig(FromBroker):
     """`streamgp serve`."""
 
     checkpoint: Annotated[tuple[Checkpoint, ...], NoDecode, BeforeValidator(_listed), Flag(Panel.FORECAST, "DIR")] = (

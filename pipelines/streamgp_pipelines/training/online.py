@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from streamgp.base import Due, Progress, Step, Tracker
 from streamgp.streaming.batches import micro_batches, together
+from streamgp_pipelines.health import Learned
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import Session
+from streamgp_pipelines.live.beside import Beside
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.summary import (
     add_point,
@@ -37,6 +39,7 @@ class OnlineRun:
         predictions: where scored forecasts go, where they were asked for.
         progress: called with how far the run is.
         bell: passes alarms on, where it was asked for.
+        intake: fills the table, where that is not left to others.
     """
 
     def __init__(
@@ -46,12 +49,15 @@ class OnlineRun:
         predictions: Sequence[Predictions],
         progress: Callable[[Progress], None],
         bell: Bell | None = None,
+        intake: Beside | None = None,
     ) -> None:
         self.session = session
         self.tracker = tracker
         self.predictions = predictions
         self.progress = progress
         self.bell = bell
+        self.intake = intake
+        self.health = Learned()
         self.tail: pa.RecordBatch | None = None
         self.recent: Due | None = None
         """The newest scored forecasts of a full micro-batch, of those that this process has made."""
@@ -70,15 +76,20 @@ class OnlineRun:
                 self._save()
             self._ring()
             self.tracker.flush()
+            self._look()
             if self.wait():
                 break
             self._mark = time.perf_counter()  # waiting is not work
             session.table.refresh()
+            self._look()
         self.finish()
 
     def wait(self) -> bool:
         """Let some time go by before the table is looked at again; True ends the run."""
-        time.sleep(POLL_SECONDS)
+        if self.intake is None:
+            time.sleep(POLL_SECONDS)
+        else:
+            self.intake.wait(POLL_SECONDS)
         return False
 
     def finish(self) -> None:
@@ -133,8 +144,10 @@ class OnlineRun:
         if self.bell is not None:
             self.bell.add(due)
         lap = add_point(session.curves, learner, step, rows)
+        self._look()
         if lap is not None:
             metrics = lap_metrics(lap, step) | learner.model.figures()
+            self.health.scores = metrics
             self.tracker.metrics(metrics | self._overall() | alarm_metrics(learner), step=learner.rows)
             if learner.clock.total and learner.rows != self._total():
                 self.tracker.metrics({"rows_per_second": learner.rows / learner.clock.total}, step=learner.rows)
@@ -144,6 +157,11 @@ class OnlineRun:
         self._mark = now
         if learner.rows - max(session.saved_rows, 0) >= session.config.checkpoint_every * learner.streams:
             self._save()
+
+    def _look(self) -> None:
+        session = self.session
+        saved = max(session.saved_rows, 0) + session.saved_tail
+        self.health.look(session.learner.rows + self._tail_rows(), saved, session.table.rows)
 
     def _overall(self) -> dict[str, float]:
         """The curves that the run's final scores end; at the table's end those are logged by `train`, at this step."""

@@ -19,12 +19,15 @@ from streamgp.streaming.table import Table
 from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.files import check_writable
+from streamgp_pipelines.health import Health
+from streamgp_pipelines.ingestion.config import FromBroker
 from streamgp_pipelines.learning.checkpointing import held, set_aside, state_digest, unless_refused
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.session import Session, open_session
 from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
+from streamgp_pipelines.live.beside import Beside, taking
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.batch import BatchRun
@@ -44,6 +47,8 @@ def train(
     progress: Callable[[Progress], None] = lambda _: None,
     draw: Draw | None = None,
     cluster: Cluster | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    health: Health | None = None,
 ) -> dict[str, Json]:
     """Learn the table and return the summary.
 
@@ -53,6 +58,8 @@ def train(
         progress: called with how far the run is.
         draw: makes the run's plots; None makes none.
         cluster: makes the workers of `--engine ray`.
+        say: called when the broker of --source is away, and when it is back.
+        health: kept up to date, while the run is online.
 
     Returns:
         run_id, rows, warmup, forecasts (all, scored, and skipped by reason), rmse, mae, nlpd, crps, mase, mase_scale,
@@ -73,7 +80,12 @@ def train(
         raise UsageError(f"--checkpoint {config.checkpoint} is a table", hint="name another directory")
     if config.fresh:
         set_aside(config.checkpoint)
-    with held(config.checkpoint), unless_refused(config.checkpoint) as learned:
+    messages = config.intake(config.table, config.follow)
+    with (
+        held(config.checkpoint),
+        unless_refused(config.checkpoint) as learned,
+        taking(messages, say, health) as intake,
+    ):
         if config.engine == "ray" and cluster is None:
             hint = "give cluster=streamgp_pipelines.adapters.ray.workers.ray_workers"
             raise UsageError("--engine ray was not given its workers", hint=hint)
@@ -86,7 +98,7 @@ def train(
         status = "FAILED"
         try:
             _describe(session, run)
-            found = _train(session, run, progress, draw)
+            found = _train(session, run, progress, draw, intake, health)
             status = "FINISHED"
         except KeyboardInterrupt:
             status = "KILLED"
@@ -98,7 +110,14 @@ def train(
     return found
 
 
-def _train(session: Session, run: Tracker, progress: Callable[[Progress], None], draw: Draw | None) -> dict[str, Json]:
+def _train(
+    session: Session,
+    run: Tracker,
+    progress: Callable[[Progress], None],
+    draw: Draw | None,
+    intake: Beside | None,
+    health: Health | None,
+) -> dict[str, Json]:
     config, learner = session.config, session.learner
     predictions, alarms = (
         None if path is None else Predictions(config.checkpoint, session.naming, learner.windows.shape, alarms=at == 1)
@@ -108,7 +127,9 @@ def _train(session: Session, run: Tracker, progress: Callable[[Progress], None],
     for part in both:
         part.resume(learner.rows)
     if config.online:
-        online = OnlineRun(session, run, both, progress, None if config.on_alarm is None else Bell(session))
+        online = OnlineRun(session, run, both, progress, None if config.on_alarm is None else Bell(session), intake)
+        if health is not None:
+            health.learned = online.health
         online.run()
         ahead, last = learner.preview(online.tail)
         scored, recent = [_frame(session, ahead, due) for due in last], online.recent
@@ -137,7 +158,7 @@ def _describe(session: Session, run: Tracker) -> None:
     """Parameters and data set, before the first row."""
     config, table = session.config, session.table
     skip = {"set", "init", "table", "checkpoint", "predictions", "tracking_uri", "experiment", "fresh", "follow"}
-    skip |= {"max_memory", "alarms", "on_alarm", "engine", "workers", "address"}
+    skip |= {"max_memory", "alarms", "on_alarm", "engine", "workers", "address", "metrics", *FromBroker.model_fields}
     params: dict[str, Json] = json.loads(config.model_dump_json(exclude=skip))
     params |= {f"set.{key}": value for key, value in flatten(config.set).items()}
     params |= {"lags": session.learner.windows.spec.lags, "warmup": session.learner.schedule.warmup}

@@ -1,4 +1,4 @@
-"""MCAP: messages of ROS 1 and 2 and of JSON; times are those of the log."""
+"""MCAP: messages of ROS 1 and 2, of Protocol Buffers and of JSON; times are those of the log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from streamgp.streaming.protobuf import Schema, tree
 from streamgp.streaming.recordings.joined import Joined
 from streamgp.streaming.recordings.recording import Block, Lost, Message, Options, Wanted, decoded, gathered, needs
 from streamgp.streaming.recordings.ros import Types
@@ -41,6 +42,7 @@ class Mcap:
         self._types = Types()
         self._schemas: dict[int, Any] = {}
         self._channels: dict[int, Any] = {}
+        self._protobuf: dict[int, tuple[Schema, Any]] = {}
 
     def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
         """The messages, in the order of the file."""
@@ -77,6 +79,13 @@ class Mcap:
         self._channels[channel.id] = channel
         if way == "json":
             return
+        if way == "protobuf" and schema is not None and schema.encoding == "protobuf":
+            try:
+                types = Schema(schema.data)
+                self._protobuf[channel.id] = types, types.message(schema.name)
+            except ValueError as error:
+                self.left_out[channel.topic] = f"its schema: {error}"
+            return
         if way not in ("cdr", "ros1") or schema is None or schema.encoding not in ("ros2msg", "ros2idl", "ros1msg"):
             self.left_out[channel.topic] = f"messages are {way or 'of unknown encoding'}"
             return
@@ -91,6 +100,9 @@ class Mcap:
     def _fields(self, channel: Any, data: bytes) -> Any:
         if channel.message_encoding == "json":
             return json.loads(data)
+        if channel.message_encoding == "protobuf":
+            types, kind = self._protobuf[channel.id]
+            return tree(types.parse(kind, data))
         return self._types.decode(data, self._schemas[channel.schema_id].name, channel.message_encoding == "ros1")
 
 

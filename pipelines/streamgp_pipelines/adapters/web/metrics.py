@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from streamgp_pipelines.adapters.web.exporter import HealthCollector
 from streamgp_pipelines.serving.intake import Receipt
 from streamgp_pipelines.serving.service import Service
 
@@ -33,6 +34,7 @@ class Metrics:
             "streamgp_rows", "Rows of requests, by what became of them", ("table", "outcome"), registry=self._registry
         )
         self._registry.register(_Learners(service))
+        self._registry.register(HealthCollector(service.health))
 
     def request(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -71,7 +73,8 @@ class _Learners(Collector):
         for name, host in self._service.hosts.items():
             if host.view is None:
                 continue
-            gauges["table_rows"].add_metric([name], self._service.intake(host).table.rows)
+            rows = max(self._service.intake(host).table.rows, host.session.table.rows)  # a broker's come another way
+            gauges["table_rows"].add_metric([name], rows)
             gauges["learned_rows"].add_metric([name], host.rows)
             gauges["saved_rows"].add_metric([name], max(host.session.saved_rows, 0) + host.session.saved_tail)
             gauges["state_age_seconds"].add_metric([name], time.monotonic() - host.shown_at)

@@ -34,7 +34,8 @@ def run(config: ServeConfig, tell: Callable[[dict[str, object]], None], note: Ca
     Args:
         config: what to serve, and how.
         tell: called with address, token file and checkpoints when requests are answered.
-        note: called, in a thread of its own, when the registry has another version of the model that is served.
+        note: called, in a thread of its own, when the registry has another version of the model that is served, or the
+            broker of --source is away or back.
 
     Raises:
         UsageError: the registry has no such model.
@@ -56,7 +57,7 @@ def run(config: ServeConfig, tell: Callable[[dict[str, object]], None], note: Ca
             if server is not None:
                 server.should_exit = True
 
-        with serving(config, failed) as service:
+        with serving(config, failed, note) as service:
             if origin is not None:
                 Thread(target=_watch, args=(service, origin, note), name="registry", daemon=True).start()
             token, file = token_of(config)

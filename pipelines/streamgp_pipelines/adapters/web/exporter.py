@@ -1,0 +1,95 @@
+"""What Prometheus reads of a command that follows: `--metrics HOST:PORT`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from streamgp.errors import ServiceError
+from streamgp_pipelines.health import BOUNDS, Health, Learned, Taken
+
+
+@contextmanager
+def exporting(address: str, health: Health) -> Iterator[int]:
+    """Answer GET /metrics in a thread; gives the port.
+
+    Args:
+        address: HOST:PORT, or a port of this machine alone; port 0 is any.
+        health: what is shown.
+
+    Raises:
+        ServiceError: the address cannot be listened on.
+    """
+    host, _, port = address.rpartition(":")
+    registry = CollectorRegistry()
+    registry.register(HealthCollector(health))
+    try:
+        server, thread = start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ServiceError(f"--metrics {address}: cannot listen: {reason}", hint="choose another port") from None
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class HealthCollector(Collector):
+    """The measures of a command, as they are when they are asked for."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def collect(self) -> Iterator[Metric]:
+        """Counters and gauges of what the command does."""
+        if self._health.taken is not None:
+            yield from _of_intake(self._health.taken)
+        if self._health.learned is not None:
+            yield from _of_learner(self._health.learned)
+
+
+def _of_intake(taken: Taken) -> Iterator[Metric]:
+    rows = CounterMetricFamily("streamgp_ingest_rows", "Rows since the start, by outcome", labels=["outcome"])
+    for outcome in ("accepted", "quarantined", "redelivered", "late"):
+        rows.add_metric([outcome], getattr(taken, outcome))
+    yield rows
+    yield _gauge("ingest_waiting_messages", "Messages that are collected and not committed", taken.waiting)
+    yield _gauge("ingest_lag_seconds", "How long the oldest of them has waited", taken.lag)
+    if taken.newest is not None:
+        yield _gauge("ingest_delay_seconds", "Now minus the time of the newest row", time.time() - taken.newest)
+    if taken.connected is not None:
+        yield _gauge("broker_connected", "Whether the broker is there", float(taken.connected))
+        yield CounterMetricFamily("streamgp_broker_reconnects", "How often it came back", taken.reconnects)
+    counts = list(accumulate(taken.commits))
+    bounds = [*map(str, BOUNDS), "+Inf"]
+    yield HistogramMetricFamily(
+        "streamgp_commit_seconds",
+        "Time of a commit",
+        buckets=list(zip(bounds, map(float, counts), strict=True)),
+        sum_value=taken.commit_seconds,
+    )
+
+
+def _of_learner(learned: Learned) -> Iterator[Metric]:
+    yield _gauge("table_rows", "Rows of the table", learned.table)
+    yield _gauge("learned_rows", "Rows that were seen", learned.rows)
+    yield _gauge("saved_rows", "Rows in the newest checkpoint", learned.saved)
+    yield _gauge("lag_rows", "Rows of the table that were not seen", max(0, learned.table - learned.rows))
+    yield _gauge("lag_seconds", "How long there have been such rows", learned.lag)
+    scores = GaugeMetricFamily("streamgp_score", "Scores of the newest rows", labels=["score"])
+    for name, value in dict(learned.scores).items():
+        scores.add_metric([name], value)
+    yield scores
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"streamgp_{name}", text, value)
