@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from streamgp.base import Json
 from streamgp.errors import DataError, SchemaError, ServiceError, TableError, UsageError
@@ -34,8 +33,9 @@ from streamgp_pipelines.health import Health, Taken
 from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, put_future_aside, put_surplus_aside
 from streamgp_pipelines.ingestion.plan import Plan, plan, plan_as_table
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, summary
-from streamgp_pipelines.ingestion.writer import Aside, Lot, Writer
+from streamgp_pipelines.ingestion.writer import Lot, Writer
 from streamgp_pipelines.live.decoding import Content, Decoder, Messages
+from streamgp_pipelines.live.positions import Positions
 
 GROUP, HELD = 1 << 16, 64 << 20
 """Messages, and bytes of them, from which on a commit waits for no other."""
@@ -153,6 +153,7 @@ class Follow:
         self._progress, self._say, self._began = progress, say, time.monotonic()
         self._ending, self._health = ending, health
         self._waits: float | None = None  # since when the first of those held has
+        self._positions = Positions(name, feed.width)
         self._decoder = Decoder(config, name)
         self._report = SourceReport(name)
         self._writer: Writer | None = None
@@ -253,14 +254,7 @@ class Follow:
         """The position of the last message of a partition that the table has; asked in any moment of a commit."""
         if not Table.exists(self._config.table):
             return ()
-        return self._mark(Table.open(self._config.table), partition)
-
-    def _mark(self, table: Table, partition: str) -> tuple[int, ...]:
-        found = tuple(table.mark(key, -1) for key in self._keys(partition))
-        return () if -1 in found else found
-
-    def _keys(self, partition: str) -> list[str]:
-        return [f"{self._name}#{partition or 'position'}{f'.{i}' if i else ''}" for i in range(self._feed.width)]
+        return self._positions.mark(Table.open(self._config.table), partition)
 
     def _collect(self) -> bool:
         """Hold what comes, until it is as much as a commit takes or the first of it has waited; whether any came."""
@@ -420,7 +414,7 @@ class Follow:
         """Accepted and quarantined rows, against what the table holds now."""
         assert self._writer is not None
         table, messages = self._writer.table, batch.messages
-        fresh = self._fresh(table, messages)
+        fresh = self._positions.fresh(table, messages)
         places = [part.rows.column(LINE).to_numpy() for part in batch.parts]
         good = [fresh[place] for place in places]
         for part, ok in zip(batch.parts, good, strict=True):
@@ -440,50 +434,10 @@ class Follow:
             refused.append(self._sieve.quarantined(part.rows, wrong | dict.fromkeys(new, said)))
         aside = pa.concat_tables(refused)
         reasons = Counter(str(reason) for reason in aside.column("reason").to_pylist())
-        lot = Lot(accepted, self._addressed(aside, table, messages), self._moved(table, messages, fresh))
+        lot = Lot(
+            accepted, self._positions.addressed(aside, table, messages), self._positions.moved(table, messages, fresh)
+        )
         return Judged(Sorted(accepted, aside, reasons, int(verdict.late.sum())), again, lot)
-
-    def _fresh(self, table: Table, messages: Sequence[Message]) -> NDArray[np.bool_]:
-        """(N,) messages that are behind the mark of their partition."""
-        fresh = np.ones(len(messages), bool)
-        if self._feed.width:
-            marks = {partition: self._mark(table, partition) for partition in {one.partition for one in messages}}
-            for at, message in enumerate(messages):
-                fresh[at] = message.position > marks[message.partition]
-        return fresh
-
-    def _moved(self, table: Table, messages: Sequence[Message], fresh: NDArray[np.bool_]) -> dict[str, int]:
-        """The marks behind these messages."""
-        if not self._feed.width:
-            return {self._count: table.mark(self._count, 0) + len(messages)}
-        last = {message.partition: message.position for message, new in zip(messages, fresh, strict=True) if new}
-        return {
-            key: value for partition in last for key, value in zip(self._keys(partition), last[partition], strict=True)
-        }
-
-    @property
-    def _count(self) -> str:
-        return f"{self._name}#messages"
-
-    def _addressed(self, refused: pa.Table, table: Table, messages: Sequence[Message]) -> list[Aside]:
-        """Rows whose `line` is the place of their message, with its position, or its number, in place of that."""
-        places: list[int] = refused.column("line").to_numpy().tolist()
-        groups: dict[str, list[int]] = {}
-        for row, place in enumerate(places):
-            groups.setdefault(messages[place].partition, []).append(row)
-        found = [Aside(refused.slice(0, 0), self._name, 0)]
-        for partition, rows in groups.items():
-            first = table.mark(self._count, 0)
-            lines = [_line(messages[places[row]].position, first + places[row] + 1) for row in rows]
-            mark = self._mark(table, partition)
-            after = _line(mark, first) if mark or not self._feed.width else -1
-            source = f"{self._name}#{partition}" if partition else self._name
-            part = refused.take(pa.array(rows, pa.int64()))
-            for name, values in (("source", [source] * len(rows)), ("line", lines)):
-                at = QUARANTINE.get_field_index(name)
-                part = part.set_column(at, QUARANTINE.field(at), pa.array(values, QUARANTINE.field(at).type))
-            found.append(Aside(part, source, after))
-        return found
 
 
 def _first(content: Content, attempt: Callable[[Content], T]) -> T:
@@ -499,15 +453,6 @@ def _first(content: Content, attempt: Callable[[Content], T]) -> T:
             with suppress(DataError):
                 return attempt(content.row(row))
         raise error from None
-
-
-def _line(position: tuple[int, ...], number: int) -> int:
-    """A position as one number: (milliseconds, count) of Redis have 2²⁰ for each millisecond."""
-    if not position:
-        return number
-    first, *rest = position
-    packed = (first << 20) + rest[0] if rest else first
-    return packed if packed < 1 << 63 else first
 
 
 def _check(config: IngestConfig) -> None:

@@ -1,0 +1,85 @@
+"""Where in its stream a table is: positions of messages in commits, and in the quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamgp.streaming.messages import Message
+from streamgp.streaming.quarantine import QUARANTINE
+from streamgp.streaming.table import Table
+from streamgp_pipelines.ingestion.writer import Aside
+
+
+class Positions:
+    """The marks of one source in a table.
+
+    Args:
+        name: of the source.
+        width: numbers of a position; 0 without positions: then messages are counted.
+    """
+
+    def __init__(self, name: str, width: int) -> None:
+        self._name, self._width = name, width
+
+    def mark(self, table: Table, partition: str) -> tuple[int, ...]:
+        """The position of the last message of a partition that the table has; () before the first."""
+        found = tuple(table.mark(key, -1) for key in self._keys(partition))
+        return () if -1 in found else found
+
+    def _keys(self, partition: str) -> list[str]:
+        return [f"{self._name}#{partition or 'position'}{f'.{i}' if i else ''}" for i in range(self._width)]
+
+    def fresh(self, table: Table, messages: Sequence[Message]) -> NDArray[np.bool_]:
+        """(N,) messages that are behind the mark of their partition."""
+        fresh = np.ones(len(messages), bool)
+        if self._width:
+            marks = {partition: self.mark(table, partition) for partition in {one.partition for one in messages}}
+            for at, message in enumerate(messages):
+                fresh[at] = message.position > marks[message.partition]
+        return fresh
+
+    def moved(self, table: Table, messages: Sequence[Message], fresh: NDArray[np.bool_]) -> dict[str, int]:
+        """The marks behind these messages."""
+        if not self._width:
+            return {self._count: table.mark(self._count, 0) + len(messages)}
+        last = {message.partition: message.position for message, new in zip(messages, fresh, strict=True) if new}
+        return {
+            key: value for partition in last for key, value in zip(self._keys(partition), last[partition], strict=True)
+        }
+
+    @property
+    def _count(self) -> str:
+        return f"{self._name}#messages"
+
+    def addressed(self, refused: pa.Table, table: Table, messages: Sequence[Message]) -> list[Aside]:
+        """Rows whose `line` is the place of their message, with its position, or its number, in place of that."""
+        places: list[int] = refused.column("line").to_numpy().tolist()
+        groups: dict[str, list[int]] = {}
+        for row, place in enumerate(places):
+            groups.setdefault(messages[place].partition, []).append(row)
+        found = [Aside(refused.slice(0, 0), self._name, 0)]
+        for partition, rows in groups.items():
+            first = table.mark(self._count, 0)
+            lines = [_line(messages[places[row]].position, first + places[row] + 1) for row in rows]
+            mark = self.mark(table, partition)
+            after = _line(mark, first) if mark or not self._width else -1
+            source = f"{self._name}#{partition}" if partition else self._name
+            part = refused.take(pa.array(rows, pa.int64()))
+            for name, values in (("source", [source] * len(rows)), ("line", lines)):
+                at = QUARANTINE.get_field_index(name)
+                part = part.set_column(at, QUARANTINE.field(at), pa.array(values, QUARANTINE.field(at).type))
+            found.append(Aside(part, source, after))
+        return found
+
+
+def _line(position: tuple[int, ...], number: int) -> int:
+    """A position as one number: (milliseconds, count) of Redis have 2²⁰ for each millisecond."""
+    if not position:
+        return number
+    first, *rest = position
+    packed = (first << 20) + rest[0] if rest else first
+    return packed if packed < 1 << 63 else first
