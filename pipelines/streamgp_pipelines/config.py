@@ -11,8 +11,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from streamgp_pipelines.ingestion.config import Dbc, Format, FromBroker, MetricsAt, Salvage, Sheet, Signals
+from streamgp_pipelines.ingestion.config import DescribeConfig as DescribeConfig
 from streamgp_pipelines.ingestion.config import Follow as Follow
+from streamgp_pipelines.ingestion.config import FromBroker, MetricsAt
 from streamgp_pipelines.ingestion.config import IngestConfig as IngestConfig
 from streamgp_pipelines.reporting.settings import ReportConfig as ReportConfig
 from streamgp_pipelines.serving.settings import ServeConfig as ServeConfig
@@ -58,36 +59,6 @@ MaxMemory = Annotated[
     ),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Device to compute on")]
-
-
-class DescribeConfig(Settings):
-    """`streamgp describe`: a file, a table or a checkpoint."""
-
-    source: Annotated[Path | None, Flag(argument=True, metavar="FILE")] = Field(
-        None, description="File to ingest: its columns or signals, rates, units, first and last times"
-    )
-    table: Directory | None = Field(None, description="Table that ingest made")
-    checkpoint: Checkpoint | None = Field(None, description="Checkpoint of a training run")
-    strict: bool = Field(
-        False, description="Fail if the newest checkpoint is damaged, instead of showing the one before"
-    )
-    signals: Signals = ()
-    dbc: Dbc = None
-    salvage: Salvage = False
-    time: Annotated[str | None, Flag(Panel.RECORDINGS, "NAME")] = Field(
-        None, description="Vector of times, where it cannot be known; default: by its name"
-    )
-    time_format: Annotated[str | None, Flag(Panel.RECORDINGS, "FORMAT")] = Field(
-        None, description="What its numbers count: epoch-s, elapsed-ms ...; default: by unit and size"
-    )
-    format: Format = None
-    sheet: Sheet = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if sum(one is not None for one in (self.source, self.table, self.checkpoint)) != 1:
-            raise ValueError("give FILE, --table or --checkpoint, one of them")
-        return self
 
 
 class DataConfig(Settings):

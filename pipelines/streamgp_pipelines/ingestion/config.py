@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from streamgp_pipelines.settings import Bytes, File, Flag, Names, Panel, Seconds, Settings, TableUri
+from streamgp_pipelines.settings import (
+    Bytes,
+    Checkpoint,
+    Directory,
+    File,
+    Flag,
+    Names,
+    Panel,
+    Seconds,
+    Settings,
+    TableUri,
+)
 
 Signals = Annotated[
     Names,
@@ -219,4 +231,34 @@ class IngestConfig(MessageSettings):
     def _melts_or_repairs(self) -> Self:
         if self.melt and self.repair:
             raise ValueError("--repair replaces one row: it does not go with --melt")
+        return self
+
+
+class DescribeConfig(Settings):
+    """`streamgp describe`: a file, a table or a checkpoint."""
+
+    source: Annotated[Path | None, Flag(argument=True, metavar="FILE")] = Field(
+        None, description="File to ingest: its columns or signals, rates, units, first and last times"
+    )
+    table: Directory | None = Field(None, description="Table that ingest made")
+    checkpoint: Checkpoint | None = Field(None, description="Checkpoint of a training run")
+    strict: bool = Field(
+        False, description="Fail if the newest checkpoint is damaged, instead of showing the one before"
+    )
+    signals: Signals = ()
+    dbc: Dbc = None
+    salvage: Salvage = False
+    time: Annotated[str | None, Flag(Panel.RECORDINGS, "NAME")] = Field(
+        None, description="Vector of times, where it cannot be known; default: by its name"
+    )
+    time_format: Annotated[str | None, Flag(Panel.RECORDINGS, "FORMAT")] = Field(
+        None, description="What its numbers count: epoch-s, elapsed-ms ...; default: by unit and size"
+    )
+    format: Format = None
+    sheet: Sheet = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(one is not None for one in (self.source, self.table, self.checkpoint)) != 1:
+            raise ValueError("give FILE, --table or --checkpoint, one of them")
         return self
