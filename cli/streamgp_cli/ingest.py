@@ -50,7 +50,9 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
 
         if is_feed(settings.source[0]):
             from streamgp_pipelines.live.follow import follow
+            from streamgp_pipelines.live.garbage import collect_seldom
 
+            collect_seldom()
             found = follow(settings, progress, lambda news: warn([news]), health=health)
         else:
             found = run(settings, progress, health=health)

@@ -33,6 +33,7 @@ def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
     from streamgp_cli._output import print_json, warn
     from streamgp_cli._systemd import tell
     from streamgp_cli.signals import working
+    from streamgp_pipelines.live.garbage import collect_seldom
 
     settings = given.read()
     try:
@@ -53,5 +54,7 @@ def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
         sys.stdout.flush()
         tell(READY="1", STATUS=f"{about['url']}")
 
+    if settings.source is not None:
+        collect_seldom()
     working()
     run(settings, begun, lambda news: warn([news]))

@@ -37,6 +37,7 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
     from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
     from streamgp_pipelines.adapters.ray.workers import ray_workers
     from streamgp_pipelines.adapters.run_plots import draw_run
+    from streamgp_pipelines.live.garbage import collect_seldom
     from streamgp_pipelines.training.dry_run import plan
     from streamgp_pipelines.training.train import train as run
 
@@ -47,6 +48,8 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
         planned = plan(settings)
         print_json(planned) if json else print_pairs(planned, "would train (nothing was written):")
         return
+    if settings.source is not None:
+        collect_seldom()
     with (
         only_our_output(),
         watched(settings.follow, settings.metrics, json) as health,

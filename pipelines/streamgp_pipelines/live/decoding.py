@@ -42,7 +42,7 @@ class Content(NamedTuple):
         schema: of Arrow; None of all others.
         rows: objects of JSON, one a line; of Arrow the table.
         owner: (N,) row -> place of its message.
-        topics: (N,) row -> topic of its message.
+        topics: (N,) row -> topic of its message, where it is asked for.
     """
 
     schema: pa.Schema | None
@@ -87,14 +87,16 @@ class Decoder:
     def split(self, messages: Sequence[Message]) -> tuple[list[Content], dict[int, str]]:
         """The rows of messages, and place -> why a message has none, as `cells.fault`."""
         payloads = [message.payload for message in messages]
-        limit = self._config.max_line
+        limit, topics = self._config.max_line, self._config.topic is not None
+        long = len(payloads) > 0 and max(map(len, payloads)) > limit
         bad = {
             at: fault("too long", "", f"{len(payload):,} bytes, --max-line is {limit:,}; the first {KEPT:,} are kept")
-            for at, payload in enumerate(payloads)
+            for at, payload in enumerate(payloads if long else ())
             if len(payload) > limit
         }
         if self._form == "json" and not bad and _a_line_each(payloads):
-            return [Content(None, payloads, np.arange(len(payloads)), [one.topic for one in messages])], {}
+            names = [one.topic for one in messages] if topics else []
+            return [Content(None, payloads, np.arange(len(payloads)), names)], {}
         found: dict[pa.Schema | None, list[tuple[int, Any]]] = {}
         for at, payload in enumerate(payloads):
             if at in bad:
@@ -224,8 +226,8 @@ def _together(schema: pa.Schema | None, parts: list[tuple[int, Any]], messages: 
 
 def _a_line_each(payloads: list[bytes]) -> bool:
     """Whether each payload looks like one object on one line."""
-    whole = b"\n".join(payloads)
-    return whole.count(b"\n") == len(payloads) - 1 and all(payload[:1] == b"{" for payload in payloads)
+    whole, breaks = b"\n".join(payloads), len(payloads) - 1
+    return whole.startswith(b"{") and whole.count(b"\n") == whole.count(b"\n{") == breaks
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

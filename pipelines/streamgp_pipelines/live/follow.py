@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from operator import itemgetter, lt
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple, TypeVar
@@ -258,7 +259,7 @@ class Follow:
 
     def _collect(self) -> bool:
         """Hold what comes, until it is as much as a commit takes or the first of it has waited; whether any came."""
-        came, size = False, sum(len(message.payload) for message in self._held)
+        came, size = False, _size(self._held)
         until = time.monotonic() + self._config.poll
         while len(self._held) < GROUP and size < HELD:
             left = until - time.monotonic()
@@ -267,7 +268,7 @@ class Follow:
                 self._settle()
             if found and not came:
                 came, until = True, time.monotonic() + self._config.linger
-            size += sum(len(message.payload) for message in found)
+            size += _size(found)
             self._held += self._unseen(found) if self._feed.width else found
             if self._held and self._waits is None:
                 self._waits = time.monotonic()
@@ -286,6 +287,14 @@ class Follow:
 
     def _unseen(self, messages: list[Message]) -> list[Message]:
         """Without those that this process has taken: a broker may go back where partitions change hands."""
+        partitions: dict[str, list[tuple[int, ...]]] = {}
+        for message in messages:
+            partitions.setdefault(message.partition, []).append(message.position)
+        if all(
+            found[0] > self._seen.get(name, ()) and all(map(lt, found, found[1:])) for name, found in partitions.items()
+        ):
+            self._seen |= {name: found[-1] for name, found in partitions.items()}
+            return messages
         fresh = []
         for message in messages:
             if message.position > self._seen.get(message.partition, ()):
@@ -453,6 +462,11 @@ def _first(content: Content, attempt: Callable[[Content], T]) -> T:
             with suppress(DataError):
                 return attempt(content.row(row))
         raise error from None
+
+
+def _size(messages: Sequence[Message]) -> int:
+    """Bytes of payloads."""
+    return sum(map(len, map(itemgetter(0), messages)))
 
 
 def _check(config: IngestConfig) -> None:

@@ -37,7 +37,10 @@ class Positions:
         """(N,) messages that are behind the mark of their partition."""
         fresh = np.ones(len(messages), bool)
         if self._width:
-            marks = {partition: self.mark(table, partition) for partition in {one.partition for one in messages}}
+            first = {one.partition: one.position for one in reversed(messages)}
+            marks = {partition: self.mark(table, partition) for partition in first}
+            if all(position > marks[partition] for partition, position in first.items()):
+                return fresh  # those of a partition come in the order of their positions
             for at, message in enumerate(messages):
                 fresh[at] = message.position > marks[message.partition]
         return fresh

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import cache
+from itertools import repeat
 from typing import Any
 
 from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, client
@@ -53,6 +55,7 @@ class Kafka:
         self._held: list[Message] = []
         self._assigned, self._looked = False, 0.0
         self._partitions: list[int] = []
+        self._number = cache(str)
 
     def connect(self, marks: Marks) -> None:
         kafka, address = self._kafka, self._address
@@ -132,15 +135,19 @@ class Kafka:
         return found | {"security.protocol": protocol} | files
 
     def _take(self, most: int, timeout: float) -> list[Message]:
-        found = list[Message]()
         first = self._consumer.consume(1, timeout)  # of more it would wait for all, until the timeout
-        for one in [*first, *(self._consumer.consume(most - 1, 0.0) if first and most > 1 else ())]:
-            error = one.error()
-            if error is None:
-                position = (one.offset(),)
-                found.append(Message(one.value() or b"", one.topic(), str(one.partition()), position, False, None))
-            elif error.code() != self._kafka.KafkaError._PARTITION_EOF:
+        taken = [*first, *(self._consumer.consume(most - 1, 0.0) if first and most > 1 else ())]
+        wrong = [error for one in taken if (error := one.error()) is not None]
+        if wrong:
+            taken = [one for one in taken if one.error() is None]
+        for error in wrong:
+            if error.code() != self._kafka.KafkaError._PARTITION_EOF:
                 self._failed(error)
+        payloads = [one.value() or b"" for one in taken]
+        partitions = [self._number(one.partition()) for one in taken]
+        positions = zip([one.offset() for one in taken], strict=True)
+        parts = payloads, repeat(self._address.path), partitions, positions, repeat(False), repeat(None)
+        found = list(map(Message._make, zip(*parts, strict=False)))  # what repeats has no end
         if self._lost is not None and not found:
             raise self._lost
         return found

@@ -127,9 +127,7 @@ class Redis:
             (payload,) = fields.values()
         else:
             payload = json.dumps({_text(key): _text(value) for key, value in fields.items()}).encode()
-        if self._group:
-            return Message(payload, self._stream, "", (), again, number)
-        return Message(payload, self._stream, "", _position(number), again, number)
+        return Message(payload, self._stream, "", () if self._group else _position(number), again, number)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
