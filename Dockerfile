@@ -5,7 +5,7 @@ COPY . .
 RUN python -m venv /opt/streamgp \
  && /opt/streamgp/bin/pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu \
     "$(grep -E '^torch==' constraints.txt)" \
- && /opt/streamgp/bin/pip install --no-cache-dir '.[serve]' -c constraints.txt
+ && /opt/streamgp/bin/pip install --no-cache-dir '.[brokers,serve]' -c constraints.txt
 
 FROM python:3.11-slim
 RUN useradd --create-home --uid 1000 streamgp && install -d -o streamgp /data

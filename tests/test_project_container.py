@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -44,8 +48,32 @@ def test_the_image_has_what_the_build_reads() -> None:
         assert (ROOT / path).exists()
         assert any(path == one or fnmatch(path, f"{one}/*") for one in kept), path
     lines = (ROOT / "Dockerfile").read_text()
-    assert "serve" in project["project"]["optional-dependencies"] and "'.[serve]' -c constraints.txt" in lines
+    assert {"brokers", "serve"} <= set(project["project"]["optional-dependencies"])
+    assert "'.[brokers,serve]' -c constraints.txt" in lines
     stages = re.findall(r"^FROM (\S+)", lines, re.MULTILINE)
     assert len(set(stages)) == 1 and ":" in stages[0]
     users = re.findall(r"^USER (\S+)", lines, re.MULTILINE)
     assert users and users[-1] not in ("root", "0")
+
+
+def test_the_compose_file_is_of_its_schema() -> None:
+    checker = Path(sys.executable).parent / "check-jsonschema"
+    command = [str(checker), "--builtin-schema", "vendor.compose-spec", str(ROOT / "compose.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_unit_runs_a_command_of_the_command_line(tmp_path: Path) -> None:
+    text = (ROOT / "deploy" / "streamgp-meters.service").read_text()
+    program, *words = shlex.split(re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)[0].replace("%%", "%"))
+    group: Any = typer.main.get_command(app)
+    command = group.commands[words[0]]
+    with command.make_context(words[0], words[1:], typer.Context(group)) as context:
+        assert context.params["source"] == "mqtts://broker/meters/%23"
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("no systemd-analyze here: apt-get install systemd")
+    unit = tmp_path / "streamgp-meters.service"
+    unit.write_text(text.replace(program, str(Path(sys.executable).parent / "streamgp")))
+    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "streamgp-meters" not in done.stderr, done.stderr

@@ -144,6 +144,46 @@ def test_processes_that_share_a_stream_divide_it(name: str, tmp_path: Path, foll
     assert sorted(rows(table)["y"].to_list()) == [float(i) for i in range(2001)]
 
 
+@pytest.mark.parametrize("name", ["kafka", "mqtt"])
+def test_members_of_a_group_write_one_table_and_one_that_was_killed_comes_back(
+    name: str, tmp_path: Path, follower: Followers
+) -> None:
+    """What a killed member of MQTT was sent waits for it: a session of its own, by its client=NAME."""
+    table = tmp_path / "table"
+    with ExitStack() as stack:
+        if name == "kafka":
+            url, publish = stack.enter_context(kafka())
+            urls = [f"{url}?group=tables"] * 2
+        else:
+            broker, publish = stack.enter_context(running(name, tmp_path))
+            urls = [f"{broker.url.format(f':{PASSWORD}')}?group=tables&client={member}" for member in "ab"]
+        pair = [follower(one, table, "--follow", "--linger", "0.02") for one in urls]
+        sent = 0
+
+        def more(count: int) -> None:
+            nonlocal sent
+            publish([row(at) for at in range(sent, sent + count)])
+            sent += count
+
+        until(lambda: more(20) or count(table) > 0, "the first row")  # MQTT keeps nothing before the first session
+        first = sent
+        for _ in range(10):
+            more(100)
+        pair[0].send_signal(signal.SIGKILL)
+        pair[0].communicate()
+        for _ in range(5):
+            more(100)
+        pair.append(follower(urls[0], table, "--follow", "--linger", "0.02"))
+        more(100)
+        until(lambda: {*range(first, sent)} <= {*rows(table)["y"].to_list()}, "all rows")
+        for process in pair[1:]:
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=TIMEOUT)
+            assert process.returncode == 143, said
+    found = rows(table)["y"].to_list()
+    assert len(found) == len(set(found)) and (name == "mqtt" or len(found) == sent)
+
+
 @pytest.mark.parametrize("name", ["kafka", "nats", "redis"])
 def test_a_stream_that_was_made_again_is_refused(name: str, tmp_path: Path, follower: Followers) -> None:
     """Its positions have begun again: new messages would be taken for those that the table has."""

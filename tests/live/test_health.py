@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamgp.errors import ServiceError, UsageError
 from streamgp.streaming.table import Table
+from streamgp_cli._health import watched
 from streamgp_pipelines.adapters.web.exporter import exporting
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import IngestConfig, TrainConfig
-from streamgp_pipelines.health import Health, Learned
+from streamgp_pipelines.health import Health, Learned, Taken
 from streamgp_pipelines.live import follow as engine
 from streamgp_pipelines.training.train import train
 from tests.live.feeds import Memory, row
@@ -79,6 +81,21 @@ def test_an_address_that_is_taken_or_none_is_refused() -> None:
         pass
     with pytest.raises(UsageError):
         IngestConfig.read({"source": ("a.csv",), "table": "t", "metrics": "here"})
+
+
+def test_systemd_is_told_when_rows_are_taken_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(0.5)
+        with watched(True, None, quiet=True) as health:
+            health.taken = Taken(connected=False)
+            with pytest.raises(TimeoutError):
+                systemd.recv(100)
+            health.taken.connected = True
+            systemd.settimeout(10)
+            assert systemd.recv(100) == b"READY=1"
+        assert systemd.recv(100) == b"STOPPING=1"
 
 
 def test_lines_are_said_at_a_steady_interval() -> None:
