@@ -240,7 +240,8 @@ class TrainConfig(FromBroker, RunConfig):
     )
     fleet: Annotated[bool, Flag(Panel.ONLINE)] = Field(
         False,
-        description="A model for each series, learned as if it were alone; numbers of rows are those of one series",
+        description="A model for each series, learned as if it were alone (svdgp: but for --set shared=true); numbers "
+        "of rows are those of one series",
     )
     follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
     metrics: Annotated[MetricsAt, Flag(Panel.RUN, "HOST:PORT")] = None

@@ -233,7 +233,7 @@ class KernelInputs(nn.Module):
         """
         scaling = self.scaling
         past, future = (
-            _bridged(values, scaler.transform(values).abs() > deviations, scaler.location.to(values))
+            bridged(values, scaler.transform(values).abs() > deviations, scaler.location.to(values))
             for values, scaler in ((x.past, scaling.past), (x.future, scaling.future))
         )
         return x._replace(past=past, future=future)
@@ -245,8 +245,8 @@ class KernelInputs(nn.Module):
         self.scaling.restore(tensors, rest)
 
 
-def _bridged(values: Tensor, wild: Tensor, mean: Tensor) -> Tensor:
-    """values, wild: (N, S, C), S steps in time; mean: (C,)."""
+def bridged(values: Tensor, wild: Tensor, mean: Tensor) -> Tensor:
+    """values, wild: (N, S, C), S steps in time; mean: (C,) or (N, 1, C), where a window has no other value."""
     steps = values.shape[1]
     if not values.numel():
         return values

@@ -110,7 +110,7 @@ class LearnedReference(nn.Module):
         self.register_buffer("center", torch.zeros(shape.columns, self.regressors, dtype=FLOAT))  # m
         self.register_buffer("offset", torch.zeros(shape.columns, dtype=FLOAT))  # d
 
-    def _regressors(self, x: Inputs) -> Tensor:
+    def regressed(self, x: Inputs) -> Tensor:
         """(N, T, K) g"""
         outputs, horizon = self.shape.outputs, self.shape.horizon
         present = x.past[:, -1, :outputs]
@@ -125,14 +125,14 @@ class LearnedReference(nn.Module):
         base = self.base(x)
         if not self.regressors:
             return base
-        centred = self._regressors(x) - self.center
+        centred = self.regressed(x) - self.center
         return base + (centred * self.slope).sum(2) + self.offset
 
     def fit(self, x: Inputs, y: Tensor, weight: Tensor) -> None:
         """Learn c, m and d from N windows. y: (N, T), NaN = not observed; weight: (N,) of each."""
         if not self.regressors:
             return
-        rest, regressors = y - self.base(x), self._regressors(x)
+        rest, regressors = y - self.base(x), self.regressed(x)
         share = weight[:, None] * torch.isfinite(rest)  # (N, T)
         rest = torch.nan_to_num(rest)
         total = share.sum(0).clamp(min=1e-12)

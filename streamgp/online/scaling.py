@@ -14,7 +14,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Shape
 
-_FLAT = 1e-12
+FLAT = 1e-12
 """A channel whose spread is below this part of its size counts as constant."""
 STILL = 1e-3
 """Standard deviation of a target that never varied, in units of its size: it will move, and nothing says how far."""
@@ -70,7 +70,7 @@ class Standardiser:
         if targets is not None:
             level = torch.nanmean(targets.to(FLOAT).abs(), 0).nan_to_num(0.0)
             size, instead = torch.maximum(size, level), still(level)
-        flat = spread <= _FLAT * size.clamp(min=1e-300)
+        flat = spread <= FLAT * size.clamp(min=1e-300)
         self.location = location
         self.scale = torch.where(flat, instead, spread)
         self.fitted = True

@@ -86,10 +86,11 @@ def test_a_series_does_not_depend_on_when_rows_of_others_come(tmp_path: Path) ->
         assert_frame_equal(of(one, name), of(two, name), **CLOSE)
 
 
-@pytest.mark.parametrize("season", [None, 24])
-def test_a_run_in_pieces_is_a_run_in_one_piece(tmp_path: Path, season: int | None) -> None:
-    data, options = panel(), OPTIONS | {"fleet": True, "season": season}
-    whole, _ = fleet(make_table(tmp_path / "t", data), tmp_path / "whole", season=season)
+@pytest.mark.parametrize("name", ["linear", "season", "shared"])
+def test_a_run_in_pieces_is_a_run_in_one_piece(tmp_path: Path, name: str) -> None:
+    own = RUNS["svdgp"] | {"set": SVDGP | {"shared": "true"}} if name == "shared" else RUNS[name]
+    data, options = panel(), OPTIONS | {"fleet": True} | own
+    whole, _ = fleet(make_table(tmp_path / "t", data), tmp_path / "whole", **own)
     table = make_table(tmp_path / "u", data[:401], cuts=(7, 130))
     run(table, tmp_path / "pieces", **options)
     append(table, data[401:], cuts=(100,))
@@ -158,6 +159,20 @@ def test_what_a_fleet_cannot_do_is_refused(tmp_path: Path, options: dict[str, An
     table = make_table(tmp_path / "t", panel(80))
     with pytest.raises(UsageError, match="fleet"):
         run(table, tmp_path / "c", **OPTIONS | {"fleet": True, "warmup": None} | options)
+
+
+def test_a_shared_kernel_forecasts_about_as_well_as_own_ones(tmp_path: Path) -> None:
+    table, errors = make_table(tmp_path / "t", panel()), dict[str, float]()
+    for shared in ("false", "true"):
+        found, _ = fleet(table, tmp_path / shared, model="svdgp", set=SVDGP | {"shared": shared})
+        errors[shared] = found["crps"]
+    assert errors["true"] < 1.1 * errors["false"]
+    assert load(tmp_path / "true").forecast().frame["unique_id"].n_unique() == len(NAMES)
+
+
+def test_a_shared_kernel_needs_a_fleet(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="series of a fleet"):
+        run(make_table(tmp_path / "t", frame_of(80)), tmp_path / "c", model="svdgp", set={"shared": "true"})
 
 
 def test_a_table_of_one_series_has_no_fleet(tmp_path: Path) -> None:

@@ -172,6 +172,8 @@ def open_session(
         warnings = match_machine(saved, device) + passed_over(saved)
     fitted = schedule.warmup if config.online else table.rows
     given = model_settings(config.model, config.set)
+    if getattr(given, "shared", False) and not config.fleet:
+        raise UsageError("shared=true shares a kernel among the series of a fleet", hint="add --fleet, or leave it out")
     batch = config.batch if config.online else max(config.batch, min(COLLECTED, table.rows))
     series = sizes.count_series(table)
     if config.fleet:

@@ -22,9 +22,9 @@ from streamgp.models.linear import sums
 from streamgp.models.linear.columns import KNOTS, Known
 from streamgp.models.linear.direct import BEGUN, CHUNK, WIDTH_ROWS, DirectLinear
 from streamgp.models.linear.phases import Phased
-from streamgp.models.linear.stacked import Packed, Stacked, left_out, limited, wide
 from streamgp.models.linear.sums import Sums
 from streamgp.online.inputs import plausible, reporting, usable_rows
+from streamgp.online.stacked import Packed, Stacked, left_out, limited, wide
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.gaussian import Gaussian
 

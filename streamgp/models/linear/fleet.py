@@ -15,9 +15,9 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Predictive, Shape, Step
 from streamgp.models.linear import conjugate
-from streamgp.models.linear.stacked import Packed, Stacked, left_out, limited, wide
 from streamgp.models.linear.window import CHUNK, INDEFINITE, OVERFLOW, REVIEW, Config, Linear
-from streamgp.online.inputs import FEWEST, WILD, reporting, usable_rows
+from streamgp.online.inputs import reporting, usable_rows
+from streamgp.online.stacked import Packed, Stacked, left_out, limited, plausible_rows, wide
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import LASTING
 
@@ -83,8 +83,9 @@ class LinearFleet:
         self._held.put(codes, self._held.fresh)
         y, taken, _ = usable_rows(x, y)
         x, y, series = x.rows(taken), y[taken], series[taken]
-        y, within = self._plausible(x, y, series)
-        left = torch.bincount(series[~within], minlength=int(codes.max()) + 1)[codes]
+        there = series.unique()
+        y, within, glitches = plausible_rows(x, y, series)
+        left = dict(zip(there.tolist(), glitches, strict=True))
         packed = Packed.of(series[within])
         x, y = x.rows(within), y[within]
         place = {code: at for at, code in enumerate(codes.tolist())}
@@ -97,8 +98,7 @@ class LinearFleet:
             for code, value, failed in zip(own.codes.tolist(), loss.tolist(), why, strict=True):
                 at = place[code]
                 total[at], chunks[at], healthy[at] = total[at] + value, chunks[at] + 1, healthy[at] and not failed
-        glitches = (f"undone: {n} windows hold a value beyond {WILD:.0f} interquartile ranges" * (n > 0) for n in left)
-        steps = zip(total, chunks, healthy, glitches, strict=True)
+        steps = zip(total, chunks, healthy, (left.get(code, "") for code in codes.tolist()), strict=True)
         return [reporting(Step(a / max(n, 1), self._width, well, "epoch"), text) for a, n, well, text in steps]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
@@ -245,28 +245,6 @@ class LinearFleet:
         less = settled & (far <= LASTING)
         weight = torch.where(less[:, None, None], one * lever.clamp(min=1.0).reciprocal(), one)
         return weight, torch.where(settled, packed.averaged(far, lever[..., 0] > 1.0, limit.newest), far)
-
-    def _plausible(self, x: Inputs, y: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
-        """Truths without glitches, and (R,) which windows hold none; see `online.inputs.plausible`."""
-        packed = Packed.of(series)
-        enough = packed.counts >= FEWEST
-        y = torch.where(packed.back(self._wild(packed, y[:, None], enough))[:, 0], torch.nan, y)
-        within = torch.isfinite(y).any(1)
-        for part in (x.past, x.future):
-            within &= ~packed.back(self._wild(packed, part, enough).flatten(2).any(2))
-        return y, within
-
-    def _wild(self, packed: Packed, values: Tensor, enough: Tensor) -> Tensor:
-        """(K, N, L, C) which values (R, L, C) are glitches among those of their series."""
-        own = values[packed.rows]
-        own = torch.where(packed.there[..., None, None], own, torch.nan)
-        levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=FLOAT, device=values.device)
-        found = torch.zeros_like(own, dtype=torch.bool)
-        for k in range(own.shape[3]) if own.shape[2] else ():
-            low, first, median, third, high = torch.nanquantile(own[..., k].flatten(1), levels, dim=1)[..., None, None]
-            spread = torch.where(third > first, third - first, high - low)
-            found[..., k] = ((own[..., k] - median).abs() > WILD * spread) & (spread > 0)
-        return found & enough[:, None, None, None]
 
 
 def _ridges(*sums: Tensor) -> Tensor:

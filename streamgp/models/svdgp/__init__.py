@@ -7,14 +7,17 @@ the ELBO, the paper's Algorithm 1 (`gradient`).
 
 from __future__ import annotations
 
+import torch
+
 from streamgp.base import Model, Shape
 from streamgp.models.svdgp.config import Config
+from streamgp.models.svdgp.fleet import SharedFleet
 from streamgp.models.svdgp.gradient import GradientPosterior
 from streamgp.models.svdgp.posterior import SvdgpPosterior
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.model import StreamModel
 
-__all__ = ["Config", "build"]
+__all__ = ["Config", "SharedFleet", "build", "build_fleet"]
 
 
 def build(config: Config, shape: Shape) -> Model:
@@ -35,3 +38,8 @@ def build(config: Config, shape: Shape) -> Model:
         return StreamModel(GradientPosterior(config, shape), config.model_copy(update={"rebuild": 0}), shape)
     inputs = KernelInputs(shape, jumps=[name.strip() for name in config.jumps.split(",") if name.strip()])
     return StreamModel(SvdgpPosterior(config, shape, inputs.groups, inputs.count), config, shape, inputs=inputs)
+
+
+def build_fleet(config: Config, shape: Shape, device: torch.device) -> SharedFleet | None:
+    """The models of many series in one, where they share their kernel; else None."""
+    return SharedFleet(config, shape, device) if config.shared else None

@@ -64,6 +64,11 @@ class Config(StreamOptions):
     )
     growth: float = Field(0.0625, gt=0, le=1, description="new basis functions a row learned, until the basis is full")
     gradient: GradientConfig = Field(GradientConfig(), description="inference by stochastic gradients")
+    shared: bool = Field(
+        False,
+        description="with --fleet: hyper-parameters and basis are estimated on a sample of the series and shared by "
+        "all, a tenth of the cost; the numbers of a series then depend on the others",
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -74,6 +79,8 @@ class Config(StreamOptions):
             raise ValueError("the closed form finds the noise itself; likelihood.noise needs inference=gradient")
         if self.jumps and self.by_gradient:
             raise ValueError("jumps needs the closed form: likelihood=gaussian, no encoder, inference=auto")
+        if self.shared and (self.jumps or self.by_gradient):
+            raise ValueError("shared needs the closed form without jumps: likelihood=gaussian, no encoder")
         return self
 
     @property

@@ -1,15 +1,15 @@
-"""What batched forms of many linear models share: windows side by side, and states with a leading axis of series."""
+"""What batched forms of many models share: windows side by side, and states with a leading axis of series."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from streamgp.base import FLOAT
-from streamgp.online.inputs import LARGEST
+from streamgp.base import FLOAT, Inputs
+from streamgp.online.inputs import FEWEST, LARGEST, WILD
 from streamgp.online.winsorise import LASTING, Winsoriser
 
 
@@ -107,12 +107,13 @@ class Stacked:
             for name, part in self.fresh.items():
                 self._held[name] = torch.cat([self._held[name], part.expand(more, *part.shape)])
 
-    def take(self, codes: Tensor) -> dict[str, Tensor]:
-        """Copies of the states of these series, (K, ...) each; fresh ones where there are none."""
-        new = codes >= self.size
+    def take(self, codes: Tensor, names: Collection[str] | None = None) -> dict[str, Tensor]:
+        """Copies of the states of these series, or of some tensors of them, (K, ...) each; fresh ones where there are
+        none."""
+        new, names = codes >= self.size, self.fresh if names is None else names
         if bool(new.all()):
-            return {name: part.expand(len(codes), *part.shape).clone() for name, part in self.fresh.items()}
-        found = {name: part[codes.clamp(max=self.size - 1)] for name, part in self._held.items()}
+            return {name: self.fresh[name].expand(len(codes), *self.fresh[name].shape).clone() for name in names}
+        found = {name: self._held[name][codes.clamp(max=self.size - 1)] for name in names}
         if bool(new.any()):
             for name, part in found.items():
                 part[new] = self.fresh[name]
@@ -165,3 +166,33 @@ def left_out(packed: Packed, y: Tensor, taken: Tensor) -> list[str]:
         f"undone: {count} windows hold values beyond {LARGEST:.0e}" if count else ""
         for count in packed.counted(observed & ~taken)
     ]
+
+
+def plausible_rows(x: Inputs, y: Tensor, series: Tensor) -> tuple[Tensor, Tensor, list[str]]:
+    """Truths without glitches, (R,) which windows hold none, and what is left out of each series, in the order of the
+    codes; see `online.inputs.plausible`."""
+    packed = Packed.of(series)
+    enough = packed.counts >= FEWEST
+    y = torch.where(packed.back(_wild(packed, y[:, None], enough))[:, 0], torch.nan, y)
+    within = torch.isfinite(y).any(1)
+    for part in (x.past, x.future):
+        within &= ~packed.back(_wild(packed, part, enough).flatten(2).any(2))
+    left = packed.counted(~within)
+    return (
+        y,
+        within,
+        [f"undone: {n} windows hold a value beyond {WILD:.0f} interquartile ranges" * (n > 0) for n in left],
+    )
+
+
+def _wild(packed: Packed, values: Tensor, enough: Tensor) -> Tensor:
+    """(K, N, L, C) which values (R, L, C) are glitches among those of their series."""
+    own = values[packed.rows]
+    own = torch.where(packed.there[..., None, None], own, torch.nan)
+    levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=FLOAT, device=values.device)
+    found = torch.zeros_like(own, dtype=torch.bool)
+    for k in range(own.shape[3]) if own.shape[2] else ():
+        low, first, median, third, high = torch.nanquantile(own[..., k].flatten(1), levels, dim=1)[..., None, None]
+        spread = torch.where(third > first, third - first, high - low)
+        found[..., k] = ((own[..., k] - median).abs() > WILD * spread) & (spread > 0)
+    return found & enough[:, None, None, None]

@@ -1,0 +1,458 @@
+"""SVDGP of many series at once, on hyper-parameters and a basis that they share.
+
+Two thirds of what a single SVDGP on a short series costs is the evidence of its own thinned rows. Here it is computed
+for a sample of the series only: each has its own units and reference, and in these units all have the kernel whose
+hyper-parameters are the medians over the sample, and the same basis, drawn from the windows of the sample. So
+φ(x) = C⁻¹k(Z, x) of the windows of all series is one product, and what is a series' own is a Bayesian linear regression
+on φ (`conjugate`), of which the Cholesky factorisations are batched. The basis has its full size from the beginning.
+
+A series is rebuilt from its own reservoir when a single model would be: on the newest kernel and basis there are, which
+are estimated again, on a sample of the series that come together, when the series have grown as far since.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs, Json, Shape, Step
+from streamgp.evidence.search import Search, thinned
+from streamgp.evidence.thinned import Hyper
+from streamgp.models.svdgp.config import Config
+from streamgp.models.svdgp.conjugate import Conjugate
+from streamgp.models.svdgp.posterior import SvdgpPosterior
+from streamgp.online.inputs import KernelInputs, reporting, usable_rows
+from streamgp.online.model import PATIENCE, StreamModel
+from streamgp.online.reservoir import Reservoir
+from streamgp.online.stacked import Packed, Stacked, left_out, limited, plausible_rows, wide
+from streamgp.online.stacked_reservoir import StackedReservoir
+from streamgp.online.stacked_units import Rows, StackedUnits, State
+from streamgp.online.winsorise import FAR, LASTING, Winsoriser
+from streamgp.predictives.gaussian import Gaussian
+
+SAMPLE = 16
+"""Series at most that estimate what all share."""
+NEAR = 2**24
+"""Bytes of the states of series that are learned together: more of them do not stay near the processor."""
+UNDONE = "the numbers of its regression are not finite"
+
+
+class Look(NamedTuple):
+    """Windows as the posteriors see them, standardised. phi: (K, N, P); mean: (K, N, T); latent: (K, N, 1); shift,
+    unit: (K, N, T), (K, 1, T), what they are in the units of the columns."""
+
+    z: Tensor
+    phi: Tensor
+    mean: Tensor
+    latent: Tensor
+    noise: Tensor
+    shift: Tensor
+    unit: Tensor
+
+    def issued(self) -> Gaussian:
+        """(K, N, T) in the units of the columns."""
+        return Gaussian(self.mean, self.latent, self.noise).affine(self.unit, self.shift)
+
+
+class SharedFleet:
+    """Many SVDGP on one kernel and basis; a `Fleet`. A series that has no windows in a batch costs nothing.
+
+    Args:
+        config: of each.
+        shape: of the windows of each.
+        device: where the sums live.
+
+    Example:
+        >>> shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", "u"), future=("u",))
+        >>> fleet = SharedFleet(Config(basis=32), shape)
+        >>> u, series = torch.linspace(-3, 3, 400, dtype=torch.float64), torch.arange(400) % 2
+        >>> x, y = Inputs(u.new_zeros(400, 0, 2), u.view(400, 1, 1)), torch.sin(u + series)[:, None]
+        >>> _ = fleet.fit(x, y, series)
+        >>> bool((fleet.predict(x, series)[0] - y).abs().max() < 0.05)
+        True
+    """
+
+    def __init__(self, config: Config, shape: Shape, device: torch.device | None = None) -> None:
+        self.config, self.shape = config, shape
+        self._device = device or torch.device("cpu")
+        self._inputs = KernelInputs(shape).to(self._device)
+        self._units = StackedUnits(self._inputs, config.target, config.decay, shape)
+        self._reservoir = StackedReservoir(config.reservoir, shape, config.forgetting(shape))
+        self._limit = Winsoriser(shape, config.limit)
+        posterior = SvdgpPosterior(config, shape, self._inputs.groups, self._inputs.count)
+        self._before = StreamModel(posterior, config, shape, Reservoir(2, shape, None)).to(self._device)  # any data
+        self.shared: dict[int, Conjugate] = {}  # generation -> kernel and basis
+        self._hyper: Tensor | None = None  # (G + 2,) of the newest
+        self._made = 0  # rows that the longest series had when it was made
+        self._generator = torch.Generator().manual_seed(config.seed)
+        self._linear = config.linear and len(self._inputs.groups) <= config.basis
+        self._held = Stacked({name: part.to(self._device) for name, part in self._fresh().items()})
+
+    def _fresh(self) -> State:
+        """Of a series before any data."""
+        columns = self.shape.columns
+        size = self.config.basis + (len(self._inputs.groups) + 1 if self._linear else 0)
+        found = {
+            "outer": torch.zeros(size, size),
+            "root": torch.eye(size),
+            "moment": torch.zeros(size, columns),
+            "coefficients": torch.zeros(size, columns),
+            "square": torch.zeros(columns),
+            "weight": torch.zeros(()),
+            "residual": torch.ones(columns),
+            "excess": torch.zeros(columns),
+            "far": torch.zeros(()),
+            "tried": torch.zeros(()),
+            "generation": torch.full((), -1.0),
+        }
+        own = {name: part.to(FLOAT) for name, part in found.items()}
+        return own | self._units.fresh() | self._reservoir.fresh()
+
+    def predict(self, x: Inputs, series: Tensor, batch: int = 1) -> Tensor:
+        """(P, R, T) parameters of what each window's model forecasts; nothing changes."""
+        found = x.past.new_empty(3, len(series), self.shape.columns)
+        new = self._generation(series) < 0
+        if bool(new.any()):
+            found[:, new] = self._before.predict(x.rows(new)).parameters()
+        for packed, held in self._parts(series):
+            own = x if self.config.limit is None else self._units.bridged(packed, held, x)
+            issued = self._look(packed, held, own).issued().parameters()
+            found[:, packed.rows[packed.there]] = issued[:, packed.there]
+        return found
+
+    def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor | None = None) -> list[Step]:
+        """Each model learns its windows, or is rebuilt with them; a step for each, in the order of the codes."""
+        whole, told = Packed.of(series), y
+        y, taken, _ = usable_rows(x, y)
+        why = left_out(whole, told, taken)
+        x, y, series, steps = x.rows(taken), y[taken], series[taken], dict[int, Step]()
+        new = self._generation(series) < 0
+        if bool(new.any()):
+            codes = series[new].unique().tolist()
+            steps |= zip(codes, self.fit(x.rows(new), y[new], series[new]), strict=True)
+        rebuilt = list[Tensor]()
+        begun = torch.where(new, -1, series)
+        for packed, held in self._parts(begun):
+            own, due = self._learned(packed, held, x, y)
+            steps |= own
+            rebuilt.append(due)
+        if rebuilt:
+            for code, event in self._rebuild(torch.cat(rebuilt)).items():
+                steps[code] = steps[code]._replace(done=event) if steps[code].healthy else steps[code]
+        nothing = Step(math.nan, self._size, True, "nothing observed")
+        return [reporting(steps.get(code, nothing), text) for code, text in zip(whole.codes.tolist(), why, strict=True)]
+
+    def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
+        """Each model starts over from its windows; a step for each, in the order of the codes."""
+        codes = series.unique()
+        self._held.reserve(codes)
+        self._held.put(codes, self._held.fresh)
+        y, taken, _ = usable_rows(x, y)
+        x, y, series = x.rows(taken), y[taken], series[taken]
+        there = series.unique().tolist()
+        y, within, glitches = plausible_rows(x, y, series)
+        x, y, series = x.rows(within), y[within], series[within]
+        steps, packed = dict[int, Step](), Packed.of(series)
+        self._renew(packed.codes, packed.counts.to(FLOAT), [(x.rows(r[t]), y[r[t]]) for r, t in self._some(packed)])
+        for some in packed.parts(self._near):
+            held = self._held.take(some.codes)
+            self._reservoir.offer(some, held, x, y, self._generator)
+            weight = some.there.to(FLOAT)
+            flat = some.rows.flatten()
+            steps |= self._begin(some.codes, held, Rows(x.rows(flat), self._truth(some, y), weight), "epoch")
+        why, nothing = dict(zip(there, glitches, strict=True)), Step(math.nan, self._size, True, "nothing observed")
+        return [reporting(steps.get(code, nothing), why.get(code, "")) for code in codes.tolist()]
+
+    @property
+    def _size(self) -> int:
+        return self.config.basis
+
+    @property
+    def _near(self) -> int:
+        return max(NEAR // self._held.bytes, 1)
+
+    def _generation(self, series: Tensor) -> Tensor:
+        """(R,) of the series of each window; −1 where it has not begun."""
+        if not len(series):
+            return series.new_zeros(0)
+        codes, place = series.clamp(min=0).unique(return_inverse=True)
+        found = self._held.take(codes, ("generation",))["generation"].long()[place]
+        return torch.where(series < 0, -1, found.to(series))
+
+    def _parts(self, series: Tensor) -> Iterator[tuple[Packed, State]]:
+        """The windows of the series that have begun: a few series of one generation at a time, with their states."""
+        generation = self._generation(series)
+        for one in generation.unique().tolist():
+            own = (generation == one).nonzero()[:, 0]
+            packed = Packed.of(series[own])
+            for some in packed._replace(rows=own[packed.rows]).parts(self._near) if one >= 0 else ():
+                yield some, self._held.take(some.codes)
+
+    def _truth(self, packed: Packed, y: Tensor) -> Tensor:
+        """(K, N, T)"""
+        return torch.where(packed.there[..., None], y[packed.rows], torch.nan)
+
+    def _kernel(self, held: State) -> Conjugate:
+        """What the series share, of one generation."""
+        return self.shared[int(held["generation"][0])]
+
+    def _look(self, packed: Packed, held: State, x: Inputs) -> Look:
+        return self._measured(held, self._glance(held, x.rows(packed.rows.flatten())))
+
+    def _glance(self, held: State, x: Inputs) -> Look:
+        """K · N windows, series by series, with a latent variance that is too small: what the basis does not reach."""
+        kernel, z = self._kernel(held), self._units.standardised(held, x)
+        phi = kernel.features(z.flatten(0, 1))
+        latent = kernel.unexplained(phi).unflatten(0, z.shape[:2])[..., None]
+        phi = _padded(phi.unflatten(0, z.shape[:2]), held["root"].shape[1])
+        mean, unit = phi @ held["coefficients"], held["output.scale"][:, None]
+        return Look(z, phi, mean, latent, held["residual"][:, None], self._units.shift(held, x), unit)
+
+    def _measured(self, held: State, look: Look) -> Look:
+        """A glance with the latent variance."""
+        half = torch.linalg.solve_triangular(held["root"], look.phi.mT, upper=False)
+        return look._replace(latent=look.latent + half.square().sum(1)[..., None])
+
+    def _reached(self, held: State, look: Look, y: Tensor) -> Look:
+        """A glance with the latent variance of the series of which a truth is beyond the limit without it."""
+        if self.config.limit is None:
+            return look
+        issued = look.issued()
+        some = ((y - issued.mean).abs() > self.config.limit * issued.variance.sqrt()).flatten(1).any(1)
+        if not bool(some.any()):
+            return look
+        latent = look.latent.clone()
+        part = Look(*(value[some] if value.dim() else value for value in look))
+        latent[some] = self._measured({"root": held["root"][some]}, part).latent
+        return look._replace(latent=latent)
+
+    def _learned(self, packed: Packed, held: State, x: Inputs, y: Tensor) -> tuple[dict[int, Step], Tensor]:
+        """Learn windows of series of one generation; their steps, and which are due to be rebuilt."""
+        config, codes = self.config, packed.codes
+        look, truth = self._glance(held, x.rows(packed.rows.flatten())), self._truth(packed, y)
+        packed, beyond = self._admitted(packed, held, look)
+        truth = torch.where(packed.there[..., None], truth, torch.nan)
+        issued = self._reached(held, look, truth).issued()
+        forecast, rows = (issued.mean, issued.variance, truth), held["weight"][:, None]
+        truth, held["excess"] = limited(self._limit, packed, *forecast, rows, held["excess"])
+        limits = {name: held[name] for name in ("excess", "far")}
+        self._held.put(codes, limits)
+        within = y.index_put((packed.rows[packed.there],), truth[packed.there])
+        self._reservoir.offer(packed, held, x, within, self._generator)
+        since, count = held["seen"] - held["tried"], packed.counts.to(FLOAT)
+        least = (PATIENCE * held["tried"] + count).clamp(max=float(config.rebuild))
+        due = (since >= least) if config.rebuild else torch.zeros_like(since, dtype=torch.bool)
+        target = (truth - look.shift) / look.unit
+        time = config.forgetting(self.shape)
+        kept = torch.ones_like(count) if time is None else torch.exp(-count / time)
+        phi = look.phi if not any(beyond) else torch.where(packed.there[..., None], look.phi, 0.0)
+        failed = self._absorb(self._kernel(held), held, phi, target, packed.there.to(FLOAT), kept)
+        well, loss = ~failed, self._loss(held, self._kernel(held))
+        self._held.put(codes[well], {name: part[well] for name, part in held.items()})
+        return {
+            code: Step(
+                value,
+                self._size,
+                not (bad or out),
+                "update"
+                + f"; undone: {UNDONE}" * bad
+                + f"; undone: {out} windows are beyond {FAR:,.0f} standard deviations" * (out > 0),
+            )
+            for code, value, bad, out in zip(codes.tolist(), loss.tolist(), failed.tolist(), beyond, strict=True)
+        }, codes[due & well]
+
+    def _admitted(self, packed: Packed, held: State, look: Look) -> tuple[Packed, list[int]]:
+        """The windows that `Winsoriser.admits`, and how many of each series it does not."""
+        if self.config.limit is None:
+            return packed, [0] * len(packed.codes)
+        far = (look.z.abs() > FAR).any(2) & packed.there
+        settled = held["weight"] >= self._limit.settled
+        out = far & (settled & (held["far"] <= LASTING))[:, None]
+        held["far"] = torch.where(settled, packed.averaged(held["far"], far, self._limit.newest), held["far"])
+        return packed._replace(there=packed.there & ~out), out.sum(1).tolist()
+
+    def _absorb(self, kernel: Conjugate, held: State, phi: Tensor, y: Tensor, weight: Tensor, kept: Tensor) -> Tensor:
+        """Add rows to the sums and solve them, in place; (K,) which failed. See `Conjugate.absorb`.
+
+        Args:
+            kernel: what they share.
+            phi: (K, N, P).
+            y: (K, N, T) standardised, NaN = not observed.
+            weight: (K, N).
+            kept: (K,) part of the old sums that is kept.
+        """
+        seen = torch.isfinite(y)
+        if not bool(seen.all()):
+            weight = weight * seen.to(FLOAT).mean(2)
+            y = torch.where(seen, y, phi @ held["coefficients"])
+        weighted = phi * weight[..., None]
+        held["outer"] = (held["outer"] * wide(kept, held["outer"])).baddbmm_(weighted.mT, phi)
+        held["moment"] = (held["moment"] * wide(kept, held["moment"])).baddbmm_(weighted.mT, y)
+        held["square"] = held["square"] * kept[:, None] + (weight[..., None] * y.square()).sum(1)
+        held["weight"] = held["weight"] * kept + weight.sum(1)
+        root, info = _root(held["outer"], kernel.noise)
+        half = torch.linalg.solve_triangular(root, held["moment"] / kernel.noise, upper=False)
+        found = torch.linalg.solve_triangular(root.mT, half, upper=True)
+        fitted = (found * (held["moment"] + kernel.noise * found)).sum(1)
+        residual = (held["square"] - fitted) / held["weight"].clamp(min=1.0)[:, None]
+        held["root"], held["coefficients"], held["residual"] = root, found, residual.clamp(min=1e-9)
+        healthy = torch.isfinite(found).flatten(1).all(1) & torch.isfinite(residual).all(1)
+        return (info != 0) | ~healthy
+
+    def _rebuild(self, codes: Tensor) -> dict[int, str]:
+        """Rebuild series from their reservoirs; what is to be said of each."""
+        found = dict[int, str]()
+        if not len(codes):
+            return found
+        sample = codes[torch.linspace(0, len(codes) - 1, min(SAMPLE, len(codes))).round().long().unique()]
+        held = self._held.take(sample)
+        filled = [held["key"][k].isfinite() for k in range(len(sample))]
+        kept = [
+            (Inputs(held["past"][k][one], held["future"][k][one]), held["y"][k][one]) for k, one in enumerate(filled)
+        ]
+        longest = self._held.take(codes, ("seen",))["seen"]
+        self._renew(codes, longest, kept)
+        for start in range(0, len(codes), self._near):
+            own = codes[start : start + self._near]
+            held = self._held.take(own)
+            since, rows = (held["seen"] - held["tried"]).tolist(), self._filled(held)
+            steps = self._begin(own, held, rows, "rebuild")
+            for code, count in zip(own.tolist(), since, strict=True):
+                found[code] = f"{steps[code].done.replace('rebuild', f'rebuild: {count:.0f} rows')}"
+        every = self._held.take(torch.arange(self._held.size), ("generation",))["generation"]
+        gone = set(self.shared) - set(every.long().tolist()) - {max(self.shared)}
+        for one in gone:
+            del self.shared[one]
+        return found
+
+    def _filled(self, held: State) -> Rows:
+        """What the reservoirs keep, with what is missing of a row as the model of now predicts it."""
+        rows = self._reservoir.sample(held)
+        missing = ~torch.isfinite(rows.y) & (rows.weight > 0)[..., None]
+        if not bool(missing.any()):
+            return rows
+        mean = torch.cat(
+            [
+                self._glance(one, Inputs(one["past"].flatten(0, 1), one["future"].flatten(0, 1))).issued().mean
+                for one in ({name: part[k : k + 1] for name, part in held.items()} for k in range(len(held["seen"])))
+            ]
+        )
+        return rows._replace(y=torch.where(missing, mean, rows.y))
+
+    def _some(self, packed: Packed) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows, and whether they are there, of at most `SAMPLE` series."""
+        if len(packed.codes):
+            some = torch.linspace(0, len(packed.codes) - 1, min(SAMPLE, len(packed.codes))).round().long().unique()
+            yield from zip(packed.rows[some], packed.there[some], strict=True)
+
+    def _renew(self, codes: Tensor, seen: Tensor, sample: list[tuple[Inputs, Tensor]]) -> None:
+        """Estimate what is shared on the rows of a sample of series, where there is none or the series have grown.
+
+        Args:
+            codes: of the series that are going to use it.
+            seen: (K,) rows of each.
+            sample: windows and truths (N, T) of some of them.
+        """
+        if not len(codes):
+            return
+        grown = float(seen.max()) - self._made
+        if self.shared and grown < min(self.config.rebuild or math.inf, PATIENCE * self._made):
+            return
+        hypers, pool = list[Tensor](), list[Tensor]()
+        for x, y in sample:
+            held = {name: part[None].clone() for name, part in self._held.fresh.items()}
+            target = self._units.fit(held, Rows(x, y[None], y.new_ones(1, len(y))))
+            z = self._units.standardised(held, x)[0]
+            thin = thinned(len(z), self.shape.horizon, self.config.evidence_rows, z.device)
+            search = Search(self._inputs.count, once=False)
+            if self._hyper is not None:
+                search.hyper, search.found = Hyper.unpack(self._hyper), True
+            inputs, outputs = held["input.scale"][0], held["output.scale"][0]
+            hypers.append(search.run(z[thin], target[0][thin], self._inputs.groups, inputs, outputs).pack())
+            pool.append(z)
+        self._hyper, self._made = torch.stack(hypers).median(0).values, int(seen.max())
+        hyper, rows = Hyper.unpack(self._hyper), torch.cat(pool)
+        chosen = torch.randperm(len(rows), generator=self._generator)[: self.config.basis].to(rows.device)
+        kernel = Conjugate(rows.shape[1], self.shape.columns, self.config.basis, self._linear).to(self._device)
+        noise = hyper.noise.exp() * self.config.tempering(self.shape)
+        kernel.begin(rows[chosen], self._inputs.inverse(hyper.lengthscale), hyper.outputscale.exp(), noise)
+        self.shared[max(self.shared, default=-1) + 1] = kernel
+
+    def _begin(self, codes: Tensor, held: State, rows: Rows, done: str) -> dict[int, Step]:
+        """Start series over from these rows, on the newest kernel and basis; their steps."""
+        newest = max(self.shared)
+        kernel, new = self.shared[newest], dict(held)
+        target = self._units.fit(new, rows)
+        for name in ("outer", "moment", "square", "weight", "coefficients"):
+            new[name] = torch.zeros_like(held[name])
+        phi = kernel.features(self._units.standardised(new, rows.x).flatten(0, 1)).unflatten(0, rows.weight.shape)
+        phi = _padded(phi, new["outer"].shape[1])
+        failed = self._absorb(kernel, new, phi, target, rows.weight, torch.ones_like(new["seen"]))
+        new["generation"] = torch.full_like(held["generation"], newest)
+        new["tried"] = held["seen"].clone()
+        well = ~failed
+        self._held.put(codes[well], {name: part[well] for name, part in new.items()})
+        self._held.put(codes[failed], {"tried": held["seen"][failed]})
+        loss = self._loss(new, kernel)
+        return {
+            code: Step(value, len(kernel.points), not bad, f"{done}; undone: {UNDONE}" if bad else done)
+            for code, value, bad in zip(codes.tolist(), loss.tolist(), failed.tolist(), strict=True)
+        }
+
+    def _loss(self, held: State, kernel: Conjugate) -> Tensor:
+        """(K,) see `Conjugate.loss`."""
+        determinant = 2.0 * held["root"].diagonal(dim1=1, dim2=2).log().sum(1)
+        misfit = (held["square"] - (held["coefficients"] * held["moment"]).sum(1)).mean(1) / kernel.noise
+        rows = held["weight"].clamp(min=1.0)
+        return 0.5 * ((misfit + determinant) / rows + torch.log(2.0 * torch.pi * kernel.noise))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        own = {name: part for name, part in self._held.state().items() if name != "root"}  # follows from the rest
+        tensors, kernels = {f"series.{name}": part for name, part in own.items()}, dict[str, Json]()
+        for one, kernel in self.shared.items():
+            own, kernels[str(one)] = kernel.state()
+            tensors |= {f"shared.{one}.{name}": part for name, part in own.items()}
+        tensors["generator"] = self._generator.get_state()
+        if self._hyper is not None:
+            tensors["hyper"] = self._hyper
+        return tensors, {"shared": kernels, "made": self._made}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        def under(prefix: str) -> State:
+            return {name[len(prefix) :]: part for name, part in tensors.items() if name.startswith(prefix)}
+
+        series, kernels = under("series."), rest["shared"]
+        assert isinstance(kernels, dict)
+        self.shared = {}
+        for number, about in kernels.items():
+            assert isinstance(about, dict)
+            kernel = Conjugate(len(self._inputs.groups), self.shape.columns, self.config.basis, self._linear)
+            kernel = kernel.to(self._device)
+            kernel.restore(under(f"shared.{number}."), about)
+            self.shared[int(number)] = kernel
+        generation = series["generation"].long()
+        series["root"] = self._held.fresh["root"].repeat(len(generation), 1, 1)
+        for one, kernel in self.shared.items():
+            own = generation == one
+            series["root"][own] = _root(series["outer"][own], kernel.noise)[0]
+        self._held.restore(series)
+        self._hyper = tensors["hyper"].clone() if "hyper" in tensors else None
+        self._made = int(str(rest["made"]))
+        self._generator.set_state(tensors["generator"].cpu())
+
+
+def _root(outer: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """(K, P, P) chol(I + S/σ²), and (K,) 0 where there is one."""
+    precision = outer / noise
+    precision.diagonal(dim1=1, dim2=2).add_(1.0)
+    upper, failed = torch.linalg.cholesky_ex(precision.mT, upper=True)  # LAPACK's is column-major
+    return upper.mT.contiguous(), failed
+
+
+def _padded(phi: Tensor, size: int) -> Tensor:
+    """(K, N, P) with zeros for the basis functions that there are too few rows for."""
+    return torch.nn.functional.pad(phi, (0, size - phi.shape[2]))

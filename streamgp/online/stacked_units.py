@@ -1,0 +1,152 @@
+"""Units and references of many series at once, each estimated from its own rows; see `scaling` and `reference`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.online.inputs import KernelInputs
+from streamgp.online.inputs import bridged as bridge
+from streamgp.online.reference import RIDGE, Kind, LearnedReference, reference
+from streamgp.online.scaling import FLAT, still
+from streamgp.online.stacked import Packed
+from streamgp.online.winsorise import FAR, LASTING
+
+State: TypeAlias = "dict[str, Tensor]"
+"""Of K series, which is their leading axis."""
+
+
+class Rows(NamedTuple):
+    """Windows of K series, which they learn from the beginning.
+
+    Attributes:
+        x: K · N windows, series by series.
+        y: (K, N, T) truths, NaN = not observed.
+        weight: (K, N) what each counts for, 0 where there is none.
+    """
+
+    x: Inputs
+    y: Tensor
+    weight: Tensor
+
+
+class StackedUnits:
+    """What standardises the windows and truths of K series.
+
+    Args:
+        inputs: the layout of a standardised window.
+        kind, decay: of the reference, see `reference`.
+        shape: of the windows.
+    """
+
+    def __init__(self, inputs: KernelInputs, kind: Kind, decay: float, shape: Shape) -> None:
+        self.inputs, self.shape = inputs, shape
+        self.reference = reference(kind, shape, decay)
+
+    def fresh(self) -> State:
+        """Of a series before any data."""
+        groups, columns = self.inputs.count, self.shape.columns
+        found = {
+            "input.location": torch.zeros(groups),
+            "input.scale": torch.ones(groups),
+            "output.location": torch.zeros(columns),
+            "output.scale": torch.ones(columns),
+        }
+        if isinstance(self.reference, LearnedReference):
+            regressors = self.reference.regressors
+            found |= {name: torch.zeros(columns, regressors) for name in ("slope", "center")}
+            found["offset"] = torch.zeros(columns)
+        return {name: part.to(FLOAT) for name, part in found.items()}
+
+    def bridged(self, packed: Packed, held: State, x: Inputs) -> Inputs:
+        """Windows in which a glitch is replaced by the value next to it; see `KernelInputs.bridged`."""
+        channels, deviations = self.inputs.channels, torch.where(held["far"] > LASTING, torch.inf, FAR)
+        rows, found = packed.rows[packed.there], x
+        for name, part, own in (
+            ("past", x.past, slice(channels)),
+            ("future", x.future, slice(channels, None)),
+        ):
+            if not part.shape[1] or not part.shape[2]:
+                continue
+            at, unit = (
+                held[f"input.{what}"][:, own, None].mT.repeat_interleave(packed.counts, 0)
+                for what in ("location", "scale")
+            )
+            wild = (part[rows] - at).abs() > deviations.repeat_interleave(packed.counts)[:, None, None] * unit
+            if bool(wild.any()):
+                changed = part.clone()
+                changed[rows] = bridge(part[rows], wild, at)
+                found = found._replace(**{name: changed})
+        return found
+
+    def standardised(self, held: State, x: Inputs) -> Tensor:
+        """K · N windows, series by series -> (K, N, W)."""
+        flat = torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)
+        flat = flat.unflatten(0, (len(held["seen"]), -1))
+        groups = self.inputs.groups
+        z = (flat - held["input.location"][:, None, groups]) / held["input.scale"][:, None, groups]
+        return torch.nan_to_num(z, nan=0.0, posinf=None, neginf=None)
+
+    def shift(self, held: State, x: Inputs) -> Tensor:
+        """(K, N, T) the references of K · N windows, and the location of what they leave."""
+        of, series = self.reference, len(held["seen"])
+        base: Tensor = of.base(x) if isinstance(of, LearnedReference) else of(x)
+        found: Tensor = base.unflatten(0, (series, -1)) + held["output.location"][:, None]
+        if isinstance(of, LearnedReference) and of.regressors:
+            centred = of.regressed(x).unflatten(0, (series, -1)) - held["center"][:, None]
+            found = found + (centred * held["slope"][:, None]).sum(3) + held["offset"][:, None]
+        return found
+
+    def fit(self, held: State, rows: Rows) -> Tensor:
+        """Reference and units of the rows, in place; (K, N, T) the standardised truths. See `StreamModel._rows`."""
+        x, y, weight = rows
+        there, series = weight > 0, len(weight)
+        if isinstance(self.reference, LearnedReference) and self.reference.regressors:
+            self._refer(held, x, y, weight)
+        past, future = (part.unflatten(0, (series, -1)) for part in (x.past, x.future))
+        locations, scales = list[Tensor](), list[Tensor]()
+        for part in (past, future) if self.shape.lags else (future,):
+            values = torch.where(there[..., None, None], part, torch.nan).flatten(1, 2)
+            location, scale = _units(values)
+            locations.append(location)
+            scales.append(scale)
+        held["input.location"], held["input.scale"] = torch.cat(locations, 1), torch.cat(scales, 1)
+        held["output.location"] = torch.zeros_like(held["output.location"])
+        rest = y - self.shift(held, x)
+        held["output.location"], held["output.scale"] = _units(torch.where(there[..., None], rest, torch.nan), y)
+        return (rest - held["output.location"][:, None]) / held["output.scale"][:, None]
+
+    def _refer(self, held: State, x: Inputs, y: Tensor, weight: Tensor) -> None:
+        """`LearnedReference.fit` of K series, in place."""
+        assert isinstance(self.reference, LearnedReference)
+        series = len(weight)
+        rest = y - self.reference.base(x).unflatten(0, (series, -1))
+        regressors = torch.nan_to_num(self.reference.regressed(x).unflatten(0, (series, -1)))  # (K, N, T, R)
+        share = weight[..., None] * torch.isfinite(rest)
+        rest = torch.nan_to_num(rest)
+        total = share.sum(1).clamp(min=1e-12)  # (K, T)
+        held["center"] = (share[..., None] * regressors).sum(1) / total[..., None]
+        held["offset"] = (share * rest).sum(1) / total
+        centred = regressors - held["center"][:, None]
+        weighted = share[..., None] * centred
+        gram = torch.einsum("kntr,knts->ktrs", weighted, centred)
+        moment = torch.einsum("kntr,knt->ktr", weighted, rest - held["offset"][:, None])
+        size = gram.diagonal(dim1=2, dim2=3)
+        ridge = RIDGE * size + 1e-12 * size.amax(2, keepdim=True) + 1e-300
+        held["slope"] = torch.linalg.solve(gram + torch.diag_embed(ridge), moment)
+
+
+def _units(values: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(K, N, C), NaN left out -> (K, C) locations and scales; see `Standardiser.fit`."""
+    seen = torch.isfinite(values)
+    some = seen.sum(1).clamp(min=1)
+    location = torch.where(seen, values, 0.0).sum(1) / some
+    spread = (torch.where(seen, values - location[:, None], 0.0).square().sum(1) / some).sqrt()
+    size, instead = location.abs(), torch.ones_like(location)
+    if targets is not None:
+        level = torch.nanmean(targets.abs(), 1).nan_to_num(0.0)
+        size, instead = torch.maximum(size, level), still(level)
+    return location, torch.where(spread <= FLAT * size.clamp(min=1e-300), instead, spread)

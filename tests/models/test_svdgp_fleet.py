@@ -1,0 +1,190 @@
+"""Many SVDGP on a shared kernel and basis: each is the regression on these that it would be alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs, Shape
+from streamgp.models.svdgp import Config, SharedFleet
+from streamgp.models.svdgp.conjugate import Conjugate
+from streamgp.online.inputs import KernelInputs
+from streamgp.online.reference import LearnedReference
+from streamgp.online.reservoir import Reservoir
+from streamgp.online.scaling import Standardiser
+from streamgp.testing.stateful import check_stateful, same_bits
+
+SHAPE = Shape(targets=("y", "z"), horizon=2, lags=3, past=("y", "z", "u"), future=("k",))
+SERIES = 4
+SMALL: dict[str, Any] = {"basis": 16, "reservoir": 64, "evidence_rows": 30, "shared": True}
+
+
+def batch(seed: int, rows: int, gaps: float = 0.0) -> tuple[Inputs, Tensor, Tensor]:
+    """Windows of some of the series, each of its own size, their truths and codes."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=generator, dtype=FLOAT)
+
+    series = torch.randint(SERIES, (rows,), generator=generator)
+    size = 10.0 ** (series.to(FLOAT) - 2.0)
+    x = Inputs(normal(rows, 3, 3) * size[:, None, None], normal(rows, 2, 1))
+    y = 0.9 * x.past[:, -1, :2].repeat_interleave(2, 1) + (0.3 * normal(rows, 4) + x.future[:, :1, 0]) * size[:, None]
+    y[torch.rand(y.shape, generator=generator) < gaps] = torch.nan
+    return x, y, series
+
+
+class Alone:
+    """One series from the parts of a single model, on a kernel and basis that are given; an oracle."""
+
+    def __init__(self, kernel: Conjugate, x: Inputs, y: Tensor, weight: Tensor) -> None:
+        self.reference, self.inputs = LearnedReference(SHAPE, 0.9), KernelInputs(SHAPE)
+        self.outputs = Standardiser(SHAPE.columns)
+        self.reference.fit(x, y, weight)
+        self.inputs.scaling.fit(x)
+        self.outputs.fit(y - self.reference(x), y)
+        self.own = Conjugate(len(self.inputs.groups), SHAPE.columns, 16, linear=False)
+        self.own.begin(kernel.points / kernel.inverse, kernel.inverse, kernel.outputscale, kernel.noise)
+        self.absorb(x, y, weight, 1.0)
+
+    def absorb(self, x: Inputs, y: Tensor, weight: Tensor, kept: float) -> None:
+        target = (y - self.reference(x) - self.outputs.location) / self.outputs.scale
+        self.own.absorb(self.own.features(self.inputs(x)), target, weight, kept)
+        self.own.solve()
+
+    def predict(self, x: Inputs) -> Tensor:
+        phi = self.own.features(self.inputs(x))
+        shift = self.reference(x) + self.outputs.location
+        square = self.outputs.scale.square()
+        latent = self.own.variance(phi)[:, None] * square
+        return torch.stack(
+            (self.own.mean(phi) * self.outputs.scale + shift, latent, (self.own.residual * square).expand_as(latent))
+        )
+
+
+def test_each_series_is_the_regression_that_it_would_be_alone() -> None:
+    fleet = SharedFleet(Config(**SMALL, linear=False, limit=None, memory=100), SHAPE)
+    x, y, series = batch(0, 400)
+    fleet.fit(x, y, series)
+    kernel = fleet.shared[0]
+    alone = []
+    for code in range(SERIES):
+        own = series == code
+        alone.append(Alone(kernel, x.rows(own), y[own], torch.ones(int(own.sum()), dtype=FLOAT)))
+    for turn in range(3):
+        more, truth, of = batch(10 + turn, 40)  # too few for a rebuild
+        steps = fleet.update(more, truth, of)
+        assert [step.done for step in steps] == ["update"] * len(of.unique())
+        for code in of.unique().tolist():
+            own = of == code
+            rows = int(own.sum())
+            kept = float(torch.exp(torch.tensor(-rows / 100.0, dtype=FLOAT)))
+            alone[code].absorb(more.rows(own), truth[own], torch.ones(rows, dtype=FLOAT), kept)
+    asked, _, of = batch(99, 50)
+    found = fleet.predict(asked, of)
+    for code in range(SERIES):
+        own, size = of == code, 10.0 ** (code - 2)
+        torch.testing.assert_close(
+            found[0][:, :][own], alone[code].predict(asked.rows(own))[0], rtol=1e-7, atol=1e-8 * size
+        )
+        expected = alone[code].predict(asked.rows(own))[1:]
+        torch.testing.assert_close(found[1:, own], expected, rtol=1e-6, atol=1e-8 * size**2)
+
+
+def test_a_rebuild_learns_the_reservoir_with_its_weights() -> None:
+    config = Config(**SMALL, linear=False, limit=None, memory=100)
+    fleet = SharedFleet(config, SHAPE)
+    x, y, series = batch(0, 200)
+    series[:] = 0
+    fleet.fit(x, y, series)
+    more, truth, of = batch(1, 170)
+    of[:] = 0
+    (step,) = fleet.update(more.rows(slice(120)), truth[:120], of[:120])
+    assert step.done == "update"
+    (step,) = fleet.update(more.rows(slice(120, 170)), truth[120:], of[120:])
+    assert step.done == "rebuild: 170 rows" and step.healthy
+    state = fleet.state()[0]
+    held = state["series.key"][0].isfinite()
+    assert int(held.sum()) == 64 and float(state["series.seen"][0]) == 370.0
+    places = state["series.arrival"][0].long()
+    both = torch.cat([y, truth])
+    torch.testing.assert_close(state["series.y"][0], both[places])
+    assert bool((places.diff() > 0).all()), "in the order of arrival"
+    rows = Inputs(state["series.past"][0], state["series.future"][0])
+    own = Reservoir(64, SHAPE, 100.0)
+    own.load_state_dict(
+        {
+            "past": rows.past,
+            "future": rows.future,
+            "y": state["series.y"][0],
+            "key": state["series.key"][0],
+            "arrival": places,
+            "count": torch.tensor(64),
+            "seen": torch.tensor(370),
+            "threshold": state["series.threshold"][0],
+        }
+    )
+    alone = Alone(fleet.shared[max(fleet.shared)], rows, state["series.y"][0], own.shares())
+    asked = batch(5, 30)[0]
+    found = fleet.predict(asked, torch.zeros(30, dtype=torch.int64))
+    torch.testing.assert_close(found, alone.predict(asked), rtol=1e-6, atol=1e-8)
+
+
+def test_a_sample_estimates_for_all_and_old_kernels_go() -> None:
+    fleet = SharedFleet(Config(**SMALL), SHAPE)
+    x, y, series = batch(0, 400)
+    fleet.fit(x, y, series)
+    assert list(fleet.shared) == [0]
+    for seed, rows in ((1, 300), (2, 100)):
+        x, y, series = batch(seed, rows)
+        steps = fleet.update(x, y, series)
+    assert all(step.done.startswith("rebuild") for step in steps) and list(fleet.shared) == [1]
+
+
+def test_it_forecasts_before_it_is_fitted_and_passes_what_is_broken() -> None:
+    fleet = SharedFleet(Config(**SMALL), SHAPE)
+    x, y, series = batch(0, 800, gaps=0.1)
+    before = fleet.predict(x, series)
+    assert bool(before.isfinite().all()) and bool((before[1:] >= 0).all())
+    fleet.fit(x, y, series)
+    held = fleet.state()[0]
+    x, y, series = batch(1, 40, gaps=0.1)
+    x.past[series == 2, -1, 0] = 1e170
+    x.past[series == 1, -1, 0] = 1e9
+    steps = fleet.update(x, y, series)
+    assert ["undone" in step.done for step in steps] == [False, True, True, False]
+    after = fleet.state()[0]
+    for code, same in ((1, True), (2, True), (3, False)):
+        assert same_bits(held["series.y"][code], after["series.y"][code]) is same
+    assert bool(fleet.predict(x.rows(series != 2), series[series != 2]).isfinite().all())
+
+
+def test_a_series_that_fails_changes_nothing_of_others() -> None:
+    fleet = SharedFleet(Config(**SMALL, rebuild=0), SHAPE)
+    x, y, series = batch(0, 400)
+    fleet.fit(x, y, series)
+    tensors, rest = fleet.state()
+    tensors["series.moment"][3] = torch.inf
+    fleet.restore(tensors, rest)
+    x, y, series = batch(1, 100)
+    steps = fleet.update(x, y, series)
+    assert [step.healthy for step in steps] == [True, True, True, False] and "undone" in steps[3].done
+    assert same_bits(tensors["series.outer"][3], fleet.state()[0]["series.outer"][3])
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_it_goes_on_from_its_state_bit_for_bit(linear: bool) -> None:
+    def advance(fleet: SharedFleet, turn: int) -> Tensor:
+        x, y, series = batch(turn, 120)
+        fleet.update(x, y, series)
+        return fleet.predict(x, series)
+
+    check_stateful(lambda: SharedFleet(Config(**SMALL, linear=linear), SHAPE), advance, 5, torch.equal)
+
+
+def test_one_series_needs_a_fleet() -> None:
+    with pytest.raises(ValueError, match="closed form"):
+        Config(shared=True, inference="gradient")
