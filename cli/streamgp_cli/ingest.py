@@ -71,5 +71,5 @@ def _print(found: dict[str, Any]) -> None:
 
     columns = ["source", "state", "added", "quarantined", "late", "waiting"]
     print_table(columns, [[source[name] for name in columns] for source in found["sources"]])
-    names = ("table", "rows", "table_version", "quarantined", "seconds", "rows_per_second", "peak_mb")
+    names = ("table", "rows", "table_version", "quarantined", "versions", "seconds", "rows_per_second", "peak_mb")
     print_pairs({name: found[name] for name in names})

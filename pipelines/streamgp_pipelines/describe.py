@@ -30,8 +30,9 @@ def describe_table(path: str | Path) -> dict[str, Json]:
     Intervals are seconds (steps where the time is a step column), between consecutive rows of a series in the order
     of the table; `observed` is their median. `gaps` are those longer than 1.5 times the declared interval or, where
     none is declared, the median of their series; `backwards` those below zero; `snapped` those that are off a whole
-    number of declared intervals by no more than the declared tolerance (None where none is declared). `duplicates`
-    counts quarantined rows: the table itself has none.
+    number of declared intervals by no more than the declared tolerance (None where none is declared). Of rows
+    of one series and time `duplicates` counts those with the same values and `conflicts` those with other ones, both
+    quarantined, and `versions` those in the table, which come as one row: as `read_of_versions` says.
     `quarantine` is the Delta table that holds what was put aside, and `newest_quarantined` its last rows.
 
     Raises:
@@ -74,6 +75,9 @@ def describe_table(path: str | Path) -> dict[str, Json]:
         "backwards": pace.backwards,
         "snapped": pace.snapped(meta),
         "duplicates": reasons.get("duplicate", 0),
+        "conflicts": reasons.get("conflict", 0),
+        "versions": table.versions,
+        "read_of_versions": meta.duplicates,
         "quarantined": dict(sorted(reasons.items())),
         "quarantine": quarantine.path if quarantine.rows else None,
         "newest_quarantined": quarantine.newest(SHOWN),

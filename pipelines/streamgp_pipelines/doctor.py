@@ -130,6 +130,9 @@ def _rows(table: Table, now: float) -> Iterator[Finding]:
         yield _fault(table.path, "rows", error)
         return
     yield Finding(table.path, "rows", "ok", "every file is whole, and every row is there")
+    if table.versions:
+        what = f"{table.versions:,} rows have the time of another one and other values: read as {meta.duplicates}"
+        yield Finding(table.path, "versions", "note", what, "train --fresh learns rows as they are now")
     if late and meta.series is None:
         hint = "ingest into a new table with --lateness, or with --sort where the sources are complete"
         yield Finding(table.path, "order", "note", f"training leaves out {late:,} rows behind a newer one", hint)

@@ -1,4 +1,4 @@
-"""Which rows are new: a duplicate has the (series, time) of an accepted row.
+"""Which rows are new: others have the (series, time) of an accepted row, with its values or with other ones.
 
 Memory is one number a series: a row behind its series' last accepted time may be a duplicate, and only such rows
 are looked up in the table, in the files whose time range holds them. All others are new for certain.
@@ -16,17 +16,39 @@ from numpy.typing import NDArray
 
 from streamgp.streaming.delta import filesystem
 from streamgp.streaming.table import SEQ, Table, without
+from streamgp.streaming.versions import REVISES
 
+SAME = ("duplicate", "its series has an accepted row at this time, with the same values")
+OTHER = ("conflict", "its series has an accepted row at this time, with other values (--duplicates)")
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 
 class Verdict(NamedTuple):
-    """(N,) duplicate: the key of an accepted row, or of an earlier one of these; (N,) late: new, but behind its
-    series' last time, and behind the newest of all by more than the table's lateness."""
+    """What is to be done with each of N rows.
+
+    Attributes:
+        duplicate: (N,) the values of an accepted row with its key, or of an earlier one of these.
+        conflict: (N,) other values, in a table that keeps the first row.
+        late: (N,) new, but behind its series' last time by more than the table's lateness.
+        revises: (N,) `_seq` of the row that each accepted one is another version of, or -1.
+    """
 
     duplicate: Bools
+    conflict: Bools
     late: Bools
+    revises: Ints
+
+    @property
+    def accepted(self) -> Bools:
+        """(N,) whether the table takes it."""
+        return ~(self.duplicate | self.conflict)
+
+    @property
+    def faults(self) -> dict[int, tuple[str, str]]:
+        """Reason and detail of each row that the table does not take."""
+        same = dict.fromkeys(np.flatnonzero(self.duplicate).tolist(), SAME)
+        return same | dict.fromkeys(np.flatnonzero(self.conflict).tolist(), OTHER)
 
 
 class Admission:
@@ -54,24 +76,52 @@ class Admission:
         Rows that were judged new before must be in the table by now.
         """
         meta = self.table.meta
-        nothing = np.zeros(rows.num_rows, bool)
+        nothing, none = np.zeros(rows.num_rows, bool), np.full(rows.num_rows, -1)
         if meta.time is None or not rows.num_rows:
-            return Verdict(nothing, nothing)
+            return Verdict(nothing, nothing, nothing, none)
         times, codes = self._keys(rows)
-        behind = times <= self._before(times, codes)
-        duplicate = nothing
+        before = self._before(times, codes)
+        behind = times <= before
+        duplicate, conflict, revises = nothing, nothing.copy(), none
         if behind.any():
-            keys = pl.DataFrame({"code": codes, "time": times})
-            repeated = ~keys.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
-            candidates = np.flatnonzero(behind & ~repeated)
-            known = nothing.copy()
-            known[candidates] = self._in_table(times[candidates], codes[candidates])
-            duplicate = behind & (repeated | known)
-        late = behind & ~duplicate
+            duplicate, conflict, revises = self._compared(rows, times, codes, behind)
+        late = behind & ~duplicate & ~conflict & (revises < 0)
         if late.any() and meta.lateness is not None:
-            late &= times < np.maximum.accumulate(np.append(self.newest, times[:-1])) - meta.lateness
+            late &= times < before - meta.lateness
         np.maximum.at(self._last, codes, times)
-        return Verdict(duplicate, late)
+        return Verdict(duplicate, conflict, late, revises)
+
+    def _compared(self, rows: pa.Table, times: Ints, codes: Ints, behind: Bools) -> tuple[Bools, Bools, Ints]:
+        """(N,) each: duplicate, conflict and revises, of rows of which some may have the key of another."""
+        meta, count = self.table.meta, rows.num_rows
+        duplicate, conflict = np.zeros(count, bool), np.zeros(count, bool)
+        root = np.full(count, -1)  # the earlier one of these rows that a row is a version of
+        revises = np.full(count, -1)
+        keys = pl.DataFrame({"code": codes, "time": times, "row": np.arange(count)})
+        stored = self._stored(times[behind], codes[behind])
+        again = keys.filter(pl.struct("code", "time").is_duplicated())
+        of_stored = pl.DataFrame(list(stored), schema={"code": pl.Int64, "time": pl.Int64}, orient="row")
+        which = keys.join(of_stored, on=["code", "time"], how="semi")["row"].to_list()
+        which = sorted({*which, *again["row"].to_list()})
+        if not which:
+            return duplicate, conflict, revises
+        for row, cells in zip(which, self._values(rows.take(pa.array(which, pa.int64()))), strict=True):
+            known = stored.setdefault((int(codes[row]), int(times[row])), [])
+            if not known:
+                known.append((-1 - row, cells))
+                continue
+            first = known[0][0]
+            compared = {"first": known[:1], "last": known[-1:]}.get(meta.duplicates, known)
+            if any(cells == other for _, other in compared):
+                duplicate[row] = True
+            elif meta.duplicates == "first":
+                conflict[row] = True
+            else:
+                known.append((first, cells))
+                revises[row], root[row] = max(first, -1), max(-1 - first, -1)
+        here = root >= 0
+        revises[here] = (self.table.rows - 1 + np.cumsum(~(duplicate | conflict)))[root[here]]
+        return duplicate, conflict, revises
 
     def _load(self) -> None:
         meta = self.table.meta
@@ -110,18 +160,17 @@ class Admission:
         before: Ints = np.maximum(largest.fill_null(np.iinfo(np.int64).min).to_numpy(), self._last[codes])
         return before
 
-    def _in_table(self, times: Ints, codes: Ints) -> Bools:
-        """(N,) which keys the table has."""
+    def _stored(self, times: Ints, codes: Ints) -> dict[tuple[int, int], list[tuple[int, tuple[Any, ...]]]]:
+        """The rows that the table has of these keys, by key, as they came: `_seq` of the first version, and cells."""
         meta = self.table.meta
-        found = np.zeros(len(times), bool)
         if not len(times) or not self.table.rows:
-            return found
+            return {}
         assert meta.time is not None
         kind = self.table.schema.field(meta.time).type
         low, high = (pa.scalar(int(bound), pa.int64()).cast(kind) for bound in (times.min(), times.max()))
         paths = _overlapping(self.table, meta.time, low.as_py(), high.as_py())
         if not paths:
-            return found
+            return {}
         import pyarrow.dataset as ds  # it imports pandas, and few batches have rows behind the newest
 
         store = filesystem(self.table.log, self.table.path)
@@ -129,19 +178,43 @@ class Admission:
             self.table.verified.check(store, path)
         data = ds.dataset(paths, format="parquet", filesystem=store)
         inside = (pc.field(meta.time) >= low) & (pc.field(meta.time) <= high)
-        columns = [meta.time] if meta.series is None else [meta.time, meta.series]
-        keys = pl.DataFrame({"code": codes, "time": times, "row": np.arange(len(times))})
-        aside = self.table.superseded
-        if aside is not None:
-            columns.append(SEQ)
-        for batch in data.to_batches(columns=columns, filter=inside):
+        names = [SEQ, meta.time] if meta.series is None else [SEQ, meta.time, meta.series]
+        wanted, aside = pl.DataFrame({"code": codes, "time": times}), self.table.superseded
+        numbers = [np.empty(0, np.int64)]
+        for batch in data.to_batches(columns=names, filter=inside):
             if aside is not None:
                 batch = batch.filter(without(batch.column(SEQ), aside))
             if batch.num_rows:
-                stored, stored_codes = self._keys(pa.Table.from_batches([batch]))
-                there = pl.DataFrame({"code": stored_codes, "time": stored})
-                found[keys.join(there, on=["code", "time"], how="semi")["row"].to_numpy()] = True
-        return found
+                found, of = self._keys(pa.Table.from_batches([batch]))
+                there = pl.DataFrame({"code": of, "time": found, "seq": batch.column(SEQ).to_numpy()})
+                numbers.append(there.join(wanted, on=["code", "time"], how="semi")["seq"].to_numpy())
+        seq = np.sort(np.concatenate(numbers))
+        if not len(seq):
+            return {}
+        ours = inside & pc.field(SEQ).isin(pa.array(seq))
+        whole = data.to_table(filter=ours).sort_by(SEQ)
+        found, of = self._keys(whole)
+        first = whole.column(SEQ).to_numpy()
+        if self.table.meta.duplicates != "first":
+            revised = whole.column(REVISES)
+            first = pc.coalesce(revised, whole.column(SEQ)).to_numpy()
+        known: dict[tuple[int, int], list[tuple[int, tuple[Any, ...]]]] = {}
+        for code, time, at, cells in zip(of.tolist(), found.tolist(), first.tolist(), self._values(whole), strict=True):
+            known.setdefault((code, time), []).append((at, cells))
+        return known
+
+    def _values(self, rows: pa.Table) -> list[tuple[Any, ...]]:
+        """The cells of each row, but for its key, as they can be compared."""
+        keys = (self.table.meta.time, self.table.meta.series)
+        names = [name for name in self.table.schema.names if name != SEQ and name not in keys]
+        columns = {}
+        for name in names:
+            column = rows.column(name)
+            columns[name] = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        if not columns:
+            return [()] * rows.num_rows
+        frame = pl.DataFrame(pl.from_arrow(pa.table(columns)))
+        return frame.fill_nan(None).rows()
 
 
 def _overlapping(table: Table, time: str, low: Any, high: Any) -> list[str]:

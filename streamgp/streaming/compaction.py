@@ -93,7 +93,7 @@ class Compaction:
             return
         first, stop = files[0].first, files[-1].last + 1
         batches = scan(table.log, table.path, first, stop, None, 1 << 16, table.verified)
-        delta.merge(table.log, table.path, files, pa.Table.from_batches(batches, table.schema))
+        delta.merge(table.log, table.path, files, pa.Table.from_batches(batches, table.stored))
         if "://" not in table.path:
             for file in files:
                 os.utime(Path(table.path) / file.path)  # since when it is not needed

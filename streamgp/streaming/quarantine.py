@@ -15,7 +15,7 @@ from streamgp.streaming.delta import Conflict
 from streamgp.streaming.table import SEQ, Table, TableMeta
 
 _COLUMNS: dict[str, pa.DataType] = {
-    "reason": pa.string(),  # duplicate, unparsable, ragged, too long, no time, no series, skipped hour, superseded
+    "reason": pa.string(),  # duplicate, conflict, unparsable, ragged, too long, no time, no series, superseded, ...
     "column": pa.string(),
     "detail": pa.string(),
     "source": pa.string(),

@@ -26,14 +26,19 @@ from deltalake.exceptions import DeltaError
 from streamgp.base import Chunk, Offset
 from streamgp.errors import SchemaError, TableError
 from streamgp.streaming import delta
+from streamgp.streaming.calendar import Ints
 from streamgp.streaming.delta import SEQ as SEQ
 from streamgp.streaming.delta import Conflict
 from streamgp.streaming.event_time import in_order
 from streamgp.streaming.parts import Verified
 from streamgp.streaming.scan import Gone, scan
+from streamgp.streaming.versions import REVISES, Policy, Versions
 
 FORMAT = 1
 _SUPERSEDED = "_superseded"
+_VERSIONS, _FIRST_VERSION = "_versions", "_versions#first"
+KNOWN = "known"
+"""Key of an offset: versions of rows that arrived before this `_seq` were known when the reading began."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class TableMeta:
             as on the grid; None counts intervals from the first row of the series.
         lateness_ns: how long rows are held back so that they can be read in the order of their times (in steps where
             `time` holds steps); None reads them as they arrived.
+        duplicates: which of several rows of one series and time with other values is read: first, last, mean, or
+            quarantine, which is a row without values. Only in a table of the first are the others not in the table.
     """
 
     time: str | None = None
@@ -63,6 +70,12 @@ class TableMeta:
     time_whole: bool = True
     tolerance_ns: int | None = None
     lateness_ns: int | None = None
+    duplicates: Policy = "first"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of time and series, where there are such."""
+        return tuple(name for name in (self.time, self.series) if name is not None)
 
     @property
     def lateness(self) -> int | None:
@@ -91,8 +104,10 @@ class Table:
         self._log = log
         self._place = _place(path)
         self._marks: tuple[int, dict[str, int | None]] = (-1, {})  # of this version: each costs a look into the log
-        self.schema: pa.Schema = delta.arrow_schema(log)
+        self.stored: pa.Schema = delta.arrow_schema(log)
         self.meta = _meaning(log, path)
+        self.schema: pa.Schema = pa.schema([field for field in self.stored if field.name != REVISES])
+        self._revised: tuple[int, tuple[str, ...], pa.Table | None] = (0, (), None)  # until where, columns, versions
 
     @classmethod
     def create(cls, path: str | Path, schema: pa.Schema, meta: TableMeta) -> Self:
@@ -111,7 +126,8 @@ class Table:
         roles = {meta.time: {"role": "time", "zone": meta.zone or ""}, meta.series: {"role": "series"}}
         fields = [_describe(field, roles.get(field.name, {})) for field in schema]
         leading = [pa.field(SEQ, pa.int64(), metadata={"role": "sequence"})]
-        columns = pa.schema(leading + fields)
+        trailing = [] if meta.duplicates == "first" else [pa.field(REVISES, pa.int64(), metadata={"role": "revises"})]
+        columns = pa.schema(leading + fields + trailing)
         try:
             return cls(uri, delta.create_log(uri, columns, _description(meta, columns)))
         except Conflict:
@@ -209,11 +225,16 @@ class Table:
                     hint="leave --every and --tolerance out, or ingest into another table",
                 )
             with suppress(Conflict):  # somebody else has declared or appended: look at what they did
-                delta.describe(self._log, self.path, _description(wanted, self.schema))
+                delta.describe(self._log, self.path, _description(wanted, self.stored))
             self.refresh()
 
-    def commit(self, rows: pa.Table | None, marks: Mapping[str, int]) -> None:
+    def commit(self, rows: pa.Table | None, marks: Mapping[str, int], revises: Ints | None = None) -> None:
         """Append `rows` under the next `_seq` and set `marks`, atomically; None sets the marks alone.
+
+        Args:
+            rows: with all columns of the table.
+            marks: transaction numbers.
+            revises: (N,) `_seq` of the row that each is another version of, or -1; None where none is.
 
         Raises:
             Conflict: another writer has committed since this handle was refreshed; nothing was written.
@@ -226,11 +247,34 @@ class Table:
             check_schema(rows.schema, self.schema)
             numbers = pa.array(np.arange(first, first + rows.num_rows))
             columns = [pa.chunked_array([numbers]), *(rows.column(name) for name in self.schema.names[1:])]
-            numbered = pa.Table.from_arrays(columns, schema=self.schema)
+            again = np.full(rows.num_rows, -1) if revises is None else revises
+            if self.meta.duplicates != "first":
+                columns.append(pa.chunked_array([pa.array(again, pa.int64(), mask=again < 0)]))
+            numbered = pa.Table.from_arrays(columns, schema=self.stored)
+            if (again >= 0).any():
+                start = self.mark(_FIRST_VERSION, first + int(np.argmax(again >= 0)))
+                marks = {**marks, _VERSIONS: self.versions + int((again >= 0).sum()), _FIRST_VERSION: start}
         count = 0 if rows is None else rows.num_rows
         known, made = self._marks[1], {SEQ: first + count, **marks}
         delta.commit(self._log, self.path, numbered, made)
         self._marks = self.version, {**known, **made}
+
+    @property
+    def versions(self) -> int:
+        """Rows of the table that are another version of a row, with other values."""
+        return 0 if self.meta.duplicates == "first" else self.mark(_VERSIONS, 0)
+
+    def versions_since(self, row: int) -> int:
+        """Of `versions`, those with this `_seq` or a later one.
+
+        Raises:
+            TableError: rows have gone from the table, or a file is damaged.
+        """
+        if not self.versions:
+            return 0
+        start = max(row, self.mark(_FIRST_VERSION, 0))
+        batches = self._batches(start, (SEQ, REVISES), 1 << 18) if start < self.rows else ()
+        return sum(len(batch) - batch.column(REVISES).null_count for batch in batches)
 
     @property
     def superseded(self) -> pa.Array[Any] | None:
@@ -290,37 +334,59 @@ class Table:
 
         They come in `_seq` order or, in a table with a lateness, in the order of their times (`event_time.in_order`);
         then `hold` is called at the end with the rows that newer ones may still come before, which are the last chunk
-        where it is None. Rows that were superseded are left out; a chunk may be empty then.
+        where it is None. Rows that were superseded are left out; a chunk may be empty then. A row of which the table
+        has several versions comes once, at the place of the first, as the policy says: of all versions that were there
+        when the reading began, and in a table with a lateness also of those that came before the row went out.
 
         Raises:
             SchemaError: there is no such column.
             TableError: the table is not the one that gave the offset, rows have gone from it, or a file is damaged.
         """
-        lateness, keys = self.meta.lateness, [name for name in (self.meta.time, self.meta.series) if name is not None]
-        wanted = columns
-        if lateness is not None and columns is not None:
-            wanted = list(dict.fromkeys([*columns, *keys]))
-        arrived = self.arrived(after or {}, wanted, batch_rows)
+        lateness, keys, after = self.meta.lateness, list(self.meta.keys), after or {}
+        keep = self.meta.duplicates != "first"
+        known = int(after.get(KNOWN, self.rows))
+        names = self.schema.names if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
+        wanted = names if lateness is None else list(dict.fromkeys([*names, *keys]))
+        versions = self._known(tuple(wanted), known)
+        arrived = self.arrived(after, wanted if versions is None else [*wanted, REVISES], batch_rows)
+        if keep:
+            arrived = (chunk._replace(after={**chunk.after, KNOWN: known}) for chunk in arrived)
         if lateness is None:
-            yield from arrived
+            yield from arrived if versions is None else _firsts(arrived, versions)
             return
-        names = None if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
 
         def cut(rows: pa.RecordBatch) -> pa.RecordBatch:
-            return rows if names is None else rows.select(names)
+            return rows.select(names)
 
         held = None if hold is None else lambda rows: hold(None if rows is None else cut(rows))
-        for chunk in in_order(arrived, after or {}, keys[0], self.meta.series, lateness, held):
+        for chunk in in_order(arrived, after, keys[0], self.meta.series, lateness, held, versions):
             yield chunk._replace(rows=cut(chunk.rows))
+
+    def _known(self, names: tuple[str, ...], known: int) -> Versions | None:
+        """All versions that the table has; None where it has none."""
+        if not self.versions:
+            return None
+        until, of, found = self._revised
+        if of != names or found is None:
+            until, found = self.mark(_FIRST_VERSION, 0), None
+        if until < self.rows:
+            aside, parts = self.superseded, [] if found is None else [found]
+            for batch in self._batches(until, [*names, REVISES], 1 << 16):
+                rows = batch.filter(batch.column(REVISES).is_valid())
+                parts.append(pa.Table.from_batches([rows if aside is None else rows.filter(without(rows[SEQ], aside))]))
+            found = pa.concat_tables(parts)
+            self._revised = self.rows, names, found
+        assert found is not None
+        return Versions(found, self.meta.duplicates, self.meta.keys, known)
 
     def arrived(self, after: Offset, columns: Sequence[str] | None = None, batch_rows: int = 65_536) -> Iterator[Chunk]:
         """The rows from `after` on, in the order in which they came, which is that of `_seq`; see `read`."""
         start = self._start(after)
         for name in columns or ():
-            if name not in self.schema.names:
+            if name not in self.stored.names:
                 known = ", ".join(self.schema.names[1:])
                 raise SchemaError(f"table {self.path} has no column {name!r}", hint=f"there are: {known}")
-        names = None if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
+        names = self.schema.names if columns is None else [SEQ, *(name for name in columns if name != SEQ)]
         aside = self.superseded
         for batch in self._batches(start, names, batch_rows):
             after_it = {SEQ: batch.column(SEQ)[-1].as_py() + 1, "table": self.id}
@@ -375,6 +441,13 @@ class Table:
         return start
 
 
+def _firsts(chunks: Iterator[Chunk], versions: Versions) -> Iterator[Chunk]:
+    """First versions, with what was known of them when the reading began."""
+    for rows, after in chunks:
+        first = rows.filter(rows.column(REVISES).is_null())
+        yield Chunk(versions.resolve(first, first.column(SEQ).to_numpy()), after)
+
+
 def check_names(schema: pa.Schema) -> None:
     """See that a table can have these columns, without `_seq`.
 
@@ -383,7 +456,7 @@ def check_names(schema: pa.Schema) -> None:
     """
     seen: dict[str, str] = {}
     for name in schema.names:
-        if name.lower() == SEQ:
+        if name.lower() in (SEQ, REVISES):
             raise SchemaError(f"the column name {name!r} is reserved", hint="rename the column in the source")
         other = seen.setdefault(name.lower(), name)
         if other != name:

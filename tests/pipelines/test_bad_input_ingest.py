@@ -335,7 +335,9 @@ TAKEN: dict[str, Taken] = {
     "NaN and infinity": Taken("ds,y\n2024-01-03,nan\n2024-01-04,inf\n2024-01-05,-Infinity\n", [None] * 3, {}),
     "dates of the future": Taken("ds,y\n2999-01-03,3\n2999-01-04,4\n", [3, 4], {}),
     "a clock that goes backwards": Taken("ds,y\n2024-01-05,5\n2024-01-04,4\n2024-01-03,3\n", [5, 4, 3], {}),
-    "a clock that stands still": Taken("ds,y\n2024-01-05,5\n2024-01-05,6\n2024-01-05,5\n", [5], {"duplicate": 2}),
+    "a clock that stands still": Taken(
+        "ds,y\n2024-01-05,5\n2024-01-05,6\n2024-01-05,5\n", [5], {"conflict": 1, "duplicate": 1}
+    ),
     "rows without a time": Taken("ds,y\n,1\nNA,2\n2024-01-03,3\n2024-01-04,4\n", [3, 4], {"no time": 2}),
     "times that are none": Taken("ds,y\n2024-01-03,3\n2024-02-30,4\n2024-01-05,5\n", [3, 5], {"unparsable": 1}),
     "ragged rows": Taken("ds,y\n2024-01-03,3\n2024-01-04\n2024-01-05,5,5\n2024-01-06,6\n", [3, 6], {"ragged": 2}),

@@ -31,8 +31,8 @@ def test_two_series_with_gaps(tmp_path: Path) -> None:
     assert told["series"] == {"column": "unique_id", "count": 2, "names": ["a", "b"]}
     assert told["span"] == ["2024-01-01T00:00:00+01:00", "2024-01-01T04:00:00+01:00"]
     assert told["interval"] == {"declared": 3600.0, "tolerance": None, "lateness": None, "observed": 3600.0}
-    assert (told["gaps"], told["backwards"], told["duplicates"]) == (1, 1, 1)
-    assert told["quarantined"] == {"duplicate": 1, "unparsable": 1}
+    assert (told["gaps"], told["backwards"], told["conflicts"]) == (1, 1, 1)
+    assert told["quarantined"] == {"conflict": 1, "unparsable": 1}
     assert told["missing"] == {"ds": 0, "unique_id": 0, "Load [MW]": 1, "note": 1}
     assert told["schema"] == [
         {"name": "ds", "type": "timestamp[us, tz=UTC]", "role": "time", "unit": None},

@@ -97,8 +97,8 @@ def test_a_changed_file_is_refused_and_taken_under_another_name(tmp_path: Path) 
         take(tmp_path / "t", path)
     assert "--as" in refused.value.hint
     summary = take(tmp_path / "t", path, as_name="corrected")
-    assert (summary["added"], summary["duplicates"]) == (1, 2)
-    assert quarantine(tmp_path / "t").select("reason", "line").rows() == [("duplicate", 2), ("duplicate", 3)]
+    assert (summary["added"], summary["duplicates"], summary["conflicts"]) == (1, 1, 1)
+    assert quarantine(tmp_path / "t").select("reason", "line").rows() == [("conflict", 2), ("duplicate", 3)]
 
 
 def test_a_changed_parquet_is_refused(tmp_path: Path) -> None:
@@ -290,10 +290,10 @@ def test_directories_and_globs(tmp_path: Path) -> None:
 def test_late_rows_are_taken_and_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "ds,y\n2024-01-03,3\n2024-01-01,1\n2024-01-02,2\n2024-01-04,4\n2024-01-02,9\n")
     summary = take(tmp_path / "t", path)
-    assert (summary["added"], summary["late"], summary["duplicates"]) == (4, 2, 1)
+    assert (summary["added"], summary["late"], summary["conflicts"]) == (4, 2, 1)
     assert "--sort" in " ".join(summary["hints"])
     summary = take(tmp_path / "u", path, sort=True)
-    assert (summary["added"], summary["late"], summary["duplicates"]) == (4, 0, 1)
+    assert (summary["added"], summary["late"], summary["conflicts"]) == (4, 0, 1)
     assert rows(tmp_path / "u")["y"].to_list() == [1, 2, 3, 4]
     assert quarantine(tmp_path / "u")["line"].to_list() == [6]
 
@@ -343,7 +343,7 @@ def test_rows_and_steps(tmp_path: Path) -> None:
     summary = take(tmp_path / "steps", path, time="step")
     meta = Table.open(tmp_path / "steps").meta
     assert (meta.time, meta.clock, meta.every_ns) == ("step", False, 1)
-    assert summary["quarantined"] == {"duplicate": 1, "unparsable": 1}
+    assert summary["quarantined"] == {"conflict": 1, "unparsable": 1}
     assert rows(tmp_path / "steps")["step"].to_list() == [0, 1]
 
 
@@ -351,6 +351,23 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     summary = take(tmp_path / "t", write(tmp_path / "a.csv", text_of(FRAME)), dry_run=True)
     assert not (tmp_path / "t").exists()
     assert summary["sources"][0]["reads"]["columns"] == {"ds": "timestamp[us]", "y": "double", "note": "string"}
+
+
+@pytest.mark.parametrize("policy", ["first", "last"])
+def test_a_dry_run_counts_what_the_run_would_take_and_put_aside(policy: str, tmp_path: Path) -> None:
+    bad = "ds,y\n" + "".join(f"2024-01-{1 + i % 25:02},{i // 50}\n" for i in range(100)) + "soon,1\n2024-02-01,x\n,4\n"
+    path = write(tmp_path / "a.csv", bad)
+    more = write(tmp_path / "b.csv", "ds,y\n2024-01-02,0\n2024-01-03,7\n2099-01-01,1\n")
+    options: dict[str, Any] = {"duplicates": policy, "max_ahead": "1d"}
+    for sources in ((path, more), (more,)):  # into no table, and into one
+        dry = take(tmp_path / "t", *sources, dry_run=True, **options)
+        assert dry["added"] == 0
+        found = take(tmp_path / "t", *sources, **options)
+        assert sum(one["would_add"] for one in dry["sources"]) == found["added"]
+        assert dry["quarantined"] == found["quarantined"]
+        take(tmp_path / "t", path, **options)
+        assert take(tmp_path / "t", path, dry_run=True, **options)["quarantined"] == {}
+        more.write_text(more.read_text() + "2024-01-04,0\n2024-01-05,9\n")
 
 
 def test_flags_may_repeat_but_not_contradict_the_table(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_long_format_is_found_by_itself(tmp_path: Path) -> None:
     table = Table.open(tmp_path / "t")
     assert (table.meta.time, table.meta.series) == ("ds", "unique_id")
     assert table.schema.names == ["_seq", "ds", "unique_id", "y", "z"]
-    assert summary["quarantined"] == {"duplicate": 1, "no series": 1}
+    assert summary["quarantined"] == {"conflict": 1, "no series": 1}
 
 
 def test_the_only_time_is_found_and_two_are_a_question(tmp_path: Path) -> None:
@@ -105,14 +105,14 @@ def test_the_quarantine_has_reason_source_line_and_the_row(tmp_path: Path) -> No
     path = write(tmp_path / "a.csv", text)
     summary = take(tmp_path / "t", path)
     assert summary["added"] == 2
-    assert summary["quarantined"] == {"duplicate": 1, "no time": 1, "ragged": 1, "unparsable": 2}
+    assert summary["quarantined"] == {"conflict": 1, "no time": 1, "ragged": 1, "unparsable": 2}
     bad = quarantine(tmp_path / "t")
     assert bad.select("reason", "column", "line").rows() == [
         ("unparsable", "y", 4),
         ("no time", "ds", 6),
         ("unparsable", "ds", 7),
         ("ragged", "", 8),
-        ("duplicate", "ds", 9),
+        ("conflict", "ds", 9),
     ]
     assert set(bad["source"]) == {str(path)}
     assert bad["row"].to_list()[3] == "2024-01-03,6"

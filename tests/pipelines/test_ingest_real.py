@@ -42,14 +42,14 @@ def test_a_german_file_with_a_repeated_hour(tmp_path: Path) -> None:
 
 def test_the_same_file_on_a_naive_clock(tmp_path: Path) -> None:
     summary = take(tmp_path / "t", data("raw/smard_lu_2020_quarterhour.csv"), time="DateTime")
-    assert (summary["added"], summary["quarantined"]) == (34_940, {"duplicate": 4})
+    assert (summary["added"], summary["quarantined"]) == (34_940, {"conflict": 4})
     assert quarantine(tmp_path / "t")["line"].to_list() == [28138, 28139, 28140, 28141]
 
 
 def test_months_in_reverse(tmp_path: Path) -> None:
     path = data("raw/pjm_dayton_hourly.csv")
     summary = take(tmp_path / "t", path)
-    assert (summary["added"], summary["quarantined"]) == (121_271, {"duplicate": 4})
+    assert (summary["added"], summary["quarantined"]) == (121_271, {"conflict": 4})
     assert summary["late"] > 100_000
     assert take(tmp_path / "t", path)["added"] == 0
     ordered = take(tmp_path / "u", path, sort=True)

@@ -214,6 +214,6 @@ def test_real_files_need_two_flags_at_most(tmp_path: Path, name: str) -> None:
         pytest.skip(f"STREAMGP_TEST_DATA has no raw/{name}")
     given, count = REAL[name]
     summary = take(tmp_path / "t", path, **given)
-    aside = {"duplicate": 4} if name.startswith("pjm") else {}  # the hours that the clock shows twice in autumn
+    aside = {"conflict": 4} if name.startswith("pjm") else {}  # the hours that the clock shows twice in autumn
     assert (summary["added"], summary["quarantined"], summary["late"]) == (count, aside, 0)
     assert pl.read_delta(str(tmp_path / "t")).height == count

@@ -79,6 +79,22 @@ def test_a_fleet_too(tmp_path: Path) -> None:
     assert scores_of(once) == scores_of(ordered)
 
 
+def test_a_fleet_on_clocks_that_are_behind_each_other(tmp_path: Path) -> None:
+    """Series whose clocks are a day and a month behind: each is learned as if it had come in order. Micro-batches hold
+    other rows of the other series, so that sums over the series are the same but for their last digits."""
+    options: dict[str, Any] = {"fleet": True, "season": None, "warmup": 100}
+    parts = []
+    for name, days in (("a", 0), ("b", 1), ("c", 31)):
+        own = shuffled(frame_of(300, (name,), seed=days), 5, seed=days)
+        parts.append(own.with_columns(pl.col("t").dt.offset_by(f"-{days}d"), place=pl.int_range(pl.len())))
+    mixed = pl.concat(parts).sort("place", maintain_order=True).drop("place")
+    ordered = run(make_table(tmp_path / "s", mixed.sort("t"), lateness_ns=LATE), tmp_path / "sc", **options)
+    found = run(make_table(tmp_path / "m", mixed, lateness_ns=LATE), tmp_path / "mc", **options)
+    assert found["late"] == 0 and found["forecasts"] == ordered["forecasts"]
+    steps = [[step["rmse"] for step in one["steps"]] for one in (found, ordered)]
+    np.testing.assert_allclose(*steps, rtol=1e-13)
+
+
 def test_without_rows_out_of_order_it_changes_nothing_but_when_they_are_learned(tmp_path: Path) -> None:
     data = frame_of(450)
     plain = run(make_table(tmp_path / "a", data), tmp_path / "ac")

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from streamgp.streaming.admission import Admission
 from streamgp.streaming.instants import ELAPSED
@@ -37,12 +38,19 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True)
 class Sorted:
-    """accepted: the table's columns; quarantined: QUARANTINE; reasons: how many by reason; late: rows out of order."""
+    """accepted: the table's columns; quarantined: QUARANTINE; reasons: how many by reason; late: rows out of order;
+    revises: (N,) of those accepted, as that of `Verdict`."""
 
     accepted: pa.Table
     quarantined: pa.Table
     reasons: Counter[str]
     late: int
+    revises: NDArray[np.int64]
+
+    @property
+    def versions(self) -> int:
+        """Accepted rows that are another version of a row."""
+        return int((self.revises >= 0).sum())
 
 
 def put_future_aside(part: Prepared, meta: TableMeta, newest: int, ahead: float, told: float | None = None) -> None:
@@ -140,12 +148,15 @@ class Sieve:
         places = np.flatnonzero(good)
         candidates = table if good.all() else table.filter(pa.array(good))
         verdict = admission.judge(candidates)
-        if verdict.duplicate.any():
-            for i in places[verdict.duplicate].tolist():
-                faults[i] = ("duplicate", self._time or "", "its series has an accepted row at this time")
-            candidates = candidates.filter(pa.array(~verdict.duplicate))
+        for i, (reason, detail) in verdict.faults.items():
+            faults[int(places[i])] = (reason, self._time or "", detail)
+        accepted = verdict.accepted
+        if not accepted.all():
+            candidates = candidates.filter(pa.array(accepted))
         reasons = Counter(reason for reason, _, _ in faults.values())
-        return Sorted(candidates, self.quarantined(rows, faults), reasons, int(verdict.late.sum()))
+        return Sorted(
+            candidates, self.quarantined(rows, faults), reasons, int(verdict.late.sum()), verdict.revises[accepted]
+        )
 
     def prepare(self, rows: pa.RecordBatch, times: Times | None, after: Position) -> Prepared:
         return Prepared(rows, self._typed(rows, times), self._faults(rows, times), after)

@@ -149,7 +149,14 @@ class IngestConfig(MessageSettings):
     lateness: Annotated[str | None, Flag(Panel.TABLE, "INTERVAL")] = Field(
         None,
         description="How long after newer rows a row may still come: rows are learned in the order of their times once "
-        "one is there that is so much newer; given with the first rows; default: in the order in which they come",
+        "one is there that is so much newer; a series that is further behind goes by its own rows; given with the "
+        "first rows; default: in the order in which they come",
+    )
+    duplicates: Annotated[Literal["first", "last", "mean", "quarantine"] | None, Flag(Panel.TABLE)] = Field(
+        None,
+        description="Of rows of one series and time with other values: the first is read and the others go to the "
+        "quarantine; or all are kept, and read is the last, the mean, or (quarantine) none, that is a row without "
+        "values; given with the first rows; default: first",
     )
     max_ahead: Annotated[Seconds | None, Flag(Panel.TABLE)] = Field(
         None,

@@ -15,6 +15,7 @@ from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.table import SEQ, Table, TableMeta, check_names, check_schema
 from streamgp.streaming.times import Clock, decide, is_time
+from streamgp.streaming.versions import REVISES, Policy
 from streamgp.streaming.zones import canonical
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
         meta = _spaced(meta, clock, every, tolerance)
     if config.lateness is not None:
         meta = _late(meta, config.lateness, new=table is None)
+    if config.duplicates is not None:
+        meta = _repeated(meta, config.duplicates, new=table is None)
     return Plan(meta, _schema(source, meta, clock, table), clock)
 
 
@@ -155,6 +158,23 @@ def _late(meta: TableMeta, given: str, new: bool) -> TableMeta:
             hint="leave it out, or ingest into another table",
         )
     return replace(meta, lateness_ns=lateness)
+
+
+def _repeated(meta: TableMeta, given: Policy, new: bool) -> TableMeta:
+    """The meaning with the policy of duplicates that was given.
+
+    Raises:
+        UsageError: rows have no time.
+        TableError: the table was made with another one.
+    """
+    if meta.time is None:
+        raise UsageError("--duplicates: rows without a time are never duplicates", hint="leave it out")
+    if not new and given != meta.duplicates:
+        raise TableError(
+            f"--duplicates {given} contradicts the table, which has {meta.duplicates}: its rows may have been learned",
+            hint="leave it out, or ingest into another table",
+        )
+    return replace(meta, duplicates=given)
 
 
 def interval(text: str, flag: str = "--every") -> int:
@@ -253,7 +273,7 @@ def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Tab
     """The table's columns; the source will read them as these types."""
     natural = {field.name: field for field in source.schema if field.name not in (LINE, FAULT, TEXT)}
     for name in source.names:
-        if name in (SEQ, LINE, FAULT, TEXT):
+        if name in (SEQ, REVISES, LINE, FAULT, TEXT):
             raise SchemaError(f"{source.uri}: the column name {name!r} is reserved", hint="rename it in the source")
     if table is None:
         order = [name for name in (meta.time, meta.series) if name is not None]

@@ -40,6 +40,8 @@ class SourceReport:
     Attributes:
         state: unchanged, taken, no rows yet, or dry run. reads: how its columns were understood.
         late: rows that came behind a later row of their series. future: rows later than now.
+        versions: rows that are another version of a row, with other values.
+        fitting: in a dry run, rows that the table would take.
         redelivered: messages, or rows of them, that a broker has delivered again, and that the table has.
         waiting: whether a last line without newline was left.
         doubts: what may be misunderstood, and what to do about it.
@@ -48,6 +50,8 @@ class SourceReport:
     name: str
     rows: int = 0
     late: int = 0
+    versions: int = 0
+    fitting: int = 0
     future: int = 0
     redelivered: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
@@ -61,6 +65,7 @@ class SourceReport:
         self.state = "taken"
         self.rows += divided.accepted.num_rows
         self.late += divided.late
+        self.versions += divided.versions
         self.future += _future(divided.accepted, meta)
         self.reasons.update(divided.reasons)
 
@@ -71,6 +76,8 @@ class SourceReport:
             "added": self.rows,
             "quarantined": sum(self.reasons.values()),
             "late": self.late,
+            "versions": self.versions,
+            **({"would_add": self.fitting} if self.state == "dry run" else {}),
             **({"redelivered": self.redelivered} if self.redelivered else {}),
             "waiting": self.waiting,
             "reads": self.reads,
@@ -98,18 +105,23 @@ def summary(path: str, table: Table | None, sources: list[SourceReport], began: 
     """Totals of a run. `began`: time.monotonic() at its start; `sort`: whether rows were to be ordered."""
     seconds = time.monotonic() - began
     reasons = sum((one.reasons for one in sources), Counter[str]())
-    added, late, future = (sum(getattr(one, name) for one in sources) for name in ("rows", "late", "future"))
+    names = ("rows", "late", "future", "versions")
+    added, late, future, versions = (sum(getattr(one, name) for one in sources) for name in names)
     return {
         "table": path,
         "table_version": None if table is None else table.version,
         "rows": 0 if table is None else table.rows,
         "added": added,
         "duplicates": reasons.get("duplicate", 0),
+        "conflicts": reasons.get("conflict", 0),
+        "versions": versions,
         "quarantined": dict(sorted(reasons.items())),
         "late": late,
         "future": future,
         "sources": [one.summary() for one in sources],
-        "hints": _order_hints(table, added, late, reasons["duplicate"], sort) + _hints(sources, future, reasons),
+        "hints": _order_hints(table, added, late, reasons["duplicate"] + reasons["conflict"], sort)
+        + _hints(sources, future, reasons)
+        + _repeated(table, reasons["conflict"], versions),
         "seconds": round(seconds, 3),
         "rows_per_second": round(added / seconds, 1) if seconds else None,
         "peak_mb": round(peak_mb(), 1),
@@ -194,7 +206,11 @@ def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> l
         hints.append(
             f"{reasons['skipped hour']} rows show a local time that the clock skipped: is the --timezone right?"
         )
-    if reasons.total():
+    fitting = sum(one.fitting for one in sources)
+    if any(one.state == "dry run" for one in sources):
+        aside = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+        hints.append(f"{fitting:,} rows would be added" + (f"; the quarantine would take: {aside}" if aside else ""))
+    elif reasons.total():
         hints.append(f"in the quarantine, with reason and line: {reasons.total():,} rows; streamgp describe --table")
     hints += [
         f"{one.name}: its last line has no newline: it may be half a line, and waits for the rest; if the file is "
@@ -204,6 +220,22 @@ def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> l
     ]
     hints += [doubt for one in sources for doubt in one.doubts]
     return hints
+
+
+def _repeated(table: Table | None, conflicts: int, versions: int) -> list[Json]:
+    """What was done with rows that have the time of another one and other values, and what else can be."""
+    if versions and table is not None:
+        said = {"last": "the last of them is read", "mean": "their mean is read", "quarantine": "neither is read"}
+        return [
+            f"{versions:,} rows have the time of another row and other values: {said[table.meta.duplicates]}. A run "
+            "that has learned such a row goes on; train --fresh learns it as it is now"
+        ]
+    if not conflicts:
+        return []
+    found = f"{conflicts:,} rows have the time of another row and other values: the first is read"
+    if table is not None and table.meta.clock and table.meta.zone is None:
+        found += "; if a clock was set back there, ingest into a new table with --timezone"
+    return [f"{found}; if the others correct it, ingest into a new table with --duplicates last"]
 
 
 def _future(rows: pa.Table, meta: TableMeta) -> int:

@@ -16,11 +16,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
+import numpy as np
+import pyarrow as pa
+
 from streamgp.base import Json
 from streamgp.errors import DataError, ServiceError, TableError
 from streamgp.streaming.admission import Admission
 from streamgp.streaming.compaction import Compaction
 from streamgp.streaming.delta import Conflict
+from streamgp.streaming.event_time import NEVER
 from streamgp.streaming.quarantine import SUPERSEDED, Quarantine
 from streamgp.streaming.reading.bytes import Position, name_of
 from streamgp.streaming.reading.cells import LINE
@@ -38,6 +42,7 @@ from streamgp_pipelines.ingestion.chunk import (
     put_future_aside,
     put_surplus_aside,
 )
+from streamgp_pipelines.ingestion.dry_run import DryRun
 from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, doubts, summary, understood
@@ -58,6 +63,7 @@ class Run:
         self._progress = progress
         self._began = time.monotonic()
         self._sources: dict[str, SourceReport] = {}
+        self._dry: DryRun | None = None
         self._looked: dict[str, tuple[int, int]] = {}
         self._clocks: dict[str, tuple[TimeReader | None, int]] = {}
         self._table: Table | None = None
@@ -129,6 +135,7 @@ class Run:
         told.reads, told.doubts = understood(source, chosen), doubts(source, chosen)
         if config.dry_run:
             told.state = "dry run"
+            self._count(source, chosen, told)
             return
         table = self._table or self._create(chosen)
         if chosen.meta != table.meta and chosen.meta.every_ns is not None:
@@ -165,6 +172,25 @@ class Run:
         self._stopped[told.name] = source.stopped
         told.waiting = source.waiting
 
+    def _count(self, source: FileSource, chosen: Plan, told: SourceReport) -> None:
+        """What would become of the rows of a source."""
+        table, meta = self._table, chosen.meta
+        start = Position() if table is None else self._position(table, told.name)
+        if self._dry is None:
+            self._dry = DryRun(meta, table)
+        sieve = Sieve(chosen.schema, meta.time, meta.series, told.name)
+        for part in prefetch(_prepared(source, chosen, _wound_up(source, chosen, start), sieve, start)):
+            if self._config.max_ahead is not None:
+                newest = NEVER if table is None else self._admission.newest
+                put_future_aside(part, meta, newest, self._config.max_ahead)
+            good = np.ones(part.rows.num_rows, bool)
+            good[list(part.faults)] = False
+            told.reasons.update(reason for reason, _, _ in part.faults.values())
+            fitting, twice = self._dry.count(part.table.filter(pa.array(good)))
+            told.fitting += fitting
+            told.reasons.update(twice)
+        told.waiting = source.waiting
+
     def _repair(
         self, source: FileSource, chosen: Plan, sieve: Sieve, told: SourceReport, start: Position
     ) -> Position | None:
@@ -179,6 +205,8 @@ class Run:
         part = sieve.prepare(torn.rows, times, before)
         refused = self._quarantine.reasons_of(told.name, before.lines + 1) - {SUPERSEDED}
         row = None if part.faults or refused else self._table.find(part.table)
+        if self._table.meta.duplicates != "first":
+            row = None  # the whole line is another version of it
         marks = {f"{told.name}#{key}": value for key, value in before._asdict().items()}
         try:
             if row is not None:
@@ -251,7 +279,8 @@ class Run:
         assert self._table is not None
         self._quarantine.add(divided.quarantined, name, start.lines)
         rows = divided.accepted if divided.accepted.num_rows else None
-        self._table.commit(rows, {f"{name}#{key}": value for key, value in part.after._asdict().items()})
+        marks = {f"{name}#{key}": value for key, value in part.after._asdict().items()}
+        self._table.commit(rows, marks, None if rows is None else divided.revises)
         if self._config.follow:
             with suppress(TableError, ServiceError):  # said to those who read the damaged file, or write next
                 self._compaction.committed()

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from streamgp.errors import ServiceError, TableError
 from streamgp.streaming.admission import Admission
@@ -30,6 +32,7 @@ class Lot(NamedTuple):
     accepted: pa.Table
     quarantined: Sequence[Aside]
     marks: Mapping[str, int]
+    revises: NDArray[np.int64]
 
 
 class Writer:
@@ -58,7 +61,8 @@ class Writer:
                 for part in lot.quarantined:
                     self._quarantine.add(part.rows, part.source, part.after)
                 if lot.accepted.num_rows or lot.marks:
-                    self.table.commit(lot.accepted if lot.accepted.num_rows else None, lot.marks)
+                    rows = lot.accepted if lot.accepted.num_rows else None
+                    self.table.commit(rows, lot.marks, None if rows is None else lot.revises)
                     self._committed = True
                 return
             except Conflict:

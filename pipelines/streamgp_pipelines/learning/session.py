@@ -78,10 +78,10 @@ class Columns:
         if self.table.meta.lateness is not None:  # its offsets are not those of single rows
             yield from self.table.read(after, self.names, max(self.size, READ), self._keep if self.hold else None)
             return
-        for rows, _ in self.table.read(after, self.names):
+        for rows, behind in self.table.read(after, self.names):
             for start in range(0, rows.num_rows, self.size):
                 piece = rows.slice(start, self.size)
-                yield Chunk(piece, {SEQ: piece.column(SEQ)[-1].as_py() + 1, "table": self.table.id})
+                yield Chunk(piece, {**behind, SEQ: piece.column(SEQ)[-1].as_py() + 1})
 
     def _keep(self, rows: pa.RecordBatch | None) -> None:
         self.held = rows

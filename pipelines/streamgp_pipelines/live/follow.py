@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from streamgp.base import Json
 from streamgp.errors import DataError, SchemaError, ServiceError, TableError, UsageError
+from streamgp.streaming.admission import SAME
 from streamgp.streaming.messages import Away, Feed, Message, is_feed, open_feed
 from streamgp.streaming.quarantine import QUARANTINE
 from streamgp.streaming.reading.bytes import Position
@@ -431,22 +432,27 @@ class Follow:
         taken = [part.table.filter(pa.array(ok)) for part, ok in zip(batch.parts, good, strict=True)]
         candidates = pa.concat_tables([self._columns.empty_table(), *taken])
         verdict = self._writer.admission.judge(candidates)
-        accepted = candidates.filter(pa.array(~verdict.duplicate)) if verdict.duplicate.any() else candidates
+        taken_in = verdict.accepted
+        accepted = candidates if taken_in.all() else candidates.filter(pa.array(taken_in))
+        faults = verdict.faults
         start, again, refused = 0, int((~fresh).sum()), [QUARANTINE.empty_table()]
         for part, ok, place in zip(batch.parts, good, places, strict=True):
             wrong = {row: said for row, said in part.faults.items() if fresh[place[row]]}
-            known = np.flatnonzero(ok)[verdict.duplicate[start : start + int(ok.sum())]].tolist()
-            start += int(ok.sum())
-            new = [row for row in known if not messages[place[row]].again]
-            again += len(known) - len(new)
-            said = ("duplicate", table.meta.time or "", "its series has an accepted row at this time")
-            refused.append(self._sieve.quarantined(part.rows, wrong | dict.fromkeys(new, said)))
+            rows = np.flatnonzero(ok).tolist()
+            known = {row: faults[start + at] for at, row in enumerate(rows) if start + at in faults}
+            start += len(rows)
+            for row, (reason, detail) in known.items():
+                if reason == SAME[0] and messages[place[row]].again:
+                    again += 1
+                else:
+                    wrong[row] = (reason, table.meta.time or "", detail)
+            refused.append(self._sieve.quarantined(part.rows, wrong))
         aside = pa.concat_tables(refused)
         reasons = Counter(str(reason) for reason in aside.column("reason").to_pylist())
-        lot = Lot(
-            accepted, self._positions.addressed(aside, table, messages), self._positions.moved(table, messages, fresh)
-        )
-        return Judged(Sorted(accepted, aside, reasons, int(verdict.late.sum())), again, lot)
+        addressed, moved = self._positions.addressed(aside, table, messages), self._positions.moved(table, messages, fresh)
+        revises = verdict.revises[taken_in]
+        lot = Lot(accepted, addressed, moved, revises)
+        return Judged(Sorted(accepted, aside, reasons, int(verdict.late.sum()), revises), again, lot)
 
 
 def _first(content: Content, attempt: Callable[[Content], T]) -> T:

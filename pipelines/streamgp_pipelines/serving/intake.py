@@ -2,7 +2,7 @@
 
 A request is read in its own thread. One thread a table takes all that wait, judges them together against the table,
 and commits them at once. What is answered is in the table; what was not answered may be, and can be sent again: a
-row whose series and time the table has is a duplicate, and counted.
+row that the table has is a duplicate, and counted.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgp.errors import ServiceError, UsageError
-from streamgp.streaming.admission import Verdict
+from streamgp.streaming.admission import OTHER, Verdict
 from streamgp.streaming.quarantine import QUARANTINE
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.table import SEQ, Table
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
-from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, put_future_aside
+from streamgp_pipelines.ingestion.chunk import Faults, Prepared, Sieve, put_future_aside
 from streamgp_pipelines.ingestion.plan import plan_as_table
 from streamgp_pipelines.ingestion.writer import Aside, Lot, Writer
 
@@ -58,8 +58,9 @@ class Receipt(NamedTuple):
     Attributes:
         accepted: rows that are in the table now; `late` of them came behind a later row of their series, and windows
             leave them out.
-        duplicates: rows whose series and time the table had: left out.
-        quarantined: rows that cannot be read, or whose time is too far ahead.
+        duplicates: rows that the table had: left out.
+        quarantined: rows that cannot be read, whose time is too far ahead, or whose series and time the table has with
+            other values, if it keeps the first of them.
         rows: of the table, now.
     """
 
@@ -185,32 +186,44 @@ class Intake:
             verdict = self._writer.admission.judge(candidates)
             verdicts.append(verdict)
             first = self.table.mark(_LINES, 0)
-            refused = self._refused(parts, first)
-            fresh = candidates.filter(pa.array(~verdict.duplicate)) if verdict.duplicate.any() else candidates
+            refused = self._refused(parts, self._faults(parts, good, verdict), first)
+            accepted = verdict.accepted
+            fresh = candidates if accepted.all() else candidates.filter(pa.array(accepted))
             marks = {_LINES: first + count} if fresh.num_rows or refused.num_rows else {}
-            return Lot(fresh, [Aside(refused, SOURCE, first)], marks)
+            return Lot(fresh, [Aside(refused, SOURCE, first)], marks, verdict.revises[accepted])
 
         self._writer.write(judge)
-        return self._receipts(parts, good, verdicts[-1])
+        return self._receipts(self._faults(parts, good, verdicts[-1]), good, verdicts[-1])
 
-    def _refused(self, parts: list[Prepared], first: int) -> pa.Table:
+    def _faults(self, parts: list[Prepared], good: list[Any], verdict: Verdict) -> list[Faults]:
+        """What is wrong with rows of each part; a row that was sent again is nothing of it."""
+        found, start = [], 0
+        for part, ok in zip(parts, good, strict=True):
+            end = start + int(ok.sum())
+            other = np.flatnonzero(ok)[verdict.conflict[start:end]].tolist()
+            said = (OTHER[0], self.table.meta.time or "", OTHER[1])
+            found.append({**part.faults, **dict.fromkeys(other, said)})
+            start = end
+        return found
+
+    def _refused(self, parts: list[Prepared], faults: list[Faults], first: int) -> pa.Table:
         """The rows for the quarantine, numbered over all requests."""
         tables = [QUARANTINE.empty_table()]
-        for part in parts:
-            if part.faults:
-                found = self._sieve.quarantined(part.rows, part.faults)
+        for part, wrong in zip(parts, faults, strict=True):
+            if wrong:
+                found = self._sieve.quarantined(part.rows, wrong)
                 lines = pc.add(found.column("line"), pa.scalar(first, pa.int64()))
                 tables.append(found.set_column(QUARANTINE.get_field_index("line"), QUARANTINE.field("line"), lines))
             first += part.rows.num_rows
         return pa.concat_tables(tables)
 
-    def _receipts(self, parts: list[Prepared], good: list[Any], verdict: Verdict) -> list[Receipt]:
+    def _receipts(self, faults: list[Faults], good: list[Any], verdict: Verdict) -> list[Receipt]:
         found, start, rows = [], 0, self.table.rows
-        for part, ok in zip(parts, good, strict=True):
+        for wrong, ok in zip(faults, good, strict=True):
             end = start + int(ok.sum())
             twice, late = int(verdict.duplicate[start:end].sum()), int(verdict.late[start:end].sum())
-            refused = tuple(Refused(row, *fault) for row, fault in sorted(part.faults.items()))
-            found.append(Receipt(end - start - twice, late, twice, refused, rows))
+            refused = tuple(Refused(row, *fault) for row, fault in sorted(wrong.items()))
+            found.append(Receipt(int(verdict.accepted[start:end].sum()), late, twice, refused, rows))
             start = end
         return found
 

@@ -10,7 +10,7 @@ from typing import Any
 from streamgp.base import Json, Model, Step
 from streamgp.streaming.instants import ELAPSED
 from streamgp.streaming.remote import shown
-from streamgp.streaming.table import Table
+from streamgp.streaming.table import KNOWN, Table
 from streamgp.streaming.windows import Windows
 from streamgp_pipelines.learning.checkpointing import unit_of
 from streamgp_pipelines.learning.counts import held_out_forecasts, online_forecasts
@@ -57,6 +57,11 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         )
     if learner.windows.late:
         warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows, session.table)}")
+    if versions := session.table.versions_since(int(session.offset.get(KNOWN, session.table.rows))):
+        warnings.append(
+            f"{versions} rows with other values for times that the table had came after this run began. Where the row "
+            "had been learned by then, the run goes on with that: --fresh learns it as it is now"
+        )
     kinds: Json = {}
     if any(word != "none" for word in session.config.transform):
         kinds = dict.fromkeys(spec.targets, "none")

@@ -78,7 +78,7 @@ class Taken(BaseModel):
 
     accepted: int = Field(description="Rows that are new in the table", examples=[1])
     late: int = Field(description="Of these, rows behind a later one of their series: windows leave them out")
-    duplicates: int = Field(description="Rows whose series and time the table had: left out", examples=[0])
+    duplicates: int = Field(description="Rows that the table had, with these values: left out", examples=[0])
     quarantined: list[Quarantined]
     rows: int = Field(description="Rows of the table now", examples=[17473])
 
@@ -181,8 +181,8 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
     async def rows(request: Request, name: Name = None) -> Response:
         """Append rows to the table of a checkpoint, from which they are learned.
 
-        The answer comes when they are on disk. A row whose series and time the table has is a duplicate: a request can
-        be sent again. Times are written as in the table's source, or as ISO 8601.
+        The answer comes when they are on disk. A row that the table has is a duplicate: a request can be sent
+        again. Times are written as in the table's source, or as ISO 8601.
         """
         host = host_of(name)
         intake = service.intake(host)
