@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -15,7 +16,11 @@ from streamgp import registry
 from streamgp.base import Due, Json
 from streamgp.errors import StateError, UsageError
 from streamgp.streaming import checkpoint
+from streamgp.streaming.batches import together
 from streamgp.streaming.checkpoint import Saved
+from streamgp.streaming.event_time import UNTIL, Waiting
+from streamgp.streaming.table import SEQ
+from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.config import AUTO, TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
@@ -60,6 +65,8 @@ class Forecaster:
         every: interval between rows, such as "30m"; default: rows are counted.
         timezone: of times without an offset.
         tolerance: as that of `streamgp ingest`.
+        lateness: as that of `streamgp ingest`, such as "10m": rows of all frames are learned in the order of their
+            times. A row with the time and series of one that waits is left out.
         time_format: of times that are text or numbers, as that of `streamgp ingest`; default: detected.
         model: see `streamgp models`.
         options: of the model, such as {"ridge": 0.5}.
@@ -109,6 +116,7 @@ class Forecaster:
         every: str | None = None,
         timezone: str | None = None,
         tolerance: str | None = None,
+        lateness: str | None = None,
         time_format: str | None = None,
         model: str = "auto",
         options: Mapping[str, OptionValue] | None = None,
@@ -142,12 +150,14 @@ class Forecaster:
         if model != AUTO:
             registry.check("models", model)
         self._columns = {"time": time, "series": series, "every": every, "timezone": timezone}
-        self._columns |= {"tolerance": tolerance, "time_format": time_format}
+        self._columns |= {"tolerance": tolerance, "time_format": time_format, "lateness": lateness}
         self._reader: Reader | None = None
         self._learner: Learner | None = None
         self._about: dict[str, Json] = {}
         self._curves = Curves()
         self._tail: pa.RecordBatch | None = None
+        self._waiting: Waiting | None = None
+        self._arrived = 0
         self._kind: Kind = "polars"
         self._ahead: forecasting.Forecaster | None = None
         self._warnings: list[str] = []
@@ -171,7 +181,12 @@ class Forecaster:
         found._learner, found._tail = forecasting.learner_of(saved, find_device(device))
         saved.restore({"curves": found._curves})
         found._about = dict(saved.manifest)
-        found._warnings = [saved.warning] if saved.warning else []
+        if "held" in about:
+            found._waiting, found._tail = _again(about["held"], found._learner.windows.spec, found._tail)
+            found._arrived = about["held"]["arrived"]
+        elif UNTIL in about["offset"]:
+            found._warnings.append("the lateness of the table is not that of frames: sort them by time")
+        found._warnings += [saved.warning] if saved.warning else []
         return found
 
     def learn(self, frame: Frame) -> Self:
@@ -199,7 +214,9 @@ class Forecaster:
         else:
             read = self._reader.read(rows)
         if read.num_rows:
-            self._advance(read)
+            ordered = self._in_order(read)
+            if ordered is not None:
+                self._advance(ordered)
         if not self._told and (late := self._late()):
             self._told = True
             warnings.warn(late[0], UserWarning, stacklevel=2)
@@ -334,7 +351,7 @@ class Forecaster:
         `calibrated_crps`, `pinball`, `coverage` and `width` are of the distribution that `forecast` issues; `crps`,
         `nlpd` and what is named `raw_` are of the model's own, before calibration.
         """
-        ahead, _ = self._ready().preview(self._tail)
+        ahead, _ = self._ready().preview(self._behind())
         return ahead.summary()
 
     @property
@@ -351,13 +368,14 @@ class Forecaster:
         learner = self._ready()
         if learner.alarms is None:
             raise StateError("this forecaster raises no alarms", hint="give alarm_rate, such as 0.001")
-        newest = [self._raised(due) for due in learner.preview(self._tail)[1]]
+        newest = [self._raised(due) for due in learner.preview(self._behind())[1]]
         return back(pl.concat([*self._alarms, *newest]).tail(ALARMS), self._kind)
 
     @property
     def rows(self) -> int:
         """Rows read so far."""
-        return 0 if self._learner is None else self._learner.rows + (0 if self._tail is None else self._tail.num_rows)
+        behind = None if self._learner is None else self._behind()
+        return 0 if self._learner is None else self._learner.rows + (0 if behind is None else behind.num_rows)
 
     @property
     def warnings(self) -> list[str]:
@@ -373,7 +391,7 @@ class Forecaster:
             ServiceError: it cannot be written.
         """
         learner = self._ready()
-        parts = learner.parts() | {"curves": self._curves, "tail": Tail(self._tail)}
+        parts = learner.parts() | {"curves": self._curves, "tail": Tail(self._behind())}
         checkpoint.write(Path(path), learner.rows, parts, self._manifest(), shards=learner.shards())
         return Path(path)
 
@@ -395,11 +413,14 @@ class Forecaster:
         self._learner, self._warnings = session.learner, session.warnings
         self._about = manifest(session.config, session.learner, reader.table, session.options, {}) | {"fitted": False}
         self._reader = reader
+        if reader.meta.lateness is not None:
+            assert reader.meta.time is not None
+            self._waiting = Waiting(reader.meta.time, reader.meta.series, reader.meta.lateness)
 
     def _advance(self, rows: pa.Table) -> None:
         """Learn every micro-batch that is full now."""
         learner = self._ready()
-        rows = rows.select(list(columns_read(learner.windows.spec)))
+        rows = rows.select(self._names())
         if self._tail is not None:
             rows = pa.concat_tables([pa.Table.from_batches([self._tail]).select(rows.column_names), rows])
         held = rows.combine_chunks().to_batches()[0]
@@ -412,6 +433,32 @@ class Forecaster:
             add_point(self._curves, learner, step, count)
             start += count
         self._tail = held.slice(start) if start < held.num_rows else None
+
+    def _names(self) -> list[str]:
+        """Columns of the rows that are kept; with a lateness also the place at which each arrived."""
+        names = columns_read(self._ready().windows.spec)
+        return [*names] if self._waiting is None else [SEQ, *names]
+
+    def _in_order(self, rows: pa.Table) -> pa.Table | None:
+        """The rows that go out now; without a lateness those that came."""
+        if self._waiting is None:
+            return rows
+        waiting, names = self._waiting, self._names()
+        numbers = pa.array(range(self._arrived, self._arrived + rows.num_rows), pa.int64())
+        self._arrived += rows.num_rows
+        fresh = rows.select(names[1:]).add_column(0, SEQ, numbers).combine_chunks().to_batches()[0]
+        parts = [fresh] if waiting.rows is None else [waiting.rows.select(names), fresh]
+        spec = self._ready().windows.spec
+        keys = as_polars(pa.Table.from_batches(parts).select([name for name in (spec.time, spec.series) if name]))
+        new = keys.select(pl.struct(pl.all()).is_first_distinct()).to_series()[-fresh.num_rows :]
+        out = waiting.push(fresh.filter(pa.array(new.to_list(), pa.bool_())))
+        return None if out is None else pa.Table.from_batches([out])
+
+    def _behind(self) -> pa.RecordBatch | None:
+        """The rows behind the last full micro-batch, those that wait among them."""
+        held = None if self._waiting is None else self._waiting.ordered()
+        parts = [part for part in (self._tail, held) if part is not None]
+        return together(parts) if parts else None
 
     def _late(self) -> list[str]:
         """A warning of rows that were not learned, if there are such."""
@@ -431,14 +478,18 @@ class Forecaster:
         return self._learner
 
     def _manifest(self) -> dict[str, Json]:
-        return self._about | {"rows": self._ready().rows}
+        about, waiting = self._about | {"rows": self._ready().rows}, self._waiting
+        if waiting is None:
+            return about
+        held: dict[str, Json] = {"lateness": waiting.lateness, "newest": waiting.newest, "arrived": self._arrived}
+        return about | {"held": {**held, "before": waiting.before.tolist(), "own": waiting.own.tolist()}}
 
     def _view(self) -> forecasting.Forecaster:
         """A copy of the state that has learned all rows, to forecast from; made once until rows come."""
         if self._ahead is None:
             learner = self._ready()
             saved = Saved(Path("memory"), learner.rows, self._manifest(), {}, {})
-            self._ahead = forecasting.Forecaster(saved, copy.deepcopy(learner), self._tail)
+            self._ahead = forecasting.Forecaster(saved, copy.deepcopy(learner), self._behind())
         return self._ahead
 
     def _future(
@@ -450,3 +501,14 @@ class Forecaster:
             raise UsageError("no input has a future that is known", hint="leave future out, or name them: known=")
         data = as_polars(as_arrow(frame)[0])
         return as_future(data, view.spec, view.moments, columns, "future")
+
+
+def _again(held: Any, spec: WindowSpec, tail: pa.RecordBatch | None) -> tuple[Waiting, pa.RecordBatch | None]:
+    """The rows of a saved tail that wait, and the others."""
+    assert spec.time is not None
+    waiting, count = Waiting(spec.time, spec.series, held["lateness"], held["newest"]), len(held["before"])
+    if tail is None or not count:
+        return waiting, tail
+    waiting.rows = tail.slice(tail.num_rows - count).sort_by(SEQ)
+    waiting.before, waiting.own = np.array(held["before"], np.int64), np.array(held["own"], bool)
+    return waiting, tail.slice(0, tail.num_rows - count) if count < tail.num_rows else None

@@ -145,7 +145,7 @@ class Reader:
 
     Args:
         rows: the first frame.
-        time, series, every, timezone, tolerance, time_format: as the flags of `streamgp ingest`.
+        time, series, every, timezone, tolerance, time_format, lateness: as the flags of `streamgp ingest`.
 
     Attributes:
         table: the rows of the first frame, for what is found from them; `forget` lets go of them.
@@ -163,9 +163,10 @@ class Reader:
         timezone: str | None = None,
         tolerance: str | None = None,
         time_format: str | None = None,
+        lateness: str | None = None,
     ) -> None:
         given = {"time": time, "series": series, "every": every, "timezone": timezone, "tolerance": tolerance}
-        given |= {"time_format": time_format}
+        given |= {"time_format": time_format, "lateness": lateness}
         self.config: IngestConfig = IngestConfig.read({"source": (NAME,), "table": NAME, **given})
         found = plan(FrameSource(rows), self.config, None)
         self.meta, self.clock, self.schema = found.meta, found.clock, found.schema

@@ -61,8 +61,8 @@ class Waiting:
     def __init__(
         self, time: str, series: str | None, lateness: int, newest: int = NEVER, versions: Versions | None = None
     ) -> None:
-        self._time, self._series, self._lateness, self._versions = time, series, lateness, versions
-        self.newest = newest
+        self._time, self._series, self._versions = time, series, versions
+        self.lateness, self.newest = lateness, newest
         self.rows: pa.RecordBatch | None = None
         """They that wait, in the order in which they arrived."""
         self.before: Ints = np.empty(0, np.int64)
@@ -95,8 +95,8 @@ class Waiting:
         reach = np.maximum(before, time)[old:]  # (N,) the newest time after each arrival
         self.newest = int(reach[-1])
         first = np.append(np.zeros(old, np.int64), np.arange(len(reach)))
-        leaves = np.maximum(np.searchsorted(reach, _sum(time, self._lateness), "right"), first)  # (W,) at which arrival
-        own = np.append(self.own, (_sum(time, self._lateness) < before)[old:])
+        leaves = np.maximum(np.searchsorted(reach, _sum(time, self.lateness), "right"), first)  # (W,) at which arrival
+        own = np.append(self.own, (_sum(time, self.lateness) < before)[old:])
         if own.any():
             self._by_their_own(both, time, before, own, reach, leaves, old)
         go = np.flatnonzero(leaves < len(reach))
@@ -157,7 +157,7 @@ class Waiting:
         passed: list[int] = reach.tolist()
         for part in np.split(of, np.flatnonzero(np.diff(code[of])) + 1):
             table = zip(*(array.tolist() for array in (part, time[part], before[part], own[part])), strict=True)
-            _one_series(table, passed, leaves, own, old, self._lateness)
+            _one_series(table, passed, leaves, own, old, self.lateness)
 
 
 def _one_series(

@@ -8,11 +8,9 @@ underscore, so it travels with the table and nobody mistakes it for data).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
+from dataclasses import replace
 from pathlib import Path
 from time import sleep
 from typing import Any, Self
@@ -30,57 +28,16 @@ from streamgp.streaming.calendar import Ints
 from streamgp.streaming.delta import SEQ as SEQ
 from streamgp.streaming.delta import Conflict
 from streamgp.streaming.event_time import in_order
+from streamgp.streaming.meaning import TableMeta as TableMeta
+from streamgp.streaming.meaning import description, meaning
 from streamgp.streaming.parts import Verified
 from streamgp.streaming.scan import Gone, scan
-from streamgp.streaming.versions import REVISES, Policy, Versions
+from streamgp.streaming.versions import REVISES, Versions
 
-FORMAT = 1
 _SUPERSEDED = "_superseded"
 _VERSIONS, _FIRST_VERSION = "_versions", "_versions#first"
 KNOWN = "known"
 """Key of an offset: versions of rows that arrived before this `_seq` were known when the reading began."""
-
-
-@dataclass(frozen=True)
-class TableMeta:
-    """What the columns of a table mean.
-
-    Attributes:
-        time: the time column; None where rows are steps and there is no clock.
-        series: the column that says which series a row belongs to, or None.
-        clock: True where `time` holds instants (timestamp, microseconds), False where it holds int64 steps.
-        zone: the zone of the clock: an IANA name, "+10:00", or None for a naive local clock.
-        every_ns: the declared interval in nanoseconds (in steps where `time` holds steps), or None.
-        time_format: how the source wrote its times: iso, epoch-ms, elapsed-s, step, a strptime format; None where it
-            is not known. time_whole: whether they were whole numbers.
-        tolerance_ns: how far from a whole number of intervals behind the row before a row may be, and still be taken
-            as on the grid; None counts intervals from the first row of the series.
-        lateness_ns: how long rows are held back so that they can be read in the order of their times (in steps where
-            `time` holds steps); None reads them as they arrived.
-        duplicates: which of several rows of one series and time with other values is read: first, last, mean, or
-            quarantine, which is a row without values. Only in a table of the first are the others not in the table.
-    """
-
-    time: str | None = None
-    series: str | None = None
-    clock: bool = True
-    zone: str | None = None
-    every_ns: int | None = None
-    time_format: str | None = None
-    time_whole: bool = True
-    tolerance_ns: int | None = None
-    lateness_ns: int | None = None
-    duplicates: Policy = "first"
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The columns of time and series, where there are such."""
-        return tuple(name for name in (self.time, self.series) if name is not None)
-
-    @property
-    def lateness(self) -> int | None:
-        """The lateness in the unit of the time column's integers."""
-        return self.lateness_ns if self.lateness_ns is None or not self.clock else self.lateness_ns // 1000
 
 
 class Table:
@@ -105,7 +62,7 @@ class Table:
         self._place = _place(path)
         self._marks: tuple[int, dict[str, int | None]] = (-1, {})  # of this version: each costs a look into the log
         self.stored: pa.Schema = delta.arrow_schema(log)
-        self.meta = _meaning(log, path)
+        self.meta = meaning(log, path)
         self.schema: pa.Schema = pa.schema([field for field in self.stored if field.name != REVISES])
         self._revised: tuple[int, tuple[str, ...], pa.Table | None] = (0, (), None)  # until where, columns, versions
 
@@ -129,7 +86,7 @@ class Table:
         trailing = [] if meta.duplicates == "first" else [pa.field(REVISES, pa.int64(), metadata={"role": "revises"})]
         columns = pa.schema(leading + fields + trailing)
         try:
-            return cls(uri, delta.create_log(uri, columns, _description(meta, columns)))
+            return cls(uri, delta.create_log(uri, columns, description(meta, columns)))
         except Conflict:
             raise TableError(f"table {uri} exists already", hint="open it, or name another directory") from None
 
@@ -202,7 +159,7 @@ class Table:
                     f"table {self.path} was replaced by another one", hint="start again with the new table"
                 )
             self._log, self._place = newest, place
-        self.meta = _meaning(self._log, self.path)
+        self.meta = meaning(self._log, self.path)
         return self.version
 
     def declare(self, every_ns: int, tolerance_ns: int | None = None) -> None:
@@ -225,7 +182,7 @@ class Table:
                     hint="leave --every and --tolerance out, or ingest into another table",
                 )
             with suppress(Conflict):  # somebody else has declared or appended: look at what they did
-                delta.describe(self._log, self.path, _description(wanted, self.stored))
+                delta.describe(self._log, self.path, description(wanted, self.stored))
             self.refresh()
 
     def commit(self, rows: pa.Table | None, marks: Mapping[str, int], revises: Ints | None = None) -> None:
@@ -489,38 +446,6 @@ def check_schema(found: pa.Schema, table: pa.Schema, what: str = "the batch") ->
     ]
     if faults:
         raise SchemaError(f"{what} does not fit the table: {'; '.join(faults)}", hint="ingest it into another table")
-
-
-def _description(meta: TableMeta, schema: pa.Schema) -> str:
-    """What the log keeps of the meaning of the columns, with a digest: another interval means other steps."""
-    return json.dumps({"format": FORMAT, "meta": asdict(meta), "digest": _digest(asdict(meta), schema)})
-
-
-def _digest(meta: dict[str, Any], schema: pa.Schema) -> str:
-    return sha256(json.dumps([meta, schema.names], sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _meaning(log: DeltaTable, path: str) -> TableMeta:
-    """What the table's description says of its columns.
-
-    Raises:
-        TableError: it is not a table of this program, or of another version, or its description is damaged.
-    """
-    try:
-        about = json.loads(log.metadata().description or "")
-        if "digest" in about and about["digest"] != _digest(about["meta"], delta.arrow_schema(log)):
-            raise TableError(
-                f"table {path} is damaged: the description of its columns in _delta_log has another digest",
-                hint="restore the first files of _delta_log from a copy, or ingest the sources into a new table",
-            )
-        meta, found = TableMeta(**about["meta"]), about["format"]
-    except (ValueError, KeyError, TypeError):
-        raise TableError(
-            f"{path} is a Delta table, but no streamgp table", hint="ingest its Parquet files into a new table"
-        ) from None
-    if found != FORMAT:
-        raise TableError(f"table {path} has format {found}, this program reads {FORMAT}", hint="ingest it again")
-    return meta
 
 
 def _describe(field: pa.Field[Any], role: Mapping[str, str]) -> pa.Field[Any]:

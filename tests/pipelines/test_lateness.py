@@ -14,6 +14,7 @@ import torch
 from streamgp.errors import TableError, UsageError
 from streamgp.streaming.table import Table
 from streamgp_pipelines import load
+from streamgp_pipelines.forecaster import Forecaster
 from streamgp_pipelines.learning.tail import Tail
 from tests.pipelines.ingesting import take
 from tests.pipelines.worlds import HOUR_NS, append, frame_of, make_table, run, scores_of, tensors_of
@@ -123,6 +124,28 @@ def test_rows_that_come_later_still_are_kept_and_counted(tmp_path: Path) -> None
     assert [y for part in parts for y in part] == [0.0, 1.0, 3.0, 2.0, 5.0, 6.0, 4.0]
     take(tmp_path / "t", tmp_path / "a.csv")
     assert Table.open(tmp_path / "t").rows == 7
+
+
+@pytest.mark.parametrize("series", [(), ("a", "b")])
+def test_a_forecaster_learns_frames_as_the_command_line_its_table(tmp_path: Path, series: tuple[str, ...]) -> None:
+    mixed = shuffled(frame_of(300, series), 5)
+    table = make_table(tmp_path / "t", mixed, lateness_ns=LATE)
+    found = run(table, tmp_path / "c", known=())
+    options = {"lags": 6, "season": 24, "warmup": 200, "batch": 64, "levels": (80, 95), "model": "linear"}
+    kept: dict[str, Any] = {"time": "t", "series": "unique_id" if series else None, "every": "1h", "lateness": "5h"}
+    frames = [mixed[start : start + 90] for start in range(0, len(mixed), 90)]
+    same = Forecaster("y", 3, **kept, **options).learn(mixed)  # type: ignore[arg-type]
+    assert same.scores["rmse"] == found["rmse"] and same.rows == len(mixed)
+    assert same.forecast().equals(load(tmp_path / "c").forecast().frame)
+    parts = Forecaster("y", 3, **kept, **options)  # type: ignore[arg-type]
+    for number, frame in enumerate(frames):
+        again = frame[-2:]  # rows that wait come twice
+        parts.learn(pl.concat([frame, again]))
+        if number == 1:
+            parts = Forecaster.load(parts.save(tmp_path / "g"))
+    assert parts.rows == len(mixed)
+    assert parts.scores == same.scores and parts.forecast().equals(same.forecast())
+    assert parts.warnings == same.warnings == []
 
 
 def test_lateness_in_steps(tmp_path: Path) -> None:
