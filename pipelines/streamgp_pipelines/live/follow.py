@@ -449,7 +449,10 @@ class Follow:
             refused.append(self._sieve.quarantined(part.rows, wrong))
         aside = pa.concat_tables(refused)
         reasons = Counter(str(reason) for reason in aside.column("reason").to_pylist())
-        addressed, moved = self._positions.addressed(aside, table, messages), self._positions.moved(table, messages, fresh)
+        addressed, moved = (
+            self._positions.addressed(aside, table, messages),
+            self._positions.moved(table, messages, fresh),
+        )
         revises = verdict.revises[taken_in]
         lot = Lot(accepted, addressed, moved, revises)
         return Judged(Sorted(accepted, aside, reasons, int(verdict.late.sum()), revises), again, lot)
