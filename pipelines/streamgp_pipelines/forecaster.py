@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -20,7 +19,6 @@ from streamgp.streaming.batches import together
 from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.event_time import UNTIL, Waiting
 from streamgp.streaming.table import SEQ
-from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines.config import AUTO, TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
@@ -36,6 +34,7 @@ from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, as_polars, back
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.options import OptionValue
+from streamgp_pipelines.ordering import first_of_each, numbered, waiting_again
 from streamgp_pipelines.training.summary import add_point
 
 if TYPE_CHECKING:
@@ -182,7 +181,7 @@ class Forecaster:
         saved.restore({"curves": found._curves})
         found._about = dict(saved.manifest)
         if "held" in about:
-            found._waiting, found._tail = _again(about["held"], found._learner.windows.spec, found._tail)
+            found._waiting, found._tail = waiting_again(about["held"], found._learner.windows.spec, found._tail)
             found._arrived = about["held"]["arrived"]
         elif UNTIL in about["offset"]:
             found._warnings.append("the lateness of the table is not that of frames: sort them by time")
@@ -444,14 +443,8 @@ class Forecaster:
         if self._waiting is None:
             return rows
         waiting, names = self._waiting, self._names()
-        numbers = pa.array(range(self._arrived, self._arrived + rows.num_rows), pa.int64())
-        self._arrived += rows.num_rows
-        fresh = rows.select(names[1:]).add_column(0, SEQ, numbers).combine_chunks().to_batches()[0]
-        parts = [fresh] if waiting.rows is None else [waiting.rows.select(names), fresh]
-        spec = self._ready().windows.spec
-        keys = as_polars(pa.Table.from_batches(parts).select([name for name in (spec.time, spec.series) if name]))
-        new = keys.select(pl.struct(pl.all()).is_first_distinct()).to_series()[-fresh.num_rows :]
-        out = waiting.push(fresh.filter(pa.array(new.to_list(), pa.bool_())))
+        fresh, self._arrived = numbered(rows.select(names[1:]), self._arrived)
+        out = waiting.push(first_of_each(fresh, waiting, self._ready().windows.spec))
         return None if out is None else pa.Table.from_batches([out])
 
     def _behind(self) -> pa.RecordBatch | None:
@@ -501,14 +494,3 @@ class Forecaster:
             raise UsageError("no input has a future that is known", hint="leave future out, or name them: known=")
         data = as_polars(as_arrow(frame)[0])
         return as_future(data, view.spec, view.moments, columns, "future")
-
-
-def _again(held: Any, spec: WindowSpec, tail: pa.RecordBatch | None) -> tuple[Waiting, pa.RecordBatch | None]:
-    """The rows of a saved tail that wait, and the others."""
-    assert spec.time is not None
-    waiting, count = Waiting(spec.time, spec.series, held["lateness"], held["newest"]), len(held["before"])
-    if tail is None or not count:
-        return waiting, tail
-    waiting.rows = tail.slice(tail.num_rows - count).sort_by(SEQ)
-    waiting.before, waiting.own = np.array(held["before"], np.int64), np.array(held["own"], bool)
-    return waiting, tail.slice(0, tail.num_rows - count) if count < tail.num_rows else None

@@ -47,13 +47,16 @@ def client(trained: Path) -> Iterator[Any]:
 
 def test_rows_are_learned_and_forecast_from(home: Path) -> None:
     with client_of(home) as client:
-        found = client.post("/rows", json={"rows": as_objects(new_rows(3))})
+        found = client.post("/rows", json={"rows": as_objects(new_rows(5)[:3])})
         assert (found.status_code, found.json()) == (
             200, {"accepted": 3, "late": 0, "duplicates": 0, "quarantined": [], "rows": ROWS + 3},
         )  # fmt: skip
         body = stream_of(new_rows(5))
         found = client.post("/rows", content=body, headers={"Content-Type": ARROW})
         assert (found.json()["accepted"], found.json()["duplicates"]) == (2, 3)
+        other = as_objects(new_rows(5).with_columns(y=pl.lit(-1.0))[:1])
+        aside = client.post("/rows", json={"rows": other}).json()["quarantined"]
+        assert [(one["row"], one["reason"], one["column"]) for one in aside] == [(0, "conflict", "t")]
         wait_for(lambda: client.get("/forecast").headers["x-streamgp-rows"] == str(ROWS + 5))
         last = as_objects(new_rows(5))[-1]["t"]
         assert {row["cutoff"] for row in client.get("/forecast").json()["forecast"]} == {last}
