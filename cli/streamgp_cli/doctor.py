@@ -24,6 +24,7 @@ def doctor(given: Given[DoctorConfig], json: AsJson = False) -> None:
     Examples:
       streamgp doctor --table demand --checkpoint day-ahead
       streamgp doctor --table demand --mend
+      streamgp doctor --checkpoint s3://bucket/day-ahead
       streamgp doctor --source meter.csv --table demand
     """
     from streamgp_cli._output import only_our_output, print_json, print_table

@@ -14,7 +14,9 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
     """Train a model on a table, online or in batch.
 
     Online, the model predicts each row before it learns from it.
-    The same command, run again, continues from its checkpoint.
+    The same command, run again, continues from its checkpoint. With
+    --engine ray processes share the series of a --fleet, or the rows of
+    training in batch, with the same numbers.
 
     \b
     Examples:
@@ -35,6 +37,7 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
     from streamgp_cli._summary import print_summary
     from streamgp_pipelines.adapters.mlflow.store import tracked
     from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
+    from streamgp_pipelines.adapters.ray.sums import ray_sums
     from streamgp_pipelines.adapters.ray.workers import ray_workers
     from streamgp_pipelines.adapters.run_plots import draw_run
     from streamgp_pipelines.live.garbage import collect_seldom
@@ -57,7 +60,7 @@ def train(given: Given[TrainConfig], dry_run: DryRun = False, json: AsJson = Fal
     ):
         tracker = tracker_of(settings.tracking_uri, settings.experiment)
         draw = draw_run if tracked(settings.tracking_uri) else None
-        found = run(settings, tracker, progress, draw, ray_workers, lambda news: warn([news]), health)
+        found = run(settings, tracker, progress, draw, ray_workers, lambda news: warn([news]), health, ray_sums)
     if json:
         print_json(found)
     else:

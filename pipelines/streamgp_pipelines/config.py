@@ -273,8 +273,11 @@ class TrainConfig(FromBroker, RunConfig):
             unfit = {"simulate": None, "alarm_rate": None, "init": None, "transform": ("none",)}
             if never := [name for name, usual in unfit.items() if getattr(self, name) != usual]:
                 raise ValueError(f"--fleet goes without --{never[0].replace('_', '-')}")
-        if self.engine == "ray" and not self.fleet:
-            raise ValueError("--engine ray deals series to workers: it needs --fleet")
+        if self.engine == "ray" and self.online and not self.fleet:
+            raise ValueError(
+                "--engine ray shares the series of a --fleet among workers, or the rows of training in batch: "
+                "add --fleet, or leave out --online"
+            )
         if self.alarm_rate is None and (self.alarms, self.on_alarm) != (None, None):
             raise ValueError("--alarms and --on-alarm need --alarm-rate, such as 0.001")
         if self.init is not None and self.kinds & {"log", "logit"}:
@@ -441,7 +444,7 @@ class DoctorConfig(Settings):
     """`streamgp doctor`."""
 
     table: Annotated[TableUri | None, Flag(metavar="DIRECTORY")] = Field(None, description="Table to look at")
-    checkpoint: Annotated[Directory | None, Flag()] = Field(None, description="Checkpoint to look at")
+    checkpoint: Annotated[Checkpoint | None, Flag()] = Field(None, description="Checkpoint to look at")
     source: Annotated[tuple[str, ...], Flag(metavar="FILE")] = Field(
         (), description="File to look at, repeatable; with --table also whether it is in there"
     )

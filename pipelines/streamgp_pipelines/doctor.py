@@ -23,6 +23,7 @@ from streamgp.streaming.quarantine import Quarantine
 from streamgp.streaming.reading.bytes import Position, name_of
 from streamgp.streaming.reading.cells import FAULT, LINE
 from streamgp.streaming.reading.files import FileSource, open_source
+from streamgp.streaming.remote import shown
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.forecasting.forecast import learner_of
@@ -204,7 +205,7 @@ def _disk(directory: Path) -> Finding:
 
 
 def _checkpoint(directory: Path, mend: bool) -> list[Finding]:
-    of = str(directory)
+    of = shown(directory)
     try:
         saved = checkpoint.read(directory)
     except StreamgpError as error:
@@ -249,7 +250,7 @@ def _its_table(of: str, saved: checkpoint.Saved) -> Finding:
 
 def _half_written(directory: Path, mend: bool) -> list[Finding]:
     """What a killed training left; a running one may still be writing it."""
-    of = str(directory)
+    of = shown(directory)
     try:
         with held(directory):
             parts = checkpoint.half_written(directory)

@@ -17,6 +17,7 @@ from streamgp.errors import UsageError
 from streamgp.evidence.initial import TAKERS, Initial
 from streamgp.evidence.search import Search
 from streamgp.online.state import holding
+from streamgp.online.summing import Summing, in_blocks
 from streamgp.predictives.gaussian import Gaussian
 
 
@@ -112,12 +113,19 @@ class Posterior(nn.Module, ABC):
         units: whether targets are amounts, which are standardised; else they are learned as they are (outcomes).
         untuned: why no hyper-parameters can be given to it, where none can.
         robust: whether the likelihood itself bounds the influence of an outlier; then targets are not winsorised.
+        summing: how a batch fit sums over its rows.
     """
 
     family: type[Predictive] = Gaussian
     units: bool = True
     robust: bool = False
     untuned: str = "has no kernel, and so no hyper-parameters to start from"
+    summing: Summing = staticmethod(in_blocks)
+
+    @property
+    def sums_rows(self) -> bool:
+        """Whether a batch fit learns all rows as sums over them, by `summing`: then processes can share the work."""
+        return False
 
     @property
     @abstractmethod

@@ -128,6 +128,21 @@ class RecursiveRegression(nn.Module):
             self.root[: self.width, : self.width].diagonal().fill_(kappa**0.5)
         self._changed()
 
+    def sums(self) -> tuple[Tensor, ...]:
+        """See `streamgp.online.summing.Additive`: of form=gram."""
+        return tuple(part.clone() for part in self._sums())
+
+    def put(self, sums: tuple[Tensor, ...]) -> None:
+        for own, part in zip(self._sums(), sums, strict=True):
+            own.copy_(part)
+        self._changed()
+
+    def zero(self) -> None:
+        self.put(tuple(torch.zeros_like(part) for part in self._sums()))
+
+    def _sums(self) -> tuple[Tensor, ...]:
+        return self.gram, self.cross, self.square, self.count, self.rows
+
     def add(self, phi: Tensor, y: Tensor, weight: Tensor | None = None, *, together: bool = False) -> None:
         """Learn rows, in the order of their arrival. One without any target is left out.
 

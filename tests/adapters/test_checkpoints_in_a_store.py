@@ -156,7 +156,11 @@ def test_a_run_that_is_killed_goes_on_elsewhere_with_the_numbers_of_one(
     assert state_digest(checkpoint.read(remote.mirror(url))) == state_digest(checkpoint.read(tmp_path / "here"))
     there = pl.read_parquet(tmp_path / "there.parquet")
     assert there.equals(pl.read_parquet(tmp_path / "here.parquet"))
+    shutil.rmtree(cache)  # another machine looks at it
+    assert url in say("doctor", "--checkpoint", url, "--json")
     say("check", "--checkpoint", url)
+    say("report", "--checkpoint", url, "--output", tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size > 10_000
     say("forecast", "--checkpoint", url, "--table", table, "--output", tmp_path / "f.parquet")
     assert pl.read_parquet(tmp_path / "f.parquet").height == 3
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]

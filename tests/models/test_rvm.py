@@ -228,7 +228,14 @@ def test_columns_with_gaps_are_learned_as_if_alone() -> None:
     precision, weight = torch.tensor([0.1, 1.0, 5.0, 20.0]).double(), torch.ones(80).double()
     both = Regression(2, 4)
     both.begin(precision, 0.4)
-    both.learn(lambda: ((phi[part], y[part], weight[part]) for part in (slice(0, 50), slice(50, 80))))
+    parts = [(phi[part], y[part], weight[part]) for part in (slice(0, 50), slice(50, 80))]
+
+    def absorb() -> None:
+        both.zero()
+        for part in parts:
+            both.absorb(*part)
+
+    both.learn(absorb, lambda: parts)
     share = torch.where(torch.isfinite(y[:, 1]), 1.0, 0.5).double()
     for column, rows in ((0, slice(0, 80)), (1, slice(0, 30))):
         a = phi[rows].T @ (share[rows, None] * phi[rows]) / 0.4 + torch.diag(precision)

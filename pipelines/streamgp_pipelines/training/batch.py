@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 import polars as pl
 import torch
 
-from streamgp.base import Due, Inputs, Progress, Tracker
-from streamgp.errors import DataError
+from streamgp.base import Due, Inputs, Model, Progress, Tracker
+from streamgp.errors import DataError, UsageError
+from streamgp.online.model import StreamModel
+from streamgp.online.summing import Summing, in_blocks
 from streamgp_pipelines.learning.collect import collect, stretches
 from streamgp_pipelines.learning.heldout import HeldOut, asked, beside, held_out
 from streamgp_pipelines.learning.learner import Learner
@@ -29,6 +33,48 @@ CURVE_POINTS = 50
 """Points that the curve of the scores over the held-out rows has at most."""
 
 
+class SharedSums(Summing, Protocol):
+    """Workers that have the rows of a batch, block by block.
+
+    Attributes:
+        lost: how often a worker was lost, and its rows were given to another.
+    """
+
+    lost: int
+
+    def close(self) -> None:
+        """Let go of processes."""
+
+
+def check_shares(model: Model, name: str) -> None:
+    """See that a model learns a batch as sums over its rows, which workers can share.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if not (isinstance(model, StreamModel) and model.posterior.sums_rows):
+        raise UsageError(
+            f"--engine ray: {name} does not learn a batch by sums over its rows, so that workers have nothing to share",
+            hint="leave out --engine, or use --model svdgp, svgp (with a Gaussian likelihood), rvm or finite_rkhs",
+        )
+
+
+@contextmanager
+def shared(session: Session, sums: SharedSums | None) -> Iterator[None]:
+    """Let workers sum over the rows of a batch meanwhile."""
+    model = session.learner.model
+    if sums is None or not isinstance(model, StreamModel):
+        yield
+        return
+    model.posterior.summing = sums
+    try:
+        yield
+    finally:
+        model.posterior.summing = in_blocks
+        if sums.lost:
+            session.warnings.append(f"workers were lost {sums.lost} times, and their rows given to others")
+
+
 class BatchRun:
     """Collect, fit, score.
 
@@ -37,12 +83,19 @@ class BatchRun:
         tracker: of the run.
         predictions: where scored forecasts go; None when nobody asked for them.
         progress: called with how far the run is.
+        sums: workers that share the rows; None is this process alone.
     """
 
     def __init__(
-        self, session: Session, tracker: Tracker, predictions: Predictions | None, progress: Callable[[Progress], None]
+        self,
+        session: Session,
+        tracker: Tracker,
+        predictions: Predictions | None,
+        progress: Callable[[Progress], None],
+        sums: SharedSums | None = None,
     ) -> None:
         self.session = session
+        self.sums = sums
         self.tracker = tracker
         self.predictions = predictions
         self.progress = progress
@@ -59,7 +112,8 @@ class BatchRun:
         if not (self.session.fitted or self._spent()):
             x, y = self._collect()
             wanted = self._epochs(len(y))
-            self._fit(x, y, wanted)
+            with shared(self.session, self.sums):
+                self._fit(x, y, wanted)
         return self._score()
 
     def _epochs(self, windows: int) -> int:

@@ -30,7 +30,7 @@ from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
 from streamgp_pipelines.live.beside import Beside, taking
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell
-from streamgp_pipelines.training.batch import BatchRun
+from streamgp_pipelines.training.batch import BatchRun, SharedSums, check_shares
 from streamgp_pipelines.training.online import OnlineRun
 from streamgp_pipelines.training.outlook import Outlook, outlook
 from streamgp_pipelines.training.summary import alarm_metrics, overall_metrics, simulation, simulation_metrics, summary
@@ -39,6 +39,8 @@ Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path], None
 """Draws a run's curves, scores and forecast into a directory."""
 Cluster: TypeAlias = Callable[[TrainConfig, Recipe, Since], Workers]
 """Makes the workers that the buckets of a fleet are dealt to."""
+Sharing: TypeAlias = Callable[[TrainConfig], SharedSums]
+"""Makes the workers that share the rows of a batch."""
 
 
 def train(
@@ -49,6 +51,7 @@ def train(
     cluster: Cluster | None = None,
     say: Callable[[str], None] = lambda _: None,
     health: Health | None = None,
+    sharing: Sharing | None = None,
 ) -> dict[str, Json]:
     """Learn the table and return the summary.
 
@@ -57,9 +60,10 @@ def train(
         tracker: makes the run's tracker from its checkpoint directory and the run's title, before row one.
         progress: called with how far the run is.
         draw: makes the run's plots; None makes none.
-        cluster: makes the workers of `--engine ray`.
+        cluster: makes the workers of `--engine ray` for a fleet.
         say: called when the broker of --source is away, and when it is back.
         health: kept up to date, while the run is online.
+        sharing: makes those that share the rows of training in batch.
 
     Returns:
         run_id, rows, warmup, forecasts (all, scored, and skipped by reason), rmse, mae, nlpd, crps, mase, mase_scale,
@@ -86,25 +90,31 @@ def train(
         unless_refused(config.checkpoint) as learned,
         taking(messages, say, health) as intake,
     ):
-        if config.engine == "ray" and cluster is None:
-            hint = "give cluster=streamgp_pipelines.adapters.ray.workers.ray_workers"
-            raise UsageError("--engine ray was not given its workers", hint=hint)
+        if config.engine == "ray" and (cluster if config.fleet else sharing) is None:
+            home = "streamgp_pipelines.adapters.ray"
+            given = f"cluster={home}.workers.ray_workers" if config.fleet else f"sharing={home}.sums.ray_sums"
+            raise UsageError("--engine ray was not given its workers", hint=f"give {given}")
         if config.engine == "ray":
             torch.set_num_threads(1)  # as the workers have
         workers = here if cluster is None or config.engine != "ray" else partial(cluster, config)
         session = open_session(config, workers=workers)
+        sums = None if sharing is None or config.engine != "ray" or config.fleet else sharing(config)
+        if sums is not None:
+            check_shares(session.learner.model, config.model)
         spec = session.learner.windows.spec
         run = tracker(config.checkpoint, title(session.config.model, spec.targets, spec.horizon))
         status = "FAILED"
         try:
             _describe(session, run)
-            found = _train(session, run, progress, draw, intake, health)
+            found = _train(session, run, progress, draw, sums, intake, health)
             status = "FINISHED"
         except KeyboardInterrupt:
             status = "KILLED"
             raise
         finally:
             session.learner.close()
+            if sums is not None:
+                sums.close()
             learned(session.learned)
             run.finish(status)
     return found
@@ -115,6 +125,7 @@ def _train(
     run: Tracker,
     progress: Callable[[Progress], None],
     draw: Draw | None,
+    sums: SharedSums | None,
     intake: Beside | None,
     health: Health | None,
 ) -> dict[str, Json]:
@@ -134,7 +145,7 @@ def _train(
         ahead, last = learner.preview(online.tail)
         scored, recent = [_frame(session, ahead, due) for due in last], online.recent
     else:
-        batch = BatchRun(session, run, predictions, progress)
+        batch = BatchRun(session, run, predictions, progress, sums)
         (ahead, scored), recent = batch.run(), batch.recent
     if predictions is not None and config.predictions is not None:
         written, wanted = predictions.assemble(config.predictions, scored), ahead.scores.scored

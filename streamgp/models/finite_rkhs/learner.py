@@ -24,6 +24,7 @@ from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.features import FiniteFeatures
 from streamgp.objectives.finite_evidence import ridge
 from streamgp.online.state import Parts, holding
+from streamgp.online.summing import Summing, in_blocks
 from streamgp.optim.finite_descent import FiniteDescent
 from streamgp.optim.finite_head import FiniteHead
 from streamgp.regression.precision_mixture import STRONGER, PrecisionMixture
@@ -64,6 +65,7 @@ class FiniteLearner(nn.Module, Learner):
         head: w and σ², what training steps on beside φ.
         regression: of all rows learned, on φ as it is.
         steady: whether no step of the last epoch was left out, since its gradient was not finite.
+        summing: how all rows of a batch are summed.
 
     Raises:
         UsageError: encoder, kernel and windows do not go together.
@@ -89,6 +91,7 @@ class FiniteLearner(nn.Module, Learner):
         self.regression = RecursiveRegression(self.width, shape.columns, config.form, forgetting)
         self.mixture = PrecisionMixture(shape.columns, config.mixed(shape))
         self.steady = True
+        self.summing: Summing = in_blocks
         self._served: Served | None = None
 
     def learns(self, rows: int) -> bool:
@@ -203,6 +206,11 @@ class FiniteLearner(nn.Module, Learner):
     def learn(self, z: Tensor, r: Tensor, weight: Tensor | None = None, *, together: bool = False) -> None:
         """Add rows to the regression; see `RecursiveRegression.add`."""
         share = (r.new_ones(len(r)) if weight is None else weight) / self.config.tempering(self.shape)
+        seen = torch.isfinite(r)
+        apart = bool((seen.any(1) & ~seen.all(1)).any())  # then rows are learned in the light of those before
+        if together and weight is None and not apart and self.config.form == "gram" and not self.regression.rows:
+            self.summing(_Sums(self.features, self.regression), _absorb, (z, r, share), CHUNK)
+            return
         for at in range(0, len(z), CHUNK):
             rows = slice(at, at + CHUNK)
             self.regression.add(self.features(z[rows]), r[rows], share[rows], together=together)
@@ -282,6 +290,28 @@ class FiniteLearner(nn.Module, Learner):
                 hint="use encoder=identity with kernel=squared_exponential or matern, or leave out --init",
             )
         initial.radial("finite_rkhs", (choice.part_name(kernel),))
+
+
+class _Sums(NamedTuple):
+    """Those of a regression on features; see `streamgp.online.summing.Additive`."""
+
+    features: FiniteFeatures
+    regression: RecursiveRegression
+
+    def sums(self) -> tuple[Tensor, ...]:
+        return self.regression.sums()
+
+    def put(self, sums: tuple[Tensor, ...]) -> None:
+        self.regression.put(sums)
+
+    def zero(self) -> None:
+        self.regression.zero()
+
+
+@torch.no_grad()
+def _absorb(own: _Sums, z: Tensor, y: Tensor, weight: Tensor) -> None:
+    """Standardised windows (N, W), targets (N, T) and weights (N,) into the sums."""
+    own.regression.add(own.features(z), y, weight, together=True)
 
 
 def radial(kernel: nn.Module) -> bool:

@@ -20,6 +20,7 @@ from streamgp.models.finite_rkhs.learner import FiniteLearner
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
 from streamgp.online.state import Parts, gather, holding, scatter
+from streamgp.online.summing import Summing
 from streamgp.online.variance import follow
 from streamgp.optim.finite_descent import FiniteDescent
 from streamgp.predictives.gaussian import Gaussian
@@ -56,6 +57,18 @@ class FinitePosterior(Posterior, Drawn):
         self.search = Search(KernelInputs(shape).count, config.learn == "once")
         self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
         self.fit: Fit | None = None
+
+    @property
+    def sums_rows(self) -> bool:
+        return self.config.form == "gram"
+
+    @property
+    def summing(self) -> Summing:
+        return self.learner.summing
+
+    @summing.setter
+    def summing(self, summing: Summing) -> None:
+        self.learner.summing = summing
 
     @property
     def size(self) -> int:

@@ -35,6 +35,7 @@ from streamgp.models.rvm.selection import select
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Look, RegressionPosterior, Rows, Units
 from streamgp.online.state import Parts, gather, scatter
+from streamgp.online.summing import Summing, running
 
 CHUNK = 1024
 """Rows whose functions are held at once."""
@@ -119,6 +120,10 @@ class RvmPosterior(RegressionPosterior):
         )
 
     @property
+    def sums_rows(self) -> bool:
+        return True
+
+    @property
     def size(self) -> int:
         return len(self.functions)
 
@@ -135,7 +140,7 @@ class RvmPosterior(RegressionPosterior):
         return ""
 
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
-        return self._learn(rows, units, rows.filled, self.config.evidence_rows, generator)
+        return self._learn(rows, units, rows.filled, self.config.evidence_rows, generator, running)
 
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
         """An epoch selects from the windows kept so far and others of these, with the evidence of more rows than the
@@ -145,7 +150,7 @@ class RvmPosterior(RegressionPosterior):
         evidence_rows = max(min(self.config.evidence_rows << self.epochs, EVIDENCE), self.config.evidence_rows)
         self.epochs += 1
         known = rows.filled if first else torch.where(torch.isfinite(rows.y), rows.y, self._means(rows.z))
-        self._learn(rows, units, known, evidence_rows, generator)
+        self._learn(rows, units, known, evidence_rows, generator, self.summing)
         return len(rows.y) > self._room
 
     def start_from(self, initial: Initial) -> None:
@@ -174,21 +179,25 @@ class RvmPosterior(RegressionPosterior):
         """(N, T) predicted means."""
         return torch.cat([self.regression.mean(self.functions(part)) for part in z.split(CHUNK)])
 
-    def _learn(self, rows: Rows, units: Units, known: Tensor, evidence_rows: int, generator: Generator) -> str:
+    def _learn(
+        self, rows: Rows, units: Units, known: Tensor, evidence_rows: int, generator: Generator, summing: Summing
+    ) -> str:
         """New hyper-parameters and selection, and the rows learned with them. known: (N, T) targets, the missing as
         predicted, NaN where nothing predicts yet."""
         filled, missing = known, ~torch.isfinite(rows.y)
         if bool(missing.any()):
             spread = self.regression.residual.sqrt() * (units.before / units.outputs).to(known)
             if not bool(torch.isfinite(known).all()):  # nothing predicts yet: the mean of what is seen
-                self._take(rows, units, known, evidence_rows, generator)
+                self._take(rows, units, known, evidence_rows, generator, summing)
                 known = torch.where(missing, self._means(rows.z), rows.y)
                 spread = self.regression.residual.sqrt()
             draw = torch.randn(known.shape, generator=generator, dtype=FLOAT).to(known.device)
             filled = torch.where(missing, known + spread * draw, rows.y)
-        return self._take(rows, units, filled, evidence_rows, generator)
+        return self._take(rows, units, filled, evidence_rows, generator, summing)
 
-    def _take(self, rows: Rows, units: Units, filled: Tensor, evidence_rows: int, generator: Generator) -> str:
+    def _take(
+        self, rows: Rows, units: Units, filled: Tensor, evidence_rows: int, generator: Generator, summing: Summing
+    ) -> str:
         """See `_learn`. filled: (N, T) targets to estimate and select by; what is NaN counts as the mean."""
         z, y, weight, filled = rows.z, rows.y, rows.weight, torch.nan_to_num(filled)
         thin = thinned(len(y), self.shape.horizon, evidence_rows, z.device)
@@ -205,7 +214,11 @@ class RvmPosterior(RegressionPosterior):
         self.functions.put(kept.places[kept.places < ahead], dictionary.x.rows(windows), points)
         self.regression.begin(kept.precision, kept.noise * temper)
         parts = [slice(start, start + CHUNK) for start in range(0, len(y), CHUNK)]
-        self.regression.learn(lambda: ((self.functions(z[part]), y[part], weight[part]) for part in parts))
+        whole = bool(torch.isfinite(y).all())
+        self.regression.learn(
+            lambda: summing(_Sums(self.functions, self.regression), _absorb, (z, y, weight), CHUNK),
+            None if whole else lambda: ((self.functions(z[part]), y[part], weight[part]) for part in parts),
+        )
         chosen = torch.multinomial(weight.cpu(), ANCHORS, replacement=True, generator=generator)
         self.anchors, self.scale = z[chosen.to(z.device)], units.outputs.to(z).clone()
         return f"{len(windows)} relevance vectors of {len(dictionary.x.past)}"
@@ -249,6 +262,27 @@ class RvmPosterior(RegressionPosterior):
     def _parts(self) -> Parts:
         names = ("kernel", "functions", "regression", "anchors", "scale")
         return {name: getattr(self, name) for name in names}
+
+
+class _Sums(NamedTuple):
+    """Those of a regression on functions; see `streamgp.online.summing.Additive`."""
+
+    functions: Functions
+    regression: Regression
+
+    def sums(self) -> tuple[Tensor, ...]:
+        return self.regression.sums()
+
+    def put(self, sums: tuple[Tensor, ...]) -> None:
+        self.regression.put(sums)
+
+    def zero(self) -> None:
+        self.regression.zero()
+
+
+def _absorb(own: _Sums, z: Tensor, y: Tensor, weight: Tensor) -> None:
+    """Standardised windows (N, W), targets (N, T) and weights (N,) into the sums."""
+    own.regression.absorb(own.functions(z), y, weight)
 
 
 def starts(groups: int) -> list[Hyper]:

@@ -132,21 +132,29 @@ class Regression(nn.Module):
         self.square = self.square * kept + (weight[:, None] * y.square()).sum(0)
         self.weight = self.weight * kept + weight.sum()
 
-    def learn(self, rows: Rows) -> None:
-        """A whole batch after `begin`, and `solve`: with the missing as the posterior of the others predicts it."""
-        missing = False
-        for phi, y, weight in rows():
-            missing |= not bool(torch.isfinite(y).all())
-            self.absorb(phi, y, weight)
+    def sums(self) -> tuple[Tensor, ...]:
+        """See `streamgp.online.summing.Additive`."""
+        return self.outer, self.moment, self.square, self.weight, self.count
+
+    def put(self, sums: tuple[Tensor, ...]) -> None:
+        self.outer, self.moment, self.square, self.weight, self.count = sums
+
+    def zero(self) -> None:
+        self.put(tuple(torch.zeros_like(part) for part in self.sums()))
+
+    def learn(self, absorb: Callable[[], None], rows: Rows | None) -> None:
+        """A whole batch after `begin`, and `solve`: with the missing as the posterior of the others predicts it.
+
+        Args:
+            absorb: takes the sums of the whole batch, and of nothing else.
+            rows: the batch, where targets are missing in it.
+        """
+        absorb()
         self.solve()
-        if not missing:
-            return
-        self.coefficients = self._of_seen(rows)
-        for name in ("outer", "moment", "square", "weight", "count"):
-            setattr(self, name, torch.zeros_like(getattr(self, name)))
-        for phi, y, weight in rows():
-            self.absorb(phi, y, weight)
-        self.solve()
+        if rows is not None:
+            self.coefficients = self._of_seen(rows)
+            absorb()
+            self.solve()
 
     def _of_seen(self, rows: Rows) -> Tensor:
         """(k, T) μ with (ΦᵀMΦ/σ² + diag(s)) μ = ΦᵀMy/σ², the rows weighted as `absorb` does."""

@@ -120,6 +120,16 @@ class Conjugate(nn.Module):
 
         return put_back
 
+    def sums(self) -> tuple[Tensor, ...]:
+        """See `streamgp.online.summing.Additive`."""
+        return self.outer, self.moment, self.square, self.weight
+
+    def put(self, sums: tuple[Tensor, ...]) -> None:
+        self.outer, self.moment, self.square, self.weight = sums
+
+    def zero(self) -> None:
+        self.put(tuple(torch.zeros_like(part) for part in self.sums()))
+
     def features(self, x: Tensor) -> Tensor:
         """(N, W) -> φ (N, E + m)."""
         smooth = whiten(self.lower, self.outputscale * correlation(self.points, x * self.inverse)).T

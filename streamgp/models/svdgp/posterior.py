@@ -27,6 +27,7 @@ from streamgp.evidence.search import Search, thinned
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.online.posterior import Arrival, Look, RegressionPosterior, Rows, Units
+from streamgp.online.summing import Summing, running
 
 CHUNK = 1024
 """Rows whose features are held at once."""
@@ -88,6 +89,10 @@ class SvdgpPosterior(RegressionPosterior):
         self.kept = 1.0  # part of the weight of what was learned that is left since
 
     @property
+    def sums_rows(self) -> bool:
+        return True
+
+    @property
     def size(self) -> int:
         return len(self.regression.points)
 
@@ -140,7 +145,7 @@ class SvdgpPosterior(RegressionPosterior):
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
         coming = math.ceil(self.config.growth * self.config.rebuild) if self.config.rebuild else self.config.basis
         size = self.config.basis - min(coming, self.config.basis // ROOM)
-        self._begin(rows, units, size, self.config.evidence_rows, generator)
+        self._begin(rows, units, size, self.config.evidence_rows, generator, running)
         return ""
 
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
@@ -149,7 +154,8 @@ class SvdgpPosterior(RegressionPosterior):
         self.epochs = 0 if first else self.epochs
         most = max(self.config.basis, min(self.config.mean_basis, len(rows.y)))
         size = min(self.config.basis << self.epochs, most)
-        self._begin(rows, units, size, min(self.config.evidence_rows << self.epochs, EVIDENCE), generator)
+        evidence_rows = min(self.config.evidence_rows << self.epochs, EVIDENCE)
+        self._begin(rows, units, size, evidence_rows, generator, self.summing)
         self.epochs += size < most
         if not self.shape.lags:
             self.regression.unbias()
@@ -173,17 +179,16 @@ class SvdgpPosterior(RegressionPosterior):
             raise UsageError("the hyper-parameters of --init have no lengthscale of what jumps adds", hint=hint)
         self.search.initial = initial
 
-    def _begin(self, rows: Rows, units: Units, size: int, evidence_rows: int, generator: Generator) -> None:
+    def _begin(
+        self, rows: Rows, units: Units, size: int, evidence_rows: int, generator: Generator, summing: Summing
+    ) -> None:
         """New hyper-parameters and a basis of `size` points, and the rows learned with them."""
         thin = thinned(len(rows.y), self.shape.horizon, evidence_rows, rows.z.device)
         hyper = self.search.run(rows.z[thin], rows.filled[thin], units.groups, units.inputs, units.outputs)
         chosen = torch.randperm(len(rows.y), generator=generator)[:size].to(rows.z.device)
         noise = hyper.noise.exp() * self.config.tempering(self.shape)
         self.regression.begin(rows.z[chosen], units.inverse(hyper.lengthscale), hyper.outputscale.exp(), noise)
-        for start in range(0, len(rows.y), CHUNK):
-            part = slice(start, start + CHUNK)
-            phi = self.regression.features(rows.z[part])
-            self.regression.absorb(phi, rows.filled[part], rows.weight[part])
+        summing(self.regression, _absorb, (rows.z, rows.filled, rows.weight), CHUNK)
         self.regression.solve()
         self.since, self.waiting, self.kept = 0, None, 1.0
         self.factor = torch.ones_like(self.factor)
@@ -217,3 +222,8 @@ class SvdgpPosterior(RegressionPosterior):
         self.kept, device = float(str(rest["kept"])), self.regression.weight.device
         found = [tensors[name].to(device) for part in Waiting._fields if (name := f"waiting.{part}") in tensors]
         self.waiting = Waiting(*(part.clone() for part in found)) if found else None
+
+
+def _absorb(regression: Conjugate, z: Tensor, y: Tensor, weight: Tensor) -> None:
+    """Standardised windows (N, W), targets (N, T) and weights (N,) into the sums."""
+    regression.absorb(regression.features(z), y, weight)

@@ -139,8 +139,7 @@ class GaussianHead(Head):
             self.served.copy_(self.noise)
 
     def clear(self) -> None:
-        for buffer in (self.natural.precision, self.natural.moment, self.square, self.mass, self.slack):
-            buffer.zero_()
+        self.zero()
         for buffer in (self.values, self.shrink, self.coefficients):
             buffer.zero_()
 
@@ -170,12 +169,30 @@ class GaussianHead(Head):
             {"log_noise": 0.5 * (misfit - count)},
         )
 
+    def sums(self) -> tuple[Tensor, ...]:
+        """See `streamgp.online.summing.Additive`."""
+        return tuple(part.clone() for part in self._sums())
+
+    def put(self, sums: tuple[Tensor, ...]) -> None:
+        for own, part in zip(self._sums(), sums, strict=True):
+            own.copy_(part)
+
+    def zero(self) -> None:
+        for part in self._sums():
+            part.zero_()
+
+    def _sums(self) -> tuple[Tensor, ...]:
+        return self.natural.precision, self.natural.moment, self.square, self.mass, self.slack
+
     def learn(self, parts: Parts, sweeps: int) -> None:
         """One sweep is exact."""
-        first = True
+        self.zero()
         for part in parts():
-            self._add(part, 0.0 if first else 1.0)
-            first = False
+            self.add(part)
+        self.settle()
+
+    def settle(self) -> None:
+        """q of the sums, and the noise that columns share in training."""
         self.solve()
         common = Spectrum(
             self.values,
@@ -188,11 +205,12 @@ class GaussianHead(Head):
             self.log_noise.copy_(common.best()[0].log())
 
     def absorb(self, part: Part, kept: float) -> None:
-        self._add(part, kept)
+        self.add(part, kept)
         self.solve()
 
     @torch.no_grad()
-    def _add(self, part: Part, kept: float) -> None:
+    def add(self, part: Part, kept: float = 1.0) -> None:
+        """Rows into the sums, after scaling these by `kept`."""
         y, weight = _filled(part, part.phi @ self.coefficients)
         self.natural.step(
             weighted_gram(part.phi, weight)[None], part.phi.T @ (weight[:, None] * y), rate=1.0, kept=kept

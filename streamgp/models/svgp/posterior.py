@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Generator, Tensor
@@ -32,6 +32,7 @@ from streamgp.models.svgp.sites import SitesHead
 from streamgp.models.svgp.training import Training
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
 from streamgp.online.state import Parts, gather, scatter
+from streamgp.online.summing import Summing, running
 
 CHUNK = 2048
 """Rows whose features are held at once."""
@@ -87,6 +88,10 @@ class SvgpPosterior(Posterior):
         self.found = False
 
     @property
+    def sums_rows(self) -> bool:
+        return isinstance(self.head, GaussianHead)
+
+    @property
     def size(self) -> int:
         return int(self.prior.count)
 
@@ -124,10 +129,10 @@ class SvgpPosterior(Posterior):
         y = rows.filled if self.config.gaussian else rows.y
         weight = rows.weight / self.config.tempering(self.shape)
         event = self._begin(rows, units, generator)
-        self._relearn(rows.z, y, weight, SWEEPS)
+        self._relearn(rows.z, y, weight, SWEEPS, running)
         if steps := self.config.steps(self.shape):
             self.trainer.steps(rows.z, y, weight, generator, steps)
-            self._relearn(rows.z, y, weight, AGAIN)
+            self._relearn(rows.z, y, weight, AGAIN, running)
         return event
 
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
@@ -136,7 +141,7 @@ class SvgpPosterior(Posterior):
             self._begin(rows, units, generator)
         if not first or self._eager:
             self.trainer.steps(rows.z, rows.y, weight, generator)
-        self._relearn(rows.z, rows.y, weight, SWEEPS if first else 1)
+        self._relearn(rows.z, rows.y, weight, SWEEPS if first else 1, self.summing)
         return True
 
     def epochs_for(self, rows: int) -> int:
@@ -215,7 +220,7 @@ class SvgpPosterior(Posterior):
         scale = dict(self.kernel.own.named_parameters())["log_outputscale"]
         for _ in heights(self.kernel, first=not self.found):
             self.head.clear()
-            self._relearn(z, y, weight / self.config.tempering(self.shape), TRIAL)
+            self._relearn(z, y, weight / self.config.tempering(self.shape), TRIAL, running)
             tried.append((self.head.loss(), float(scale.detach())))
         with torch.no_grad():
             scale.fill_(min(tried)[1])
@@ -229,9 +234,13 @@ class SvgpPosterior(Posterior):
             return self.head.noise.mean().clamp(min=1e-6)
         return torch.full((), 0.1, dtype=FLOAT)
 
-    def _relearn(self, z: Tensor, y: Tensor, weight: Tensor, sweeps: int) -> None:
+    def _relearn(self, z: Tensor, y: Tensor, weight: Tensor, sweeps: int, summing: Summing) -> None:
         """q of these rows under the prior of now."""
         self.prior.refresh()
+        if isinstance(self.head, GaussianHead):
+            summing(_Sums(self.prior, self.head), _absorb, (z, y, weight), CHUNK)
+            self.head.settle()
+            return
 
         def parts() -> Iterator[Part]:
             for start in range(0, len(y), CHUNK):
@@ -261,3 +270,25 @@ class SvgpPosterior(Posterior):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.trainer.move(fn)
         return self
+
+
+class _Sums(NamedTuple):
+    """Those of a head on the features of a prior; see `streamgp.online.summing.Additive`."""
+
+    prior: SparsePrior
+    head: GaussianHead
+
+    def sums(self) -> tuple[Tensor, ...]:
+        return self.head.sums()
+
+    def put(self, sums: tuple[Tensor, ...]) -> None:
+        self.head.put(sums)
+
+    def zero(self) -> None:
+        self.head.zero()
+
+
+def _absorb(own: _Sums, z: Tensor, y: Tensor, weight: Tensor) -> None:
+    """Standardised windows (N, W), targets (N, T) and weights (N,) into the sums."""
+    phi, variance = own.prior.features(z)
+    own.head.add(Part(phi, variance, y, weight))

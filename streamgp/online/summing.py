@@ -1,0 +1,103 @@
+"""Sums over the rows of a batch, in blocks: one after the other here, or side by side in other processes.
+
+Rows are cut into at most `BLOCKS` blocks, whose sums are added in the order of the rows. How many processes there are
+changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from torch import Tensor
+
+BLOCKS = 16
+"""Parts that rows are cut into, at most."""
+
+Totals: TypeAlias = tuple[Tensor, ...]
+
+
+class Additive(Protocol):
+    """What is learned of rows as sums over them."""
+
+    def sums(self) -> Totals:
+        """The sums now; they do not change with what is learned later."""
+
+    def put(self, sums: Totals) -> None:
+        """Take these for its sums."""
+
+    def zero(self) -> None:
+        """Forget the rows, and nothing else."""
+
+
+L = TypeVar("L", bound=Additive)
+Absorb: TypeAlias = Callable[..., None]
+"""A learner and parts of the tensors of rows: adds these rows to its sums."""
+
+
+class Summing(Protocol):
+    """Lets a learner learn rows, and nothing but them, as sums.
+
+    Args:
+        learner: what has the sums; other processes get it pickled.
+        absorb: see `Absorb`; a function of a module, which can be pickled.
+        rows: tensors with a row for each in common.
+        chunk: rows that are absorbed at once.
+    """
+
+    def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None: ...
+
+
+def running(learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
+    """See `Summing`: in one running sum, for a stream."""
+    learner.zero()
+    for start in range(0, len(rows[0]), chunk):
+        absorb(learner, *(part[start : start + chunk] for part in rows))
+
+
+def in_blocks(learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
+    """See `Summing`: in this process.
+
+    Example:
+        >>> import torch
+        >>> class Mean:
+        ...     def zero(self): self.total = torch.zeros(2)
+        ...     def sums(self): return (self.total,)
+        ...     def put(self, sums): (self.total,) = sums
+        >>> mean, rows = Mean(), torch.arange(100.0)
+        >>> def absorb(mean, x): mean.total = mean.total + torch.stack([x.sum(), torch.tensor(float(len(x)))])
+        >>> in_blocks(mean, absorb, [rows], chunk=4)
+        >>> mean.total.tolist()
+        [4950.0, 100.0]
+    """
+    total = None
+    for block in blocks(len(rows[0]), chunk):
+        total = added(total, block_sums(learner, absorb, [part[block] for part in rows], chunk))
+    assert total is not None
+    learner.put(total)
+
+
+def blocks(rows: int, chunk: int) -> list[slice]:
+    """Blocks of whole chunks, of nearly equal length.
+
+    Example:
+        >>> blocks(10, 4)
+        [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]
+        >>> len(blocks(10**6, 1024))
+        16
+    """
+    chunks = -(-rows // chunk)
+    edges = [chunk * (chunks * at // min(BLOCKS, chunks)) for at in range(min(BLOCKS, chunks))]
+    return [slice(start, stop) for start, stop in zip(edges, [*edges[1:], rows], strict=True)]
+
+
+def block_sums(learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> Totals:
+    """The sums of one block."""
+    running(learner, absorb, rows, chunk)
+    found: Totals = learner.sums()
+    return found
+
+
+def added(total: Totals | None, more: Totals) -> Totals:
+    """Sums, and those of the next block."""
+    return more if total is None else tuple(a + b for a, b in zip(total, more, strict=True))
