@@ -134,7 +134,7 @@ def main() -> None:
             learn(home / "warm", home / f"warm-{model}", model, 0)  # imports
             found = [learn(home / "table", home / f"{model}{at}", model, *way[1:]) for at, way in enumerate(ways)]
             one = found[0]
-            for (title, _, kills), each in zip(ways, found, strict=True):
+            for (title, workers, kills), each in zip(ways, found, strict=True):
                 if each["found"] != one["found"]:
                     missed.append(f"{model}, {title}: other numbers")
                 if each["lost"] != kills:
@@ -148,7 +148,7 @@ def main() -> None:
                         f"{each['sums']:.1f}",
                         "" if kills else f"{each['worker']:.1f}",
                         "" if kills else f"{whole / one['driver']:.2f}",
-                        "" if kills else f"{one['driver'] / max(each['driver'], each['worker']):.2f}",
+                        "" if kills else f"{one['driver'] / (each['driver'] + each['worker'] / max(workers, 1)):.2f}",
                         f"{each['found'][1]:.6f}",
                     ]
                 )
@@ -161,7 +161,7 @@ def main() -> None:
         f"When it began, the load on the two cores was {load:.0f}."
     )
     columns = ["model", "way", "CPU-s of the trainer", "of these in sums", "CPU-s of workers", "over one process"]
-    columns += ["most that it can gain", "RMSE"]
+    columns += ["faster, with a core each", "RMSE"]
     report(__file__, Claim("Rows of a batch on Ray workers", text, columns, rows, missed))
     if missed:
         raise SystemExit(f"missed: {'; '.join(missed)}")
