@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from streamgp_cli._log import begin
 from streamgp_cli.check import check
+from streamgp_cli.compact import compact
 from streamgp_cli.compare import compare
 from streamgp_cli.demo import demo
 from streamgp_cli.describe import describe
@@ -26,10 +27,11 @@ from streamgp_cli.models import models
 from streamgp_cli.options import add
 from streamgp_cli.report import report
 from streamgp_cli.serve import serve
-from streamgp_cli.signals import INTERRUPTED, TERMINATED, received
+from streamgp_cli.signals import HUNG_UP, INTERRUPTED, TERMINATED, received
 from streamgp_cli.train import train
 from streamgp_cli.tune import tune
 from streamgp_cli.ui import ui
+from streamgp_cli.vacuum import vacuum
 
 
 class Root(TyperGroup):
@@ -67,7 +69,7 @@ class Root(TyperGroup):
                 code = report(error, as_json=as_json, debug=debug)
         if code == INTERRUPTED:
             code = received() or code
-        if code in (INTERRUPTED, TERMINATED):
+        if code in (INTERRUPTED, TERMINATED, HUNG_UP):
             interrupted(words[0] if words else "", code, as_json=as_json)
         raise SystemExit(code)
 
@@ -92,6 +94,8 @@ commands: tuple[Callable[..., None], ...] = (
     serve,
     check,
     doctor,
+    compact,
+    vacuum,
     report,
     ui,
     demo,

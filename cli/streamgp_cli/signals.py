@@ -1,4 +1,4 @@
-"""What SIGINT and SIGTERM do, from the first moment of the process on.
+"""What SIGINT, SIGTERM and SIGHUP do, from the first moment of the process on.
 
 Before a command has begun its work there is nothing to put in order: the process ends at once, in whatever import it
 is, because an exception inside an import is swallowed or printed by many a library. From `working()` on a signal is a
@@ -15,14 +15,18 @@ from types import FrameType
 from typing import Any
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # 130, 143
+HUNG_UP = 128 + signal.SIGHUP  # 129: the terminal was closed
 
 _state: dict[str, Any] = {"received": None, "graceful": False, "command": ""}
 
 
 def install() -> None:
-    """Take SIGINT and SIGTERM; for the process of the installed script, which ends with the exit code of the signal."""
+    """Take SIGINT, SIGTERM and, unless `nohup` has it ignored, SIGHUP; for the process of the installed script, which
+    ends with the exit code of the signal."""
     signal.signal(signal.SIGINT, _stop)
     signal.signal(signal.SIGTERM, _stop)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _stop)
     sys.unraisablehook = _unraisable
 
 
@@ -40,6 +44,7 @@ def finished() -> None:
     """The command has succeeded: a signal while the interpreter shuts down does not change its exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def received() -> int | None:

@@ -15,6 +15,7 @@ def main() -> NoReturn:
     A process that has caught an error of the Delta library can abort while the interpreter shuts down, which would
     spoil the exit code: so after an error everything is flushed, and the process ends at once.
     """
+    _open_standard_streams()
     signals.install()
     _lean.own_this_process()
     try:
@@ -37,3 +38,16 @@ def main() -> NoReturn:
         os._exit(code)
     signals.finished()
     raise SystemExit(0)
+
+
+def _open_standard_streams() -> None:
+    """Where standard input, output or error is closed, have it lead nowhere: a file that is opened would take its
+    place, and what is printed would go into that."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115  open until the end
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115

@@ -254,6 +254,11 @@ class TrainConfig(FromBroker, RunConfig):
     checkpoint: Annotated[Checkpoint, Flag(Panel.OUTPUT)] = Field(
         Path("checkpoint"), description="Directory of the state, or s3://bucket/run (extra store)"
     )
+    durable: Annotated[bool, Flag(Panel.OUTPUT)] = Field(
+        False,
+        description="Have the rows that were learned, scored forecasts and alarms on the disk before the checkpoint of "
+        "them, which always is: after a power cut the run goes on from there",
+    )
     predictions: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.parquet")] = Field(
         None, description="Write every scored forecast with its truth"
     )
@@ -457,6 +462,27 @@ class DoctorConfig(Settings):
         if self.table is None and self.checkpoint is None and not self.source:
             raise ValueError("give --table, --checkpoint or --source")
         return self
+
+
+class CompactConfig(Settings):
+    """`streamgp compact`."""
+
+    table: Annotated[TableUri, Flag(argument=True, metavar="TABLE")] = Field(description="Table that ingest made")
+    dry_run: bool = Field(False, description="Print what would be merged, write nothing")
+
+
+class VacuumConfig(Settings):
+    """`streamgp vacuum`."""
+
+    table: Annotated[TableUri, Flag(argument=True, metavar="TABLE")] = Field(description="Table that ingest made")
+    keep: Seconds = Field(
+        3600.0,
+        ge=600,
+        allow_inf_nan=False,
+        description="How long files stay that are not needed any more, such as 7d; at least 10m, as a commit that is "
+        "under way may need them",
+    )
+    dry_run: bool = Field(False, description="Print what would be deleted, delete nothing")
 
 
 class UiConfig(Settings):

@@ -6,7 +6,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +15,7 @@ import pyarrow as pa
 import streamgp
 from streamgp.errors import StateError, StreamgpError, UsageError
 from streamgp.streaming import checkpoint
-from streamgp.streaming.compaction import Compaction, due, leftovers
+from streamgp.streaming.compaction import Compaction, due, leftovers, remove
 from streamgp.streaming.delta import filesystem, spans
 from streamgp.streaming.instants import ELAPSED
 from streamgp.streaming.quarantine import Quarantine
@@ -163,18 +162,15 @@ def _files(table: Table, mend: bool) -> Iterator[Finding]:
 def _left(table: Table, mend: bool) -> Finding:
     """What killed writers left behind."""
     try:
-        paths = leftovers(table)
+        files = leftovers(table)
+        if mend:
+            remove(table, files)
     except StreamgpError as error:
         return _fault(table.path, "left over", error)
-    if not paths:
+    if not files:
         return Finding(table.path, "left over", "ok", "nothing")
-    size = 0
-    for path in paths:
-        with suppress(FileNotFoundError):
-            size += path.stat().st_size
-            if mend:
-                path.unlink()
-    what = f"{len(paths):,} files of killed writers or merged ones, {size / 1e6:.1f} MB"
+    size = sum(one.size for one in files)
+    what = f"{len(files):,} files of killed writers or merged ones, {size / 1e6:.1f} MB"
     if mend:
         return Finding(table.path, "left over", "mended", f"{what}: deleted")
     return Finding(table.path, "left over", "note", what, "delete them: --mend")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streamgp.errors import ServiceError, UsageError, disk_fault
+from streamgp.streaming.disk import sync_above, sync_file
 
 
 def check_writable(path: Path, flag: str, suffixes: Sequence[str] = (), make: bool = False) -> None:
@@ -44,8 +45,9 @@ def check_writable(path: Path, flag: str, suffixes: Sequence[str] = (), make: bo
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; on success it takes the place of `path`, else it is removed.
+def replaced(path: Path, durable: bool = False) -> Iterator[Path]:
+    """A temporary path beside `path` to write to; on success it takes the place of `path`, else it is removed. With
+    `durable` it is on the disk then.
 
     Raises:
         ServiceError: the file cannot be written.
@@ -62,7 +64,11 @@ def replaced(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
+        if durable:
+            sync_file(temporary)
         os.replace(temporary, path)
+        if durable:
+            sync_above(path.parent)
     except Exception as error:
         reason = disk_fault(error)
         if reason is None:

@@ -297,8 +297,14 @@ def _read(path: Path, warning: str) -> Saved:
         shards = {name: (path / f"{name}{_SHARD}").read_bytes() for name in body.get("shards", {})}
         if wrong := [n for n, shard in shards.items() if hashlib.sha256(shard).hexdigest() != body["shards"][n]]:
             raise CheckpointError(f"{path} is damaged: the checksum of shard {wrong[0]} is wrong")
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    except PermissionError as error:
+        raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}", hint="give permission") from None
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is damaged: {Path(error.filename).name} is gone") from error
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is damaged: its state.json is not whole") from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{path} is damaged: {str(error) or type(error).__name__}") from error
     return Saved(path, body["rows"], body["manifest"], *_parts(flat, body["rest"]), warning, shards)
 
 

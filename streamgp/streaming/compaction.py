@@ -7,18 +7,20 @@ rows than all behind it: a row is rewritten O(log n) times, and n commits leave 
 
 from __future__ import annotations
 
-import os
 import re
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.fs as pa_fs
 
+from streamgp.errors import ServiceError
 from streamgp.streaming import delta
 from streamgp.streaming.delta import Conflict, Span
-from streamgp.streaming.parts import digest_in
+from streamgp.streaming.parts import cause, digest_in
 from streamgp.streaming.scan import scan
 from streamgp.streaming.table import Table
 
@@ -38,6 +40,9 @@ PROPERTIES = {
 }
 """Of a log with many small commits."""
 
+
+PATIENCE = 100
+"""Conflicts in a row after which `compact` gives up."""
 
 _HALF = re.compile(r"part-\d+-[0-9a-f]+\.parquet\.\d+\.tmp")
 
@@ -64,7 +69,7 @@ class Compaction:
         if self._commits % EVERY:
             return
         with suppress(Conflict):  # the handle stays behind what others wrote, of which its owner knows nothing yet
-            delta.configure(self.table.log, self.table.path, PROPERTIES)
+            delta.configure(self.table.log, self.table.path, PROPERTIES, self.table.disk)
             self._merge()
         if "://" not in self.table.path and time.monotonic() - self._swept > KEPT / 4:
             self._sweep()
@@ -78,7 +83,7 @@ class Compaction:
         """
         while len(before := delta.spans(self.table.log)) > 1 and due(before):
             try:
-                delta.configure(self.table.log, self.table.path, PROPERTIES)
+                delta.configure(self.table.log, self.table.path, PROPERTIES, self.table.disk)
                 self._merge()
             except Conflict:
                 self.table.refresh()
@@ -86,40 +91,121 @@ class Compaction:
             if len(delta.spans(self.table.log)) >= len(before):
                 return
 
+    def compact(self) -> None:
+        """Merge all small files. If others write meanwhile, they go first, and it looks again.
+
+        Raises:
+            TableError, ServiceError: as `committed`.
+        """
+        missed = 0
+        while files := groups(delta.spans(self.table.log)):
+            try:
+                delta.configure(self.table.log, self.table.path, PROPERTIES, self.table.disk)
+                self._merge_files(files[0])
+                missed = 0
+            except Conflict:
+                missed += 1
+                if missed > PATIENCE:
+                    raise ServiceError(
+                        f"table {self.table.path}: others commit too often to merge its files",
+                        hint="what was merged stays so; run the same command again, when less is written",
+                    ) from None
+                self.table.refresh()
+
     def _merge(self) -> None:
+        files = due(delta.spans(self.table.log))
+        if files:
+            self._merge_files(files)
+
+    def _merge_files(self, files: Sequence[Span]) -> None:
         table = self.table
-        files = due(delta.spans(table.log))
-        if not files:
-            return
         first, stop = files[0].first, files[-1].last + 1
         batches = scan(table.log, table.path, first, stop, None, 1 << 16, table.verified)
-        delta.merge(table.log, table.path, files, pa.Table.from_batches(batches, table.stored))
-        if "://" not in table.path:
-            for file in files:
-                os.utime(Path(table.path) / file.path)  # since when it is not needed
+        rows = pa.Table.from_batches(batches, table.stored)
+        delta.merge(table.log, table.path, files, rows, table.disk)
 
     def _sweep(self) -> None:
-        for path in leftovers(self.table):
-            with suppress(FileNotFoundError):  # another process sweeps too
-                path.unlink()
+        remove(self.table, leftovers(self.table))
 
 
-def leftovers(table: Table) -> list[Path]:
-    """Files of ours in a local table that no version names any more, also those that a killed writer never committed
-    or wrote by half; not those of the last hour, which may be in use.
+class Left(NamedTuple):
+    """A file that is not needed any more: its name in the table, and its bytes."""
+
+    name: str
+    size: int
+
+
+def leftovers(table: Table, keep: float | None = None) -> list[Left]:
+    """Files of ours that no row of the newest version is read from: merged ones, and those that a killed writer never
+    committed or wrote by half. Those of the last `keep` seconds, by default KEPT, stay:
+    they may be in use.
+
+    A merged file is not needed since the file was written that has its rows now.
 
     Raises:
         TableError: the log cannot be read.
+        ServiceError: the store does not answer.
     """
-    named = {span.path for span in delta.spans(table.log)}
-    found = []
-    with os.scandir(table.path) as entries:
-        for entry in entries:
-            half = _HALF.fullmatch(entry.name)
-            ours = half is not None or (digest_in(entry.name) is not None and entry.name not in named)
-            if ours and entry.stat().st_mtime < time.time() - KEPT:
-                found.append(Path(entry.path))
+    spans = delta.spans(table.log)
+    named, firsts = {span.path for span in spans}, [span.first for span in spans]
+    store = delta.filesystem(table.log, table.path)
+    try:
+        files = [one for one in store.get_file_info(pa_fs.FileSelector("")) if one.is_file]
+    except OSError as error:
+        raise ServiceError(
+            f"table {table.path} cannot be listed: {cause(error)}", hint="does the store answer?"
+        ) from None
+    written = {one.path: (one.mtime_ns or 0) / 1e9 for one in files}
+    found, latest = [], time.time() - (KEPT if keep is None else keep)
+    for one in files:
+        half = _HALF.fullmatch(one.path) is not None
+        if not half and (digest_in(one.path) is None or one.path in named):
+            continue
+        at = bisect_right(firsts, int(one.path.split("-")[1])) - 1
+        heir = (
+            0.0 if half or at < 0 or spans[at].last < int(one.path.split("-")[1]) else written.get(spans[at].path, 0.0)
+        )
+        if max(written[one.path], heir) < latest:
+            found.append(Left(one.path, one.size))
     return found
+
+
+def remove(table: Table, files: Sequence[Left]) -> None:
+    """Delete leftovers; another process may do so too.
+
+    Raises:
+        ServiceError: the storage refused; those before it are deleted.
+    """
+    store = delta.filesystem(table.log, table.path)
+    for one in files:
+        try:
+            store.delete_file(one.name)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ServiceError(
+                f"table {table.path}: {one.name} cannot be deleted: {cause(error)}", hint="may you write there?"
+            ) from None
+
+
+def groups(files: Sequence[Span]) -> list[list[Span]]:
+    """Small neighbours that together have at most LARGE bytes: each list is to be one file.
+
+    Example:
+        >>> files = [Span(str(row), row, row, 1, 900) for row in range(3)] + [Span("b", 3, 99, 97, LARGE)]
+        >>> [[file.path for file in group] for group in groups(files)]
+        [['0', '1', '2']]
+    """
+    found: list[list[Span]] = [[]]
+    for file in files:
+        group = found[-1]
+        small = file.size < LARGE // 2 and file.last - file.first + 1 == file.rows
+        fits = small and (not group or group[-1].last + 1 == file.first)
+        if not fits or sum(one.size for one in group) + file.size > LARGE:
+            found.append([])
+        if small:
+            found[-1].append(file)
+    return [group for group in found if len(group) > 1]
 
 
 def due(files: Sequence[Span]) -> list[Span]:

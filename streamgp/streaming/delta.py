@@ -10,13 +10,23 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import RemoveAction
 
 from streamgp.errors import ServiceError, TableError
+from streamgp.streaming.disk import Disk
 from streamgp.streaming.parts import SEQ as SEQ
 from streamgp.streaming.parts import cause, write_parts
+
+LOG_EVERY = 32
+"""Versions from one checkpoint of the log to the next, where commits are durable."""
+
+
+_MEND = (
+    "restore the newest files of its _delta_log from a copy; after a power cut the last one may be cut: ingest into a "
+)
+_MEND += "new table, or with that one moved away"
 
 
 class Conflict(Exception):
@@ -79,7 +89,7 @@ def open_log(path: str) -> DeltaTable:
     except TableNotFoundError:
         raise TableError(f"{path} is not a table", hint="make one: streamgp ingest SOURCE... --table " + path) from None
     except (DeltaError, OSError, ValueError) as error:
-        raise TableError(f"table {path} cannot be opened: {cause(error)}", hint="is its _delta_log whole?") from None
+        raise TableError(f"table {path} cannot be opened: {cause(error)}", hint=_MEND) from None
 
 
 def catch_up(log: DeltaTable) -> bool:
@@ -122,8 +132,11 @@ def arrow_schema(log: DeltaTable) -> pa.Schema:
     )
 
 
-def commit(log: DeltaTable, path: str, rows: pa.Table | None, marks: Mapping[str, int]) -> None:
-    """Append `rows` (or nothing) and set the transaction marks, in one atomic commit.
+def commit(
+    log: DeltaTable, path: str, rows: pa.Table | None, marks: Mapping[str, int], disk: Disk | None = None
+) -> None:
+    """Append `rows` (or nothing) and set the transaction marks, in one atomic commit; with `disk` it is there when this
+    returns.
 
     The handle moves to this very commit and not beyond: what others have committed behind it, this writer has not
     looked at, and its next commit must meet it as a conflict.
@@ -133,11 +146,14 @@ def commit(log: DeltaTable, path: str, rows: pa.Table | None, marks: Mapping[str
         ServiceError: the storage refused.
     """
     with writing(path):
-        actions = [] if rows is None else write_parts(filesystem(log, path), rows)
-        _commit(log, actions, marks)
+        store = filesystem(log, path)
+        actions = [] if rows is None else write_parts(store, rows, disk=disk)
+        _commit(log, actions, marks, disk)
+        if rows is not None and "://" not in path and not all((Path(path) / one.path).exists() for one in actions):
+            write_parts(store, rows, disk=disk)  # a vacuum took them for those of a killed writer
 
 
-def merge(log: DeltaTable, path: str, files: Sequence[Span], rows: pa.Table) -> None:
+def merge(log: DeltaTable, path: str, files: Sequence[Span], rows: pa.Table, disk: Disk | None = None) -> None:
     """Put `rows`, which are all those of `files`, into the place of these: no data changes.
 
     Raises:
@@ -146,15 +162,30 @@ def merge(log: DeltaTable, path: str, files: Sequence[Span], rows: pa.Table) -> 
     now = time.time_ns() // 1_000_000
     with writing(path):
         removed = [RemoveAction(file.path, False, now, file.size, {}) for file in files]
-        _commit(log, [*removed, *write_parts(filesystem(log, path), rows, data_change=False)], {})
+        made = write_parts(filesystem(log, path), rows, data_change=False, disk=disk)
+        _commit(log, [*removed, *made], {}, disk)
 
 
-def _commit(log: DeltaTable, actions: Sequence[Any], marks: Mapping[str, int]) -> None:
+def _commit(log: DeltaTable, actions: Sequence[Any], marks: Mapping[str, int], disk: Disk | None) -> None:
     transactions = [Transaction(key, value) for key, value in marks.items()]
     properties = CommitProperties(app_transactions=transactions, max_commit_retries=0)
     version = log.version() + 1
-    log.create_write_transaction(list(actions), "append", log.schema(), commit_properties=properties)
+    log.create_write_transaction(
+        list(actions), "append", log.schema(), commit_properties=properties, post_commithook_properties=_after(disk)
+    )
+    if disk is not None:
+        disk.entries(version)
     _move(log, version)
+    if disk is not None and version % LOG_EVERY == 0:
+        log.create_checkpoint()
+        disk.checkpoint(version)
+        log.cleanup_metadata()
+
+
+def _after(disk: Disk | None) -> PostCommitHookProperties | None:
+    """What the library does behind a commit: it would delete entries once it has written a checkpoint of the log, which
+    may not be on the disk yet."""
+    return None if disk is None else PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 def _move(log: DeltaTable, version: int) -> None:
@@ -164,7 +195,7 @@ def _move(log: DeltaTable, version: int) -> None:
         log.load_as_version(version)
 
 
-def configure(log: DeltaTable, path: str, properties: Mapping[str, str]) -> None:
+def configure(log: DeltaTable, path: str, properties: Mapping[str, str], disk: Disk | None = None) -> None:
     """Set properties of the table, where it has others.
 
     Raises:
@@ -174,11 +205,14 @@ def configure(log: DeltaTable, path: str, properties: Mapping[str, str]) -> None
         return
     version = log.version() + 1
     with writing(path):
-        log.alter.set_table_properties(dict(properties), commit_properties=CommitProperties(max_commit_retries=0))
+        properties_of = CommitProperties(max_commit_retries=0)
+        log.alter.set_table_properties(
+            dict(properties), commit_properties=properties_of, post_commithook_properties=_after(disk)
+        )
         _move(log, version)
 
 
-def describe(log: DeltaTable, path: str, description: str) -> None:
+def describe(log: DeltaTable, path: str, description: str, disk: Disk | None = None) -> None:
     """Replace the table's description.
 
     Raises:
@@ -186,7 +220,12 @@ def describe(log: DeltaTable, path: str, description: str) -> None:
         ServiceError: the storage refused.
     """
     with writing(path):
-        log.alter.set_table_description(description, commit_properties=CommitProperties(max_commit_retries=0))
+        properties = CommitProperties(max_commit_retries=0)
+        log.alter.set_table_description(
+            description, commit_properties=properties, post_commithook_properties=_after(disk)
+        )
+        if disk is not None:
+            disk.entries(log.version())
 
 
 def spans(log: DeltaTable) -> list[Span]:

@@ -7,8 +7,10 @@ a table of an older version) carry no digest and are read as they are.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -23,7 +25,9 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
 from streamgp.errors import ServiceError, TableError
+from streamgp.streaming.disk import Disk, sync_directory, sync_file
 
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
 SEQ = "_seq"
 LENGTH = 32
 """Hexadecimal digits of the digest in a name: 128 bits of SHA-256."""
@@ -36,6 +40,7 @@ STATISTICS = 32
 
 _MILLISECOND = timedelta(milliseconds=1)
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_PLACE = re.compile(r"at \S+:\d+:\d+")  # in a library, behind the error itself
 _REPLY = re.compile(r"<Message>(.*?)</Message>")  # of a store that speaks S3
 _NAME = re.compile(rf"(?:.*/)?part-\d+-([0-9a-f]{{{LENGTH}}})\.parquet")
 
@@ -52,9 +57,11 @@ def digest_in(name: str) -> str | None:
     return None if found is None else found[1]
 
 
-def write_parts(store: pa_fs.FileSystem, rows: pa.Table, data_change: bool = True) -> list[AddAction]:
+def write_parts(
+    store: pa_fs.FileSystem, rows: pa.Table, data_change: bool = True, disk: Disk | None = None
+) -> list[AddAction]:
     """Write `rows`, whose first column is `_seq`, as files that no commit names yet; without `data_change` the table
-    has these rows already.
+    has these rows already. With `disk` they are there when this returns.
 
     The same rows under the same `_seq` are the same file: what a killed writer left is written over, by whole files.
 
@@ -63,10 +70,13 @@ def write_parts(store: pa_fs.FileSystem, rows: pa.Table, data_change: bool = Tru
     """
     count = -(-max(rows.nbytes, 1) // MOST_BYTES)
     size = max(-(-rows.num_rows // count), 1)
-    return [_write(store, rows.slice(first, size), data_change) for first in range(0, rows.num_rows, size)]
+    actions = [_write(store, rows.slice(at, size), data_change, disk) for at in range(0, rows.num_rows, size)]
+    if disk is not None:
+        sync_directory(disk.table)
+    return actions
 
 
-def _write(store: pa_fs.FileSystem, rows: pa.Table, data_change: bool) -> AddAction:
+def _write(store: pa_fs.FileSystem, rows: pa.Table, data_change: bool, disk: Disk | None) -> AddAction:
     """Snappy, and no dictionaries, which cost most of the time of writing measurements."""
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, compression="snappy", use_dictionary=False)
@@ -77,6 +87,8 @@ def _write(store: pa_fs.FileSystem, rows: pa.Table, data_change: bool) -> AddAct
     try:
         with store.open_output_stream(place) as stream:
             stream.write(whole)
+        if disk is not None:
+            sync_file(disk.table / place)
     except OSError:
         if local and store.get_file_info(place).type != pa_fs.FileType.NotFound:
             store.delete_file(place)
@@ -168,7 +180,13 @@ def damaged(table: str, name: str, what: str) -> TableError:
 
 
 def unreadable(table: str, name: str, error: Exception) -> TableError | ServiceError:
-    """The error that names the file: of a store that does not answer, or else of a damaged file."""
+    """The error that names the file: of a store that does not answer, of a file that may not be read, or else of a
+    damaged one."""
+    if isinstance(error, OSError) and error.errno in _REFUSED:
+        return ServiceError(
+            f"table {table}: the file {name} cannot be read: {os.strerror(error.errno)}",
+            hint="the file itself may be whole: give permission, and run the same command again",
+        )
     if "://" in table and isinstance(error, OSError):
         return ServiceError(
             f"table {table}: the file {name} cannot be read: {cause(error)}",
@@ -180,7 +198,7 @@ def unreadable(table: str, name: str, error: Exception) -> TableError | ServiceE
 def cause(error: BaseException) -> str:
     """What failed, and the innermost reason, of an error that a store gave as a chain of lines."""
     lines = [line.strip(" ↳") for line in _COLOUR.sub("", str(error)).splitlines()]
-    reasons = [line for line in lines if line] or [type(error).__name__]
+    reasons = [line for line in lines if line and not _PLACE.fullmatch(line)] or [type(error).__name__]
     if reply := _REPLY.search(reasons[-1]):
         return f"{reasons[0]}: {reply[1]}"
     return reasons[0] if len(reasons) == 1 else f"{reasons[0]}: {reasons[-1]}"

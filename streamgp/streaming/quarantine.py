@@ -47,8 +47,9 @@ class Quarantine:
         self.path = f"{table.path}/{FOLDER}"
         self._store: Table | None = None
         self._compaction: Compaction | None = None
+        self._durable = table.durable
         if Table.exists(self.path):
-            self._use(Table.open(self.path))
+            self._use(Table.open(self.path, self._durable))
         self._known: dict[str, _Known] = {}
 
     @property
@@ -69,7 +70,7 @@ class Quarantine:
         while rows.num_rows:
             try:
                 if self._store is None or self._compaction is None:
-                    self._use(Table.open(self.path) if Table.exists(self.path) else self._create())
+                    self._use(Table.open(self.path, self._durable) if Table.exists(self.path) else self._create())
                     continue
                 known = self._look(self._store, source, after)
                 given = pl.DataFrame(pl.from_arrow(rows))
@@ -124,6 +125,6 @@ class Quarantine:
 
     def _create(self) -> Table:
         try:
-            return Table.create(self.path, QUARANTINE, TableMeta())
+            return Table.create(self.path, QUARANTINE, TableMeta(), self._durable)
         except TableError:  # somebody else made it in this moment
-            return Table.open(self.path)
+            return Table.open(self.path, self._durable)

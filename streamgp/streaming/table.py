@@ -27,6 +27,7 @@ from streamgp.streaming import delta
 from streamgp.streaming.calendar import Ints
 from streamgp.streaming.delta import SEQ as SEQ
 from streamgp.streaming.delta import Conflict
+from streamgp.streaming.disk import Disk, sync_above
 from streamgp.streaming.event_time import in_order
 from streamgp.streaming.meaning import TableMeta as TableMeta
 from streamgp.streaming.meaning import description, meaning
@@ -55,8 +56,10 @@ class Table:
         [([0.25, 1.0], 3)]
     """
 
-    def __init__(self, path: str, log: DeltaTable) -> None:
+    def __init__(self, path: str, log: DeltaTable, durable: bool = False) -> None:
         self.path = path
+        self.durable = durable
+        self.disk = Disk(Path(path)) if durable and "://" not in path else None
         self.verified = Verified(path)
         self._log = log
         self._place = _place(path)
@@ -67,8 +70,9 @@ class Table:
         self._revised: tuple[int, tuple[str, ...], pa.Table | None] = (0, (), None)  # until where, columns, versions
 
     @classmethod
-    def create(cls, path: str | Path, schema: pa.Schema, meta: TableMeta) -> Self:
-        """A new, empty table. `schema`: the columns without `_seq`; field metadata (unit, ...) is kept.
+    def create(cls, path: str | Path, schema: pa.Schema, meta: TableMeta, durable: bool = False) -> Self:
+        """A new, empty table. `schema`: the columns without `_seq`; field metadata (unit, ...) is kept. `durable`: as
+        `open`.
 
         Raises:
             SchemaError: a column has a reserved name or is missing.
@@ -86,19 +90,25 @@ class Table:
         trailing = [] if meta.duplicates == "first" else [pa.field(REVISES, pa.int64(), metadata={"role": "revises"})]
         columns = pa.schema(leading + fields + trailing)
         try:
-            return cls(uri, delta.create_log(uri, columns, description(meta, columns)))
+            made = cls(uri, delta.create_log(uri, columns, description(meta, columns)), durable)
+            if made.disk is not None:
+                with delta.writing(uri):
+                    made.disk.entries(made.version)
+                    sync_above(Path(uri))
+            return made
         except Conflict:
             raise TableError(f"table {uri} exists already", hint="open it, or name another directory") from None
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
-        """The table at `path`, at its newest version.
+    def open(cls, path: str | Path, durable: bool = False) -> Self:
+        """The table at `path`, at its newest version. `durable`: what is committed is on the disk when `commit`
+        returns; an object store keeps what it has acknowledged in any case.
 
         Raises:
             TableError: it is missing, damaged, or was not made by streamgp.
         """
         uri = _uri(path)
-        return cls(uri, delta.open_log(uri))
+        return cls(uri, delta.open_log(uri), durable)
 
     @classmethod
     def exists(cls, path: str | Path) -> bool:
@@ -182,7 +192,7 @@ class Table:
                     hint="leave --every and --tolerance out, or ingest into another table",
                 )
             with suppress(Conflict):  # somebody else has declared or appended: look at what they did
-                delta.describe(self._log, self.path, description(wanted, self.stored))
+                delta.describe(self._log, self.path, description(wanted, self.stored), self.disk)
             self.refresh()
 
     def commit(self, rows: pa.Table | None, marks: Mapping[str, int], revises: Ints | None = None) -> None:
@@ -213,8 +223,19 @@ class Table:
                 marks = {**marks, _VERSIONS: self.versions + int((again >= 0).sum()), _FIRST_VERSION: start}
         count = 0 if rows is None else rows.num_rows
         known, made = self._marks[1], {SEQ: first + count, **marks}
-        delta.commit(self._log, self.path, numbered, made)
+        delta.commit(self._log, self.path, numbered, made, self.disk)
         self._marks = self.version, {**known, **made}
+
+    def sync(self) -> None:
+        """See that every row of this version is on the disk, whoever wrote it; nothing where the table is not durable.
+
+        Raises:
+            ServiceError: the disk refused.
+        """
+        if self.disk is not None:
+            with delta.writing(self.path):
+                self.disk.files(span.path for span in delta.spans(self._log))
+                self.disk.entries(self.version)
 
     @property
     def versions(self) -> int:

@@ -71,12 +71,13 @@ def test_small_files_are_merged_and_the_rows_stay(tmp_path: Path) -> None:
 
 def test_what_killed_writers_left_is_deleted_and_nothing_else(table: Table) -> None:
     home = Path(table.path)
+    theirs = list(home.glob("part-*"))
     names = [f"part-{'0' * 12}-{letter * 32}.parquet" for letter in "ab"]
     left = [home / names[0], home / f"{names[0]}.17.tmp"]
     young, foreign = home / names[1], home / "notes.parquet"
     for path in (*left, young, foreign):
         path.write_bytes(b"x")
-    for path in (*left, foreign):
+    for path in (*left, foreign, *theirs):
         os.utime(path, (time.time() - OLD,) * 2)
     assert findings(table=table.path)["left over"].state == "note" and all(path.exists() for path in left)
     assert findings(table=table.path, mend=True)["left over"].state == "mended"

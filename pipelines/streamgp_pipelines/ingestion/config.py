@@ -223,6 +223,9 @@ class IngestConfig(MessageSettings):
         False, description="Sort the new rows of a source by time, in memory"
     )
     follow: Annotated[Follow, Flag(Panel.PROCESSING)] = False
+    durable: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+        False, description="Have every commit on the disk before it counts: a power cut loses nothing that was reported"
+    )
     poll: Annotated[float, Flag(Panel.PROCESSING, "SECONDS")] = Field(
         1.0,
         gt=0,

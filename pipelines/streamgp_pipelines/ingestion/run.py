@@ -70,7 +70,7 @@ class Run:
         self._stopped: dict[str, Stopped | None] = {}
         self._anonymous = f"stdin-{uuid4()}"
         if Table.exists(config.table):
-            self._adopt(Table.open(config.table))
+            self._adopt(Table.open(config.table, config.durable))
         self._writer = ThreadPoolExecutor(1, "commit")
         self._pending: tuple[Prepared, Sorted, Position, Future[None]] | None = None
 
@@ -233,11 +233,11 @@ class Run:
 
     def _create(self, chosen: Plan) -> Table:
         try:
-            table = Table.create(self._config.table, chosen.schema, chosen.meta)
+            table = Table.create(self._config.table, chosen.schema, chosen.meta, self._config.durable)
         except TableError:
             if not Table.exists(self._config.table):
                 raise
-            self._adopt(Table.open(self._config.table))
+            self._adopt(Table.open(self._config.table, self._config.durable))
             raise Moved from None  # made by somebody else in this moment: plan again, against it
         self._adopt(table)
         return table

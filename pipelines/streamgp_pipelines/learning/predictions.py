@@ -36,11 +36,14 @@ class Predictions:
         directory: of the checkpoint; parts live in its `predictions` folder.
         naming: how the frame's columns are called and its times are read.
         alarms: whether only rows that raised an alarm are kept, in a folder of their own.
+        durable: whether a part is on the disk when it is written.
     """
 
-    def __init__(self, directory: Path, naming: Naming, shape: Shape, alarms: bool = False) -> None:
+    def __init__(
+        self, directory: Path, naming: Naming, shape: Shape, alarms: bool = False, durable: bool = False
+    ) -> None:
         self.folder = directory / ("alarms" if alarms else FOLDER)
-        self.alarms = alarms
+        self.alarms, self.durable = alarms, durable
         self.naming = naming
         self.shape = shape
         self.frames: list[pl.DataFrame] = []
@@ -71,7 +74,7 @@ class Predictions:
             frames.write_parquet(whole, compression="lz4", statistics=False)  # is read once, to be assembled
             digest = sha256(whole.getbuffer()).hexdigest()[:DIGITS]
             part = self.folder / f"{self.since:012d}-{rows:012d}-{digest}.parquet"
-            with replaced(part) as temporary:
+            with replaced(part, self.durable) as temporary:
                 temporary.write_bytes(whole.getbuffer())
             self._written.add(part)
         self.frames = []

@@ -15,6 +15,7 @@ from streamgp.errors import ServiceError, StateError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
+from streamgp.streaming.disk import sync_above
 from streamgp.streaming.rows import times
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.windows import Windows, WindowSpec
@@ -132,7 +133,11 @@ class Session:
         about = manifest(self.config, self.learner, self.table, self.options, self.offset) | {"fitted": self.fitted}
         parts = self.learner.parts() | {"curves": self.curves, "tail": Tail(tail)}
         rows = self.learner.rows if rows is None else rows
+        if self.config.durable:
+            self.table.sync()
         checkpoint.write(self.config.checkpoint, rows, parts, about, shards=self.learner.shards())
+        if self.config.durable:
+            sync_above(self.config.checkpoint)
         self.saved_rows, self.saved_tail = self.learner.rows, 0 if tail is None else tail.num_rows
 
 
@@ -154,7 +159,7 @@ def open_session(
     """
     goes_on = table is None and checkpoint.exists(config.checkpoint)
     saved = checkpoint.read(config.checkpoint) if goes_on else None
-    table = Table.open(config.table) if table is None else table
+    table = Table.open(config.table, config.durable) if table is None else table
     config = with_seasons(config, table, saved)
     spec = window_spec(config, table.schema, table.meta)
     config = with_model(config, spec)

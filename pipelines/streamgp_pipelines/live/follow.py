@@ -165,7 +165,7 @@ class Follow:
         self._pending: tuple[Batch, Future[Judged]] | None = None
         self._thread = ThreadPoolExecutor(1, "commit")
         if Table.exists(config.table):
-            self._adopt(Table.open(config.table))
+            self._adopt(Table.open(config.table, config.durable))
 
     def run(self) -> None:
         """Connect, and take what comes."""
@@ -366,11 +366,11 @@ class Follow:
         source = self._decoder.source
         chosen = _first(contents[0], lambda content: plan(source(content, None), self._config, None))
         try:
-            table = Table.create(self._config.table, chosen.schema, chosen.meta)
+            table = Table.create(self._config.table, chosen.schema, chosen.meta, self._config.durable)
         except TableError:
             if not Table.exists(self._config.table):
                 raise
-            table = Table.open(self._config.table)  # made by somebody else in this moment
+            table = Table.open(self._config.table, self._config.durable)  # made by somebody else in this moment
         self._adopt(table)
 
     def _prepared(self, content: Content, bad: dict[int, str]) -> Prepared | None:

@@ -72,7 +72,7 @@ class Bell:
                 logging.getLogger("streamgp").warning(session.warnings[-1])
         if keys != self.told:
             self.told = keys
-            with replaced(self._path) as temporary:
+            with replaced(self._path, session.config.durable) as temporary:
                 temporary.write_text(json.dumps(sorted(keys)))
 
     def _of(self, due: Due) -> pl.DataFrame:

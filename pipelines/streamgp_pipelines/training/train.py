@@ -131,7 +131,11 @@ def _train(
 ) -> dict[str, Json]:
     config, learner = session.config, session.learner
     predictions, alarms = (
-        None if path is None else Predictions(config.checkpoint, session.naming, learner.windows.shape, alarms=at == 1)
+        None
+        if path is None
+        else Predictions(
+            config.checkpoint, session.naming, learner.windows.shape, alarms=at == 1, durable=config.durable
+        )
         for at, path in enumerate((config.predictions, config.alarms))
     )
     both = [part for part in (predictions, alarms) if part is not None]

@@ -74,8 +74,8 @@ def digest(data: bytes) -> int:
 
 
 def name_of(uri: str) -> str:
-    """A source's identity when no --as names it: its absolute path."""
-    return uri if uri == "-" else str(Path(uri).absolute())
+    """A source's identity when no --as names it: its absolute path; bytes of it that are no text as \\xff."""
+    return uri if uri == "-" else os.fsencode(Path(uri).absolute()).decode("utf-8", "backslashreplace")
 
 
 def open_bytes(uri: str) -> tuple[BinaryIO, bool]:

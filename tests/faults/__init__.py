@@ -1,0 +1,1 @@
+"""Faults, each injected into real commands."""
