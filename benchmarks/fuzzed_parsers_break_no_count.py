@@ -201,7 +201,7 @@ def of_messages(kind: str) -> Case:
         file.write(json.dumps(schema))
         file.flush()
         given = {"source": ["mqtt://h/t"], "table": "t", "time": "t", "format": form}
-        config = IngestConfig.read(given | ({"avro_schema": file.name} if form == "avro" else {}))
+        config = IngestConfig.read(given | ({"message_schema": file.name} if form == "avro" else {}))
         decoder = Decoder(config, "a")
     valid = [payload(form, schema, seed) for seed in range(30)]
 

@@ -27,6 +27,8 @@ COMMANDS = (
     "serve",
     "check",
     "doctor",
+    "compact",
+    "vacuum",
     "report",
     "ui",
     "demo",

@@ -107,7 +107,15 @@ class FromBroker(MessageSettings):
         if self.source is None:
             return None
         given = {name: getattr(self, name) for name in FromBroker.model_fields if name in self.model_fields_set}
-        return IngestConfig.read({**given, "source": (self.source,), "table": table, "follow": follow})
+        return IngestConfig.read(
+            {
+                **given,
+                "source": (self.source,),
+                "table": table,
+                "follow": follow,
+                "durable": getattr(self, "durable", False),
+            }
+        )
 
 
 class IngestConfig(MessageSettings):

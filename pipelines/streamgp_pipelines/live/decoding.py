@@ -103,8 +103,8 @@ class Decoder:
                 continue
             try:
                 rows = self._read(payload)
-                if not len(rows):
-                    raise ValueError("it has no rows")
+                if not len(rows) or (isinstance(rows, pa.Table) and not rows.num_columns):
+                    raise ValueError("it has no rows, or no columns")
                 if not isinstance(rows, pa.Table):
                     rows = [json.dumps(one, default=_plain).encode() for one in rows]
             except DataError as error:

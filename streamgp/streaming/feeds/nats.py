@@ -107,6 +107,8 @@ class Nats:
         self._client = await self._nats.connect(
             f"{scheme}://{address.host}:{address.port or 4222}",
             allow_reconnect=False,
+            max_reconnect_attempts=1,  # of the first connection, 2 s apart; 60 by default
+            reconnect_time_wait=0.1,
             connect_timeout=PATIENCE,
             error_cb=_nothing,
             **options,

@@ -140,6 +140,8 @@ class Redis:
             redis.exceptions.NoPermissionError,
         ) as error:
             raise address.refused(error) from None
+        except redis.exceptions.InvalidResponse as error:
+            raise address.refused(f"it does not speak the protocol of Redis: {error}") from None
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
             raise Away(address.plain(error)) from None
         except redis.ResponseError as error:
