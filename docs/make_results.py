@@ -71,6 +71,8 @@ def render(data: Path = RESULTS / "data") -> dict[str, str]:
     pages, index = {}, []
     for name, about in listed.items():
         found = [reports[own] for own in about["benchmarks"] if own in reports]
+        if not found:
+            continue
         pages[f"{name}.md"] = page(about["title"], about["front"], found, usual)
         claims = [claim["missed"] for one in found for claim in one["claims"] if claim["missed"] is not None]
         missed = sum(map(bool, claims))
