@@ -96,8 +96,10 @@ def disk_fault(error: BaseException) -> str | None:
     """
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    found = re.search(r"\(os error (\d+)\)", str(error))
+    found = re.search(r"\(os error (\d+)\)|Os \{ code: (\d+)", str(error))
     if found:
-        return os.strerror(int(found[1]))
-    reason = re.search(r"database or disk is full|disk I/O error|attempt to write a readonly database", str(error))
+        return os.strerror(int(found[1] or found[2]))
+    reason = re.search(
+        r"database or disk is full|database is locked|disk I/O error|attempt to write a readonly database", str(error)
+    )
     return None if reason is None else reason[0]

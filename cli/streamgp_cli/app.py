@@ -67,6 +67,10 @@ class Root(TyperGroup):
             if code is None:
                 debug = "--debug" in words or bool(os.environ.get("STREAMGP_DEBUG"))
                 code = report(error, as_json=as_json, debug=debug)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of a library in Rust, no Exception
+                raise
+            code = report(error, as_json=as_json, debug="--debug" in words)
         if code == INTERRUPTED:
             code = received() or code
         if code in (INTERRUPTED, TERMINATED, HUNG_UP):

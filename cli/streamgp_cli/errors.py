@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import sys
 import traceback
 from typing import NamedTuple
@@ -12,6 +13,10 @@ from typer.exceptions import Abort, TyperException
 
 from streamgp_cli._log import say, structured
 
+_RESOURCES = {
+    "database is locked": "another program holds the database: run the same command again when it has ended",
+    os.strerror(errno.EMFILE): "allow more open files (ulimit -n), and run the same command again",
+}
 _RESUMABLE = ("ingest", "train", "demo")
 
 
@@ -47,9 +52,9 @@ def explain(error: BaseException) -> Failure:
         message = f"{where}{error.strerror or error}"
         return Failure(ServiceError.__name__, message, _remedy(error.errno), ServiceError.exit_code)
     if (reason := disk_fault(error)) is not None:
-        hint = "free some space or check the permissions, and run the same command again"
+        hint = _RESOURCES.get(reason, "free some space or check the permissions, and run the same command again")
         return Failure(ServiceError.__name__, reason, hint, ServiceError.exit_code)
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and "failed to map segment" in str(error)):
         return Failure("MemoryError", "out of memory", "use a smaller --batch, --horizon or basis", 1)
     hint = "this is a bug in streamgp: run it again with --debug, and report the output"
     return Failure(type(error).__name__, str(error) or type(error).__name__, hint, 1)
@@ -101,4 +106,6 @@ def _remedy(number: int) -> str:
         return "check the permissions, or use another path"
     if number == errno.ENOENT:
         return "check the path"
+    if number in (errno.EMFILE, errno.ENFILE):
+        return _RESOURCES[os.strerror(errno.EMFILE)]
     return "check the disk, and run the same command again"

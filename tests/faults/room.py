@@ -23,7 +23,7 @@ from streamgp.streaming.quarantine import FOLDER
 from streamgp.streaming.table import Table
 from tests.faults.forked import Forked, Server
 
-PATIENCE = 120.0
+PATIENCE = 60.0
 """Seconds of one command."""
 FORKING = True
 """Whether commands are forks of one process, where they need not be started by another program."""
