@@ -76,7 +76,7 @@ def inject(listed: Listed) -> tuple[list[str], str]:
             fault = "" if found.lost.startswith("nothing") else found.lost
             return [cell.replace("|", "/")[:300] for cell in found], fault
         except (AssertionError, OSError) as error:
-            return ["not as claimed", "not known", ""], made.shown(str(error))[:300]
+            return ["not as claimed", "not known", ""], made.shown(str(error) or type(error).__name__)[:300]
         finally:
             made.close()
 

@@ -139,7 +139,7 @@ def of_files(kind: str, home: Path) -> Case:
     from streamgp.streaming.reading.files import open_source
     from tests.streaming.sources.recordings import WRITERS, write_database
 
-    path, options = home / f"a.{kind}", dict[str, Any]()
+    options = dict[str, Any]()
     if kind in RECORDINGS:
         WRITERS[kind](home / f"o.{kind}")
         originals = [(home / f"o.{kind}").read_bytes()]
@@ -154,7 +154,14 @@ def of_files(kind: str, home: Path) -> Case:
 
     def check(chance: random.Random) -> tuple[str, str]:
         data = mutate(chance.choice(originals), chance)
+        path = home / f"{chance.getrandbits(64)}.{kind}"  # HDF5 knows a file that it has open by its name
         path.write_bytes(data)
+        try:
+            return read(path, data)
+        finally:
+            path.unlink()
+
+    def read(path: Path, data: bytes) -> tuple[str, str]:
         count = 0
         try:
             source = open_source(str(path), None, options)

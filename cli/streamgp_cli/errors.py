@@ -105,7 +105,7 @@ def _remedy(number: int) -> str:
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "check the permissions, or use another path"
     if number == errno.ENOENT:
-        return "check the path"
+        return "check the path, and that the working directory is there"
     if number in (errno.EMFILE, errno.ENFILE):
         return _RESOURCES[os.strerror(errno.EMFILE)]
     return "check the disk, and run the same command again"

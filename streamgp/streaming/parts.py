@@ -197,7 +197,8 @@ def unreadable(table: str, name: str, error: Exception) -> TableError | ServiceE
 
 def cause(error: BaseException) -> str:
     """What failed, and the innermost reason, of an error that a store gave as a chain of lines."""
-    lines = [line.strip(" ↳") for line in _COLOUR.sub("", str(error)).splitlines()]
+    text = _COLOUR.sub("", str(error)).partition(": ParsedLogPath")[0]  # what follows is the library's own structure
+    lines = [line.strip(" ↳") for line in text.splitlines()]
     reasons = [line for line in lines if line and not _PLACE.fullmatch(line)] or [type(error).__name__]
     if reply := _REPLY.search(reasons[-1]):
         return f"{reasons[0]}: {reply[1]}"

@@ -121,7 +121,11 @@ def leaves(h5py: Any, path: str, uri: str) -> Found:
                         found[-1] = found[-1]._replace(unit=units[at])
         return True
 
-    group(file, ())
+    try:
+        group(file, ())
+    except BaseException:
+        file.close()  # one that is left open would be read in place of the next of this name
+        raise
     return found, out, file.close
 
 

@@ -35,6 +35,7 @@ def tame() -> None:
     for name, value in _HABITS.items():
         os.environ.setdefault(name, value)
     logging.getLogger("alembic").setLevel(logging.ERROR)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints what it raises
 
 
 def tracked(asked: str | None = None) -> bool:
