@@ -45,6 +45,7 @@ def _become(job: dict[str, Any]) -> None:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         os.dup2(handle, number)
         os.close(handle)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where this was started by nohup
     os.chdir(job["folder"])
     os.environ.clear()
     os.environ.update(job["environment"])
