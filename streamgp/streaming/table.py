@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from streamgp.base import Chunk, Offset
-from streamgp.errors import SchemaError, TableError
+from streamgp.errors import SchemaError, ServiceError, TableError, disk_fault
 from streamgp.streaming import delta
 from streamgp.streaming.calendar import Ints
 from streamgp.streaming.delta import SEQ as SEQ
@@ -31,7 +31,7 @@ from streamgp.streaming.disk import Disk, sync_above
 from streamgp.streaming.event_time import in_order
 from streamgp.streaming.meaning import TableMeta as TableMeta
 from streamgp.streaming.meaning import description, meaning
-from streamgp.streaming.parts import Verified
+from streamgp.streaming.parts import Verified, cause
 from streamgp.streaming.scan import Gone, scan
 from streamgp.streaming.versions import REVISES, Versions
 
@@ -148,8 +148,13 @@ class Table:
             try:
                 known[key] = self._log.transaction_version(key)
             except (DeltaError, OSError) as error:
+                if (reason := disk_fault(error)) is not None and "o such file" not in reason:
+                    raise ServiceError(
+                        f"table {self.path}: its log cannot be read: {reason}",
+                        hint="give permission, or allow more open files (ulimit -n), and run the same command again",
+                    ) from None
                 raise TableError(
-                    f"table {self.path}: the log of version {version} is gone: {str(error).splitlines()[0]}",
+                    f"table {self.path}: the log of version {version} is gone: {cause(error)}",
                     hint="it is older than the table keeps: run the same command again",
                 ) from None
         found = known[key]

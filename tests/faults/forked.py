@@ -135,6 +135,8 @@ class Server:
         self._count += 1
         out, err = logs / f"{self._count}.out", logs / f"{self._count}.err"
         job = {"words": list(words), "folder": str(folder), "environment": dict(environment), "limits": dict(limits)}
+        for path in (out, err):
+            path.touch()  # it may be killed before it opens them
         pid = self.ask(job | {"out": str(out), "err": str(err)})
         return Forked(self, pid, out, err)
 
