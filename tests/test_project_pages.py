@@ -27,13 +27,13 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 TRACKED = ("README.md", "operations.md")  # MLflow takes longer than the runs: the other pages go without
 FOR_PEOPLE = re.compile(
-    r"make |streamgp (ui|serve|ingest '\w+://|train .*--(follow|engine ray))|python3\.11 -m venv|"
+    r"make |streamgp (ui|serve|ingest '\w+://|train .*--follow|\w+ .*--engine ray)|python3\.11 -m venv|"
     r"\.venv/bin/pip |pip install|"
     r"export MLFLOW_|mlflow |curl |    -"
 )
 COMMAND = re.compile(r"\bstreamgp ([a-z]+)((?:\\\n|[^\n])*)")
 LEFT = re.compile(
-    r"make |streamgp (ui|serve|ingest '\w+://|train .*--(follow|engine ray))|python3\.11 -m venv|"
+    r"make |streamgp (ui|serve|ingest '\w+://|train .*--follow|\w+ .*--engine ray)|python3\.11 -m venv|"
     r"\.venv/bin/pip |pip install"
 )
 

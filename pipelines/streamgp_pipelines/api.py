@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from streamgp.base import Json, ModelCard, Progress, Tracker
 from streamgp.errors import UsageError
+from streamgp_pipelines import tasks
 from streamgp_pipelines.comparing.compare import Comparison
 from streamgp_pipelines.comparing.compare import compare as compare_models
 from streamgp_pipelines.config import CompareConfig, TrainConfig
 from streamgp_pipelines.memory import Frame, stored
 from streamgp_pipelines.options import CompareOptions, TrainOptions
-from streamgp_pipelines.training.train import Cluster, train
+from streamgp_pipelines.training.train import Cluster, Sharing, train
 
 
 class NoTracker:
@@ -58,6 +59,7 @@ def fit_stream(
     tracker: Callable[[Path, str], Tracker] = NoTracker,
     progress: Callable[[Progress], None] = lambda _: None,
     cluster: Cluster | None = None,
+    sharing: Sharing | None = None,
     **options: Unpack[TrainOptions],
 ) -> dict[str, Json]:
     """Train online on a table, as `streamgp train --online` does; called again, it continues.
@@ -68,7 +70,8 @@ def fit_stream(
         tracker: makes the run's tracker; none by default. `adapters.mlflow.mlflow_tracker(uri, experiment)` makes
             MLflow's.
         progress: called with how far the run is.
-        cluster: of `train`; `adapters.ray.workers.ray_workers` for engine="ray".
+        cluster: of `train`; `adapters.ray.workers.ray_workers` for engine="ray" and fleet=True.
+        sharing: of `train`; `adapters.ray.sums.ray_sums` for engine="ray" and online=False.
         options: as the flags of `streamgp train`, with underscores: lags, horizon, season, known, model, set, ...
 
     Returns:
@@ -78,7 +81,7 @@ def fit_stream(
         StreamgpError: as `train`.
     """
     config = TrainConfig.read({"table": table, "target": target or None, "online": True, **options})
-    return train(config, tracker, progress, cluster=cluster)
+    return train(config, tracker, progress, cluster=cluster, sharing=sharing)
 
 
 def compare(
@@ -94,6 +97,7 @@ def compare(
     timezone: str | None = None,
     tolerance: str | None = None,
     time_format: str | None = None,
+    cluster: tasks.Cluster | None = None,
     **options: Unpack[CompareOptions],
 ) -> Comparison:
     """Train several models on a table and score them on the same forecasts, as `streamgp compare` does.
@@ -110,6 +114,7 @@ def compare(
         timezone: likewise.
         tolerance: likewise.
         time_format: likewise.
+        cluster: of `compare`; `adapters.ray.tasks.ray_tasks` for engine="ray".
         options: as the flags of `streamgp compare`, with underscores: directory, horizon, season, against, ...
 
     Raises:
@@ -131,8 +136,9 @@ def compare(
     if isinstance(table, str | Path):
         if named := [name for name, value in columns.items() if value is not None]:
             raise UsageError(f"{named[0]}= is of a data frame: the table has its own", hint="leave it out")
-        return compare_models(CompareConfig.read({"table": table, **given}), tracker, progress)
+        return compare_models(CompareConfig.read({"table": table, **given}), tracker, progress, cluster=cluster)
     directory = CompareConfig.read({"table": "memory", **given}).directory
     hints = stored(table, directory / "table", columns)
-    made = compare_models(CompareConfig.read({"table": directory / "table", **given}), tracker, progress)
+    config = CompareConfig.read({"table": directory / "table", **given})
+    made = compare_models(config, tracker, progress, cluster=cluster)
     return replace(made, warnings={"the data frame": hints, **made.warnings}) if hints else made

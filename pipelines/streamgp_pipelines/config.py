@@ -23,13 +23,14 @@ from streamgp_pipelines.settings import (
     AlarmFile,
     AlarmRate,
     Assignments,
-    Bytes,
     Checkpoint,
+    Device,
     Directory,
     Engine,
     File,
     Flag,
     Levels,
+    MaxMemory,
     Names,
     OnAlarm,
     Panel,
@@ -42,23 +43,9 @@ from streamgp_pipelines.settings import (
     Seed,
     Settings,
     TableUri,
+    TrackingUri,
     Workers,
 )
-
-# What several commands share.
-TrackingUri = Annotated[
-    str | None,
-    Flag(metavar="URI|none"),
-    Field(description="MLflow store, or none; default: MLFLOW_TRACKING_URI, else ./mlflow.db"),
-]
-MaxMemory = Annotated[
-    Bytes | None,
-    Field(
-        description="Refuse a run that is estimated to need more memory, such as 4GB; "
-        "default: half of what is available"
-    ),
-]
-Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Device to compute on")]
 
 
 class DataConfig(Settings):

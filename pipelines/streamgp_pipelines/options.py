@@ -42,6 +42,9 @@ class RunOptions(TypedDict, total=False):
     max_rows: int | None
     checkpoint_every: int
     fresh: bool
+    engine: Literal["local", "ray"]
+    workers: int | None
+    address: str | None
 
 
 class TrainOptions(RunOptions, total=False):
@@ -53,9 +56,6 @@ class TrainOptions(RunOptions, total=False):
     online: bool
     simulate: int | None
     fleet: bool
-    engine: Literal["local", "ray"]
-    workers: int | None
-    address: str | None
     follow: bool
     metrics: str | None
     source: str | None
@@ -65,6 +65,7 @@ class TrainOptions(RunOptions, total=False):
     message_schema: str | Path | None
     message: str | None
     linger: float
+    durable: bool
     epochs: int | None
     time_budget: str | float | None
     checkpoint: str | Path

@@ -375,6 +375,19 @@ Assignments = Annotated[
 
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1, description="Random seed")]
 
+TrackingUri = Annotated[
+    str | None,
+    Flag(metavar="URI|none"),
+    Field(description="MLflow store, or none; default: MLFLOW_TRACKING_URI, else ./mlflow.db"),
+]
+MaxMemory = Annotated[
+    Bytes | None,
+    Field(
+        description="Refuse a run that is estimated to need more memory, such as 4GB; "
+        "default: half of what is available"
+    ),
+]
+Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Device to compute on")]
 Engine = Annotated[
     Literal["local", "ray"],
     Flag(Panel.RUN),
