@@ -1,7 +1,7 @@
 """Training in batch whose rows are shared among Ray workers has the numbers of one process, at a stated cost.
 
 A smooth function of eight inputs with noise is learned by each family that learns sums over rows: in one process, by
-2 workers, and by 2 workers one of which is killed (SIGKILL) in the middle. CPU-seconds are user and system time
+2 workers, and by 2 workers one of which is killed (SIGKILL) before its first sum. CPU-seconds are user and system time
 of training, without imports and the start of Ray: of the process that trains, and of workers. What is shared is
 measured in one process: the CPU-seconds spent in sums over rows, which alone can be given away.
 
@@ -89,7 +89,7 @@ def learn(table: Path, home: Path, model: str, workers: int, kills: bool = False
                 spent["idle"] = sum(cpu(self.pid(worker)) for worker in range(workers))
                 spent["start"] = time.process_time() - began
             self.calls += 1
-            if kills and self.calls == 2:
+            if kills and self.calls == 1:
                 os.kill(self.pid(1), signal.SIGKILL)
             began = time.process_time()
             super().__call__(*given)
