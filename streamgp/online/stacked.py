@@ -147,7 +147,9 @@ def limited(
     Args:
         limit: of each model.
         packed: the windows.
-        mean, variance, y: (K, N, T) of the forecasts of these rows, and the truths.
+        mean: (K, N, T) of the forecasts of these rows.
+        variance: (K, N, T) likewise.
+        y: (K, N, T) the truths.
         rows: (K, 1) or (K, T) that each has learned.
         excess: (K, T) the part so far.
     """

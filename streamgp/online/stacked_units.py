@@ -38,7 +38,8 @@ class StackedUnits:
 
     Args:
         inputs: the layout of a standardised window.
-        kind, decay: of the reference, see `reference`.
+        kind: of the reference, see `reference`.
+        decay: likewise.
         shape: of the windows.
     """
 

@@ -36,16 +36,17 @@ Absorb: TypeAlias = Callable[..., None]
 
 
 class Summing(Protocol):
-    """Lets a learner learn rows, and nothing but them, as sums.
+    """Lets a learner learn rows, and nothing but them, as sums."""
 
-    Args:
-        learner: what has the sums; other processes get it pickled.
-        absorb: see `Absorb`; a function of a module, which can be pickled.
-        rows: tensors with a row for each in common.
-        chunk: rows that are absorbed at once.
-    """
+    def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
+        """Learn these rows.
 
-    def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None: ...
+        Args:
+            learner: what has the sums; other processes get it pickled.
+            absorb: see `Absorb`; a function of a module, which can be pickled.
+            rows: tensors with a row for each in common.
+            chunk: rows that are absorbed at once.
+        """
 
 
 def running(learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
