@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from streamgp_pipelines.ingestion.config import DescribeConfig as DescribeConfig
 from streamgp_pipelines.ingestion.config import Follow as Follow
@@ -464,12 +464,18 @@ class VacuumConfig(Settings):
     table: Annotated[TableUri, Flag(argument=True, metavar="TABLE")] = Field(description="Table that ingest made")
     keep: Seconds = Field(
         3600.0,
-        ge=600,
         allow_inf_nan=False,
         description="How long files stay that are not needed any more, such as 7d; at least 10m, as a commit that is "
         "under way may need them",
     )
     dry_run: bool = Field(False, description="Print what would be deleted, delete nothing")
+
+    @field_validator("keep")
+    @classmethod
+    def _long_enough(cls, keep: float) -> float:
+        if keep < 600:
+            raise ValueError("give at least 10m; a number without a unit is seconds")
+        return keep
 
 
 class UiConfig(Settings):

@@ -240,7 +240,7 @@ def _its_table(of: str, saved: checkpoint.Saved) -> Finding:
         check_table(saved, table)
     except StreamgpError as error:
         return _fault(of, "table", error)
-    behind = table.rows - saved.rows
+    behind = table.readable - saved.rows
     return Finding(of, "table", "ok", f"{path}" + (f" has {behind:,} rows more" if behind else ""))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -85,6 +86,8 @@ def open_log(path: str) -> DeltaTable:
         TableError: there is none, or its log cannot be read.
     """
     try:
+        if os.path.isfile(path):
+            raise TableNotFoundError
         return DeltaTable(path)
     except TableNotFoundError:
         raise TableError(f"{path} is not a table", hint="make one: streamgp ingest SOURCE... --table " + path) from None

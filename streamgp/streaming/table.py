@@ -247,6 +247,11 @@ class Table:
         """Rows of the table that are another version of a row, with other values."""
         return 0 if self.meta.duplicates == "first" else self.mark(_VERSIONS, 0)
 
+    @property
+    def readable(self) -> int:
+        """Rows that a reader gets: `rows` without `versions`, which come in the place of the first."""
+        return self.rows - self.versions
+
     def versions_since(self, row: int) -> int:
         """Of `versions`, those with this `_seq` or a later one.
 

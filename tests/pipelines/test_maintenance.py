@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from streamgp.errors import ServiceError, UsageError
+from streamgp.errors import ServiceError, TableError, UsageError
 from streamgp.streaming import checkpoint, compaction, delta
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import CompactConfig, VacuumConfig
@@ -71,8 +71,14 @@ def test_a_vacuum_deletes_what_is_old_and_not_needed(table: Table) -> None:
     assert len(list(Path(table.path).glob("part-*"))) == 1
     assert rows(table.path).equals(before)
     assert rows(table).equals(before)  # the handle has the version before both
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="10m"):
         VacuumConfig.read({"table": table.path, "keep": "1m"})
+
+
+def test_a_file_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("y\n1\n")
+    with pytest.raises(TableError, match="not a table"):
+        compact(CompactConfig(table=str(tmp_path / "a.csv")))
 
 
 def test_a_reader_in_the_middle_of_an_older_version_goes_on(table: Table) -> None:

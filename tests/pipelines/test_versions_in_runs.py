@@ -12,6 +12,8 @@ import pytest
 from streamgp.errors import TableError
 from streamgp.streaming.table import Table
 from streamgp_pipelines.describe import describe_table
+from streamgp_pipelines.health import Learned
+from streamgp_pipelines.training.online import OnlineRun
 from tests.pipelines.ingesting import quarantine, rows, take, write
 from tests.pipelines.worlds import frame_of, make_table, run, scores_of
 from tests.words import naming
@@ -40,6 +42,18 @@ def test_a_run_goes_on_with_what_it_learned_and_a_new_one_learns_the_newest(tmp_
     assert scores_of(fresh) == scores_of(run(make_table(tmp_path / "r", data), tmp_path / "rc"))
     told = describe_table(tmp_path / "t")
     assert (told["versions"], told["read_of_versions"], told["conflicts"]) == (2, "last", 0)
+
+
+def test_versions_are_no_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = frame_of(300).with_columns(pl.col("t").dt.replace_time_zone(None))
+    twice = pl.concat([data, data[:24].with_columns(y=pl.col("y") + 1)])
+    twice.write_csv(tmp_path / "a.csv", datetime_format="%Y-%m-%d %H:%M:%S")
+    take(tmp_path / "t", tmp_path / "a.csv", time="t", every="1h", duplicates="last")
+    table, seen = Table.open(tmp_path / "t"), list[tuple[int, int]]()
+    monkeypatch.setattr(OnlineRun, "wait", lambda _: True)
+    monkeypatch.setattr(Learned, "look", lambda _, rows, saved, there: seen.append((rows, there)))
+    run(table, tmp_path / "c", follow=True)
+    assert table.rows == 324 and seen[-1] == (300, 300)
 
 
 def test_the_policy_belongs_to_the_table(tmp_path: Path) -> None:

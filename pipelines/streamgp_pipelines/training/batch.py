@@ -101,7 +101,7 @@ class BatchRun:
         self.progress = progress
         self.recent: Due | None = None
         """The newest scored forecasts, but for the very last."""
-        self.rows = min(session.table.rows, session.config.max_rows or session.table.rows)
+        self.rows = min(session.table.readable, session.config.max_rows or session.table.readable)
         self.held_out = held_out(session.config, session.table, self.rows)  # (rows,) bool
         session.warnings += beside(session.table, session.learner.windows.spec, self.held_out)
 

@@ -40,7 +40,7 @@ def plan(config: TrainConfig) -> dict[str, Json]:
     weights = sum(tensor.numel() * tensor.element_size() for tensor in learner.model.state()[0].values())
     return {
         "table": str(config.table),
-        "rows": session.table.rows,
+        "rows": session.table.readable,
         "table_version": session.table.version,
         "goes_on_from_row": learner.rows,
         "mode": "online" if config.online else "batch",

@@ -161,7 +161,7 @@ class OnlineRun:
     def _look(self) -> None:
         session = self.session
         saved = max(session.saved_rows, 0) + session.saved_tail
-        self.health.look(session.learner.rows + self._tail_rows(), saved, session.table.rows)
+        self.health.look(session.learner.rows + self._tail_rows(), saved, session.table.readable)
 
     def _overall(self) -> dict[str, float]:
         """The curves that the run's final scores end; at the table's end those are logged by `train`, at this step."""
@@ -173,7 +173,7 @@ class OnlineRun:
     def _total(self) -> int | None:
         """Rows that the run will have seen; None where there is no end."""
         session = self.session
-        rows = session.table.rows
+        rows = session.table.readable
         return None if session.config.follow else min(rows, session.config.max_rows or rows)
 
     def _save(self) -> None:
