@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from streamgp.streaming.sources import hdf5
 
 SUFFIXES = (".mat",)
 _DEPTH = 32
+_TRIED = "import sys, scipy.io; scipy.io.loadmat(sys.argv[1])"
+"""What is done in another process first: damaged bytes can end a process that SciPy reads them in."""
 
 
 class Config(hdf5.Config):
@@ -44,6 +48,8 @@ def build(config: Config, uri: str) -> Joined:
 def _leaves(path: str, uri: str) -> hdf5.Found:
     from scipy.io import loadmat
 
+    if subprocess.run([sys.executable, "-I", "-c", _TRIED, path], capture_output=True, check=False).returncode < 0:
+        raise DataError(f"{uri}: not a whole MATLAB file: SciPy crashes on it", hint="bring the whole file")
     try:
         content = loadmat(path, verify_compressed_data_integrity=True)
     except Exception as error:  # whatever SciPy raises on damaged bytes

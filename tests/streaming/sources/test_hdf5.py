@@ -17,6 +17,7 @@ from streamgp.errors import DataError, UsageError
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
 from streamgp.streaming.reading.files import open_source
 from streamgp.streaming.recordings.joined import Joined
+from streamgp.streaming.sources import matlab
 
 T = np.arange(200) / 100
 EPOCH = 1_700_000_000
@@ -204,6 +205,13 @@ def test_matlab_5(tmp_path: Path) -> None:
     found = frame(tmp_path / "a.mat")
     assert found.columns == ["time", "Y.speed", "Y.torque"]
     assert found["Y.torque"].to_list() == np.cos(T).tolist()
+
+
+def test_a_crash_of_the_library_ends_no_process_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    savemat(tmp_path / "a.mat", {"t": T, "y": T})
+    monkeypatch.setattr(matlab, "_TRIED", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    with pytest.raises(DataError, match="crashes"):
+        opened(tmp_path / "a.mat")
 
 
 def test_matlab_variables(tmp_path: Path) -> None:
