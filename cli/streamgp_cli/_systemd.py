@@ -1,4 +1,4 @@
-"""What systemd is told of a service with Type=notify (sd_notify(3)); nothing where nobody listens."""
+"""Notifications to systemd of a service with Type=notify (sd_notify(3)); none without a listener."""
 
 from __future__ import annotations
 

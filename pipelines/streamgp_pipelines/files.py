@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streamgp.errors import ServiceError, UsageError, disk_fault
-from streamgp.streaming.disk import sync_above, sync_file
+from streamgp.streaming.disk import sync, sync_above
 
 
 def check_writable(path: Path, flag: str, suffixes: Sequence[str] = (), make: bool = False) -> None:
@@ -65,7 +65,7 @@ def replaced(path: Path, durable: bool = False) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         if durable:
-            sync_file(temporary)
+            sync(temporary)
         os.replace(temporary, path)
         if durable:
             sync_above(path.parent)

@@ -7,7 +7,7 @@ changes no bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from torch import Tensor
 
@@ -28,6 +28,29 @@ class Additive(Protocol):
 
     def zero(self) -> None:
         """Forget the rows, and nothing else."""
+
+
+F = TypeVar("F")
+R = TypeVar("R", bound=Additive)
+
+
+class OnFeatures(NamedTuple, Generic[F, R]):
+    """The sums of a regression on features of the rows; Additive."""
+
+    features: F
+    regression: R
+
+    def sums(self) -> Totals:
+        """Those of the regression."""
+        return self.regression.sums()
+
+    def put(self, sums: Totals) -> None:
+        """Take these for its sums."""
+        self.regression.put(sums)
+
+    def zero(self) -> None:
+        """Forget the rows."""
+        self.regression.zero()
 
 
 L = TypeVar("L", bound=Additive)

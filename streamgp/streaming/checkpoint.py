@@ -29,7 +29,7 @@ from torch import Tensor
 from streamgp.base import Json, Stateful
 from streamgp.errors import CheckpointError, ServiceError
 from streamgp.streaming import remote
-from streamgp.streaming.disk import store_file, sync_directory
+from streamgp.streaming.disk import store_file, sync
 
 FORMAT = 8
 KEEP = 2
@@ -186,11 +186,11 @@ def write(
             store_file(scratch / f"{name}{_SHARD}", shard)
         text = json.dumps({"format": FORMAT, "sha256": digest(body), "body": body})
         store_file(scratch / "state.json", text.encode())
-        sync_directory(scratch)
+        sync(scratch)
         final = free_name(directory, rows)
         remote.push(directory, final.name, scratch)
         os.rename(scratch, final)
-        sync_directory(directory)
+        sync(directory)
         for old in _all(directory)[keep:]:
             remove_directory(old)
     except OSError as error:

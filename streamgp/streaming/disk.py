@@ -14,24 +14,15 @@ from pathlib import Path
 
 
 def store_file(path: Path, data: bytes) -> None:
-    """Write a file through to the disk. Its name is there after `sync_directory` of its directory."""
+    """Write a file through to the disk. Its name is there after `sync` of its directory."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
-def sync_directory(directory: Path) -> None:
-    """Bring the names in a directory to the disk: files made, renamed and removed."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def sync_file(path: Path) -> None:
-    """See that the bytes of a file are on the disk.
+def sync(path: Path) -> None:
+    """Bring to the disk the bytes of a file, or the names in a directory: files made, renamed and removed.
 
     Raises:
         OSError: the disk refused.
@@ -54,7 +45,7 @@ def sync_above(path: Path) -> None:
         try:
             if one.stat().st_dev != here:
                 return
-            sync_directory(one)
+            sync(one)
         except PermissionError:  # of another user, who had it before
             return
 
@@ -80,8 +71,8 @@ class Disk:
         there = [name for name in os.listdir(self.log) if name.endswith(".json") and name[:-5].isdigit()]
         for name in sorted(there):
             if self._synced < int(name[:-5]) <= last:
-                sync_file(self.log / name)
-        sync_directory(self.log)
+                sync(self.log / name)
+        sync(self.log)
         self._synced = last
 
     def files(self, names: Iterable[str]) -> None:
@@ -93,8 +84,8 @@ class Disk:
         wanted = set(names)
         for name in wanted - self._files:
             with suppress(FileNotFoundError):
-                sync_file(self.table / name)
-        sync_directory(self.table)
+                sync(self.table / name)
+        sync(self.table)
         self._files = wanted
 
     def checkpoint(self, version: int) -> None:
@@ -104,5 +95,5 @@ class Disk:
             OSError: the disk refused.
         """
         for name in (f"{version:020d}.checkpoint.parquet", "_last_checkpoint"):
-            sync_file(self.log / name)
-        sync_directory(self.log)
+            sync(self.log / name)
+        sync(self.log)

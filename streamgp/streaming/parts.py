@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
 from streamgp.errors import ServiceError, TableError
-from streamgp.streaming.disk import Disk, sync_directory, sync_file
+from streamgp.streaming.disk import Disk, sync
 
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
 SEQ = "_seq"
@@ -72,7 +72,7 @@ def write_parts(
     size = max(-(-rows.num_rows // count), 1)
     actions = [_write(store, rows.slice(at, size), data_change, disk) for at in range(0, rows.num_rows, size)]
     if disk is not None:
-        sync_directory(disk.table)
+        sync(disk.table)
     return actions
 
 
@@ -88,7 +88,7 @@ def _write(store: pa_fs.FileSystem, rows: pa.Table, data_change: bool, disk: Dis
         with store.open_output_stream(place) as stream:
             stream.write(whole)
         if disk is not None:
-            sync_file(disk.table / place)
+            sync(disk.table / place)
     except OSError:
         if local and store.get_file_info(place).type != pa_fs.FileType.NotFound:
             store.delete_file(place)

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -157,7 +158,7 @@ def killed(room: Room, number: int, name: str) -> Outcome:
         process = room.start(*LINE, *UNTRACKED)
         try:
             process.wait(delay)
-        except Exception:
+        except subprocess.TimeoutExpired:
             process.send_signal(number)
         ended = room.end(process).clean()
         codes.append(ended.code)

@@ -139,7 +139,7 @@ def test_a_device_that_was_away_sends_its_rows_in_any_order() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_clock_that_is_a_little_behind_loses_no_row_after_its_first_late_one(seed: int) -> None:
-    """Rows are shuffled by up to 5, the lateness: the first that is 6 or more behind the newest of all makes its series
+    """Rows are shuffled by up to the lateness, 5: one that is 6 or more behind the newest time makes its series
     go by its own rows."""
     rng = np.random.default_rng(seed)
     arrivals = [(when, (when, "a")) for when in range(500)]

@@ -24,7 +24,7 @@ from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.features import FiniteFeatures
 from streamgp.objectives.finite_evidence import ridge
 from streamgp.online.state import Parts, holding
-from streamgp.online.summing import Summing, in_blocks
+from streamgp.online.summing import OnFeatures, Summing, in_blocks
 from streamgp.optim.finite_descent import FiniteDescent
 from streamgp.optim.finite_head import FiniteHead
 from streamgp.regression.precision_mixture import STRONGER, PrecisionMixture
@@ -209,7 +209,7 @@ class FiniteLearner(nn.Module, Learner):
         seen = torch.isfinite(r)
         apart = bool((seen.any(1) & ~seen.all(1)).any())  # then rows are learned in the light of those before
         if together and weight is None and not apart and self.config.form == "gram" and not self.regression.rows:
-            self.summing(_Sums(self.features, self.regression), _absorb, (z, r, share), CHUNK)
+            self.summing(OnFeatures(self.features, self.regression), _absorb, (z, r, share), CHUNK)
             return
         for at in range(0, len(z), CHUNK):
             rows = slice(at, at + CHUNK)
@@ -292,24 +292,8 @@ class FiniteLearner(nn.Module, Learner):
         initial.radial("finite_rkhs", (choice.part_name(kernel),))
 
 
-class _Sums(NamedTuple):
-    """Those of a regression on features; see `streamgp.online.summing.Additive`."""
-
-    features: FiniteFeatures
-    regression: RecursiveRegression
-
-    def sums(self) -> tuple[Tensor, ...]:
-        return self.regression.sums()
-
-    def put(self, sums: tuple[Tensor, ...]) -> None:
-        self.regression.put(sums)
-
-    def zero(self) -> None:
-        self.regression.zero()
-
-
 @torch.no_grad()
-def _absorb(own: _Sums, z: Tensor, y: Tensor, weight: Tensor) -> None:
+def _absorb(own: OnFeatures[FiniteFeatures, RecursiveRegression], z: Tensor, y: Tensor, weight: Tensor) -> None:
     """Standardised windows (N, W), targets (N, T) and weights (N,) into the sums."""
     own.regression.add(own.features(z), y, weight, together=True)
 

@@ -35,7 +35,7 @@ from streamgp.models.rvm.selection import select
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Look, RegressionPosterior, Rows, Units
 from streamgp.online.state import Parts, gather, scatter
-from streamgp.online.summing import Summing, running
+from streamgp.online.summing import OnFeatures, Summing, running
 
 CHUNK = 1024
 """Rows whose functions are held at once."""
@@ -216,7 +216,7 @@ class RvmPosterior(RegressionPosterior):
         parts = [slice(start, start + CHUNK) for start in range(0, len(y), CHUNK)]
         whole = bool(torch.isfinite(y).all())
         self.regression.learn(
-            lambda: summing(_Sums(self.functions, self.regression), _absorb, (z, y, weight), CHUNK),
+            lambda: summing(OnFeatures(self.functions, self.regression), _absorb, (z, y, weight), CHUNK),
             None if whole else lambda: ((self.functions(z[part]), y[part], weight[part]) for part in parts),
         )
         chosen = torch.multinomial(weight.cpu(), ANCHORS, replacement=True, generator=generator)
@@ -264,25 +264,9 @@ class RvmPosterior(RegressionPosterior):
         return {name: getattr(self, name) for name in names}
 
 
-class _Sums(NamedTuple):
-    """Those of a regression on functions; see `streamgp.online.summing.Additive`."""
-
-    functions: Functions
-    regression: Regression
-
-    def sums(self) -> tuple[Tensor, ...]:
-        return self.regression.sums()
-
-    def put(self, sums: tuple[Tensor, ...]) -> None:
-        self.regression.put(sums)
-
-    def zero(self) -> None:
-        self.regression.zero()
-
-
-def _absorb(own: _Sums, z: Tensor, y: Tensor, weight: Tensor) -> None:
+def _absorb(own: OnFeatures[Functions, Regression], z: Tensor, y: Tensor, weight: Tensor) -> None:
     """Standardised windows (N, W), targets (N, T) and weights (N,) into the sums."""
-    own.regression.absorb(own.functions(z), y, weight)
+    own.regression.absorb(own.features(z), y, weight)
 
 
 def starts(groups: int) -> list[Hyper]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from torch import Generator, Tensor
@@ -32,7 +32,7 @@ from streamgp.models.svgp.sites import SitesHead
 from streamgp.models.svgp.training import Training
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
 from streamgp.online.state import Parts, gather, scatter
-from streamgp.online.summing import Summing, running
+from streamgp.online.summing import OnFeatures, Summing, running
 
 CHUNK = 2048
 """Rows whose features are held at once."""
@@ -238,7 +238,7 @@ class SvgpPosterior(Posterior):
         """q of these rows under the prior of now."""
         self.prior.refresh()
         if isinstance(self.head, GaussianHead):
-            summing(_Sums(self.prior, self.head), _absorb, (z, y, weight), CHUNK)
+            summing(OnFeatures(self.prior, self.head), _absorb, (z, y, weight), CHUNK)
             self.head.settle()
             return
 
@@ -272,23 +272,7 @@ class SvgpPosterior(Posterior):
         return self
 
 
-class _Sums(NamedTuple):
-    """Those of a head on the features of a prior; see `streamgp.online.summing.Additive`."""
-
-    prior: SparsePrior
-    head: GaussianHead
-
-    def sums(self) -> tuple[Tensor, ...]:
-        return self.head.sums()
-
-    def put(self, sums: tuple[Tensor, ...]) -> None:
-        self.head.put(sums)
-
-    def zero(self) -> None:
-        self.head.zero()
-
-
-def _absorb(own: _Sums, z: Tensor, y: Tensor, weight: Tensor) -> None:
+def _absorb(own: OnFeatures[SparsePrior, GaussianHead], z: Tensor, y: Tensor, weight: Tensor) -> None:
     """Standardised windows (N, W), targets (N, T) and weights (N,) into the sums."""
-    phi, variance = own.prior.features(z)
-    own.head.add(Part(phi, variance, y, weight))
+    phi, variance = own.features.features(z)
+    own.regression.add(Part(phi, variance, y, weight))
