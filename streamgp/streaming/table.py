@@ -24,7 +24,8 @@ from deltalake.exceptions import DeltaError
 from streamgp.base import Chunk, Offset
 from streamgp.errors import SchemaError, ServiceError, TableError, disk_fault
 from streamgp.streaming import delta
-from streamgp.streaming.calendar import Ints
+from streamgp.streaming.calendar import Bools, Ints
+from streamgp.streaming.columns import check_schema, hidden, stored_columns
 from streamgp.streaming.delta import SEQ as SEQ
 from streamgp.streaming.delta import Conflict
 from streamgp.streaming.disk import Disk, sync_above
@@ -66,7 +67,7 @@ class Table:
         self._marks: tuple[int, dict[str, int | None]] = (-1, {})  # of this version: each costs a look into the log
         self.stored: pa.Schema = delta.arrow_schema(log)
         self.meta = meaning(log, path)
-        self.schema: pa.Schema = pa.schema([field for field in self.stored if field.name != REVISES])
+        self.schema: pa.Schema = pa.schema([field for field in self.stored if field.name not in hidden(self.meta)])
         self._revised: tuple[int, tuple[str, ...], pa.Table | None] = (0, (), None)  # until where, columns, versions
 
     @classmethod
@@ -80,15 +81,7 @@ class Table:
             ServiceError: the storage refused.
         """
         uri = _uri(path)
-        for name in (meta.time, meta.series):
-            if name is not None and name not in schema.names:
-                raise SchemaError(f"there is no column {name!r}", hint=f"there are: {', '.join(schema.names)}")
-        check_names(schema)
-        roles = {meta.time: {"role": "time", "zone": meta.zone or ""}, meta.series: {"role": "series"}}
-        fields = [_describe(field, roles.get(field.name, {})) for field in schema]
-        leading = [pa.field(SEQ, pa.int64(), metadata={"role": "sequence"})]
-        trailing = [] if meta.duplicates == "first" else [pa.field(REVISES, pa.int64(), metadata={"role": "revises"})]
-        columns = pa.schema(leading + fields + trailing)
+        columns = stored_columns(schema, meta)
         try:
             made = cls(uri, delta.create_log(uri, columns, description(meta, columns)), durable)
             if made.disk is not None:
@@ -200,13 +193,16 @@ class Table:
                 delta.describe(self._log, self.path, description(wanted, self.stored), self.disk)
             self.refresh()
 
-    def commit(self, rows: pa.Table | None, marks: Mapping[str, int], revises: Ints | None = None) -> None:
+    def commit(
+        self, rows: pa.Table | None, marks: Mapping[str, int], revises: Ints | None = None, late: Bools | None = None
+    ) -> None:
         """Append `rows` under the next `_seq` and set `marks`, atomically; None sets the marks alone.
 
         Args:
             rows: with all columns of the table.
             marks: transaction numbers.
             revises: (N,) `_seq` of the row that each is another version of, or -1; None where none is.
+            late: (N,) which came later than the lateness of the table; None where none did.
 
         Raises:
             Conflict: another writer has committed since this handle was refreshed; nothing was written.
@@ -222,6 +218,8 @@ class Table:
             again = np.full(rows.num_rows, -1) if revises is None else revises
             if self.meta.duplicates != "first":
                 columns.append(pa.chunked_array([pa.array(again, pa.int64(), mask=again < 0)]))
+            if len(columns) < len(self.stored):  # a table with a lateness; those made before `_late` was have none
+                columns.append(pa.chunked_array([pa.array(np.zeros(len(again), bool) if late is None else late)]))
             numbered = pa.Table.from_arrays(columns, schema=self.stored)
             if (again >= 0).any():
                 start = self.mark(_FIRST_VERSION, first + int(np.argmax(again >= 0)))
@@ -436,52 +434,10 @@ def _firsts(chunks: Iterator[Chunk], versions: Versions) -> Iterator[Chunk]:
         yield Chunk(versions.resolve(first, first.column(SEQ).to_numpy()), after)
 
 
-def check_names(schema: pa.Schema) -> None:
-    """See that a table can have these columns, without `_seq`.
-
-    Raises:
-        SchemaError: a name is reserved, or two names differ by case alone, which Delta Lake does not tell apart.
-    """
-    seen: dict[str, str] = {}
-    for name in schema.names:
-        if name.lower() in (SEQ, REVISES):
-            raise SchemaError(f"the column name {name!r} is reserved", hint="rename the column in the source")
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise SchemaError(
-                f"columns {other!r} and {name!r} differ by case alone, which Delta tables do not tell apart",
-                hint="rename one of them in the source",
-            )
-
-
 def without(numbers: pa.Array[Any], aside: pa.Array[Any]) -> pa.Array[Any]:
     """(N,) which of the `_seq` are not among those aside."""
     kept: pa.Array[Any] = pc.invert(pc.is_in(numbers, value_set=aside))
     return kept
-
-
-def check_schema(found: pa.Schema, table: pa.Schema, what: str = "the batch") -> None:
-    """Compare names and types; Delta itself would cast 1.5 to 1.
-
-    Raises:
-        SchemaError: every column that is missing, unknown or of another type is named.
-    """
-    wanted = {field.name: field.type for field in table if field.name != SEQ}
-    given = {field.name: field.type for field in found if field.name != SEQ}
-    faults = [f"column {name!r} is missing" for name in wanted if name not in given]
-    faults += [f"column {name!r} is not in the table" for name in given if name not in wanted]
-    faults += [
-        f"column {name!r} is {given[name]}, {wanted[name]} in the table"
-        for name in wanted
-        if name in given and given[name] != wanted[name]
-    ]
-    if faults:
-        raise SchemaError(f"{what} does not fit the table: {'; '.join(faults)}", hint="ingest it into another table")
-
-
-def _describe(field: pa.Field[Any], role: Mapping[str, str]) -> pa.Field[Any]:
-    kept = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
-    return pa.field(field.name, field.type, metadata={**kept, **{key: value for key, value in role.items() if value}})
 
 
 def _place(path: str) -> tuple[int, int] | None:

@@ -37,6 +37,11 @@ def test_messages_are_rows_and_are_acknowledged_once_committed(tmp_path: Path) -
     assert (again["added"], again["quarantined"]) == (0, {})
 
 
+def test_a_message_later_than_the_lateness_is_flagged(tmp_path: Path) -> None:
+    found = take(tmp_path / "t", Memory([row(at) for at in (0, 9, 5, 3)]), lateness="5m")
+    assert found["late"] == 1 and pl.read_delta(str(tmp_path / "t")).filter("_late")["y"].to_list() == [3.0]
+
+
 class Killed(BaseException):
     """The process, as by SIGKILL: nothing is put in order."""
 

@@ -10,14 +10,18 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamgp.errors import TableError, UsageError
+from streamgp.streaming import columns
 from streamgp.streaming.table import Table
 from streamgp_pipelines import load
 from streamgp_pipelines.forecaster import Forecaster
 from streamgp_pipelines.learning.tail import Tail
 from tests.pipelines.ingesting import take
 from tests.pipelines.worlds import HOUR_NS, append, frame_of, make_table, run, scores_of, tensors_of
+from tests.properties import examples
 from tests.words import naming
 
 LATE = 5 * HOUR_NS
@@ -124,6 +128,44 @@ def test_rows_that_come_later_still_are_kept_and_counted(tmp_path: Path) -> None
     assert [y for part in parts for y in part] == [0.0, 1.0, 3.0, 2.0, 5.0, 6.0, 4.0]
     take(tmp_path / "t", tmp_path / "a.csv")
     assert Table.open(tmp_path / "t").rows == 7
+    stored = pl.read_delta(str(tmp_path / "t")).sort("_seq")
+    assert stored.filter("_late")["ds"].dt.day().to_list() == [3] and stored["_late"].null_count() == 0
+    assert "_late" not in table.schema.names
+
+
+@given(
+    days=st.lists(st.tuples(st.integers(0, 12), st.sampled_from("ab")), min_size=1, max_size=30),
+    lateness=st.integers(1, 4),
+)
+@examples(10)
+def test_late_is_what_is_behind_its_series_by_more_than_the_lateness(
+    days: list[tuple[int, str]], lateness: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("t")
+    data = pl.DataFrame(days, schema=["n", "unique_id"], orient="row")
+    data.with_columns(y=pl.int_range(pl.len())).write_csv(home / "a.csv")
+    found = take(home / "t", home / "a.csv", time="n", lateness=str(lateness), duplicates="last")
+    wanted, newest, seen = list[bool](), dict[str, int](), set[tuple[int, str]]()
+    for row in days:
+        behind = row[0] < newest.get(row[1], -99) - lateness
+        wanted.append(behind and row not in seen)  # another version of a row is no late row
+        newest[row[1]] = max(newest.get(row[1], -99), row[0])
+        seen.add(row)
+    stored = pl.read_delta(str(home / "t")).sort("_seq")
+    assert stored["_late"].to_list() == wanted and found["late"] == sum(wanted)
+
+
+def test_a_table_that_was_made_before_the_flag_goes_on_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = pl.DataFrame({"ds": [f"2024-01-{day:02}" for day in (1, 2, 9, 3, 8)], "y": range(5)})
+    days[:2].write_csv(tmp_path / "a.csv")
+    with monkeypatch.context() as patch:
+        patch.setattr(columns, "hidden", lambda _: ())
+        take(tmp_path / "t", tmp_path / "a.csv", every="1d", lateness="2d")
+    days.write_csv(tmp_path / "a.csv")
+    assert take(tmp_path / "t", tmp_path / "a.csv")["late"] == 1
+    assert pl.read_delta(str(tmp_path / "t")).columns == ["_seq", "ds", "y"]
 
 
 @pytest.mark.parametrize("series", [(), ("a", "b")])

@@ -56,6 +56,14 @@ def test_rows_are_taken_once_and_faulty_ones_are_named(intake: Intake, home: Pat
     assert (taken(intake, [late]).late, taken(intake, [late]).duplicates) == (1, 1)
 
 
+def test_a_row_later_than_the_lateness_is_flagged(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", new_rows(5), lateness_ns=10**9)
+    intake = Intake(table)
+    assert taken(intake, [{"t": "2023-11-15T00:30:00Z", "y": 7.0}]).late == 1
+    intake.close()
+    assert pl.read_delta(table.path).filter("_late")["y"].to_list() == [7.0]
+
+
 def test_a_row_too_far_ahead_is_put_aside_and_stops_no_series(home: Path) -> None:
     def at(time: datetime) -> dict[str, Any]:
         return {"t": time.isoformat(), "y": 1.0}

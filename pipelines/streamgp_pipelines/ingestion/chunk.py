@@ -38,14 +38,14 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True)
 class Sorted:
-    """accepted: the table's columns; quarantined: QUARANTINE; reasons: how many by reason; late: rows out of order;
-    revises: (N,) of those accepted, as that of `Verdict`."""
+    """accepted: the table's columns; quarantined: QUARANTINE; reasons: how many by reason; revises, late: (N,) of those
+    accepted, as those of `Verdict`."""
 
     accepted: pa.Table
     quarantined: pa.Table
     reasons: Counter[str]
-    late: int
     revises: NDArray[np.int64]
+    late: NDArray[np.bool_]
 
     @property
     def versions(self) -> int:
@@ -154,9 +154,8 @@ class Sieve:
         if not accepted.all():
             candidates = candidates.filter(pa.array(accepted))
         reasons = Counter(reason for reason, _, _ in faults.values())
-        return Sorted(
-            candidates, self.quarantined(rows, faults), reasons, int(verdict.late.sum()), verdict.revises[accepted]
-        )
+        aside = self.quarantined(rows, faults)
+        return Sorted(candidates, aside, reasons, verdict.revises[accepted], verdict.late[accepted])
 
     def prepare(self, rows: pa.RecordBatch, times: Times | None, after: Position) -> Prepared:
         return Prepared(rows, self._typed(rows, times), self._faults(rows, times), after)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
+from streamgp.streaming.columns import LATE, check_names, check_schema
 from streamgp.streaming.instants import ELAPSED, EPOCHS, whole_numbers
 from streamgp.streaming.intervals import nanoseconds, written
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
 from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.files import FileSource
-from streamgp.streaming.table import SEQ, Table, TableMeta, check_names, check_schema
+from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.times import Clock, decide, is_time
 from streamgp.streaming.versions import REVISES, Policy
 from streamgp.streaming.zones import canonical
@@ -273,7 +274,8 @@ def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Tab
     """The table's columns; the source will read them as these types."""
     natural = {field.name: field for field in source.schema if field.name not in (LINE, FAULT, TEXT)}
     for name in source.names:
-        if name in (SEQ, REVISES, LINE, FAULT, TEXT):
+        kept = table is not None and name in table.schema.names[1:]  # which is older than this name's meaning
+        if name in (SEQ, REVISES, LATE, LINE, FAULT, TEXT) and not kept:
             raise SchemaError(f"{source.uri}: the column name {name!r} is reserved", hint="rename it in the source")
     if table is None:
         order = [name for name in (meta.time, meta.series) if name is not None]

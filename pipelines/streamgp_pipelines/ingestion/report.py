@@ -64,7 +64,7 @@ class SourceReport:
         """Add what one commit took."""
         self.state = "taken"
         self.rows += divided.accepted.num_rows
-        self.late += divided.late
+        self.late += int(divided.late.sum())
         self.versions += divided.versions
         self.future += _future(divided.accepted, meta)
         self.reasons.update(divided.reasons)

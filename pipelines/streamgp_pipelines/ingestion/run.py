@@ -278,9 +278,11 @@ class Run:
     def _commit(self, name: str, part: Prepared, divided: Sorted, start: Position) -> None:
         assert self._table is not None
         self._quarantine.add(divided.quarantined, name, start.lines)
-        rows = divided.accepted if divided.accepted.num_rows else None
         marks = {f"{name}#{key}": value for key, value in part.after._asdict().items()}
-        self._table.commit(rows, marks, None if rows is None else divided.revises)
+        if divided.accepted.num_rows:
+            self._table.commit(divided.accepted, marks, divided.revises, divided.late)
+        else:
+            self._table.commit(None, marks)
         if self._config.follow:
             with suppress(TableError, ServiceError):  # said to those who read the damaged file, or write next
                 self._compaction.committed()

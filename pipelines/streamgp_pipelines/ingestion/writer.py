@@ -27,12 +27,14 @@ class Aside(NamedTuple):
 
 
 class Lot(NamedTuple):
-    """What one commit takes, against what the table holds; without rows and marks there is nothing to commit."""
+    """What one commit takes, against what the table holds; without rows and marks there is nothing to commit.
+    revises, late: (N,) as those of `Verdict`."""
 
     accepted: pa.Table
     quarantined: Sequence[Aside]
     marks: Mapping[str, int]
     revises: NDArray[np.int64]
+    late: NDArray[np.bool_]
 
 
 class Writer:
@@ -60,10 +62,11 @@ class Writer:
             try:
                 for part in lot.quarantined:
                     self._quarantine.add(part.rows, part.source, part.after)
-                if lot.accepted.num_rows or lot.marks:
-                    rows = lot.accepted if lot.accepted.num_rows else None
-                    self.table.commit(rows, lot.marks, None if rows is None else lot.revises)
-                    self._committed = True
+                if lot.accepted.num_rows:
+                    self.table.commit(lot.accepted, lot.marks, lot.revises, lot.late)
+                elif lot.marks:
+                    self.table.commit(None, lot.marks)
+                self._committed |= bool(lot.accepted.num_rows or lot.marks)
                 return
             except Conflict:
                 self.catch_up()

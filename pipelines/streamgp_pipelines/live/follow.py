@@ -453,9 +453,9 @@ class Follow:
             self._positions.addressed(aside, table, messages),
             self._positions.moved(table, messages, fresh),
         )
-        revises = verdict.revises[taken_in]
-        lot = Lot(accepted, addressed, moved, revises)
-        return Judged(Sorted(accepted, aside, reasons, int(verdict.late.sum()), revises), again, lot)
+        revises, late = verdict.revises[taken_in], verdict.late[taken_in]
+        lot = Lot(accepted, addressed, moved, revises, late)
+        return Judged(Sorted(accepted, aside, reasons, revises, late), again, lot)
 
 
 def _first(content: Content, attempt: Callable[[Content], T]) -> T:

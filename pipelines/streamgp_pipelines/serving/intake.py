@@ -190,7 +190,7 @@ class Intake:
             accepted = verdict.accepted
             fresh = candidates if accepted.all() else candidates.filter(pa.array(accepted))
             marks = {_LINES: first + count} if fresh.num_rows or refused.num_rows else {}
-            return Lot(fresh, [Aside(refused, SOURCE, first)], marks, verdict.revises[accepted])
+            return Lot(fresh, [Aside(refused, SOURCE, first)], marks, verdict.revises[accepted], verdict.late[accepted])
 
         self._writer.write(judge)
         return self._receipts(self._faults(parts, good, verdicts[-1]), good, verdicts[-1])
