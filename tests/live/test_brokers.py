@@ -20,6 +20,10 @@ pytestmark = pytest.mark.slow
 
 SIZE, TIMEOUT = 3000, 30.0
 
+REBALANCING = 120.0
+"""Seconds until the partitions of a dead member of a group of Kafka are read by others: 10 to 15 on an idle machine, 37 on a
+busy one."""
+
 
 @pytest.fixture
 def follower() -> Iterator[Followers]:
@@ -29,8 +33,8 @@ def follower() -> Iterator[Followers]:
     started.end()
 
 
-def until(met: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + TIMEOUT
+def until(met: Callable[[], bool], what: str, timeout: float = TIMEOUT) -> None:
+    end = time.monotonic() + timeout
     while not met():
         assert time.monotonic() < end, what
         time.sleep(0.05)
@@ -144,10 +148,7 @@ def test_processes_that_share_a_stream_divide_it(name: str, tmp_path: Path, foll
     assert sorted(rows(table)["y"].to_list()) == [float(i) for i in range(2001)]
 
 
-OPEN = "under load the first messages of one of four partitions were once missing from the table: not understood yet"
-
-
-@pytest.mark.parametrize("name", [pytest.param("kafka", marks=pytest.mark.xfail(reason=OPEN, strict=False)), "mqtt"])
+@pytest.mark.parametrize("name", ["kafka", "mqtt"])
 def test_members_of_a_group_write_one_table_and_one_that_was_killed_comes_back(
     name: str, tmp_path: Path, follower: Followers
 ) -> None:
@@ -178,7 +179,7 @@ def test_members_of_a_group_write_one_table_and_one_that_was_killed_comes_back(
             more(100)
         pair.append(follower(urls[0], table, "--follow", "--linger", "0.02"))
         more(100)
-        until(lambda: {*range(first, sent)} <= {*rows(table)["y"].to_list()}, "all rows")
+        until(lambda: {*range(first, sent)} <= {*rows(table)["y"].to_list()}, "all rows", REBALANCING)
         for process in pair[1:]:
             process.send_signal(signal.SIGTERM)
             _, said = process.communicate(timeout=TIMEOUT)

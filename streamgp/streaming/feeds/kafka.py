@@ -67,7 +67,10 @@ class Kafka:
             for partition in partitions:
                 last = marks(str(partition.partition))
                 if last:
-                    oldest, following = consumer.get_watermark_offsets(partition, PATIENCE)
+                    try:
+                        oldest, following = consumer.get_watermark_offsets(partition, PATIENCE)
+                    except kafka.KafkaException as error:
+                        raise self._lost or self._failure(error.args[0]) from None
                     address.check_reach(last, (following - 1,), (oldest - 1,), str(partition.partition))
                 partition.offset = last[0] + 1 if last else kafka.OFFSET_BEGINNING
             consumer.assign(partitions)
