@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 SIZE, TIMEOUT = 3000, 30.0
 
 REBALANCING = 120.0
-"""Seconds until the partitions of a dead member of a group of Kafka are read by others: 10 to 15 on an idle machine, 37 on a
+"""Seconds until others read the partitions of a dead member of a group of Kafka: 10 to 15 on an idle machine, 37 on a
 busy one."""
 
 
