@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -52,13 +54,29 @@ def wheel(dist: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel and what it asks for."""
+    """A new environment with the wheel, and links to what it asks for, which is installed beside the tests."""
     folder = tmp_path_factory.mktemp("bare") / "env"
     run(*UV, "venv", "--python", sys.executable, folder, cwd=folder.parent)
-    python = folder / "bin" / "python"
-    pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q")
-    run(*pip, "-c", ROOT / "constraints.txt", wheel, cwd=folder)
+    run(*UV, "pip", "install", "--python", folder / "bin" / "python", "--no-deps", wheel, cwd=folder)
+    (room,) = folder.glob("lib/python*/site-packages")
+    for found in map(
+        importlib.metadata.distribution, {name for name, _ in required("streamgp", "", set())} - {"streamgp"}
+    ):
+        for top in {file.parts[0] for file in found.files or [] if file.parts[0] != ".."}:
+            if not (room / top).exists():
+                (room / top).symlink_to(found.locate_file(top))
     return folder
+
+
+def required(name: str, extra: str, known: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """A distribution with an extra, or with "" for none, and all that it leads to."""
+    if (name, extra) not in known:
+        known.add((name, extra))
+        for one in map(Requirement, importlib.metadata.requires(name) or []):
+            if one.marker is None or one.marker.evaluate({"extra": extra}):
+                for asked in {"", *one.extras}:
+                    required(one.name, asked, known)
+    return known
 
 
 @pytest.mark.slow
