@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from streamgp_cli._log import say
-from streamgp_cli._systemd import tell
+from streamgp_cli._systemd import notify
 
 if TYPE_CHECKING:
     from streamgp_pipelines.health import Health
@@ -30,7 +30,7 @@ def watched(follows: bool, metrics: str | None, quiet: bool) -> Iterator[Health]
         ServiceError: `metrics` cannot be listened on.
     """
     from streamgp.errors import UsageError
-    from streamgp_pipelines.health import Health, told
+    from streamgp_pipelines.health import Health, reported
 
     health = Health()
     with ExitStack() as stack:
@@ -42,15 +42,15 @@ def watched(follows: bool, metrics: str | None, quiet: bool) -> Iterator[Health]
                 raise UsageError(f"--metrics needs the package {error.name}", hint=hint) from None
             stack.enter_context(exporting(metrics, health))
         if follows:
-            stack.callback(tell, STOPPING="1")
-            stack.enter_context(told(health, lambda _: tell(READY="1"), BEAT, lambda: health.ready))
-            stack.enter_context(told(health, lambda _: _say(health, quiet)))
+            stack.callback(notify, STOPPING="1")
+            stack.enter_context(reported(health, lambda _: notify(READY="1"), BEAT, lambda: health.ready))
+            stack.enter_context(reported(health, lambda _: _say(health, quiet)))
         yield health
 
 
 def _say(health: Health, quiet: bool) -> None:
     line = health.line()
-    tell(STATUS=line)
+    notify(STATUS=line)
     if line and not quiet:
         about = {name: vars(part) for name, part in vars(health).items() if part is not None}
         say("info", f"health: {line}", health=about)

@@ -7,11 +7,11 @@ import socket
 from contextlib import suppress
 
 
-def tell(**fields: str) -> None:
+def notify(**fields: str) -> None:
     """Send fields such as READY="1" and STATUS="...".
 
     Example:
-        >>> tell(READY="1")  # not started by systemd: nobody listens
+        >>> notify(READY="1")  # not started by systemd: nobody listens
     """
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path or not hasattr(socket, "AF_UNIX"):

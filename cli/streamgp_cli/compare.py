@@ -55,8 +55,8 @@ def compare(given: Given[CompareConfig], json: AsJson = False) -> None:
         tracker = tracker_of(settings.tracking_uri, settings.experiment)
         made = run(settings, tracker, progress, draw_run if is_tracked else None, draw_comparison, ray_tasks)
     if json:
-        told = {name: value for name, value in vars(made).items() if name not in ("scores", "differences")}
-        print_json(told | {"scores": made.scores.to_dicts(), "differences": made.differences.to_dicts()})
+        about = {name: value for name, value in vars(made).items() if name not in ("scores", "differences")}
+        print_json(about | {"scores": made.scores.to_dicts(), "differences": made.differences.to_dicts()})
     else:
         _print(made, [name.partition("=")[0] for name in settings.models])
 

@@ -61,7 +61,7 @@ def explain(error: BaseException) -> Failure:
 
 
 def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
-    """Tell the user on standard error, as text or as one JSON document; returns the exit code."""
+    """Say it on standard error, as text or as one JSON document; returns the exit code."""
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         return 1  # whoever read our output has gone: nobody is left to tell
     failure = explain(error)
@@ -81,7 +81,7 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
 
 
 def interrupted(command: str, code: int, *, as_json: bool) -> None:
-    """Tell the user that the command was stopped, and whether it can go on."""
+    """Say that the command was stopped, and whether it can go on."""
     hint = "the same command continues from here" if command in _RESUMABLE else ""
     if structured():
         say("info", "interrupted", hint=hint, code=code)

@@ -66,8 +66,8 @@ def forecast(given: Given[ForecastConfig], json: AsJson = False) -> None:
             draw_forecast(result, settings.plot)
     written = {"output": settings.output, "samples": settings.samples, "plot": settings.plot}
     if json:
-        told = {"model": result.model, "levels": result.levels, **written, "warnings": result.warnings}
-        print_json({**told, "forecast": result.frame.to_dicts()})
+        about = {"model": result.model, "levels": result.levels, **written, "warnings": result.warnings}
+        print_json({**about, "forecast": result.frame.to_dicts()})
         return
     _print(result)
     for name, path in written.items():
@@ -81,7 +81,7 @@ def _follow(settings: ForecastConfig) -> NoReturn:
     from streamgp_cli._output import warn
     from streamgp_pipelines.forecasting.follow import follow
 
-    def tell(result: Forecast) -> None:
+    def show(result: Forecast) -> None:
         if settings.plot is not None:
             from streamgp_pipelines.adapters.run_plots import draw_forecast
 
@@ -89,7 +89,7 @@ def _follow(settings: ForecastConfig) -> NoReturn:
         warn(result.warnings)
         say("info", f"forecast from {result.frame['cutoff'].max()!s}")
 
-    follow(settings, tell, lambda error: warn([f"no new forecast: {error.message}"]))
+    follow(settings, show, lambda error: warn([f"no new forecast: {error.message}"]))
     raise AssertionError("it has no end")
 
 

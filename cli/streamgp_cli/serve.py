@@ -31,7 +31,7 @@ def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
     """
     from streamgp.errors import UsageError
     from streamgp_cli._output import print_json, warn
-    from streamgp_cli._systemd import tell
+    from streamgp_cli._systemd import notify
     from streamgp_cli.signals import working
     from streamgp_pipelines.live.garbage import collect_seldom
 
@@ -52,7 +52,7 @@ def serve(given: Given[ServeConfig], json: AsJson = False) -> None:
             token = f"; clients need the token in {about['token_file'] or 'STREAMGP_TOKEN'}" if about["token"] else ""
             print(f"open {about['url']}   (Ctrl-C ends it){token}")
         sys.stdout.flush()
-        tell(READY="1", STATUS=f"{about['url']}")
+        notify(READY="1", STATUS=f"{about['url']}")
 
     if settings.source is not None:
         collect_seldom()

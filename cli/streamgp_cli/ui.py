@@ -38,7 +38,7 @@ def ui(given: Given[UiConfig], json: AsJson = False) -> None:
         )
     uri = store_uri(settings.tracking_uri)
 
-    def tell(server: str, message: str) -> None:
+    def show(server: str, message: str) -> None:
         page = front_page(server)
         if json:
             print_json({"url": page, "server": server, "tracking_uri": uri})
@@ -49,11 +49,11 @@ def ui(given: Given[UiConfig], json: AsJson = False) -> None:
     if uri.startswith(("http://", "https://")):
         if not answers(uri):
             raise ServiceError(f"the tracking server {uri} does not answer", hint="check that it runs")
-        return tell(uri, "the tracking server has its own UI: open {}")
+        return show(uri, "the tracking server has its own UI: open {}")
     if not json:
         typer.echo(f"starting the MLflow UI on {uri} ...", err=True)
     working()  # an interruption must end the server too
     with mlflow_ui(uri, settings.host, settings.port) as (url, process):
-        tell(url, "open {}   (Ctrl-C ends it)")
+        show(url, "open {}   (Ctrl-C ends it)")
         code = process.wait()
     raise ServiceError(f"the MLflow server ended with exit code {code}", hint="start it again")

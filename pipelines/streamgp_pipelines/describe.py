@@ -111,8 +111,8 @@ def _seasons(table: Table) -> Json:
 
 
 def _column(field: pa.Field[Any]) -> dict[str, Json]:
-    told = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
-    return {"name": field.name, "type": str(field.type), "role": told.get("role"), "unit": told.get("unit")}
+    metadata = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+    return {"name": field.name, "type": str(field.type), "role": metadata.get("role"), "unit": metadata.get("unit")}
 
 
 def _when(value: int, table: Table) -> Json:

@@ -118,17 +118,17 @@ class Health:
 
 
 @contextmanager
-def told(
-    health: Health, tell: Callable[[Health], None], every: float = EVERY, once: Callable[[], bool] | None = None
+def reported(
+    health: Health, report: Callable[[Health], None], every: float = EVERY, once: Callable[[], bool] | None = None
 ) -> Iterator[None]:
-    """Call `tell` at a steady interval, in a thread; with `once` a single time, when it holds."""
+    """Call `report` at a steady interval, in a thread; with `once` a single time, when it holds."""
     ended = Event()
 
     def work() -> None:
         while not ended.wait(every):
             if once is not None and not once():
                 continue
-            tell(health)
+            report(health)
             if once is not None:
                 return
 

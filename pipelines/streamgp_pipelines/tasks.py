@@ -11,8 +11,8 @@ from streamgp_pipelines.config import DataConfig
 
 A = TypeVar("A")
 R = TypeVar("R")
-Tell: TypeAlias = Callable[[Progress], None]
-Task: TypeAlias = Callable[[str, A, Tell], R]
+Report: TypeAlias = Callable[[Progress], None]
+Task: TypeAlias = Callable[[str, A, Report], R]
 """Its name, its argument, and what to call with how far it is -> its result. Workers get it pickled."""
 
 
@@ -25,7 +25,7 @@ class Tasks(Protocol):
 
     lost: int
 
-    def run(self, task: Task[A, R], arguments: Mapping[str, A], tell: Tell) -> dict[str, R]:
+    def run(self, task: Task[A, R], arguments: Mapping[str, A], report: Report) -> dict[str, R]:
         """The result for each argument, in their order; the first error ends all of them."""
 
     def close(self) -> None:
@@ -40,14 +40,14 @@ class InTurn:
     """Tasks in this process, one after the other.
 
     Example:
-        >>> InTurn().run(lambda name, number, tell: 2 * number, {"a": 1, "b": 2}, print)
+        >>> InTurn().run(lambda name, number, report: 2 * number, {"a": 1, "b": 2}, print)
         {'a': 2, 'b': 4}
     """
 
     lost = 0
 
-    def run(self, task: Task[A, R], arguments: Mapping[str, A], tell: Tell) -> dict[str, R]:
-        return {name: task(name, argument, tell) for name, argument in arguments.items()}
+    def run(self, task: Task[A, R], arguments: Mapping[str, A], report: Report) -> dict[str, R]:
+        return {name: task(name, argument, report) for name, argument in arguments.items()}
 
     def close(self) -> None:
         """Nothing is open."""

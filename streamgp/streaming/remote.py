@@ -30,7 +30,7 @@ from streamgp.streaming.disk import store_file
 LOCK = ".lock"
 """The file that the process which trains in a directory has locked."""
 OBJECT = "checkpoint"
-SHARED = ("predictions/*.parquet", "alarms/*.parquet", "told.json")
+SHARED = ("predictions/*.parquet", "alarms/*.parquet", "raised.json")
 """Files of a run that the next machine needs beside the checkpoint."""
 _MARK = ".remote.json"
 _URL = re.compile(r"(s3a?|gs|az|abfss?|adl):/+([^/]+/.+)")

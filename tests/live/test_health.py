@@ -99,9 +99,9 @@ def test_systemd_is_told_when_rows_are_taken_and_at_the_end(tmp_path: Path, monk
 
 
 def test_lines_are_said_at_a_steady_interval() -> None:
-    from streamgp_pipelines.health import told
+    from streamgp_pipelines.health import reported
 
     lines = list[str]()
-    with told(Health(learned=Learned(rows=3, table=5)), lambda health: lines.append(health.line()), every=0.01):
+    with reported(Health(learned=Learned(rows=3, table=5)), lambda health: lines.append(health.line()), every=0.01):
         wait_for(lambda: len(lines) >= 3)
     assert set(lines) == {"3 rows learned, 2 behind"}

@@ -165,7 +165,7 @@ def _cell(
     draw: Draw | None,
     name: str,
     cell: tuple[TrainConfig, tuple[str, Options] | None],
-    tell: Callable[[Progress], None],
+    progress: Callable[[Progress], None],
 ) -> dict[str, Any]:
     """One model on the stream: the summary of its run, and `cpu_seconds`. A run that was killed goes on."""
     run, peer = cell
@@ -173,13 +173,13 @@ def _cell(
         hint = "--directory must be on a file system that all machines of the cluster share"
         raise ServiceError(f"{platform.node()} has no directory {home}", hint=hint)
     registry.trust(f"{run.model} {dict(run.set)}")  # the user named them where the comparison was started
-    began, told = time.process_time(), staged(tell, name)
+    began, stages = time.process_time(), staged(progress, name)
     if peer is None:
-        found = train(run, below, told, draw)
+        found = train(run, below, stages, draw)
     else:
         from streamgp_pipelines.comparing.peers.peer import run_peer
 
-        found = run_peer(*peer, run, below, told)
+        found = run_peer(*peer, run, below, stages)
     return found | {"cpu_seconds": time.process_time() - began}
 
 

@@ -17,7 +17,7 @@ POLL_SECONDS = 1.0
 
 def follow(
     config: ForecastConfig,
-    tell: Callable[[Forecast], None],
+    publish: Callable[[Forecast], None],
     warn: Callable[[StreamgpError], None],
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
@@ -25,7 +25,7 @@ def follow(
 
     Args:
         config: of the forecast.
-        tell: called with each forecast, which is written by then.
+        publish: called with each forecast, which is written by then.
         warn: called with what kept a later forecast from being made, once for the same message in a row; it is tried
             again.
         wait: sleeps between two looks.
@@ -46,7 +46,7 @@ def follow(
                     warn(error)
                 trouble = error.message
             else:
-                tell(found)
+                publish(found)
                 before, trouble = seen, ""
         wait(POLL_SECONDS)
 

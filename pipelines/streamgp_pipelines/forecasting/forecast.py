@@ -85,8 +85,8 @@ class Forecaster:
         self._online = about["fingerprint"]["mode"] == "online"
         self._moved = False
         self.unit: str = about["unit"]
-        told = about.get("moments") or {"clock": bool(about["clock"]), "zone": learner.windows.spec.zone}
-        self.moments = Moments(**told)
+        moments = about.get("moments") or {"clock": bool(about["clock"]), "zone": learner.windows.spec.zone}
+        self.moments = Moments(**moments)
         """How times are written."""
         self.warnings = passed_over(saved)
         """Warnings about the checkpoint."""
@@ -309,8 +309,8 @@ def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> t
     spec = WindowSpec(**fields)
     model = build_model(about["model"], about["set"], spec.shape, device, about["seed"])
     schedule, steps = Schedule(about["batch"], about["warmup"]), about.get("simulate")
-    told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["calibration"].items()}
-    calibration = Calibration(**told)
+    bands: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["calibration"].items()}
+    calibration = Calibration(**bands)
     rehearsal = None if steps is None else Rehearsal(spec, steps, calibration, about["seed"])
     rate, tail = about.get("alarm_rate"), Tail()
     options = ModelOptions(about["model"], about["set"], about["seed"])

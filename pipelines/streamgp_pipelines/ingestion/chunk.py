@@ -53,7 +53,7 @@ class Sorted:
         return int((self.revises >= 0).sum())
 
 
-def put_future_aside(part: Prepared, meta: TableMeta, newest: int, ahead: float, told: float | None = None) -> None:
+def put_future_aside(part: Prepared, meta: TableMeta, newest: int, ahead: float, named: float | None = None) -> None:
     """Mark rows of the far future as faulty: one of 2099 would make all later rows of its series late.
 
     The time counts from now, or from the newest row of a table that is ahead of now, as simulated streams are; a naive
@@ -64,13 +64,13 @@ def put_future_aside(part: Prepared, meta: TableMeta, newest: int, ahead: float,
         meta: of the table.
         newest: its last time, μs.
         ahead: seconds that the time of a row may be ahead.
-        told: seconds that the message has in their place.
+        named: seconds that the fault of a row names in their place.
     """
     if meta.time is None or not meta.clock or meta.time_format in ELAPSED:
         return
     column = part.table.column(meta.time)
     now = time.time() + (0 if column.type.tz else 14 * 3600)
-    latest, said = max(now * 1e6, float(newest)) + ahead * 1e6, ahead if told is None else told
+    latest, said = max(now * 1e6, float(newest)) + ahead * 1e6, ahead if named is None else named
     for row in np.flatnonzero(column.cast(pa.int64()).to_numpy() > latest).tolist():
         found = f"{part.rows.column(meta.time)[row]} is more than {said:g} s ahead (--max-ahead)"
         part.faults.setdefault(row, ("future", meta.time, found))
@@ -171,8 +171,8 @@ class Sieve:
         order = sorted(faults)
         picked = rows.take(pa.array(order, pa.int64()))
         cells = pl.DataFrame(pl.from_arrow(picked.drop_columns([LINE, FAULT, TEXT])))
-        told = pl.Series(pl.from_arrow(picked.column(TEXT))).cast(pl.String)
-        written = told.fill_null(cells.select(pl.struct(pl.all()).struct.json_encode()).to_series())
+        texts = pl.Series(pl.from_arrow(picked.column(TEXT))).cast(pl.String)
+        written = texts.fill_null(cells.select(pl.struct(pl.all()).struct.json_encode()).to_series())
         reasons, columns, details = (pa.array(part) for part in zip(*(faults[i] for i in order), strict=True))
         sources = pa.repeat(self._source, len(order))
         lines, text = picked.column(LINE), written.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())

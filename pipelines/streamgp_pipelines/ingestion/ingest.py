@@ -39,11 +39,11 @@ def ingest(
     if health is not None:
         health.taken = taken
 
-    def tell(now: IngestProgress) -> None:
+    def report(now: IngestProgress) -> None:
         taken.accepted, taken.quarantined = now.rows, now.quarantined
         progress(now)
 
-    run = Run(config, tell)
+    run = Run(config, report)
     with run:
         while True:
             files = expand(config.source)

@@ -39,8 +39,8 @@ def describe_file(config: DescribeConfig) -> dict[str, Json]:
         rate = (one.count - 1) / seconds if seconds else None
         dates = source.time_format is None
         first, last = (_when(time) if dates else time / 1e9 for time in (one.first, one.last))
-        told: dict[str, Json] = {"signal": name, "unit": units.get(name), "samples": one.count, "rate": rate}
-        signals.append({**told, "first": first, "last": last, "backwards": one.moved})
+        entry: dict[str, Json] = {"signal": name, "unit": units.get(name), "samples": one.count, "rate": rate}
+        signals.append({**entry, "first": first, "last": last, "backwards": one.moved})
     return {
         "file": uri,
         "unreadable": source.lost,

@@ -259,10 +259,10 @@ def _agreed(config: IngestConfig, table: Table, zone: str | None) -> TableMeta:
     """The table's own meaning; flags may repeat it, not change it."""
     meta = table.meta
     _two_columns(config.time or meta.time, config.series)
-    told = {"--time": (config.time, meta.time or ROW), "--series": (config.series, meta.series)}
+    given_and_own = {"--time": (config.time, meta.time or ROW), "--series": (config.series, meta.series)}
     if meta.clock and meta.time is not None and table.schema.field(meta.time).type.tz is None:
-        told["--timezone"] = (zone, meta.zone)
-    for flag, (given, own) in told.items():
+        given_and_own["--timezone"] = (zone, meta.zone)
+    for flag, (given, own) in given_and_own.items():
         if (given is not None and own is not None and given != own) or (given is not None and own is None):
             raise TableError(
                 f"{flag} {given} contradicts the table, which has {own or 'none'}", hint="ingest into another table"

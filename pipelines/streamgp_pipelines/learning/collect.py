@@ -39,7 +39,7 @@ def collect(
     spec: WindowSpec,
     hidden: Tensor,
     chosen: Tensor | None = None,
-    tell: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Inputs, Tensor] | None:
     """Every window that has a truth: x, and y (N, T), NaN = missing; None where there is none.
 
@@ -51,7 +51,7 @@ def collect(
         hidden: (R,) which of the first R rows are held out: their targets are missing, as truth and as lag. No row
             behind these R is read.
         chosen: (R,) rows at which windows are wanted; None is all of them.
-        tell: called with the rows read so far.
+        progress: called with the rows read so far.
     """
     windows = Windows(spec)
     ledger = Ledger(windows.shape, 0, 0, Gaussian)  # it pairs questions with their truths
@@ -65,5 +65,5 @@ def collect(
             ledger.add(asks, Gaussian(nothing, nothing, nothing))
         due = ledger.pop(answers)
         kept.add(due.x, spec.learned(due.target))
-        tell(position + batch.num_rows)
+        progress(position + batch.num_rows)
     return kept.windows()

@@ -32,11 +32,11 @@ def read(path: Path) -> Initial:
     except OSError as error:
         raise ServiceError(f"{path} cannot be read: {error.strerror}", hint="may you read it?") from None
     try:
-        told = json.loads(text)
+        found = json.loads(text)
     except ValueError:
         hint = "the file is cut off or no JSON; write it again with streamgp tune"
         raise DataError(f"{path} is no JSON", hint=hint) from None
-    return from_document(told, str(path))
+    return from_document(found, str(path))
 
 
 def write(path: Path, initial: Initial, readable: Mapping[str, Json]) -> None:
@@ -67,5 +67,5 @@ def write(path: Path, initial: Initial, readable: Mapping[str, Json]) -> None:
 
 def digest(initial: Initial) -> str:
     """A digest of hyper-parameters, the same whatever file they are in and however they were found."""
-    told = {key: value for key, value in document(initial).items() if key not in ("streamgp", "found", "readable")}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    kept = {key: value for key, value in document(initial).items() if key not in ("streamgp", "found", "readable")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]

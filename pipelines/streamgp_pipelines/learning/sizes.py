@@ -203,12 +203,12 @@ def check(parts: Mapping[str, int], limit: int | None) -> None:
     if total <= allowed:
         return
     largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
-    told = ", ".join(f"{_size(size)} for {name}" for name, size in largest if size > total / 20)
+    named = ", ".join(f"{_size(size)} for {name}" for name, size in largest if size > total / 20)
     free = at_hand()
     enough = f"--max-memory {math.ceil(total / 1e9)}GB would allow it"
     beyond = "" if total < free else f", but only {_size(free)} are at hand"
     raise UsageError(
-        f"this would take about {_size(total)} of memory, and {_size(allowed)} may be used: {told}",
+        f"this would take about {_size(total)} of memory, and {_size(allowed)} may be used: {named}",
         hint=f"make what is named smaller; {enough}{beyond}",
     )
 
@@ -216,8 +216,8 @@ def check(parts: Mapping[str, int], limit: int | None) -> None:
 def at_hand() -> int:
     """Bytes that this process can still take: of the machine, of its control group and of its own limit."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    told = _read("/proc/meminfo")
-    if available := re.search(r"MemAvailable:\s+(\d+) kB", told):
+    memory = _read("/proc/meminfo")
+    if available := re.search(r"MemAvailable:\s+(\d+) kB", memory):
         found.append(int(available[1]) * 1024)
     group, used = _read("/sys/fs/cgroup/memory.max").strip(), _read("/sys/fs/cgroup/memory.current").strip()
     if group.isdigit() and used.isdigit():

@@ -128,9 +128,9 @@ class Decoder:
     def unreadable(self, messages: Sequence[Message], bad: dict[int, str], kinds: pa.Schema) -> pa.RecordBatch:
         """Whole messages for the quarantine, a row each."""
         texts = [messages[at].payload[:KEPT].decode("utf-8", "backslashreplace") for at in bad]
-        told: dict[str, list[Any]] = {LINE: list(bad), FAULT: list(bad.values()), TEXT: texts}
+        given: dict[str, list[Any]] = {LINE: list(bad), FAULT: list(bad.values()), TEXT: texts}
         schema = with_bookkeeping({field.name: field.type for field in kinds})
-        columns: list[Any] = [pa.array(told.get(field.name, [None] * len(bad)), field.type) for field in schema]
+        columns: list[Any] = [pa.array(given.get(field.name, [None] * len(bad)), field.type) for field in schema]
         return pa.record_batch(columns, schema=schema)
 
 
@@ -150,9 +150,9 @@ class JsonMessages(Jsonl):
     ) -> None:
         self.uri, self._config, self._nulls, self._topic = name, Config(), (*NULLS, *null), topic
         self.waiting, self.stopped, self.units, self.doubts = False, None, {}, {}
-        told = {} if topic is None else {topic: ""}
+        named = {} if topic is None else {topic: ""}
         assert isinstance(content.rows, list)
-        objects = [{**told, **one} for line in content.rows[:SAMPLED] if (one := _object(line))]
+        objects = [{**named, **one} for line in content.rows[:SAMPLED] if (one := _object(line))]
         if table is None:
             if not objects:
                 raise DataError(f"{name}: no message has a row yet", hint="is the --format right?")
@@ -170,7 +170,7 @@ class JsonMessages(Jsonl):
     def parse(self, content: Content) -> pa.RecordBatch:
         """The rows with the columns that were planned; `_line` is the place of the message."""
         assert isinstance(content.rows, list)
-        return _told(self._parse(Block(b"\n".join(content.rows), 1, Position())), content, self._topic)
+        return _named(self._parse(Block(b"\n".join(content.rows), 1, Position())), content, self._topic)
 
 
 class ArrowMessages(FrameSource):
@@ -185,7 +185,7 @@ class ArrowMessages(FrameSource):
         """The rows with the columns that were planned; `_line` is the place of the message."""
         self.rows = self._whole(content)
         (chunk,) = self.read({})
-        return _told(chunk.rows, content, self._topic)
+        return _named(chunk.rows, content, self._topic)
 
     def _whole(self, content: Content) -> pa.Table:
         """All columns of the table, in a batch."""
@@ -204,14 +204,14 @@ class ArrowMessages(FrameSource):
         return rows
 
 
-def _told(rows: pa.RecordBatch, content: Content, topic: str | None) -> pa.RecordBatch:
+def _named(rows: pa.RecordBatch, content: Content, topic: str | None) -> pa.RecordBatch:
     """Lines as places of messages, and the topic of each in its column."""
     places = rows.column(LINE).to_numpy() - 1
-    told: dict[str, pa.Array[Any]] = {LINE: pa.array(content.owner[places], pa.int64())}
+    added: dict[str, pa.Array[Any]] = {LINE: pa.array(content.owner[places], pa.int64())}
     if topic is not None:
         names = pa.array(content.topics, pa.string()).take(pa.array(places))
-        told[topic] = names.cast(rows.schema.field(topic).type)
-    columns = [told.get(field.name, rows.column(field.name)) for field in rows.schema]
+        added[topic] = names.cast(rows.schema.field(topic).type)
+    columns = [added.get(field.name, rows.column(field.name)) for field in rows.schema]
     return pa.record_batch(columns, schema=rows.schema)
 
 
@@ -318,8 +318,8 @@ def _protobuf(file: Path | None, message: str | None, name: str) -> Callable[[by
         raise UsageError(f"{file}: {error}", hint=hint) from None
     columns, left_out = schema.columns(kind)
     if left_out:
-        told = ", ".join(f"{field} ({why})" for field, why in left_out.items())
-        logging.getLogger("streamgp").warning(f"{name}: fields that a table has no column for are left out: {told}")
+        fields = ", ".join(f"{field} ({why})" for field, why in left_out.items())
+        logging.getLogger("streamgp").warning(f"{name}: fields that a table has no column for are left out: {fields}")
     return lambda payload: [row(schema.parse(kind, payload), columns)]
 
 

@@ -151,8 +151,8 @@ class Host(OnlineRun):
         if self.bell is None or alarms is None:
             raise StateError(f"checkpoint {self.name} raises no alarms", hint="train it with --alarm-rate 0.001")
         rate = self.session.learner.alarm_rate
-        told = {"name": self.name, "rows": self.rows, "rate": rate, "counts": alarms.summary()}
-        return to_json(told | {"alarms": self.bell.newest}, inf_nan_mode="null")
+        state = {"name": self.name, "rows": self.rows, "rate": rate, "counts": alarms.summary()}
+        return to_json(state | {"alarms": self.bell.newest}, inf_nan_mode="null")
 
     def start(self) -> None:
         """Begin to learn."""

@@ -160,15 +160,15 @@ class Intake:
                 continue
             try:
                 receipts = self._commit([part for part, _ in waiting])
-            except BaseException as error:  # told to those who wait, whatever it is
+            except BaseException as error:  # raised where its rows are waited for, whatever it is
                 self._look_again()
                 for _, future in waiting:
                     future.set_exception(error)
                 continue
             for (_, future), receipt in zip(waiting, receipts, strict=True):
                 future.set_result(receipt)
-            for tell in self.committed:
-                tell()
+            for call in self.committed:
+                call()
             self._writer.tidy()
 
     def _look_again(self) -> None:

@@ -79,8 +79,8 @@ class View:
                 found = self._forecaster.forecast(horizon, levels, self.future(future), quantiles)
             except NoNewestWindow as error:  # no question would be answered: not the request is wrong
                 raise StateError(error.message, hint=f"{error.hint}; {self._newest()}") from None
-            told = {"name": self.name, "model": found.model, "rows": self.rows, "levels": found.levels}
-            return write(found.frame, form, told | {"warnings": found.warnings}, "forecast")
+            heading = {"name": self.name, "model": found.model, "rows": self.rows, "levels": found.levels}
+            return write(found.frame, form, heading | {"warnings": found.warnings}, "forecast")
 
         return self._once(("forecast", form, horizon, levels, quantiles, marked), make)
 

@@ -22,15 +22,15 @@ MOST = 100
 KEPT = 1000
 """Alarms that are kept for those who ask."""
 
-TOLD = "told.json"
+RAISED = "raised.json"
 """In the checkpoint directory: rows behind the last full micro-batch whose alarms were passed on already."""
 
 
 class Bell:
     """Passes a run's alarms on, one message for all that came since the last.
 
-    The rows behind the last full micro-batch are judged at once; what they raised is not told again when they are
-    learned. A killed run repeats rows, and may tell their alarms again.
+    The rows behind the last full micro-batch are judged at once; what they raised is not raised again when they are
+    learned. A killed run repeats rows, and may raise their alarms again.
 
     Args:
         session: of a run that judges its rows.
@@ -44,10 +44,10 @@ class Bell:
         self.session, self.source = session, source
         self.newest: tuple[dict[str, Any], ...] = ()
         self.frames: list[pl.DataFrame] = []
-        self.told: set[tuple[str, ...]] = set()
-        self._path = session.config.checkpoint / TOLD
+        self.raised: set[tuple[str, ...]] = set()
+        self._path = session.config.checkpoint / RAISED
         if session.saved_rows >= 0 and self._path.is_file():
-            self.told = {tuple(key) for key in json.loads(self._path.read_text())}
+            self.raised = {tuple(key) for key in json.loads(self._path.read_text())}
 
     def add(self, due: Due) -> None:
         """Keep the alarms of one micro-batch."""
@@ -62,7 +62,7 @@ class Bell:
         newest = [self._of(due) for due in last]
         keys = {key(row) for part in newest for row in part.iter_rows(named=True)}
         rows = [row for part in (*self.frames, *newest) for row in part.iter_rows(named=True)]
-        new = [row for row in rows if key(row) not in self.told]
+        new = [row for row in rows if key(row) not in self.raised]
         self.frames, self.newest = [], (*self.newest, *new)[-KEPT:]
         if new and session.config.on_alarm is not None:
             event: dict[str, Any] = {"source": self.source, "checkpoint": shown(session.config.checkpoint)}
@@ -70,8 +70,8 @@ class Bell:
             if failed:
                 session.warnings.append(f"--on-alarm: {len(new)} alarms were not passed on: {failed}")
                 logging.getLogger("streamgp").warning(session.warnings[-1])
-        if keys != self.told:
-            self.told = keys
+        if keys != self.raised:
+            self.raised = keys
             with replaced(self._path, session.config.durable) as temporary:
                 temporary.write_text(json.dumps(sorted(keys)))
 

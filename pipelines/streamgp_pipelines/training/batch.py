@@ -137,7 +137,7 @@ class BatchRun:
             session.source,
             session.learner.windows.spec,
             self.held_out,
-            tell=lambda read: self.progress(Progress("read", read, self.rows)),
+            progress=lambda read: self.progress(Progress("read", read, self.rows)),
         )
         if found is None:
             raise DataError(

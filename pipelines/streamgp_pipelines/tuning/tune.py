@@ -45,7 +45,7 @@ from streamgp_pipelines.learning.seasons import with_seasons
 from streamgp_pipelines.learning.session import Columns
 from streamgp_pipelines.learning.whole import advice, check_columns
 from streamgp_pipelines.numbers import number
-from streamgp_pipelines.tasks import Cluster, Tasks, Tell, tasks_of
+from streamgp_pipelines.tasks import Cluster, Report, Tasks, tasks_of
 from streamgp_pipelines.tuning.methods import METHODS, find, read_options
 from streamgp_pipelines.tuning.report import readable, train_line
 from streamgp_pipelines.tuning.rows import edges, spread
@@ -141,7 +141,7 @@ class Tuning:
             "output": str(self.config.output),
         }
 
-    def lesson(self, tell: Callable[[int], None]) -> Lesson:
+    def lesson(self, report: Callable[[int], None]) -> Lesson:
         """Whole windows, spread over the rows, standardised.
 
         Raises:
@@ -152,7 +152,9 @@ class Tuning:
         looked = self.rows[spread(len(self.rows), SPARE * self.config.rows, generator)]
         chosen[torch.from_numpy(looked)] = True
         end = int(self.hidden.logical_not().nonzero()[-1]) + 1
-        found = collect(Columns(self.table, columns_read(self.spec), ROWS), self.spec, self.hidden[:end], chosen, tell)
+        found = collect(
+            Columns(self.table, columns_read(self.spec), ROWS), self.spec, self.hidden[:end], chosen, report
+        )
         whole = torch.zeros(0, dtype=torch.bool) if found is None else torch.isfinite(found[1]).all(1)
         if found is None or int(whole.sum()) < FEWEST:
             raise DataError(
@@ -270,11 +272,11 @@ def tune(
     return found
 
 
-def _start(attempt: Callable[[Tensor], Attempt], parts: str, name: str, start: Tensor, tell: Tell) -> Attempt:
+def _start(attempt: Callable[[Tensor], Attempt], parts: str, name: str, start: Tensor, report: Report) -> Attempt:
     """Try one start."""
     registry.trust(parts)  # the user named them where the tuning was started
     found = attempt(start)
-    tell(Progress(name, 1, 1, f"loss {number(found.found.value)}"))
+    report(Progress(name, 1, 1, f"loss {number(found.found.value)}"))
     return found
 
 
@@ -287,9 +289,11 @@ def _has_period(kernel: BaseModel) -> bool:
 def _tune(tuning: Tuning, run: Tracker, progress: Callable[[Progress], None], tasks: Tasks) -> dict[str, Json]:
     config, table = tuning.config, tuning.table
     skip = {"set", "table", "output", "tracking_uri", "experiment", "engine", "workers", "address"}
-    told: dict[str, Any] = config.model_dump(mode="json", exclude=skip)
-    told |= {f"set.{key}": value for key, value in flatten(config.set).items()} | {"lags": tuning.spec.lags}
-    run.params({"command": "tune"} | {key: value for key, value in told.items() if value not in (None, [], "", False)})
+    settings: dict[str, Any] = config.model_dump(mode="json", exclude=skip)
+    settings |= {f"set.{key}": value for key, value in flatten(config.set).items()} | {"lags": tuning.spec.lags}
+    run.params(
+        {"command": "tune"} | {key: value for key, value in settings.items() if value not in (None, [], "", False)}
+    )
     run.dataset(Path(table.path).name, str(table.path), table.version, table.schema)
     lesson = tuning.lesson(lambda read: progress(Progress("read", read, len(tuning.hidden))))
     kernel, log_noise = tuning.start(lesson)

@@ -83,7 +83,7 @@ def main(module: str, name: str, path: str, *patterns: str) -> None:
     out, sys.stdout = sys.stdout.buffer, sys.stderr
     recording = getattr(importlib.import_module(module), name)(path)
 
-    def tell(numbers: bytes = b"", **what: Any) -> None:
+    def send(numbers: bytes = b"", **what: Any) -> None:
         report = {"units": recording.units, "left_out": recording.left_out, "place": recording.place, **what}
         out.write(json.dumps(report).encode() + b"\n" + numbers)
         out.flush()
@@ -94,14 +94,14 @@ def main(module: str, name: str, path: str, *patterns: str) -> None:
     try:
         for item in recording.blocks(wanted):
             if isinstance(item, Lost):
-                tell(lost=list(item))
+                send(lost=list(item))
             elif item.values:
                 rows = [item.times, *(np.ascontiguousarray(row).view(np.int64) for row in item.values.values())]
-                tell(np.stack(rows).tobytes(), names=list(item.values), count=len(item.times))
+                send(np.stack(rows).tobytes(), names=list(item.values), count=len(item.times))
     except Exception as error:
-        tell(error=f"{type(error).__name__} {error}"[:300])
+        send(error=f"{type(error).__name__} {error}"[:300])
     else:
-        tell(end=True)
+        send(end=True)
 
 
 if __name__ == "__main__":

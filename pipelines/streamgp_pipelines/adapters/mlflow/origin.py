@@ -55,8 +55,8 @@ class Origin:
             now = _version(open_store(self.store), self.model_uri)
         except Exception:  # whatever a store may raise: forecasts do not need it
             return ""
-        told = f"{self.model_uri} is version {now} now, and this service began as version {self.version}"
-        return "" if now == self.version else f"{told}: to serve the new one, start with another --checkpoint"
+        message = f"{self.model_uri} is version {now} now, and this service began as version {self.version}"
+        return "" if now == self.version else f"{message}: to serve the new one, start with another --checkpoint"
 
 
 def name_of(model_uri: str) -> str:

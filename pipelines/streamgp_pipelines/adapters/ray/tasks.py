@@ -16,7 +16,7 @@ from streamgp.base import Progress
 from streamgp.errors import ServiceError
 from streamgp_pipelines.adapters.ray.cluster import RayCluster
 from streamgp_pipelines.config import DataConfig
-from streamgp_pipelines.tasks import Task, Tell
+from streamgp_pipelines.tasks import Report, Task
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -43,7 +43,7 @@ class RayTasks:
         self.cluster = RayCluster(count, address)
         self.lost = 0
 
-    def run(self, task: Task[A, R], arguments: Mapping[str, A], tell: Tell) -> dict[str, R]:
+    def run(self, task: Task[A, R], arguments: Mapping[str, A], report: Report) -> dict[str, R]:
         """See `streamgp_pipelines.tasks.Tasks`.
 
         Raises:
@@ -61,7 +61,7 @@ class RayTasks:
                     name = waiting.popleft()
                     running[remote.remote(whole, name, arguments[name], board, os.getcwd())] = name
                 ended, _ = ray.wait(list(running), num_returns=1, timeout=POLL)
-                self._tell(board, tell)
+                self._report(board, report)
                 for asked in ended:
                     name = running.pop(asked)
                     try:
@@ -78,7 +78,7 @@ class RayTasks:
                     found[name] = done.result
                     for record in done.records:
                         logging.getLogger(record.name).handle(record)
-            self._tell(board, tell)
+            self._report(board, report)
         finally:
             for asked in running:
                 ray.cancel(asked)
@@ -91,11 +91,11 @@ class RayTasks:
         """End Ray where it was started here."""
         self.cluster.stop()
 
-    def _tell(self, board: Any, tell: Tell) -> None:
+    def _report(self, board: Any, report: Report) -> None:
         """Pass on how far the tasks are; progress alone is not worth an error."""
         with contextlib.suppress(*self.cluster.gone, self.cluster.ray.exceptions.GetTimeoutError):
             for news in self.cluster.ray.get(board.take.remote(), timeout=10 * POLL):
-                tell(news)
+                report(news)
 
 
 class Board:
@@ -126,16 +126,16 @@ def _perform(task: Task[Any, Any], name: str, argument: Any, board: Any, home: s
     torch.set_num_threads(1)
     with contextlib.suppress(OSError):  # another machine may not have it
         os.chdir(home)
-    told = dict[str, float]()
+    last = dict[str, float]()
 
-    def tell(now: Progress) -> None:
+    def report(now: Progress) -> None:
         ended = now.total is not None and now.done >= now.total
-        if ended or time.monotonic() - told.get(now.stage, -POLL) >= POLL:
-            told[now.stage] = time.monotonic()
+        if ended or time.monotonic() - last.get(now.stage, -POLL) >= POLL:
+            last[now.stage] = time.monotonic()
             board.put.remote(now)
 
     with _logged() as records:
-        return _Done(task(name, argument, tell), records)
+        return _Done(task(name, argument, report), records)
 
 
 @contextlib.contextmanager

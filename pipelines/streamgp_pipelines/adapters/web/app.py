@@ -164,8 +164,8 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
     ) -> Response:  # fmt: skip
         most = view.spec.horizon
         if horizon is not None and horizon > most:
-            told = f"query.horizon: this checkpoint forecasts {most} steps"
-            raise Refusal(422, told, f"ask for at most {most}, or train with a longer --horizon", "query.horizon")
+            message = f"query.horizon: this checkpoint forecasts {most} steps"
+            raise Refusal(422, message, f"ask for at most {most}, or train with a longer --horizon", "query.horizon")
         marked, rows = future or (None, None)
         asked = (form, horizon, ordered(levels), ordered(quantiles))
         body = view.kept("forecast", *asked, marked)
@@ -193,14 +193,14 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
 
         found: Receipt = await asyncio.wrap_future(await run_in_threadpool(read))
         metrics.rows(intake.table.path, found)
-        told = Taken(
+        taken = Taken(
             accepted=found.accepted,
             late=found.late,
             duplicates=found.duplicates,
             quarantined=[Quarantined(**one._asdict()) for one in found.quarantined],
             rows=found.rows,
         )
-        return Response(told.model_dump_json(), media_type=JSON)
+        return Response(taken.model_dump_json(), media_type=JSON)
 
     @app.get("/forecast", responses={**PROBLEMS, **shown}, summary="Forecast")
     async def forecast(

@@ -142,8 +142,8 @@ class Guard:
     def _refusal(self, request: HTTPConnection) -> ASGIApp | None:
         """The answer to a request that may not pass."""
         if self._local and not is_loopback(request.url.hostname or ""):  # a page that has taken over a name
-            told = "header.host: this service answers to this machine alone"
-            problem = Problem(error="Refused", message=told, hint="ask 127.0.0.1 or localhost", field="header.host")
+            message = "header.host: this service answers to this machine alone"
+            problem = Problem(error="Refused", message=message, hint="ask 127.0.0.1 or localhost", field="header.host")
             return answer(400, problem)
         address = request.client.host if request.client else ""
         if not self._rate.take(address, time.monotonic()):

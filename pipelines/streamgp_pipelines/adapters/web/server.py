@@ -28,12 +28,12 @@ _STOP_SECONDS = 30
 _NEWS_SECONDS = 60
 
 
-def run(config: ServeConfig, tell: Callable[[dict[str, object]], None], note: Callable[[str], None]) -> None:
+def run(config: ServeConfig, ready: Callable[[dict[str, object]], None], note: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM: requests at hand are answered, rows that wait are written, then checkpoints.
 
     Args:
         config: what to serve, and how.
-        tell: called with address, token file and checkpoints when requests are answered.
+        ready: called with address, token file and checkpoints when requests are answered.
         note: called, in a thread of its own, when the registry has another version of the model that is served, or the
             broker of --source is away or back.
 
@@ -77,7 +77,7 @@ def run(config: ServeConfig, tell: Callable[[dict[str, object]], None], note: Ca
             url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             known: dict[str, object] = {"url": url, "token_file": file, "token": token is not None}
             listening.listen(CONNECTIONS)
-            tell(known | {"checkpoints": list(service.hosts), "warnings": service.warnings})
+            ready(known | {"checkpoints": list(service.hosts), "warnings": service.warnings})
             server.should_exit = service.error is not None  # it came before there was a server
             if not server.should_exit:
                 server.run(sockets=[listening])
@@ -87,13 +87,13 @@ def run(config: ServeConfig, tell: Callable[[dict[str, object]], None], note: Ca
 
 def _watch(service: Service, origin: Origin, note: Callable[[str], None]) -> None:
     """Look now and then whether the registry has a newer version."""
-    told = ""
+    last = ""
     while True:
         news = origin.news()
         service.notes = (news,) if news else ()
-        if news and news != told:
+        if news and news != last:
             note(news)
-        told = news
+        last = news
         time.sleep(_NEWS_SECONDS)
 
 
