@@ -17,8 +17,9 @@ from streamgp.errors import StateError, UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import together
 from streamgp.streaming.checkpoint import Saved
-from streamgp.streaming.event_time import UNTIL, Waiting
-from streamgp.streaming.table import SEQ
+from streamgp.streaming.event_time import UNTIL
+from streamgp.streaming.table import SEQ, TableMeta
+from streamgp.streaming.versions import Policy
 from streamgp_pipelines.config import AUTO, TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
@@ -34,7 +35,7 @@ from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, as_polars, back
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.options import OptionValue
-from streamgp_pipelines.ordering import first_of_each, numbered, waiting_again
+from streamgp_pipelines.ordering import Arrivals
 from streamgp_pipelines.training.summary import add_point
 
 if TYPE_CHECKING:
@@ -65,7 +66,10 @@ class Forecaster:
         timezone: of times without an offset.
         tolerance: as that of `streamgp ingest`.
         lateness: as that of `streamgp ingest`, such as "10m": rows of all frames are learned in the order of their
-            times. A row with the time and series of one that waits is left out.
+            times.
+        duplicates: as that of `streamgp ingest`: what is read of rows with the same series and time and other values.
+            Those of the first frame are known from the start, later ones while the row waits (lateness). The newest
+            16,384 rows are remembered; one that repeats an older row is late.
         time_format: of times that are text or numbers, as that of `streamgp ingest`; default: detected.
         model: see `streamgp models`.
         options: of the model, such as {"ridge": 0.5}.
@@ -116,6 +120,7 @@ class Forecaster:
         timezone: str | None = None,
         tolerance: str | None = None,
         lateness: str | None = None,
+        duplicates: Policy = "first",
         time_format: str | None = None,
         model: str = "auto",
         options: Mapping[str, OptionValue] | None = None,
@@ -150,13 +155,14 @@ class Forecaster:
             registry.check("models", model)
         self._columns = {"time": time, "series": series, "every": every, "timezone": timezone}
         self._columns |= {"tolerance": tolerance, "time_format": time_format, "lateness": lateness}
+        if duplicates != "first":
+            self._columns |= {"duplicates": duplicates}
         self._reader: Reader | None = None
         self._learner: Learner | None = None
         self._about: dict[str, Json] = {}
         self._curves = Curves()
         self._tail: pa.RecordBatch | None = None
-        self._waiting: Waiting | None = None
-        self._arrived = 0
+        self._arrivals = Arrivals(TableMeta())
         self._kind: Kind = "polars"
         self._ahead: forecasting.Forecaster | None = None
         self._warnings: list[str] = []
@@ -180,10 +186,10 @@ class Forecaster:
         found._learner, found._tail = forecasting.learner_of(saved, find_device(device))
         saved.restore({"curves": found._curves})
         found._about = dict(saved.manifest)
-        if "held" in about:
-            found._waiting, found._tail = waiting_again(about["held"], found._learner.windows.spec, found._tail)
-            found._arrived = about["held"]["arrived"]
-        elif UNTIL in about["offset"]:
+        found._arrivals = Arrivals.of(saved, found._learner.windows.spec)
+        if (waiting := found._arrivals.waiting) is not None and found._tail is not None:
+            found._tail = found._tail.slice(0, found._tail.num_rows - len(waiting.seq))
+        if UNTIL in about["offset"]:
             found._warnings.append("the lateness of the table is not that of frames: sort them by time")
         found._warnings += [saved.warning] if saved.warning else []
         return found
@@ -205,17 +211,10 @@ class Forecaster:
         """
         rows, self._kind = as_arrow(frame)
         self._ahead = None
-        if self._reader is None:
-            self._begin(rows)
-            assert self._reader is not None
-            read = self._reader.table.held
-            self._reader.forget()
-        else:
-            read = self._reader.read(rows)
-        if read.num_rows:
-            ordered = self._in_order(read)
-            if ordered is not None:
-                self._advance(ordered)
+        fresh = self._begin(rows) if self._reader is None else self._arrivals.take(self._reader.read(rows))
+        out = self._arrivals.release(fresh, self._names()) if fresh.num_rows else None
+        if out is not None:
+            self._advance(pa.Table.from_batches([out]))
         if not self._told and (late := self._late()):
             self._told = True
             warnings.warn(late[0], UserWarning, stacklevel=2)
@@ -372,7 +371,7 @@ class Forecaster:
 
     @property
     def rows(self) -> int:
-        """Rows read so far."""
+        """Rows read so far, each once."""
         behind = None if self._learner is None else self._behind()
         return 0 if self._learner is None else self._learner.rows + (0 if behind is None else behind.num_rows)
 
@@ -390,12 +389,12 @@ class Forecaster:
             ServiceError: it cannot be written.
         """
         learner = self._ready()
-        parts = learner.parts() | {"curves": self._curves, "tail": Tail(self._behind())}
+        parts = learner.parts() | {"curves": self._curves, "tail": Tail(self._behind()), "arrivals": self._arrivals}
         checkpoint.write(Path(path), learner.rows, parts, self._manifest(), shards=learner.shards())
         return Path(path)
 
-    def _begin(self, rows: pa.Table) -> None:
-        """Find what the columns mean; of a new stream also the windows and the model."""
+    def _begin(self, rows: pa.Table) -> pa.RecordBatch:
+        """Find what the columns mean; of a new stream also the windows and the model. Returns the rows to learn."""
         if self._learner is not None:  # loaded: the stream goes on
             spec: Any = self._learner.windows.spec
             moments: Any = self._about["moments"]
@@ -405,21 +404,25 @@ class Forecaster:
             form = moments["form"] if "%" in (moments["form"] or "") else None  # other kinds are detected
             self._reader = Reader(rows, spec.time or "row", spec.series, every, zone, tolerance, form)
             self._about |= {"table": {"path": "memory", "id": self._reader.table.id, "version": 0}, "offset": {}}
-            return
+            fresh = self._arrivals.take(self._reader.rows)
+            self._reader.forget()
+            return fresh
         assert self._config is not None
         reader = Reader(rows, **self._columns)
+        self._arrivals = Arrivals(reader.meta)
+        fresh = self._arrivals.take(reader.rows)
+        reader.begin_with(self._arrivals.resolved(fresh))
         session = open_session(self._config, reader.table)
         self._learner, self._warnings = session.learner, session.warnings
         self._about = manifest(session.config, session.learner, reader.table, session.options, {}) | {"fitted": False}
         self._reader = reader
-        if reader.meta.lateness is not None:
-            assert reader.meta.time is not None
-            self._waiting = Waiting(reader.meta.time, reader.meta.series, reader.meta.lateness)
+        reader.forget()
+        return fresh
 
     def _advance(self, rows: pa.Table) -> None:
         """Learn every micro-batch that is full now."""
         learner = self._ready()
-        rows = rows.select(self._names())
+        rows = rows.select([SEQ, *self._names()] if self._arrivals.waiting is not None else [*self._names()])
         if self._tail is not None:
             rows = pa.concat_tables([pa.Table.from_batches([self._tail]).select(rows.column_names), rows])
         held = rows.combine_chunks().to_batches()[0]
@@ -433,31 +436,24 @@ class Forecaster:
             start += count
         self._tail = held.slice(start) if start < held.num_rows else None
 
-    def _names(self) -> list[str]:
-        """Columns of the rows that are kept; with a lateness also the place at which each arrived."""
-        names = columns_read(self._ready().windows.spec)
-        return [*names] if self._waiting is None else [SEQ, *names]
-
-    def _in_order(self, rows: pa.Table) -> pa.Table | None:
-        """The rows that go out now; without a lateness those that came."""
-        if self._waiting is None:
-            return rows
-        waiting, names = self._waiting, self._names()
-        fresh, self._arrived = numbered(rows.select(names[1:]), self._arrived)
-        out = waiting.push(first_of_each(fresh, waiting, self._ready().windows.spec))
-        return None if out is None else pa.Table.from_batches([out])
+    def _names(self) -> tuple[str, ...]:
+        return columns_read(self._ready().windows.spec)
 
     def _behind(self) -> pa.RecordBatch | None:
         """The rows behind the last full micro-batch, those that wait among them."""
-        held = None if self._waiting is None else self._waiting.ordered()
-        parts = [part for part in (self._tail, held) if part is not None]
+        parts = [part for part in (self._tail, self._arrivals.held()) if part is not None]
         return together(parts) if parts else None
 
     def _late(self) -> list[str]:
         """A warning of rows that were not learned, if there are such."""
         late = self._ready().windows.late
         why = "were not learned: each was late, or in the same step as an earlier row of its series"
-        return [f"{late} rows {why}; sort the frame by time, or give a tolerance if its clock jitters"] if late else []
+        found = [f"{late} rows {why}; sort the frame by time, or give a tolerance if its clock jitters"] if late else []
+        if unread := self._arrivals.unread:
+            found.append(
+                f"{unread} rows with the time of an earlier row of their series and other values were not read"
+            )
+        return found
 
     def _raised(self, due: Due) -> pl.DataFrame:
         learner, about = self._ready(), self._about
@@ -471,11 +467,7 @@ class Forecaster:
         return self._learner
 
     def _manifest(self) -> dict[str, Json]:
-        about, waiting = self._about | {"rows": self._ready().rows}, self._waiting
-        if waiting is None:
-            return about
-        held: dict[str, Json] = {"lateness": waiting.lateness, "newest": waiting.newest, "arrived": self._arrived}
-        return about | {"held": {**held, "before": waiting.before.tolist(), "own": waiting.own.tolist()}}
+        return self._about | {"rows": self._ready().rows}
 
     def _view(self) -> forecasting.Forecaster:
         """A copy of the state that has learned all rows, to forecast from; made once until rows come."""

@@ -145,10 +145,11 @@ class Reader:
 
     Args:
         rows: the first frame.
-        time, series, every, timezone, tolerance, time_format, lateness: as the flags of `streamgp ingest`.
+        time, series, every, timezone, tolerance, time_format, lateness, duplicates: as the flags of `streamgp ingest`.
 
     Attributes:
-        table: the rows of the first frame, for what is found from them; `forget` lets go of them.
+        rows: of the first frame.
+        table: them as they are read, for what is found from them. `forget` lets go of both.
 
     Raises:
         UsageError, SchemaError, DataError: as `plan`.
@@ -164,15 +165,17 @@ class Reader:
         tolerance: str | None = None,
         time_format: str | None = None,
         lateness: str | None = None,
+        duplicates: str | None = None,
     ) -> None:
         given = {"time": time, "series": series, "every": every, "timezone": timezone, "tolerance": tolerance}
-        given |= {"time_format": time_format, "lateness": lateness}
+        given |= {"time_format": time_format, "lateness": lateness, "duplicates": duplicates}
         self.config: IngestConfig = IngestConfig.read({"source": (NAME,), "table": NAME, **given})
         found = plan(FrameSource(rows), self.config, None)
         self.meta, self.clock, self.schema = found.meta, found.clock, found.schema
         self._times = None if self.clock is None else TimeReader(self.clock)
         self._rows = 0
-        self.table = Held(self.read(rows), self.meta)
+        self.rows = self.read(rows)
+        self.table = Held(self.rows, self.meta)
 
     def read(self, rows: pa.Table) -> pa.Table:
         """The columns of the stream, with the types of the first frame.
@@ -199,9 +202,14 @@ class Reader:
         self._rows += rows.num_rows
         return pa.concat_tables(parts) if parts else self.schema.empty_table()
 
+    def begin_with(self, rows: pa.RecordBatch) -> None:
+        """The rows of the first frame as they are read; their `_seq` is not used."""
+        self.table = Held(pa.Table.from_batches([rows]).drop_columns(SEQ), self.meta, self.table.id)
+
     def forget(self) -> None:
         """Let go of the rows of the first frame."""
-        self.table = Held(self.schema.empty_table(), self.meta, self.table.id)
+        self.rows = self.schema.empty_table()
+        self.table = Held(self.rows, self.meta, self.table.id)
 
 
 class Held(Table):
@@ -215,12 +223,11 @@ class Held(Table):
         self._id = name or uuid.uuid4().hex
 
     @property
-    def held(self) -> pa.Table:
-        """All rows."""
-        return self._rows
+    def version(self) -> int:
+        return 0
 
     @property
-    def version(self) -> int:
+    def versions(self) -> int:
         return 0
 
     @property

@@ -1,40 +1,145 @@
-"""Frames whose rows wait to be learned in the order of their times."""
+"""Rows of frames, each once, and with a lateness in the order of their times."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
+from torch import Tensor
 
+from streamgp.base import Json
+from streamgp.streaming.batches import together
+from streamgp.streaming.calendar import Ints
+from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.event_time import Waiting
+from streamgp.streaming.meaning import TableMeta
+from streamgp.streaming.reading.cells import nothing
 from streamgp.streaming.table import SEQ
+from streamgp.streaming.versions import REVISES, Versions
 from streamgp.streaming.windows import WindowSpec
-from streamgp_pipelines.memory import as_polars
+from streamgp_pipelines.ingestion.repeats import Repeats
+from streamgp_pipelines.learning.tail import Tail
+
+MOST = 16_384
+"""Rows whose series and times are remembered, beside those that wait."""
 
 
-def numbered(rows: pa.Table, arrived: int) -> tuple[pa.RecordBatch, int]:
-    """Rows with `_seq` from `arrived` on, and that of the next one."""
-    numbers = pa.array(range(arrived, arrived + rows.num_rows), pa.int64())
-    whole = rows.add_column(0, SEQ, numbers).combine_chunks()
-    return whole.to_batches()[0], arrived + rows.num_rows
+class Arrivals:
+    """What becomes of the rows of frames before they are learned; Stateful.
+
+    A row with the series, time and values of an earlier one is left out. One with other values is a version of that
+    row, and `meta.duplicates` says what is read: of the versions in the first frame, and of those that come while the
+    row waits. So it is in a table that is trained after every frame.
+
+    Args:
+        meta: what the columns mean.
+    """
+
+    def __init__(self, meta: TableMeta) -> None:
+        self.meta, self.repeats = meta, Repeats(meta, MOST)
+        self.waiting: Waiting | None = None
+        if meta.lateness is not None:
+            assert meta.time is not None
+            self.waiting = Waiting(meta.time, meta.series, meta.lateness)
+        self.unread = 0
+        """Rows with other values of which nothing is read: their row had been learned, or the first is read."""
+        self._versions: pa.Table | None = None
+        self._known = -1  # rows of the first frame
+
+    @classmethod
+    def of(cls, saved: Saved, spec: WindowSpec) -> Self:
+        """Those of a checkpoint; of one that was trained on a table, new ones."""
+        about: Any = saved.rest.get("arrivals")
+        if about is None:
+            return cls(TableMeta(spec.time, spec.series, clock=False))
+        lateness, policy = about["lateness"], about["duplicates"]
+        found = cls(TableMeta(spec.time, spec.series, False, lateness_ns=lateness, duplicates=policy))
+        saved.restore({"arrivals": found})
+        return found
+
+    def take(self, rows: pa.Table) -> pa.RecordBatch:
+        """Rows that come; returns, with their places, those that are no other row again."""
+        start, waits, beginning = self.repeats.count, self._waits(), self._known < 0 < rows.num_rows
+        again = self.repeats.look(rows, int(waits.min()) if len(waits) else None)
+        if beginning:
+            self._known = self.repeats.count
+        numbers = pa.array(np.arange(start, self.repeats.count), pa.int64())
+        whole = rows.add_column(0, SEQ, numbers).combine_chunks()
+        if (again.first < 0).all():
+            return together(whole.to_batches() or [nothing(whole.schema)])
+        read = again.other & ((again.first >= start) | np.isin(again.first, waits))
+        if self.meta.duplicates == "first" or not (beginning or self.waiting is not None):
+            read[:] = False
+        self.unread += int((again.other & ~read).sum())
+        if read.any():
+            versions = whole.append_column(REVISES, pa.array(again.first, pa.int64())).filter(pa.array(read))
+            self._versions = versions if self._versions is None else pa.concat_tables([self._versions, versions])
+        return together(whole.filter(pa.array(again.first < 0)).to_batches() or [nothing(whole.schema)])
+
+    def resolved(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the first frame as they are read with all of it known."""
+        found = self._resolving()
+        return rows if found is None else found.resolve(rows, np.zeros(rows.num_rows, np.int64))
+
+    def release(self, rows: pa.RecordBatch, names: tuple[str, ...]) -> pa.RecordBatch | None:
+        """Rows that `take` gave; returns those to learn now, with these columns and their places."""
+        rows = rows.select([SEQ, *names])
+        if self.waiting is None:
+            found, self._versions = self.resolved(rows), None
+            return found if found.num_rows else None
+        self.waiting.versions = self._resolving()
+        out = self.waiting.push(rows)
+        if self._versions is not None:
+            self._versions = self._versions.filter(pc.is_in(self._versions[REVISES], value_set=pa.array(self._waits())))
+        return out
+
+    def held(self) -> pa.RecordBatch | None:
+        """The rows that wait, in the order of their times."""
+        if self.waiting is None:
+            return None
+        self.waiting.versions = self._resolving()
+        return self.waiting.ordered()
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        waiting, repeats = self.waiting, self.repeats
+        tensors = {} if waiting is None else _packed("waiting", waiting.rows)
+        for name, rows in (("seen", repeats.seen().to_arrow()), ("versions", self._versions)):
+            tensors |= _packed(name, together(rows.to_batches()) if rows is not None and rows.num_rows else None)
+        rest: dict[str, Json] = {"lateness": self.meta.lateness, "duplicates": self.meta.duplicates}
+        rest |= {"newest": dict(repeats.newest)}
+        rest |= {"count": repeats.count, "known": self._known, "unread": self.unread, "digests": pl.__version__}
+        if waiting is not None:
+            rest |= {"time": waiting.newest, "before": waiting.before.tolist(), "own": waiting.own.tolist()}
+        return tensors, rest
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        about: Any = rest
+        waiting, versions, seen = (_unpacked(name, tensors) for name in ("waiting", "versions", "seen"))
+        self._versions = None if versions is None else pa.Table.from_batches([versions])
+        self._known, self.unread, self.repeats.count = about["known"], about["unread"], about["count"]
+        if seen is not None and about["digests"] == pl.__version__:
+            self.repeats.remember(pl.DataFrame(pl.from_arrow(seen)), about["newest"])
+        if self.waiting is not None:
+            self.waiting.rows, self.waiting.newest = waiting, about["time"]
+            self.waiting.before, self.waiting.own = np.array(about["before"], np.int64), np.array(about["own"], bool)
+
+    def _waits(self) -> Ints:
+        return np.empty(0, np.int64) if self.waiting is None else self.waiting.seq
+
+    def _resolving(self) -> Versions | None:
+        if self._versions is None or not self._versions.num_rows:
+            return None
+        return Versions(self._versions, self.meta.duplicates, self.meta.keys, self._known)
 
 
-def first_of_each(rows: pa.RecordBatch, waiting: Waiting, spec: WindowSpec) -> pa.RecordBatch:
-    """Rows but those with the time and series of an earlier one, or of one that waits."""
-    parts = [rows] if waiting.rows is None else [waiting.rows.select(rows.schema.names), rows]
-    keys = as_polars(pa.Table.from_batches(parts).select([name for name in (spec.time, spec.series) if name]))
-    new = keys.select(pl.struct(pl.all()).is_first_distinct()).to_series()[-rows.num_rows :]
-    return rows.filter(pa.array(new.to_list(), pa.bool_()))
+def _packed(name: str, rows: pa.RecordBatch | None) -> dict[str, Tensor]:
+    return {f"{name}_{key}": tensor for key, tensor in Tail(rows).state()[0].items()}
 
 
-def waiting_again(held: Any, spec: WindowSpec, tail: pa.RecordBatch | None) -> tuple[Waiting, pa.RecordBatch | None]:
-    """The rows of a saved tail that wait, and the others."""
-    assert spec.time is not None
-    waiting, count = Waiting(spec.time, spec.series, held["lateness"], held["newest"]), len(held["before"])
-    if tail is None or not count:
-        return waiting, tail
-    waiting.rows = tail.slice(tail.num_rows - count).sort_by(SEQ)
-    waiting.before, waiting.own = np.array(held["before"], np.int64), np.array(held["own"], bool)
-    return waiting, tail.slice(0, tail.num_rows - count) if count < tail.num_rows else None
+def _unpacked(name: str, tensors: dict[str, Tensor]) -> pa.RecordBatch | None:
+    tail = Tail()
+    tail.restore({key.removeprefix(f"{name}_"): value for key, value in tensors.items() if key.startswith(name)}, {})
+    return tail.rows

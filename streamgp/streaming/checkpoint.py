@@ -31,7 +31,7 @@ from streamgp.errors import CheckpointError, ServiceError
 from streamgp.streaming import remote
 from streamgp.streaming.disk import store_file, sync
 
-FORMAT = 8
+FORMAT = 9
 KEEP = 2
 """Checkpoints that stay: the newest, and the one before it in case the newest is damaged."""
 
@@ -209,14 +209,15 @@ def read(directory: Path) -> Saved:
     if (directory / "state.json").is_file():
         return _read(directory, "")
     remote.refresh(directory)
-    problems: list[str] = []
+    problems: list[CheckpointError] = []
     for path in _all(directory):
         try:
-            return _read(path, "; ".join(problems))
+            return _read(path, "; ".join(error.message for error in problems))
         except CheckpointError as error:
-            problems.append(error.message)
+            problems.append(error)
     if problems:
-        raise CheckpointError("; ".join(problems), hint="restore a copy, or start with --fresh")
+        hint = problems[0].hint or "restore a copy, or start with --fresh"
+        raise CheckpointError("; ".join(error.message for error in problems), hint=hint)
     raise CheckpointError(
         f"there is no checkpoint in {remote.shown(directory)}", hint="streamgp train --checkpoint DIR writes one"
     )
@@ -289,7 +290,8 @@ def _read(path: Path, warning: str) -> Saved:
         version = whole["format"]
         if version != FORMAT:
             message = f"{path} has format {version}; this version reads {FORMAT}"
-            raise CheckpointError(message, hint="use the version of streamgp that wrote it")
+            hint = "train again with --fresh, or use the version of streamgp that wrote it"
+            raise CheckpointError(message, hint=hint)
         body, data = whole["body"], (path / TENSORS).read_bytes()
         if whole["sha256"] != digest(body) or body["tensors_sha256"] != hashlib.sha256(data).hexdigest():
             raise CheckpointError(f"{path} is damaged: its checksum is wrong")

@@ -61,7 +61,7 @@ class Waiting:
     def __init__(
         self, time: str, series: str | None, lateness: int, newest: int = NEVER, versions: Versions | None = None
     ) -> None:
-        self._time, self._series, self._versions = time, series, versions
+        self._time, self._series, self.versions = time, series, versions
         self.lateness, self.newest = lateness, newest
         self.rows: pa.RecordBatch | None = None
         """They that wait, in the order in which they arrived."""
@@ -106,9 +106,9 @@ class Waiting:
         if not len(go):
             return None
         out = both.take(pa.array(go, pa.int64()))
-        if self._versions is None:
+        if self.versions is None:
             return out
-        return self._versions.resolve(out, rows.column(SEQ).to_numpy()[leaves[go]])
+        return self.versions.resolve(out, rows.column(SEQ).to_numpy()[leaves[go]])
 
     def ordered(self) -> pa.RecordBatch | None:
         """The rows that wait, in the order of their times."""
@@ -117,15 +117,13 @@ class Waiting:
         time = self._times(self.rows)
         order = self._order(self.rows, time, np.zeros(len(time), np.int64), np.arange(len(time)))
         out = self.rows.take(pa.array(order, pa.int64()))
-        if self._versions is None:
+        if self.versions is None:
             return out
-        return self._versions.resolve(out, np.full(out.num_rows, LAST))
+        return self.versions.resolve(out, np.full(out.num_rows, LAST))
 
     def _firsts(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows without those that are versions of others."""
-        if self._versions is None or not (column := rows.column(REVISES)).null_count < len(column):
-            return rows
-        return rows.filter(column.is_null())
+        return rows.filter(rows.column(REVISES).is_null()) if REVISES in rows.schema.names else rows
 
     def _keep(self, rows: pa.RecordBatch, before: Ints, own: Bools, which: Ints) -> None:
         if not len(which):

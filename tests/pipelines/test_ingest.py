@@ -364,6 +364,8 @@ def test_a_dry_run_counts_what_the_run_would_take_and_put_aside(policy: str, tmp
         assert dry["added"] == 0
         found = take(tmp_path / "t", *sources, **options)
         assert sum(one["would_add"] for one in dry["sources"]) == found["added"]
+        assert dry["versions"] == found["versions"] and bool(found["versions"]) == (policy == "last")
+        assert any("versions of others" in hint for hint in dry["hints"]) == (policy == "last")
         assert dry["quarantined"] == found["quarantined"]
         take(tmp_path / "t", path, **options)
         assert take(tmp_path / "t", path, dry_run=True, **options)["quarantined"] == {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from streamgp.errors import TableError, UsageError
 from streamgp.streaming import columns
 from streamgp.streaming.table import Table
+from streamgp.streaming.versions import Policy
 from streamgp_pipelines import load
 from streamgp_pipelines.forecaster import Forecaster
 from streamgp_pipelines.learning.tail import Tail
@@ -188,6 +190,40 @@ def test_a_forecaster_learns_frames_as_the_command_line_its_table(tmp_path: Path
     assert parts.rows == len(mixed)
     assert parts.scores == same.scores and parts.forecast().equals(same.forecast())
     assert parts.warnings == same.warnings == []
+
+
+def coming_again(data: pl.DataFrame) -> pl.DataFrame:
+    """Of some rows one or two more come up to 60 places later, with the same or with other values."""
+    rng, places, parts = np.random.default_rng(5), [np.arange(len(data)) * 1.0], [data]
+    for change in (0.0, 5.0, 0.0, -7.0):
+        which = np.sort(rng.choice(len(data), len(data) // 12, replace=False))
+        parts.append(data[which.tolist()].with_columns(pl.col("y") + change))
+        places.append(which + rng.uniform(0.1, 60.0, len(which)))
+    return pl.concat(parts)[np.argsort(np.concatenate(places), kind="stable").tolist()]
+
+
+@pytest.mark.parametrize("policy", get_args(Policy))
+@pytest.mark.parametrize("late", [{}, {"lateness": "5h"}])
+def test_a_forecaster_reads_rows_that_come_twice_as_the_command_line(
+    tmp_path: Path, policy: Policy, late: dict[str, str]
+) -> None:
+    data = frame_of(300, ("a", "b") if policy != "last" else ())
+    mixed = coming_again(shuffled(data, 5) if late else data)
+    kept: dict[str, Any] = {"time": "t", "every": "1h", "duplicates": policy, **late}
+    options: dict[str, Any] = {"lags": 6, "season": 24, "warmup": 200, "batch": 64, "model": "linear"}
+    same = Forecaster("y", 3, **kept, **options, levels=(80, 95))
+    for number, frame in enumerate((mixed[:290], mixed[290:380], mixed[380:])):
+        frame.write_parquet(tmp_path / f"{number}.parquet")
+        summary = take(tmp_path / "t", tmp_path / f"{number}.parquet", **kept)
+        found = run(Table.open(tmp_path / "t"), tmp_path / "c", known=())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of rows that were not read
+            same.learn(frame)
+        assert (same.scores["rmse"], same.scores["crps"]) == (found["rmse"], found["crps"])
+        assert same.forecast().equals(load(tmp_path / "c").forecast().frame)
+        same = Forecaster.load(same.save(tmp_path / "g")) if number else same
+    assert same.rows == Table.open(tmp_path / "t").readable == len(data)
+    assert summary["versions"] or policy == "first"
 
 
 def test_lateness_in_steps(tmp_path: Path) -> None:

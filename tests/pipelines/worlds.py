@@ -152,10 +152,14 @@ def scores_of(summary: dict[str, Json]) -> dict[str, Json]:
     return {key: value for key, value in summary.items() if key not in TIMES}
 
 
+BESIDE = ("clock", "arrivals")
+"""Parts of a checkpoint that no number of the model depends on; `arrivals` is of a Forecaster alone."""
+
+
 def tensors_of(home: Path) -> dict[str, torch.Tensor]:
-    """All tensors of the newest checkpoint but the stop-watch's, by "part/name"."""
+    """All tensors of the newest checkpoint but the stop-watch's and those of rows that came, by "part/name"."""
     saved = checkpoint.read(home)
-    parts = {part: named for part, named in saved.tensors.items() if part != "clock"}
+    parts = {part: named for part, named in saved.tensors.items() if part not in BESIDE}
     return {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
 
 
@@ -170,7 +174,7 @@ def assert_same_state(one: Path, two: Path) -> None:
     different = [name for name in left if not same_bits(left[name], right[name])]
     assert not different, f"not the same: {different}"
     rest = [
-        {part: value for part, value in checkpoint.read(home).rest.items() if part != "clock"} for home in (one, two)
+        {part: value for part, value in checkpoint.read(home).rest.items() if part not in BESIDE} for home in (one, two)
     ]
     assert rest[0] == rest[1]
 

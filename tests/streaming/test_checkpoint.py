@@ -209,8 +209,9 @@ def test_a_missing_file_is_damage(tmp_path: Path) -> None:
 def test_another_format_is_named(tmp_path: Path) -> None:
     file = write(tmp_path, 1) / "state.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
-    with pytest.raises(CheckpointError, match=naming("99")):
+    with pytest.raises(CheckpointError, match=naming("99")) as found:
         checkpoint.read(tmp_path)
+    assert "--fresh" in found.value.hint and "version" in found.value.hint
 
 
 def test_a_part_that_does_not_fit(tmp_path: Path) -> None:

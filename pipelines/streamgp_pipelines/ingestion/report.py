@@ -121,7 +121,7 @@ def summary(path: str, table: Table | None, sources: list[SourceReport], began: 
         "sources": [one.summary() for one in sources],
         "hints": _order_hints(table, added, late, reasons["duplicate"] + reasons["conflict"], sort)
         + _hints(sources, future, reasons)
-        + _repeated(table, reasons["conflict"], versions),
+        + _repeated(table, reasons["conflict"], versions, any(one.state == "dry run" for one in sources)),
         "seconds": round(seconds, 3),
         "rows_per_second": round(added / seconds, 1) if seconds else None,
         "peak_mb": round(peak_mb(), 1),
@@ -209,7 +209,10 @@ def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> l
     fitting = sum(one.fitting for one in sources)
     if any(one.state == "dry run" for one in sources):
         aside = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
-        hints.append(f"{fitting:,} rows would be added" + (f"; the quarantine would take: {aside}" if aside else ""))
+        versions = sum(one.versions for one in sources)
+        found = f"{fitting:,} rows would be added"
+        found += f", {versions:,} of them versions of others, with the same time and other values" if versions else ""
+        hints.append(found + (f"; the quarantine would take: {aside}" if aside else ""))
     elif reasons.total():
         hints.append(f"in the quarantine, with reason and line: {reasons.total():,} rows; streamgp describe --table")
     hints += [
@@ -222,9 +225,9 @@ def _hints(sources: list[SourceReport], future: int, reasons: Counter[str]) -> l
     return hints
 
 
-def _repeated(table: Table | None, conflicts: int, versions: int) -> list[Json]:
+def _repeated(table: Table | None, conflicts: int, versions: int, dry: bool) -> list[Json]:
     """What was done with rows that have the time of another one and other values, and what else can be."""
-    if versions and table is not None:
+    if versions and table is not None and not dry:
         said = {"last": "the last of them is read", "mean": "their mean is read", "quarantine": "neither is read"}
         return [
             f"{versions:,} rows have the time of another row and other values: {said[table.meta.duplicates]}. A run "

@@ -186,8 +186,8 @@ class Run:
             good = np.ones(part.rows.num_rows, bool)
             good[list(part.faults)] = False
             told.reasons.update(reason for reason, _, _ in part.faults.values())
-            fitting, twice = self._dry.count(part.table.filter(pa.array(good)))
-            told.fitting += fitting
+            fitting, versions, twice = self._dry.count(part.table.filter(pa.array(good)))
+            told.fitting, told.versions = told.fitting + fitting, told.versions + versions
             told.reasons.update(twice)
         told.waiting = source.waiting
 

@@ -53,7 +53,7 @@ def default_warmup(spec: WindowSpec, table: Table, batch: int) -> int:
     season = spec.season if spec.season > 1 else 0
     first = span(spec)
     long = first + (SEASONS - 1) * season if season else first + WINDOWS - 1
-    most = table.rows // SHARE
+    most = table.readable // SHARE
     if spec.fleet:
         most //= max(count_series(table), 1)
     if spec.series is None or spec.fleet:

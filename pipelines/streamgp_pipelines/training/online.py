@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamgp.base import Due, Progress, Step, Tracker
 from streamgp.streaming.batches import micro_batches, together
+from streamgp.streaming.table import KNOWN
 from streamgp_pipelines.health import Learned
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import Session
@@ -103,6 +104,9 @@ class OnlineRun:
         session, limit = self.session, self.session.config.max_rows
         learner, size = session.learner, session.learner.size
         self.tail = None
+        keeps = session.table.meta.duplicates != "first" and session.table.rows > 0
+        if keeps and KNOWN not in session.offset:  # the place within the first chunk that is read has none
+            session.offset = {**session.offset, KNOWN: session.table.rows}
         if limit is not None and limit < learner.rows:
             session.warnings.append(f"this run has learned {learner.rows} rows already, more than --max-rows {limit}")
             return True
