@@ -8,7 +8,6 @@ every record and the fault of every cell.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +15,8 @@ import polars as pl
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.reading.bytes import Position, open_bytes
+from streamgp.streaming.reading.bytes import open_bytes
 from streamgp.streaming.reading.careful import readable, split_cells, split_line, split_records
 from streamgp.streaming.reading.cells import (
     NULLS,
@@ -34,7 +32,6 @@ from streamgp.streaming.reading.cells import (
     to_arrow,
     units_in,
     unreadable,
-    with_bookkeeping,
 )
 from streamgp.streaming.reading.dialect import (
     GROUPINGS,
@@ -50,6 +47,7 @@ from streamgp.streaming.reading.dialect import (
     usable_separator,
     without_unit,
 )
+from streamgp.streaming.reading.lines import Lines
 from streamgp.streaming.reading.quotes import Ints, header_end
 from streamgp.streaming.reading.records import LONGEST, Block, Records, Stopped, blank, count, too_long
 from streamgp.streaming.reading.signs import reject_other_formats
@@ -94,7 +92,7 @@ def build(config: Config, uri: str) -> Csv:
     return Csv(config, uri)
 
 
-class Csv:
+class Csv(Lines):
     """A Source over one text file.
 
     Attributes:
@@ -106,7 +104,7 @@ class Csv:
 
     def __init__(self, config: Config, uri: str) -> None:
         self.uri = uri
-        self._config = config
+        self._config, self._final = config, config.final
         self._nulls = (*NULLS, *config.null)
         self.waiting = False
         self.stopped: Stopped | None = None
@@ -134,42 +132,6 @@ class Csv:
         if uri == "-":
             head.shape(self.dialect.separator, len(self.names), self._utf16())
             self._records = head
-
-    def expect(self, schema: pa.Schema) -> None:
-        """Read the columns as these types from now on; names must be the file's own."""
-        self._kinds = {name: schema.field(name).type for name in self.names}
-        self.schema = with_bookkeeping(self._kinds)
-
-    def read(self, after: Offset) -> Iterator[Chunk]:
-        """Typed rows behind `after`, faulty ones among them with their fault.
-
-        Raises:
-            DataError: what was consumed before has changed, the stream is damaged, or the encoding is wrong.
-        """
-        records = self._open()
-        try:
-            records.skip(Position.of(after), self.stopped)
-            for block in records.blocks(self._config.final):
-                yield Chunk(self._parse(block), block.after.offset())
-            self.waiting, self.stopped = records.waiting, records.stopped
-        finally:
-            records.close()
-
-    def torn(self, after: Offset) -> Chunk | None:
-        """The row of a last line that was taken torn, and the offset before it; None where that did not happen.
-
-        Raises:
-            DataError: what was consumed before has changed.
-        """
-        records = self._open()
-        try:
-            found = records.torn(Position.of(after))
-        finally:
-            records.close()
-        if found is None:
-            return None
-        block = Block(found.text, found.before.lines + 1, found.before)
-        return Chunk(self._parse(block), found.before.offset())
 
     def _open(self) -> Records:
         if self.uri == "-":

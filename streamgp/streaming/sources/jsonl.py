@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from pydantic import BaseModel, ConfigDict
 
-from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError
-from streamgp.streaming.reading.bytes import Position, open_bytes
+from streamgp.streaming.reading.bytes import open_bytes
 from streamgp.streaming.reading.cells import (
     NULLS,
     cell_faults,
@@ -38,6 +37,7 @@ from streamgp.streaming.reading.cells import (
 )
 from streamgp.streaming.reading.columnar import retype
 from streamgp.streaming.reading.dialect import SAMPLE, looks_like_numbers
+from streamgp.streaming.reading.lines import Lines
 from streamgp.streaming.reading.records import LONGEST, Block, Records, Stopped, blank, count, too_long
 from streamgp.streaming.reading.signs import reject_other_formats
 
@@ -70,7 +70,7 @@ def build(config: Config, uri: str) -> Jsonl:
     return Jsonl(config, uri)
 
 
-class Jsonl:
+class Jsonl(Lines):
     """A Source over one JSON Lines file.
 
     Attributes:
@@ -82,7 +82,7 @@ class Jsonl:
 
     def __init__(self, config: Config, uri: str) -> None:
         self.uri = uri
-        self._config = config
+        self._config, self._final = config, config.final
         self._nulls = (*NULLS, *config.null)
         self.waiting = False
         self.stopped: Stopped | None = None
@@ -114,44 +114,10 @@ class Jsonl:
         self.schema = with_bookkeeping(kinds)
         self.doubts = self._doubts(columns)
 
-    def expect(self, schema: pa.Schema) -> None:
-        """Read the columns as these types from now on; the names must include every one found."""
-        self._kinds = {name: schema.field(name).type for name in self.names}
-        self.schema = with_bookkeeping(self._kinds)
-
-    def read(self, after: Offset) -> Iterator[Chunk]:
-        """Typed rows behind `after`, faulty ones among them with their fault.
-
-        Raises:
-            DataError: what was consumed before has changed, or the stream is damaged.
-        """
-        records = self._records
-        if self.uri != "-":
-            records = Records(open_bytes(self.uri)[0], self.uri, longest=self._config.max_line)
-        try:
-            records.skip(Position.of(after), self.stopped)
-            for block in records.blocks(self._config.final):
-                yield Chunk(self._parse(block), block.after.offset())
-            self.waiting, self.stopped = records.waiting, records.stopped
-        finally:
-            records.close()
-
-    def torn(self, after: Offset) -> Chunk | None:
-        """The row of a last line that was taken torn, and the offset before it; None where that did not happen.
-
-        Raises:
-            DataError: what was consumed before has changed.
-        """
-        records = self._records
-        if self.uri != "-":
-            records = Records(open_bytes(self.uri)[0], self.uri, longest=self._config.max_line)
-        try:
-            found = records.torn(Position.of(after))
-        finally:
-            records.close()
-        if found is None:
-            return None
-        return Chunk(self._parse(Block(found.text, found.before.lines + 1, found.before)), found.before.offset())
+    def _open(self) -> Records:
+        if self.uri == "-":
+            return self._records
+        return Records(open_bytes(self.uri)[0], self.uri, longest=self._config.max_line)
 
     def _parse(self, block: Block) -> pa.RecordBatch:
         if block.long:

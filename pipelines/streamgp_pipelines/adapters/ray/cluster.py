@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+from abc import ABC, abstractmethod
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -95,6 +96,49 @@ class RayCluster:
             where = "on this machine" if self.address is None else f"at {self.address}"
             hint = "is there memory left?" if self.address is None else "is it up, its token in RAY_AUTH_TOKEN_PATH?"
             raise ServiceError(f"there is no Ray {where}: {error}", hint=hint) from error
+
+
+class RayActors(ABC):
+    """Actors with a CPU each. Ray starts with the first call of `start`.
+
+    Args:
+        most: actors that have anything to do.
+        count: actors; None is one a CPU.
+        address: of a cluster; None starts Ray on this machine, where there is none in this process yet.
+
+    Raises:
+        UsageError: Ray is not installed.
+
+    Attributes:
+        actors: those that run; none before the start.
+        lost: how many were lost and replaced.
+    """
+
+    def __init__(self, most: int, count: int | None, address: str | None) -> None:
+        self.cluster = RayCluster(count, address)
+        self.most, self.lost = most, 0
+        self.actors: list[Any] = []
+
+    @abstractmethod
+    def _actor(self) -> Any:
+        """A new one; it is not restarted by Ray, which does not know its state."""
+
+    def start(self) -> None:
+        """Have Ray and the actors."""
+        if not self.actors:
+            self.actors = [self._actor() for _ in range(self.cluster.start(self.most))]
+
+    def pid(self, worker: int) -> int:
+        """Of an actor's process."""
+        self.start()
+        return int(self.cluster.ray.get(self.actors[worker].pid.remote()))
+
+    def close(self) -> None:
+        """End the actors, and Ray where it was started here."""
+        if not self.cluster.stop():
+            for actor in self.actors:
+                self.cluster.ray.kill(actor)
+        self.actors = []
 
 
 def reach(address: str) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from streamgp.errors import ServiceError
 from streamgp.online.summing import BLOCKS, Absorb, Totals, added, block_sums, blocks
-from streamgp_pipelines.adapters.ray.cluster import RayCluster
+from streamgp_pipelines.adapters.ray.cluster import RayActors
 from streamgp_pipelines.config import TrainConfig
 
 ATTEMPTS = 10
@@ -50,7 +50,7 @@ class Holder:
         return block_sums(*whole, [self._held[one, block] for one in tensors], chunk)
 
 
-class RaySums:
+class RaySums(RayActors):
     """See the module, and `streamgp.online.summing.Summing`. Ray starts with the first call.
 
     Args:
@@ -62,9 +62,7 @@ class RaySums:
     """
 
     def __init__(self, count: int | None = None, address: str | None = None) -> None:
-        self.cluster = RayCluster(count, address)
-        self.lost = 0
-        self.actors: list[Any] = []
+        super().__init__(BLOCKS, count, address)
         self._known: dict[int, ref[Tensor]] = {}
         self._numbers = itertools.count()
 
@@ -101,22 +99,6 @@ class RaySums:
             asked[block] = None  # its sums leave the object store
         assert total is not None
         learner.put(tuple(part.clone() for part in total))
-
-    def start(self) -> None:
-        """Have Ray and the actors."""
-        if not self.actors:
-            self.actors = [self._actor() for _ in range(self.cluster.start(BLOCKS))]
-
-    def pid(self, worker: int) -> int:
-        """Of an actor's process."""
-        return int(self.cluster.ray.get(self.actors[worker].pid.remote()))
-
-    def close(self) -> None:
-        """End the actors, and Ray where it was started here."""
-        if not self.cluster.stop():
-            for actor in self.actors:
-                self.cluster.ray.kill(actor)
-        self.actors = []
 
     def _actor(self) -> Any:
         return self.cluster.ray.remote(Holder).options(num_cpus=1, max_restarts=0).remote()

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from streamgp.errors import ServiceError
-from streamgp_pipelines.adapters.ray.cluster import RayCluster
+from streamgp_pipelines.adapters.ray.cluster import RayActors
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.shard import Recipe, Shard, Since
 
@@ -34,7 +34,7 @@ class Worker(Shard):
         return os.getpid()
 
 
-class RayWorkers:
+class RayWorkers(RayActors):
     """Buckets in actors; the actor of a bucket is its remainder by their number. Ray starts with the first call.
 
     Args:
@@ -48,10 +48,8 @@ class RayWorkers:
     """
 
     def __init__(self, recipe: Recipe, since: Since, count: int | None = None, address: str | None = None) -> None:
+        super().__init__(recipe.buckets, count, address)
         self.recipe, self.since = recipe, since
-        self.cluster = RayCluster(count, address)
-        self.lost = 0
-        self.actors: list[Any] = []
 
     def run(self, name: str, arguments: Mapping[int, Any]) -> dict[int, Any]:
         """See `Shard.run`.
@@ -60,7 +58,7 @@ class RayWorkers:
             StreamgpError: what a worker raised.
             ServiceError: there is no cluster, or a worker was lost too often.
         """
-        self._start()
+        self.start()
         parts: dict[int, dict[int, Any]] = {}
         for bucket, argument in arguments.items():
             parts.setdefault(bucket % self.count, {})[bucket] = argument
@@ -70,29 +68,13 @@ class RayWorkers:
             found |= self._answer(worker, asked[worker], name, part)
         return dict(sorted(found.items()))
 
-    def pid(self, worker: int) -> int:
-        """Of an actor's process."""
-        self._start()
-        return int(self.cluster.ray.get(self.actors[worker].pid.remote()))
-
-    def close(self) -> None:
-        """End the actors, and Ray where it was started here."""
-        if not self.cluster.stop():
-            for actor in self.actors:
-                self.cluster.ray.kill(actor)
-        self.actors = []
-
     @property
     def count(self) -> int:
         """How many there are."""
         return len(self.actors)
 
-    def _start(self) -> None:
-        if not self.actors:
-            self.actors = [self._actor() for _ in range(self.cluster.start(self.recipe.buckets))]
-
     def _actor(self) -> Any:
-        """A worker without buckets; it is not restarted by Ray, which does not know their state."""
+        """A worker without buckets."""
         return self.cluster.ray.remote(Worker).options(num_cpus=1, max_restarts=0).remote(self.recipe)
 
     def _answer(self, worker: int, asked: Any, name: str, part: dict[int, Any]) -> dict[int, Any]:
