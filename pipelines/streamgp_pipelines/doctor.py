@@ -28,6 +28,7 @@ from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.forecasting.forecast import learner_of
 from streamgp_pipelines.learning.checkpointing import held, passed_over
 from streamgp_pipelines.learning.session import check_table
+from streamgp_pipelines.learning.tail import Tail
 
 SMALL_DISK = 1 << 30
 """Free bytes below which a disk is nearly full."""
@@ -240,7 +241,9 @@ def _its_table(of: str, saved: checkpoint.Saved) -> Finding:
         check_table(saved, table)
     except StreamgpError as error:
         return _fault(of, "table", error)
-    behind = table.readable - saved.rows
+    tail = Tail()
+    saved.restore({"tail": tail})
+    behind = table.readable - saved.rows - (0 if tail.rows is None else tail.rows.num_rows)
     return Finding(of, "table", "ok", f"{path}" + (f" has {behind:,} rows more" if behind else ""))
 
 

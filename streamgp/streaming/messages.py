@@ -37,6 +37,7 @@ class Message(NamedTuple):
         position: where in the partition it is, in lexicographic order; () where the feed has no positions.
         again: whether the broker may have delivered it before.
         tag: what the feed acknowledges it by.
+        about: what the broker calls it, where `position` does not say it, and the field that has the payload.
     """
 
     payload: bytes
@@ -45,6 +46,7 @@ class Message(NamedTuple):
     position: tuple[int, ...]
     again: bool
     tag: Any
+    about: tuple[bytes, ...] = ()
 
 
 Marks = Callable[[str], tuple[int, ...]]

@@ -72,6 +72,9 @@ class Names:
         self._code = {name: code for code, name in enumerate(names)}
 
 
+YEARS = 1678, 2261
+"""The first and the last year in which windows count nanoseconds; ingest puts rows of others aside."""
+
 LARGEST = 1e150
 """Values beyond it are no measurements: sums of their squares overflow float64."""
 
@@ -93,7 +96,7 @@ def times(rows: pa.RecordBatch, name: str) -> Ints:
 
     Raises:
         SchemaError: the column is neither a time nor an integer.
-        DataError: a row has no time, or one outside 1677 to 2262.
+        DataError: a row has no time, or one that nanoseconds since 1970 cannot hold.
     """
     array = column(rows, name)
     if array.null_count:
@@ -108,8 +111,14 @@ def times(rows: pa.RecordBatch, name: str) -> Ints:
             array = array.cast(pa.int64())
         else:
             raise SchemaError(f"column {name!r} holds {kind}, not times", hint="name the time column with --time")
-    except pa.ArrowInvalid as error:
-        raise DataError(f"column {name!r}: {error}", hint="times must lie between 1677 and 2262") from None
+    except pa.ArrowInvalid:
+        instants = array if pa.types.is_timestamp(kind) else array.cast(pa.timestamp("s"))
+        years = instants.to_numpy(False).astype("datetime64[Y]").astype(np.int64) + 1970
+        found = years[(years < YEARS[0]) | (years > YEARS[1])]
+        raise DataError(
+            f"column {name!r}: a time of the year {found[0]}: they are of the years {YEARS[0]} to {YEARS[1]}",
+            hint="correct it; if it is in a table, ingest the sources into a new one, which puts such rows aside",
+        ) from None
     return np.asarray(array.to_numpy(zero_copy_only=False), np.int64)
 
 

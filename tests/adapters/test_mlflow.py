@@ -142,6 +142,17 @@ def test_a_finished_run_goes_on_and_another_experiment_begins_a_new_one(uri: str
     assert other.run_id != first.run_id
 
 
+def test_a_run_that_is_gone_from_the_store_is_told_of_once(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = MlflowTracker(tmp_path, uri, "gone")
+    MlflowClient(uri).delete_run(first.run_id)
+    again = MlflowTracker(tmp_path, uri, "gone")
+    assert again.run_id != first.run_id
+    assert [first.run_id in record.getMessage() for record in caplog.records] == [True]
+    assert MlflowTracker(tmp_path, uri, "gone").run_id == again.run_id and len(caplog.records) == 1
+
+
 @pytest.mark.slow
 def test_the_duration_is_that_of_the_work_and_not_of_the_time_between(uri: str, tmp_path: Path) -> None:
     def hours() -> float:

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 
 from streamgp.errors import DataError, ServiceError, UsageError
+from streamgp.streaming.feeds.redis import Redis
+from streamgp.streaming.messages import open_feed
 from streamgp.streaming.quarantine import Quarantine
 from streamgp.streaming.table import Table
 from streamgp_pipelines.live import follow as engine
@@ -130,6 +132,21 @@ def test_messages_that_cannot_be_read_are_quarantined_whole_with_their_position(
         **dict.fromkeys([1, 2, 3, 4, 7], "unparsable"), 5: "ragged", 6: "too long", 8: "no time", 9: "too long"
     }  # fmt: skip
     assert len(aside["row"][-1]) == 4096
+
+
+def test_the_quarantine_has_the_ids_of_redis_and_the_field_that_is_no_json(tmp_path: Path) -> None:
+    _, redis = open_feed("redis://localhost/0?stream=plant", "t")
+    assert isinstance(redis, Redis)
+    sent = {b"1719-0": {b"v": row(0)}, b"1719-1": {b"temp": b"21.5"}, b"1720-0": {b"ds": b"2026-01-01", b"y": b"many"}}
+    feed = Memory([row(at) for at in range(3)], width=2)
+    entries = [redis._message(number, fields, False) for number, fields in sent.items()]
+    feed.poll = lambda *_: [entries.pop(0)] if entries else []  # type: ignore[method-assign]
+    take(tmp_path / "t", feed)
+    whole, cell = quarantine(tmp_path / "t")["detail"].to_list()
+    assert whole.startswith("no json: a row is an object") and whole.endswith(
+        "; message 1719-1; its only field is temp"
+    )
+    assert cell.endswith("; message 1720-0")
 
 
 @pytest.mark.parametrize("bad", [b'{"ds": "yesterday", "y": 1.0}', b"no"])

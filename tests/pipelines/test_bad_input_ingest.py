@@ -333,7 +333,12 @@ TAKEN: dict[str, Taken] = {
         "ds,y\n2024-01-03,3\n2024-01-04,n/a\n2024-01-05,off\n2024-01-06,6\n", [3, None, 6], {"unparsable": 1}
     ),
     "NaN and infinity": Taken("ds,y\n2024-01-03,nan\n2024-01-04,inf\n2024-01-05,-Infinity\n", [None] * 3, {}),
-    "dates of the future": Taken("ds,y\n2999-01-03,3\n2999-01-04,4\n", [3, 4], {}),
+    "dates of the future": Taken("ds,y\n2199-01-03,3\n2199-01-04,4\n", [3, 4], {}),
+    "years that training cannot count": Taken(
+        "ds,y\n0001-01-01,1\n1677-12-31,2\n1678-01-01,3\n2261-12-31,4\n2262-01-01,5\n9999-12-31,6\n",
+        [3, 4],
+        {"out of range": 4},
+    ),
     "a clock that goes backwards": Taken("ds,y\n2024-01-05,5\n2024-01-04,4\n2024-01-03,3\n", [5, 4, 3], {}),
     "a clock that stands still": Taken(
         "ds,y\n2024-01-05,5\n2024-01-05,6\n2024-01-05,5\n", [5], {"conflict": 1, "duplicate": 1}

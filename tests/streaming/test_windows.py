@@ -420,6 +420,7 @@ def test_impossible_windows_are_refused(changes: dict[str, Any], message: str) -
         ({"t": pa.array(["x"]), "y": pa.array([1.0])}, SchemaError, "string"),
         ({"t": pa.array([None], pa.int64()), "y": pa.array([1.0])}, DataError, ""),
         ({"t": pa.array([2**61], pa.timestamp("us")), "y": pa.array([1.0])}, DataError, "t"),
+        ({"t": pa.array([0, -(10**11)], pa.timestamp("s")), "y": pa.array([1.0, 1.0])}, DataError, "-1199 1678 2261"),
     ],
 )
 def test_unfit_rows_are_refused(columns: dict[str, pa.Array], error: type[Exception], message: str) -> None:

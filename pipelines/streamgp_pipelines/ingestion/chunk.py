@@ -19,6 +19,7 @@ from streamgp.streaming.instants import ELAPSED
 from streamgp.streaming.quarantine import QUARANTINE
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
+from streamgp.streaming.rows import YEARS
 from streamgp.streaming.table import TableMeta
 from streamgp.streaming.times import Times
 
@@ -131,6 +132,8 @@ class Sieve:
                 found[i] = ("no time", self._time, "")
             for i in _where(times.bad):
                 found[i] = ("unparsable", self._time, f"{str(cells[i])[:80]!r} is not a time")
+            for i in _where(_out_of_range(times.values)):
+                found[i] = ("out of range", self._time, f"{cells[i]} is not in the years {YEARS[0]} to {YEARS[1]}")
             for i in _where(times.skipped):
                 found[i] = ("skipped hour", self._time, f"the clock was set forward over {cells[i]}")
         faults = rows.column(FAULT)
@@ -184,6 +187,15 @@ def _empty(column: pa.Array[Any]) -> np.ndarray[Any, Any]:
     if pa.types.is_string(column.type):
         missing = missing | (pl.Series(pl.from_arrow(column)).str.strip_chars() == "").fill_null(False).to_numpy()
     return missing
+
+
+def _out_of_range(times: pa.Array[Any]) -> np.ndarray[Any, Any]:
+    """(N,) instants that training could not count."""
+    if not pa.types.is_timestamp(times.type):
+        return np.zeros(len(times), bool)
+    first, end = (np.datetime64(str(year), "us").astype(np.int64) for year in (YEARS[0], YEARS[1] + 1))
+    instants = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return (instants < first) | (instants >= end)
 
 
 def _where(mask: np.ndarray[Any, Any]) -> list[int]:

@@ -252,7 +252,7 @@ def _of_json(payload: bytes) -> list[Any]:
 def _objects(found: Any) -> list[Any]:
     rows = found if isinstance(found, list) else [found]
     if not all(isinstance(one, dict) for one in rows):
-        raise ValueError("a row is an object of columns and values")
+        raise ValueError('a row is an object of columns and values, such as {"ds": "2026-01-01T00:30", "y": 1.5}')
     return rows
 
 

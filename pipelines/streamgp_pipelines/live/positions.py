@@ -72,11 +72,20 @@ class Positions:
             after = _line(mark, first) if mark or not self._width else -1
             source = f"{self._name}#{partition}" if partition else self._name
             part = refused.take(pa.array(rows, pa.int64()))
-            for name, values in (("source", [source] * len(rows)), ("line", lines)):
+            pairs = zip(part["column"].to_pylist(), part["detail"].to_pylist(), rows, strict=True)
+            said = [_said(detail or "", messages[places[row]], not column) for column, detail, row in pairs]
+            for name, values in (("source", [source] * len(rows)), ("line", lines), ("detail", said)):
                 at = QUARANTINE.get_field_index(name)
                 part = part.set_column(at, QUARANTINE.field(at), pa.array(values, QUARANTINE.field(at).type))
             found.append(Aside(part, source, after))
         return found
+
+
+def _said(detail: str, message: Message, whole: bool) -> str:
+    """What is wrong with a row or, where it is `whole`, with its message, and what the broker calls that."""
+    names = [name.decode("utf-8", "backslashreplace") for name in message.about]
+    said = [f"{what} {name}" for what, name in zip(("message", "its only field is"), names, strict=False)]
+    return "; ".join([*filter(None, [detail]), *(said if whole else said[:1])])
 
 
 def _line(position: tuple[int, ...], number: int) -> int:

@@ -123,11 +123,13 @@ class Redis:
         return [self._message(number, fields, False) for _, entries in answer or () for number, fields in entries]
 
     def _message(self, number: bytes, fields: dict[bytes, bytes], again: bool) -> Message:
+        about: tuple[bytes, ...] = (number,)
         if len(fields) == 1:
-            (payload,) = fields.values()
+            ((field, payload),) = fields.items()
+            about = number, field
         else:
             payload = json.dumps({_text(key): _text(value) for key, value in fields.items()}).encode()
-        return Message(payload, self._stream, "", () if self._group else _position(number), again, number)
+        return Message(payload, self._stream, "", () if self._group else _position(number), again, number, about)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 import uuid
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
+_log = logging.getLogger("streamgp.tracking")
 FILE = "run.json"
 KEY_TAG = "streamgp.key"
 
@@ -81,7 +83,8 @@ def write(directory: Path, identity: RunIdentity) -> None:
 def attach(client: MlflowClient, directory: Path, uri: str, experiment: str, name: str) -> tuple[RunIdentity, Run]:
     """The run of this checkpoint directory: continued where there is one, else begun.
 
-    Another store or another experiment than the stored one begins a new run: tracking may change between restarts.
+    Another store or another experiment than the stored one begins a new run: tracking may change between restarts. So
+    does a run that is gone, with a warning.
     """
     stored = read(directory)
     if stored is None or (stored.uri, stored.experiment) != (uri, experiment):
@@ -91,6 +94,9 @@ def attach(client: MlflowClient, directory: Path, uri: str, experiment: str, nam
     ui_view.prepare(client, experiment_id, stored.started_ms)
     run = _find(client, stored, experiment_id)
     if run is None:
+        if stored.run_id:
+            gone = f"the MLflow run {stored.run_id} of {directory} is gone from the tracking store"
+            _log.warning(f"{gone}: what comes is tracked in a new one")
         tags = {KEY_TAG: stored.key, "streamgp.version": streamgp.__version__}
         tags |= {"mlflow.source.name": "streamgp", "mlflow.source.type": "LOCAL"}
         run = client.create_run(experiment_id, start_time=stored.started_ms, tags=tags, run_name=name or None)
