@@ -165,7 +165,8 @@ def test_a_model_that_is_trained_for_it_simulates_better(module: ModuleType, str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", [narx, gp_narx])
-def test_laws(module: ModuleType) -> None:
+def test_laws(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgp.models.deep.simulation.STAGES", ((2, 10), (3, 10)))
     check_model(lambda shape: module.build(module.Config(**QUICK), shape), [replace(SHAPE, simulated=3)])
 
 
