@@ -13,8 +13,10 @@ import base64
 import hashlib
 import os
 import re
+import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,7 +38,7 @@ def executed(source: Path) -> Any:
     import nbformat
     from nbclient import NotebookClient
 
-    kept = KEPT / f"{source.stem}-{_digest(source)}.ipynb"
+    kept = _kept(source)
     if kept.exists():
         return nbformat.read(kept, as_version=4)
     notebook = jupytext.read(source)
@@ -60,6 +62,18 @@ def executed(source: Path) -> Any:
         old.unlink()
     nbformat.write(notebook, kept)
     return notebook
+
+
+def run_changed() -> None:
+    """Run the notebooks whose source or code has changed, each in a process of its own, one a core.
+
+    Raises:
+        subprocess.CalledProcessError: a cell fails; the process has said which.
+    """
+    changed = [source for source in SOURCES if not _kept(source).exists()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        lines = [[sys.executable, __file__, source.stem] for source in changed]
+        list(pool.map(lambda line: subprocess.run(line, check=True, stdout=subprocess.DEVNULL), lines))
 
 
 def page(source: Path) -> tuple[str, dict[str, bytes]]:
@@ -103,6 +117,10 @@ def _output(output: Any, cell: Any, name: str, files: dict[str, bytes]) -> str:
 def _text(text: str) -> str:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text).rstrip()
     return f"```text\n{plain}\n```" if plain else ""
+
+
+def _kept(source: Path) -> Path:
+    return KEPT / f"{source.stem}-{_digest(source)}.ipynb"
 
 
 def _digest(source: Path) -> str:

@@ -58,6 +58,7 @@ def on_files(files: Any, config: Any) -> Any:
 
     pages = {page: (ROOT / path).read_text(encoding="utf-8") for path, page in ELSEWHERE.items()}
     pages |= {_page(title): _reference(title, names) for title, names in REFERENCE.items()}
+    make_tutorials.run_changed()
     for source in make_tutorials.SOURCES:
         text, made = make_tutorials.page(source)
         pages |= {f"tutorials/{source.stem}.md": text}
