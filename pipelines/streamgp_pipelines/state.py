@@ -54,6 +54,7 @@ def describe_checkpoint(directory: Path, strict: bool = False) -> dict[str, Json
         CheckpointError: there is none, or it is damaged.
     """
     from streamgp.streaming import checkpoint  # these import torch, which a table does not need
+    from streamgp.streaming.remote import shown
     from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
 
     saved = checkpoint.read(directory)
@@ -66,7 +67,7 @@ def describe_checkpoint(directory: Path, strict: bool = False) -> dict[str, Json
             parts[name] = parts.get(name, 0.0) + size
     about = {name: saved.manifest[name] for name in _SHOWN if name in saved.manifest}
     return {
-        "checkpoint": str(saved.path),
+        "checkpoint": f"{shown(saved.path.parent)}/{saved.path.name}",
         "rows": saved.rows,
         **about,
         "parts_mb": dict(parts),

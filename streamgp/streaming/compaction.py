@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
+from deltalake.transaction import AddAction
 
 from streamgp.errors import ServiceError
 from streamgp.streaming import delta
@@ -43,6 +44,9 @@ PROPERTIES = {
 
 PATIENCE = 100
 """Conflicts in a row after which `compact` gives up."""
+
+FRESH = 60
+"""Seconds that a file which no commit names yet is sure to stay: `vacuum` leaves those of the last minutes."""
 
 _HALF = re.compile(r"part-\d+-[0-9a-f]+\.parquet\.\d+\.tmp")
 
@@ -92,17 +96,22 @@ class Compaction:
                 return
 
     def compact(self) -> None:
-        """Merge all small files. If others write meanwhile, they go first, and it looks again.
+        """Merge all small files. If others write meanwhile, they go first, and it commits what it has merged behind
+        them: writing it again, it would be late again.
 
         Raises:
             TableError, ServiceError: as `committed`.
         """
-        missed = 0
-        while files := groups(delta.spans(self.table.log)):
+        table, missed = self.table, 0
+        files, made, wrote = list[Span](), list[AddAction](), 0.0
+        while found := groups(there := delta.spans(table.log)):
             try:
-                delta.configure(self.table.log, self.table.path, PROPERTIES, self.table.disk)
-                self._merge_files(files[0])
-                missed = 0
+                delta.configure(table.log, table.path, PROPERTIES, table.disk)
+                if not made or not set(files) <= set(there) or time.monotonic() - wrote > FRESH:
+                    files, wrote = found[0], time.monotonic()
+                    made = self._written(files)
+                delta.merge(table.log, table.path, files, made, table.disk)
+                made, missed = [], 0
             except Conflict:
                 missed += 1
                 if missed > PATIENCE:
@@ -115,14 +124,15 @@ class Compaction:
     def _merge(self) -> None:
         files = due(delta.spans(self.table.log))
         if files:
-            self._merge_files(files)
+            delta.merge(self.table.log, self.table.path, files, self._written(files), self.table.disk)
 
-    def _merge_files(self, files: Sequence[Span]) -> None:
+    def _written(self, files: Sequence[Span]) -> list[AddAction]:
+        """The rows of files as new ones, that no commit names yet."""
         table = self.table
         first, stop = files[0].first, files[-1].last + 1
         batches = scan(table.log, table.path, first, stop, None, 1 << 16, table.verified)
         rows = pa.Table.from_batches(batches, table.stored)
-        delta.merge(table.log, table.path, files, rows, table.disk)
+        return delta.write_merged(table.log, table.path, rows, table.disk)
 
     def _sweep(self) -> None:
         remove(self.table, leftovers(self.table))

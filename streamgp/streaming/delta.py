@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import RemoveAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from streamgp.errors import ServiceError, TableError
 from streamgp.streaming.disk import Disk
@@ -84,6 +84,7 @@ def open_log(path: str) -> DeltaTable:
 
     Raises:
         TableError: there is none, or its log cannot be read.
+        ServiceError: a store that is not local does not answer.
     """
     try:
         if os.path.isfile(path):
@@ -92,6 +93,7 @@ def open_log(path: str) -> DeltaTable:
     except TableNotFoundError:
         raise TableError(f"{path} is not a table", hint="make one: streamgp ingest SOURCE... --table " + path) from None
     except (DeltaError, OSError, ValueError) as error:
+        is_log(path)  # of a store that does not answer, that is said
         raise TableError(f"table {path} cannot be opened: {cause(error)}", hint=_MEND) from None
 
 
@@ -156,17 +158,27 @@ def commit(
             write_parts(store, rows, disk=disk)  # a vacuum took them for those of a killed writer
 
 
-def merge(log: DeltaTable, path: str, files: Sequence[Span], rows: pa.Table, disk: Disk | None = None) -> None:
-    """Put `rows`, which are all those of `files`, into the place of these: no data changes.
+def write_merged(log: DeltaTable, path: str, rows: pa.Table, disk: Disk | None = None) -> list[AddAction]:
+    """Write rows that the table has in other files, for `merge`.
+
+    Raises:
+        ServiceError: the storage refused.
+    """
+    with writing(path):
+        return write_parts(filesystem(log, path), rows, data_change=False, disk=disk)
+
+
+def merge(
+    log: DeltaTable, path: str, files: Sequence[Span], made: Sequence[AddAction], disk: Disk | None = None
+) -> None:
+    """Put files of `write_merged` into the place of those whose rows they have: no data changes.
 
     Raises:
         Conflict, ServiceError: as `commit`.
     """
     now = time.time_ns() // 1_000_000
     with writing(path):
-        removed = [RemoveAction(file.path, False, now, file.size, {}) for file in files]
-        made = write_parts(filesystem(log, path), rows, data_change=False, disk=disk)
-        _commit(log, [*removed, *made], {}, disk)
+        _commit(log, [*(RemoveAction(file.path, False, now, file.size, {}) for file in files), *made], {}, disk)
 
 
 def _commit(log: DeltaTable, actions: Sequence[Any], marks: Mapping[str, int], disk: Disk | None) -> None:

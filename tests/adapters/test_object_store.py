@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -13,12 +14,23 @@ from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
+from streamgp.streaming import checkpoint, delta, remote
+from streamgp.streaming.parts import write_parts
 from streamgp.streaming.table import Table, TableMeta
+from streamgp_pipelines.config import DescribeConfig, DoctorConfig, VacuumConfig
+from streamgp_pipelines.doctor import doctor
+from streamgp_pipelines.learning.checkpointing import state_digest
+from streamgp_pipelines.maintenance import vacuum
+from streamgp_pipelines.serving.bodies import JsonRows
+from streamgp_pipelines.serving.service import serving
+from streamgp_pipelines.serving.settings import ServeConfig
+from streamgp_pipelines.state import describe
 from tests.pipelines.ingesting import take
 from tests.pipelines.killed import wait_for
-from tests.pipelines.worlds import frame_of, scores_of
+from tests.pipelines.worlds import append, frame_of, scores_of
 from tests.pipelines.worlds import run as train_here
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -150,6 +162,54 @@ def test_of_several_who_create_one_does(bucket: str) -> None:
     Table.create(f"{bucket}/once", schema, TableMeta(time="t"))
     with pytest.raises(TableError, match="exists already"):
         Table.create(f"{bucket}/once", schema, TableMeta(time="t"))
+
+
+def test_compact_and_vacuum_keep_every_row_and_who_reads_goes_on(bucket: str, tmp_path: Path) -> None:
+    data, url = frame_of(160).select("t", "y"), f"{bucket}/small"
+    broken = written(tmp_path / "0.csv", data[:20])
+    broken.write_text(broken.read_text() + "never,1.0\n")
+    take(url, broken, every="1h")
+    for start_at in range(20, 120, 20):
+        append(Table.open(url), data[start_at : start_at + 20])
+    reader = Table.open(url)
+    reading = reader.read(batch_rows=20)
+    seen = [next(reading).rows["_seq"].to_pylist()]
+    before = rows(url)
+    table, aside = json.loads(say("compact", url, "--json"))
+    assert (table["files"], table["files_after"], table["rows"], aside["rows"]) == (6, 1, 120, 1)
+    killed = [pa.array([120], pa.int64()), *data[120:121].to_arrow().columns]
+    write_parts(delta.filesystem(reader.log, url), pa.Table.from_arrays(killed, names=["_seq", "t", "y"]))
+    assert [one["deleted"] for one in json.loads(say("vacuum", url, "--json"))] == [0, 0]  # it may be in use
+    now = VacuumConfig(table=url).model_copy(update={"keep": 0.0})
+    assert [(one.files, one.deleted) for one in vacuum(now)] == [(1, 6 + 1), (1, 0)]
+    assert rows(url).equals(before)
+    assert [*seen[0], *(seq for chunk in reading for seq in chunk.rows["_seq"].to_pylist())] == [*range(120)]
+    take(url, written(tmp_path / "1.csv", data[120:]))
+    assert rows(url).height == 160
+    assert {one.state for one in doctor(DoctorConfig.read({"table": url}))} == {"ok"}
+    assert describe(DescribeConfig.read({"table": url}))["rows"] == 160
+
+
+def test_a_service_takes_rows_into_a_table_there_and_its_checkpoint_goes_on_elsewhere(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    data, table, runs = frame_of(360).select("t", "y"), f"{bucket}/served", f"{bucket}/runs/served"
+    take(table, written(tmp_path / "0.csv", data[:300]), every="1h")
+    where = remote.mirror(runs)
+    train_here(Table.open(table), where, known=())
+    with serving(ServeConfig.read({"checkpoint": [runs]})) as service:
+        (intake,), (host,) = service.intakes.values(), service.hosts.values()
+        later = data[300:].with_columns(pl.col("t").dt.strftime("%Y-%m-%dT%H:%M:%SZ")).to_dicts()
+        for at in (0, 25, 50):
+            assert intake.submit(JsonRows(later[at : at + 25], intake.table)).result(60).accepted in (25, 10)
+        wait_for(lambda: host.rows == 360)
+    assert rows(table).height == 360
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    there = checkpoint.read(remote.mirror(runs))
+    train_here(Table.open(table), tmp_path / "again", known=())
+    assert state_digest(there) == state_digest(checkpoint.read(tmp_path / "again"))
+    assert describe(DescribeConfig.read({"checkpoint": runs}))["checkpoint"] == f"{runs}/{there.path.name}"
 
 
 @pytest.mark.parametrize(

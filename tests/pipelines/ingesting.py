@@ -26,7 +26,7 @@ def text_of(frame: pl.DataFrame) -> str:
     return frame.write_csv(datetime_format="%Y-%m-%d %H:%M:%S")
 
 
-def take(table: Path, *sources: Path | str, **options: Any) -> dict[str, Any]:
+def take(table: Path | str, *sources: Path | str, **options: Any) -> dict[str, Any]:
     """Ingest and return the summary."""
     config = IngestConfig.read({"source": [str(one) for one in sources], "table": str(table), **options})
     return dict(ingest(config))

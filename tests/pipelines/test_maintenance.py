@@ -107,8 +107,8 @@ def test_a_checkpoint_goes_on_behind_a_vacuum(table: Table, tmp_path: Path) -> N
 
 def test_it_gives_way_to_those_who_write_and_says_when_it_cannot(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     data = frame_of(500)
-    other, whole = Table.open(table.path), delta.merge
-    left = [3]
+    other, whole, write = Table.open(table.path), delta.merge, delta.write_merged
+    left, written = [3], list[int]()
 
     def disturbed(*args: Any) -> None:
         if left[0]:
@@ -116,9 +116,15 @@ def test_it_gives_way_to_those_who_write_and_says_when_it_cannot(table: Table, m
             append(other, data[other.rows : other.rows + 1])
         whole(*args)
 
+    def counted(log: Any, path: str, rows: Any, disk: Any) -> Any:
+        written.append(rows.num_rows)
+        return write(log, path, rows, disk)
+
     monkeypatch.setattr(delta, "merge", disturbed)
+    monkeypatch.setattr(delta, "write_merged", counted)
     (done,) = compact(CompactConfig(table=table.path))
     assert done.rows == 403 and done.files_after == 1 and other.refresh()
+    assert written == [400, 403]  # not again for each who was first
     left[0] = 1000
     append(other, data[other.rows : other.rows + 1])
     monkeypatch.setattr(compaction, "PATIENCE", 5)

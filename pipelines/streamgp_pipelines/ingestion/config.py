@@ -10,7 +10,6 @@ from pydantic import AfterValidator, Field, model_validator
 from streamgp_pipelines.settings import (
     Bytes,
     Checkpoint,
-    Directory,
     File,
     Flag,
     Names,
@@ -258,7 +257,7 @@ class DescribeConfig(Settings):
     source: Annotated[Path | None, Flag(argument=True, metavar="FILE")] = Field(
         None, description="File to ingest: its columns or signals, rates, units, first and last times"
     )
-    table: Directory | None = Field(None, description="Table that ingest made")
+    table: TableUri | None = Field(None, description="Table that ingest made")
     checkpoint: Checkpoint | None = Field(None, description="Checkpoint of a training run")
     strict: bool = Field(
         False, description="Fail if the newest checkpoint is damaged, instead of showing the one before"
