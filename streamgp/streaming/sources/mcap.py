@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from streamgp.streaming.recordings.ros import Types
 SUFFIXES = (".mcap",)
 _LARGEST = 1 << 29
 """Bytes of a record, and of a chunk behind decompression."""
+_PACKED, _LEAST = 200, 1 << 30
+"""All chunks together may become so many times as large as the file, and so many bytes more."""
 
 
 class Config(Options):
@@ -63,11 +66,15 @@ class Mcap:
 
     def _records(self) -> Iterator[Any]:
         stream, chunk = needs("mcap.stream_reader", "mcap"), needs("mcap.records", "mcap").Chunk
+        left = _PACKED * os.path.getsize(self._path) + _LEAST
         with open(self._path, "rb") as file:
             reader = stream.StreamReader(file, emit_chunks=True, validate_crcs=True, record_size_limit=_LARGEST)
             for record in reader.records:
                 self.place = f"byte {file.tell():,}"
                 if isinstance(record, chunk):
+                    left -= record.uncompressed_size
+                    if left < 0:
+                        raise ValueError(f"its chunks decompress to more than {_PACKED} times the file")
                     yield from stream.breakup_chunk(_plain(record), validate_crc=True)
                 else:
                     yield record
