@@ -7,13 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from threading import Timer
 from typing import IO, Any
 
 import numpy as np
 
+from streamgp import errors
+from streamgp.base import Json
 from streamgp.streaming.recordings.recording import Block, Lost, Wanted
 
 PATIENCE = 60.0
@@ -26,20 +28,29 @@ class Apart:
     Args:
         path: of the file. module, name: of the class.
         patterns: of the signals that are read; none: all.
+        options: what the class is given beside the path.
     """
 
-    def __init__(self, path: str, module: str, name: str, patterns: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        path: str,
+        module: str,
+        name: str,
+        patterns: tuple[str, ...] = (),
+        options: Mapping[str, Json] | None = None,
+    ) -> None:
         self.units: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
         self.place = ""
-        self._command = [sys.executable, "-m", __name__, module, name, path, *patterns]
+        self._command = [sys.executable, "-m", __name__, module, name, path, json.dumps(options or {}), *patterns]
         self._patience = PATIENCE * (1 + os.path.getsize(path) / 1e8)
 
     def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
         """As the recording's own.
 
         Raises:
-            ValueError: it raised something, or the process died, or said nothing for long and was ended.
+            StreamgpError: it raised one.
+            ValueError: it raised something else, or the process died, or said nothing for long and was ended.
         """
         paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -48,6 +59,9 @@ class Apart:
             try:
                 while (report := self._next(process, process.stdout)) is not None:
                     self.units, self.left_out, self.place = report["units"], report["left_out"], report["place"]
+                    if "refused" in report:
+                        kind, message, hint = report["refused"]
+                        raise getattr(errors, kind)(message, hint=hint)
                     if "error" in report:
                         raise ValueError(report["error"])
                     if "end" in report:
@@ -78,13 +92,14 @@ class Apart:
         return found
 
 
-def main(module: str, name: str, path: str, *patterns: str) -> None:
+def main(module: str, name: str, path: str, options: str, *patterns: str) -> None:
     """Read a recording, and write what it gives to standard output: a line of JSON each, and the numbers of a block."""
     out, sys.stdout = sys.stdout.buffer, sys.stderr
-    recording = getattr(importlib.import_module(module), name)(path)
+    recording: Any = None
 
     def send(numbers: bytes = b"", **what: Any) -> None:
-        report = {"units": recording.units, "left_out": recording.left_out, "place": recording.place, **what}
+        usual: dict[str, Any] = {"units": {}, "left_out": {}, "place": ""}
+        report = {key: getattr(recording, key, nothing) for key, nothing in usual.items()} | what
         out.write(json.dumps(report).encode() + b"\n" + numbers)
         out.flush()
 
@@ -92,12 +107,15 @@ def main(module: str, name: str, path: str, *patterns: str) -> None:
         return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
     try:
+        recording = getattr(importlib.import_module(module), name)(path, **json.loads(options))
         for item in recording.blocks(wanted):
             if isinstance(item, Lost):
                 send(lost=list(item))
             elif item.values:
                 rows = [item.times, *(np.ascontiguousarray(row).view(np.int64) for row in item.values.values())]
                 send(np.stack(rows).tobytes(), names=list(item.values), count=len(item.times))
+    except errors.StreamgpError as error:
+        send(refused=[type(error).__name__, error.message, error.hint])
     except Exception as error:
         send(error=f"{type(error).__name__} {error}"[:300])
     else:

@@ -154,7 +154,7 @@ class Joined(Columnar):
                     self._put_aside(item)
                 elif count := self.samples.add(item):
                     what = ", ".join(item.values)[:200]
-                    self._put_aside(Lost("no time", "", f"{count} samples of {what} have no usable time"))
+                    self._put_aside(Lost("no time", "", f"a sample of {what} has no usable time"), count)
         except StreamgpError:
             raise
         except Exception as error:  # what the libraries raise on damaged bytes is documented nowhere
@@ -171,11 +171,10 @@ class Joined(Columnar):
         self.samples.sort()
         self._check_names()
 
-    def _put_aside(self, lost: Lost) -> None:
-        if len(self._lost) < KEPT or lost.reason == "damaged":
-            self._lost.append(lost)
-        else:
-            self._uncounted += 1
+    def _put_aside(self, lost: Lost, count: int = 1) -> None:
+        kept = count if lost.reason == "damaged" else min(count, max(0, KEPT - len(self._lost)))
+        self._lost += [lost] * kept
+        self._uncounted += count - kept
 
     def _wanted(self) -> Wanted:
         """Which signals are read: those of --signals, and that of --clock."""

@@ -1,14 +1,14 @@
-"""MATLAB .mat: version 7.3 is HDF5, older versions are read by SciPy, as a whole."""
+"""MATLAB .mat: version 7.3 is HDF5; older versions are read by SciPy, as a whole, and in a process of its own, which
+damaged bytes can end."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 
 from streamgp.errors import DataError
+from streamgp.streaming.recordings.apart import Apart
 from streamgp.streaming.recordings.joined import Joined
 from streamgp.streaming.recordings.recording import Recording, needs
 from streamgp.streaming.recordings.tree import Leaf, Tree
@@ -16,8 +16,6 @@ from streamgp.streaming.sources import hdf5
 
 SUFFIXES = (".mat",)
 _DEPTH = 32
-_TRIED = "import sys, scipy.io; scipy.io.loadmat(sys.argv[1])"
-"""What is done in another process first: damaged bytes can end a process that SciPy reads them in."""
 
 
 class Config(hdf5.Config):
@@ -31,25 +29,39 @@ def build(config: Config, uri: str) -> Joined:
         DataError: there is no such file, it is damaged, or has no signals.
         UsageError: it is of version 7.3 and h5py is not installed, or an option does not fit.
     """
+    about = {"uri": uri, "time": config.time, "form": config.time_format, "look": config.look}
+    patterns = (*config.signals, config.clock) if config.signals and config.clock else config.signals
 
     def reader(path: str) -> Recording:
         with open(path, "rb") as file:
             head = file.read(520)
-        new = b"\x89HDF" in head
-        found = hdf5.leaves(needs("h5py", "hdf5"), path, uri) if new else _leaves(path, uri)
-        names = {leaf.path[0] for leaf in found[0]}
-        if len(names) == 1 and all(len(leaf.path) > 1 for leaf in found[0]):  # one struct, called as its file
-            found = ([leaf._replace(path=leaf.path[1:]) for leaf in found[0]], *found[1:])
-        return Tree(*found, config.time, config.time_format, config.look)
+        if b"\x89HDF" in head:
+            return _tree(hdf5.leaves(needs("h5py", "hdf5"), path, uri), config.time, config.time_format, config.look)
+        return Apart(path, __name__, "version5", patterns, about)
 
     return Joined(uri, config, reader)
+
+
+def version5(path: str, uri: str, time: str | None, form: str | None, look: bool) -> Tree:
+    """The file at `path`, which the user calls `uri`.
+
+    Raises:
+        DataError: it is damaged.
+        UsageError: there is no such time.
+    """
+    return _tree(_leaves(path, uri), time, form, look)
+
+
+def _tree(found: hdf5.Found, time: str | None, form: str | None, look: bool) -> Tree:
+    names = {leaf.path[0] for leaf in found[0]}
+    if len(names) == 1 and all(len(leaf.path) > 1 for leaf in found[0]):  # one struct, called as its file
+        found = ([leaf._replace(path=leaf.path[1:]) for leaf in found[0]], *found[1:])
+    return Tree(*found, time, form, look)
 
 
 def _leaves(path: str, uri: str) -> hdf5.Found:
     from scipy.io import loadmat
 
-    if subprocess.run([sys.executable, "-I", "-c", _TRIED, path], capture_output=True, check=False).returncode < 0:
-        raise DataError(f"{uri}: not a whole MATLAB file: SciPy crashes on it", hint="bring the whole file")
     try:
         content = loadmat(path, verify_compressed_data_integrity=True)
     except Exception as error:  # whatever SciPy raises on damaged bytes

@@ -16,8 +16,8 @@ from streamgp import registry
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
 from streamgp.streaming.reading.files import open_source
+from streamgp.streaming.recordings.apart import Apart
 from streamgp.streaming.recordings.joined import Joined
-from streamgp.streaming.sources import matlab
 
 T = np.arange(200) / 100
 EPOCH = 1_700_000_000
@@ -156,10 +156,10 @@ def test_samples_without_a_time_are_put_aside(tmp_path: Path) -> None:
     times[[3, 77]] = np.nan, 1e300
     source = opened(write(tmp_path / "a.h5", t=times, y=np.sin(T)))
     chunks = [chunk.rows for chunk in source.read({})]
-    assert sum(rows.num_rows - rows.column(FAULT).null_count for rows in chunks) == 1
+    assert sum(rows.num_rows - rows.column(FAULT).null_count for rows in chunks) == 2
     assert sum(rows.column(FAULT).null_count for rows in chunks) == 198
     last = chunks[-1].column(FAULT).to_pylist()[-1]
-    assert last.startswith("no time") and "2 samples" in last
+    assert last.startswith("no time") and "a sample of y" in last
 
 
 def test_no_other_file_is_read(tmp_path: Path) -> None:
@@ -207,11 +207,34 @@ def test_matlab_5(tmp_path: Path) -> None:
     assert found["Y.torque"].to_list() == np.cos(T).tolist()
 
 
-def test_a_crash_of_the_library_ends_no_process_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+APART = """
+import os, signal
+from streamgp.errors import UsageError
+
+def dies(path):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def refuses(path, word):
+    raise UsageError(f"no {word}", hint="another")
+"""
+
+
+def test_a_crash_of_a_library_ends_no_process_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "reads.py").write_text(APART)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="died"):
+        list(Apart(str(tmp_path / "reads.py"), "reads", "dies").blocks(lambda name: True))
+    with pytest.raises(UsageError, match="no time") as raised:
+        list(Apart(str(tmp_path / "reads.py"), "reads", "refuses", options={"word": "time"}).blocks(lambda name: True))
+    assert raised.value.hint == "another"
+
+
+def test_matlab_5_is_read_in_another_process(tmp_path: Path) -> None:
     savemat(tmp_path / "a.mat", {"t": T, "y": T})
-    monkeypatch.setattr(matlab, "_TRIED", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    with pytest.raises(DataError, match="crashes"):
-        opened(tmp_path / "a.mat")
+    source = opened(tmp_path / "a.mat")
+    assert isinstance(source.recording, Apart)
+    with pytest.raises(UsageError, match="no such vector"):
+        opened(tmp_path / "a.mat", time="nothing")
 
 
 def test_matlab_variables(tmp_path: Path) -> None:
