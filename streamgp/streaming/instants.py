@@ -52,7 +52,12 @@ FORMATS = (
 )
 """What a hint offers when a time is not ISO 8601."""
 
-_OFFSET = r"\d[ ]?([Zz]|[+-]\d{2}(?::?\d{2})?)$"
+_OFFSET = r"[0-9][ ]?([Zz]|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)$"
+_SHAPE = (
+    r"^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}( +[0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}(\.[0-9]*)?)?)?"
+    r"([ ]?([Zz]|[+-][0-9]{2}(:?[0-9]{2})?))?$"
+)
+"""chrono alone would take signs, spaces within, and years of fewer digits."""
 _ISO = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d")
 
 
@@ -85,7 +90,8 @@ def _by_format(text: pl.Series, form: str) -> pl.Series:
 
 def _iso(text: pl.Series, offset: bool) -> pl.Series:
     """ISO 8601 cell by cell; a mark finer than a microsecond is not read rather than cut."""
-    plain = text.str.replace("[Tt]", " ").str.replace(",", ".", literal=True)
+    plain = text.str.replace(r"^([0-9-]+)[Tt]", "${1} ").str.replace(",", ".", literal=True)
+    plain = plain.set(~plain.str.contains(_SHAPE), None)
     fine = plain.str.contains(r"\.\d{6}\d*[1-9]").fill_null(False)
     if not offset:
         return _coalesce(plain).set(fine, None)

@@ -115,12 +115,18 @@ def _statistics(rows: pa.Table) -> dict[str, Any]:
             column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
         ends: Any = pc.min_max(column).as_py()
         low, high = ends["min"], ends["max"]
+        if low is not None and pa.types.is_timestamp(kind) and max(-low, high) > _BEYOND:
+            continue
         if low is None or not (math.isfinite(low) and math.isfinite(high)):
             continue
         if pa.types.is_timestamp(kind):
             low, high = (_instant(value, kind.tz is not None) for value in (low // 1000, -(-high // 1000)))
         found["minValues"][name], found["maxValues"][name] = low, high
     return found
+
+
+_BEYOND = 62_000_000_000_000_000
+"""Microseconds from 1970, close to 2,000 years, beyond which there are no statistics: a calendar may not have them."""
 
 
 def _instant(milliseconds: int, zoned: bool) -> str:

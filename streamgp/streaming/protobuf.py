@@ -9,6 +9,11 @@ from streamgp.streaming.messages import client
 _MODULES = ("descriptor", "descriptor_pb2", "descriptor_pool", "message", "message_factory")
 _NUMBERS = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32")
 _WRAPPED = {f"google.protobuf.{name}Value" for name in (*_NUMBERS, "Bool", "String")}
+_OWN = {
+    f"google/protobuf/{name}.proto"
+    for name in ("any", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type", "wrappers")
+}
+"""Files that the library brings along."""
 _TIMESTAMP, _DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 
 
@@ -23,7 +28,7 @@ class Schema:
     """The types of a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out=FILE` writes it.
 
     Args:
-        data: the serialised set. Types of `google/protobuf/*.proto` may be missing.
+        data: the serialised set. Types of Google such as `google/protobuf/timestamp.proto` may be missing.
 
     Raises:
         ValueError: it is none, or lacks a file that it imports.
@@ -49,7 +54,7 @@ class Schema:
         def add(name: str, on: tuple[str, ...]) -> None:
             if name in added:
                 return
-            if name in on or (name not in files and not name.startswith("google/protobuf/")):
+            if name in on or (name not in files and name not in _OWN):
                 raise ValueError(f"{name} is imported and is not in it")
             if name in files:
                 for needed in files[name].dependency:

@@ -100,6 +100,8 @@ def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone
     whole = sample.combine_chunks() if isinstance(sample, pa.ChunkedArray) else sample
     if pa.types.is_timestamp(whole.type) or pa.types.is_date(whole.type):
         own = getattr(whole.type, "tz", None)
+        if own is not None:
+            offset_of(own)
         return Clock("timestamp", zone=zone or own, localise=zone is not None and own is None)
     for clock in _candidates(whole, given, zone):
         read = TimeReader(clock).read(whole)

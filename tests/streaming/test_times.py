@@ -74,12 +74,20 @@ def test_ways_of_writing(cell: Any, given_format: str | None, kind: str, moment:
 
 
 @pytest.mark.parametrize(
-    "cell", ["2024-02-30", "2024-02-03 25:00", "soon", "2024-02-03T00:00:00.1234567", "20240203", "+01:00"]
-)
+    "cell",
+    ["2024-02-30", "2024-02-03 25:00", "soon", "2024-02-03T00:00:00.1234567", "20240203", "+01:00", "+024-02-03",
+     "024-02-03", "24-02-03"],
+)  # fmt: skip
 def test_what_is_no_time_is_bad_and_nothing_is_missing(cell: str) -> None:
     _, times = read(["2024-02-03", "2024-02-04", "2024-02-05", cell, "", None, "NaT"])
     assert times.bad.tolist() == [False, False, False, True, False, False, False]
     assert told(times)[3:] == [None] * 4
+
+
+@pytest.mark.parametrize("offset", ["+81:00", "-24:00", "+01:60"])
+def test_an_offset_of_more_than_a_day_is_none(offset: str) -> None:
+    _, times = read(["2024-01-01T00:00Z", "2024-01-02T00:00Z", f"2024-01-03T00:00{offset}"])
+    assert times.bad.tolist() == [False, False, True]
 
 
 def test_offset_and_naive_do_not_mix() -> None:

@@ -18,7 +18,7 @@ from streamgp.streaming.admission import Admission
 from streamgp.streaming.instants import ELAPSED
 from streamgp.streaming.quarantine import QUARANTINE
 from streamgp.streaming.reading.bytes import Position
-from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
+from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
 from streamgp.streaming.rows import YEARS
 from streamgp.streaming.table import TableMeta
 from streamgp.streaming.times import Times
@@ -131,11 +131,11 @@ class Sieve:
             for i in _where(times.values.is_null().to_numpy(zero_copy_only=False)):
                 found[i] = ("no time", self._time, "")
             for i in _where(times.bad):
-                found[i] = ("unparsable", self._time, f"{str(cells[i])[:80]!r} is not a time")
+                found[i] = ("unparsable", self._time, f"{said(cells[i])[:80]!r} is not a time")
             for i in _where(_out_of_range(times.values)):
-                found[i] = ("out of range", self._time, f"{cells[i]} is not in the years {YEARS[0]} to {YEARS[1]}")
+                found[i] = ("out of range", self._time, f"{said(cells[i])} is not in the years {YEARS[0]} to {YEARS[1]}")
             for i in _where(times.skipped):
-                found[i] = ("skipped hour", self._time, f"the clock was set forward over {cells[i]}")
+                found[i] = ("skipped hour", self._time, f"the clock was set forward over {said(cells[i])}")
         faults = rows.column(FAULT)
         if faults.null_count < len(faults):
             for i in _where(faults.is_valid().to_numpy(zero_copy_only=False)):
@@ -173,13 +173,22 @@ class Sieve:
             return QUARANTINE.empty_table()
         order = sorted(faults)
         picked = rows.take(pa.array(order, pa.int64()))
-        cells = pl.DataFrame(pl.from_arrow(picked.drop_columns([LINE, FAULT, TEXT])))
+        cells = pl.DataFrame(pl.from_arrow(_in_utc(picked.drop_columns([LINE, FAULT, TEXT]))))
         texts = pl.Series(pl.from_arrow(picked.column(TEXT))).cast(pl.String)
         written = texts.fill_null(cells.select(pl.struct(pl.all()).struct.json_encode()).to_series())
         reasons, columns, details = (pa.array(part) for part in zip(*(faults[i] for i in order), strict=True))
         sources = pa.repeat(self._source, len(order))
         lines, text = picked.column(LINE), written.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
         return pa.Table.from_arrays([reasons, columns, details, sources, lines, text], schema=QUARANTINE)
+
+
+def _in_utc(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Polars knows no zones such as +10:00."""
+    kinds: list[Any] = rows.schema.types
+    for at, kind in enumerate(kinds):
+        if pa.types.is_timestamp(kind) and kind.tz:
+            rows = rows.set_column(at, rows.schema.names[at], rows.column(at).cast(pa.timestamp(kind.unit, "UTC")))
+    return rows
 
 
 def _empty(column: pa.Array[Any]) -> np.ndarray[Any, Any]:

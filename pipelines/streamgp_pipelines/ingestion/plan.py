@@ -11,7 +11,7 @@ from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp.streaming.columns import LATE, check_names, check_schema
 from streamgp.streaming.instants import ELAPSED, EPOCHS, whole_numbers
 from streamgp.streaming.intervals import nanoseconds, written
-from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
+from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
 from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.table import SEQ, Table, TableMeta
@@ -97,7 +97,7 @@ def plan_as_table(source: FileSource, config: IngestConfig, table: Table) -> Pla
             raise
         except DataError as error:
             fault = error
-    cell = next((str(value) for value in cells.to_pylist() if value is not None), "")
+    cell = next((said(value) for value in cells.drop_null()), "")
     also = f", or {form} as in the source" if "%" in form or form in EPOCHS else ""
     raise DataError(
         f"rows: column {meta.time!r}: {cell[:80]!r} is not a time",
@@ -323,7 +323,7 @@ def _check_kinds(source: FileSource, natural: dict[str, pa.Field[Any]], table: p
         same = [check(wanted) == check(found) for check in (_is_number, pa.types.is_string, pa.types.is_boolean)]
         free = cells_are_text and not (_is_number(wanted) and not _is_number(found))
         if not all(same) and not free:
-            first = next((value for value in source.sample.column(name).to_pylist() if value is not None), None)
+            first = next((said(value) for value in source.sample.column(name).drop_null()), None)
             noun = "a number" if _is_number(wanted) else str(wanted)
             faults.append(f"column {name!r} is {wanted} in the table, and {first!r} is not {noun}")
     if faults:

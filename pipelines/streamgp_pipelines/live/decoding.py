@@ -19,7 +19,7 @@ from streamgp.errors import DataError, SchemaError, UsageError
 from streamgp.streaming.messages import Message, client
 from streamgp.streaming.protobuf import Schema, row
 from streamgp.streaming.reading.bytes import Position
-from streamgp.streaming.reading.cells import FAULT, LINE, NULLS, TEXT, fault, with_bookkeeping
+from streamgp.streaming.reading.cells import FAULT, LINE, NULLS, TEXT, fault, storable_text, with_bookkeeping
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.reading.records import KEPT, Block
 from streamgp.streaming.sources.jsonl import Config, Jsonl, natural
@@ -231,12 +231,15 @@ def _a_line_each(payloads: list[bytes]) -> bool:
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
-    """The object of a line; None where there is none."""
+    """The object of a line; None where there is none, or half a character in it."""
     try:
         one = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return one if isinstance(one, dict) and one else None
+    if not isinstance(one, dict) or not one:
+        return None
+    half = b"\\u" in line and not all(storable_text(part) for part in (*one, *one.values()) if isinstance(part, str))
+    return None if half else one
 
 
 def _of_json(payload: bytes) -> list[Any]:

@@ -153,6 +153,19 @@ def _noun(kind: pa.DataType) -> str:
     return "true or false" if pa.types.is_boolean(kind) else "a time" if pa.types.is_timestamp(kind) else f"a {kind}"
 
 
+def said(value: Any) -> str:
+    """A value of Arrow in words; of a time that no calendar has, its number.
+
+    Example:
+        >>> said(pa.scalar(1.5)), said(pa.scalar(2**62, pa.timestamp("s")))
+        ('1.5', '4611686018427387904')
+    """
+    try:
+        return str(value.as_py())
+    except (OverflowError, ValueError):
+        return str(value.value)
+
+
 def to_arrow(column: pl.Series, kind: pa.DataType) -> pa.Array[Any]:
     """The column as Arrow, of exactly this type."""
     return column.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(kind)
@@ -162,8 +175,10 @@ def check_names(names: Sequence[str], where: str) -> None:
     """Names that a table can have.
 
     Raises:
-        DataError: two are the same, or one has a character that no column name can have.
+        DataError: two are the same, one is ours, or has a character that no column name can have.
     """
+    if own := [name for name in names if name in (LINE, FAULT, TEXT)]:
+        raise DataError(f"{where}: the column name {own[0]!r} is used by streamgp", hint="rename the column")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"{where}: two columns are called {', '.join(twice)}", hint="rename one of them")

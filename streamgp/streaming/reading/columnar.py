@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError
 from streamgp.streaming.reading.bytes import Digest, Position, open_bytes, read_some
-from streamgp.streaming.reading.cells import check_names, fault, units_in, with_bookkeeping
+from streamgp.streaming.reading.cells import check_names, fault, said, units_in, with_bookkeeping
 from streamgp.streaming.reading.records import Stopped
 
 _PIECE = 1 << 24
@@ -89,7 +89,11 @@ def storable(kind: pa.DataType, column: str, uri: str) -> pa.DataType:
     if kind in widened:
         return widened[kind]
     if pa.types.is_timestamp(kind):
-        return pa.int64() if kind.unit == "ns" else pa.timestamp("us", "UTC" if kind.tz else None)
+        try:
+            zone = "UTC" if kind.tz else None
+        except UnicodeDecodeError:
+            raise SchemaError(f"{uri}: the time zone of {column!r} is no text", hint="write the file again") from None
+        return pa.int64() if kind.unit == "ns" else pa.timestamp("us", zone)
     if pa.types.is_date(kind):
         return pa.date32()
     simple = (pa.types.is_signed_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
@@ -102,14 +106,18 @@ def storable(kind: pa.DataType, column: str, uri: str) -> pa.DataType:
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """The rows with every kind of text as the one that a table keeps.
+    """The rows with every kind of text as the one that a table keeps, and dictionaries as their values.
 
     Example:
         >>> plain(pa.table({"t": pa.array(["2024-01-01"], pa.large_string())})).schema.field("t").type
         DataType(string)
     """
     other = (pa.large_string(), pa.string_view())
-    return rows.cast(pa.schema([f.with_type(pa.string()) if f.type in other else f for f in rows.schema]))
+    kinds = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in rows.schema]
+    kinds = [pa.string() if kind in other else kind for kind in kinds]
+    return rows.cast(
+        pa.schema([field.with_type(kind).with_nullable(True) for field, kind in zip(rows.schema, kinds, strict=True)])
+    )
 
 
 class Columnar(ABC):
@@ -197,7 +205,7 @@ class Columnar(ABC):
             if bad is not None:
                 faults = faults or [None] * batch.num_rows
                 for i in np.flatnonzero(bad).tolist():
-                    value = str(batch.column(name)[i].as_py())[:80]
+                    value = said(batch.column(name)[i])[:80]
                     faults[i] = faults[i] or fault("unparsable", name, f"{value} is no {kind}")
         nothing = pa.nulls(batch.num_rows, pa.string())
         wrong = nothing if faults is None else pa.array(faults, pa.string())
@@ -215,9 +223,9 @@ def _own_units(schema: pa.Schema) -> dict[str, str]:
     """Units in the fields' metadata; whole numbers that were nanoseconds say so."""
     found = {field.name: "ns" for field in schema if pa.types.is_timestamp(field.type) and field.type.unit == "ns"}
     for field in schema:
-        own = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
-        if unit := own.get("unit") or own.get("units"):
-            found[field.name] = unit
+        own = field.metadata or {}
+        if unit := own.get(b"unit") or own.get(b"units"):
+            found[field.name] = unit.decode(errors="replace")
     return found
 
 
@@ -254,5 +262,5 @@ def retype(column: pa.Array[Any], kind: pa.DataType) -> tuple[pa.Array[Any], NDA
 def _one(value: Any, kind: pa.DataType) -> Any:
     try:
         return value.cast(kind).as_py()
-    except pa.ArrowInvalid:
+    except (ValueError, OverflowError):  # ArrowInvalid is a ValueError; times beyond the year 9999 are none of Python
         return None

@@ -63,8 +63,8 @@ def encoding_of(head: bytes, given: str | None, uri: str) -> str:
         return "utf-16-le" if head.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
     if given is not None:
         raise DataError(f"{uri}: there is no UTF-16 byte order mark", hint="name utf-16-le or utf-16-be")
-    if b"\0" in head[:4] and head[:4] != b"\0\0\0\0":
-        return "utf-16-le" if head[1:2] == b"\0" else "utf-16-be"
+    if (wide := _utf16_of(head[:512])) is not None:
+        return wide
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
@@ -79,6 +79,19 @@ def encoding_of(head: bytes, given: str | None, uri: str) -> str:
     except UnicodeDecodeError:
         return "latin-1"
     return "cp1252"
+
+
+def _utf16_of(head: bytes) -> str | None:
+    """UTF-16 without a byte order mark: every other byte is mostly zero, and none between.
+
+    Example:
+        >>> _utf16_of("t;ж\\n".encode("utf-16-be")), _utf16_of(b"t\\n\\0\\n2024\\n")
+        ('utf-16-be', None)
+    """
+    zeros = head[::2].count(0), head[1::2].count(0)
+    if b"\0" not in head[:4] or min(zeros) or 4 * max(zeros) < len(head):
+        return None
+    return "utf-16-be" if zeros[0] else "utf-16-le"
 
 
 def _known(given: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 import polars as pl
 import pyarrow as pa
@@ -20,6 +21,9 @@ from streamgp.streaming.recordings.recording import needs
 SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 _RATIO, _LEAST = 200, 1 << 30
 """What the parts of a workbook may be larger than the file, and the bytes that they may have in any case."""
+_CELLS = 1 << 25
+"""Cells that a sheet may have room for in any case, and one more for each byte that it has."""
+_ROW, _COLUMN = re.compile(rb"""r=["'][A-Z]+(\d+)"""), re.compile(rb"""r=["']([A-Z]+)\d""")
 _EPOCH = 25_569
 """Days from Excel's day 0 (30 December 1899) to 1970."""
 
@@ -128,13 +132,46 @@ def _cells(book: Any, name: str) -> tuple[pl.DataFrame, list[str]]:
     return sheet, list(odd)
 
 
+def _check_cells(stream: IO[bytes], size: int, uri: str) -> None:
+    """See that the rectangle around the cells of a sheet, for which the library takes memory, is not far larger.
+
+    Raises:
+        DataError: it is.
+    """
+    rest, rows, columns = b"", 1, 1
+    while piece := stream.read(1 << 24):
+        text = rest + piece
+        rest = text[-32:]
+        for row in set(_ROW.findall(text)):
+            rows = max(rows, int(row) if len(row) < 8 else 1 << 60)
+        for letters in set(_COLUMN.findall(text)):
+            columns = max(columns, _number(letters) if len(letters) < 4 else 1 << 60)
+        if rows > 1 << 20 or columns > 1 << 14 or rows * columns > _CELLS + size:
+            raise DataError(f"{uri}: a cell is far from all others", hint="delete it, or export the sheet as CSV")
+
+
+def _number(letters: bytes) -> int:
+    """The number of a column.
+
+    Example:
+        >>> _number(b"A"), _number(b"Z"), _number(b"AA"), _number(b"XFD")
+        (1, 26, 27, 16384)
+    """
+    return sum((letter - 64) * 26**at for at, letter in enumerate(reversed(letters)))
+
+
 def _check_parts(path: str, uri: str) -> None:
-    """See that the parts of a workbook are in proportion to it.
+    """See that the parts of a workbook are in proportion to it, and so is the room between its cells.
 
     Raises:
         DataError: they are not, or the file is damaged.
     """
     with zipfile.ZipFile(path) as file:
         size = sum(part.file_size for part in file.infolist())
+        sheets = [part for part in file.infolist() if "/worksheets/" in part.filename]
+        if size <= _RATIO * os.path.getsize(path) + _LEAST:
+            for part in sheets:
+                with file.open(part) as stream:
+                    _check_cells(stream, part.file_size, uri)
     if size > _RATIO * os.path.getsize(path) + _LEAST:
         raise DataError(f"{uri}: it unpacks to {size:,} bytes, out of all proportion", hint="export it as CSV")

@@ -301,11 +301,17 @@ def _kind(values: Sequence[Any], name: str, uri: str, nulls: Sequence[str]) -> p
 
 def _natural(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
     """The values as they stand: whole numbers stay whole, for epochs and steps."""
-    if kind in (pa.float64(), pa.int64()) and all(value is None or type(value) is int for value in values):
+    numbers = kind in (pa.float64(), pa.int64()) and all(value is None or _is_number(value) for value in values)
+    if numbers and all(value is None or (type(value) is int and -(2**63) <= value < 2**63) for value in values):
         return pa.array(values, pa.int64())
-    if kind == pa.float64() and all(value is None or type(value) in (int, float) for value in values):
+    if numbers and kind == pa.float64():
         return pa.array([None if value is None else float(value) for value in values], kind)
     return pa.array([_text(value) for value in values], pa.string())
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a number that a float64 has."""
+    return type(value) is float or (type(value) is int and abs(value) < 2**1023)
 
 
 def natural(values: Sequence[Any]) -> pa.Array[Any]:
@@ -320,5 +326,5 @@ def natural(values: Sequence[Any]) -> pa.Array[Any]:
 
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
-        return value
+        return value if value is None or storable_text(value) else value.encode("utf-8", "replace").decode()
     return str(value).lower() if isinstance(value, bool) else json.dumps(value)

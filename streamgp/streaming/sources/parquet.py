@@ -47,8 +47,10 @@ class Parquet(Columnar):
                 first += rows
             else:
                 groups.append(group)
-        for batch in self._reader.iter_batches(ROWS, row_groups=groups):
+        for batch in self._reader.iter_batches(ROWS, row_groups=groups):  # of damaged pages it leaves rows out
             skipped = max(0, min(start - first, batch.num_rows))
             first += batch.num_rows
             if skipped < batch.num_rows:
                 yield batch.slice(skipped)
+        if first != self._reader.metadata.num_rows:
+            raise pa.ArrowInvalid(f"{first:,} of {self._reader.metadata.num_rows:,} rows could be read")

@@ -1,0 +1,140 @@
+"""Inputs that benchmarks/fuzzed_parsers_break_no_count.py found: each once ended in an error of a library, or lost."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamgp.errors import DataError, UsageError
+from streamgp.streaming.protobuf import Schema
+from streamgp.streaming.reading.cells import FAULT
+from streamgp.streaming.reading.columnar import plain
+from streamgp.streaming.reading.files import open_source
+from streamgp.streaming.sources.jsonl import natural
+from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.ingestion.ingest import ingest
+
+
+def rows(path: Path, **options: Any) -> pa.Table:
+    return pa.Table.from_batches([chunk.rows for chunk in open_source(str(path), None, options).read({})])
+
+
+@pytest.mark.parametrize("name", ["_line", "_fault", "_text"])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_names_of_our_own_columns_are_refused(tmp_path: Path, name: str, suffix: str) -> None:
+    path, frame = tmp_path / f"a.{suffix}", pl.DataFrame({"t": [1, 2], name: [1.0, 2.0]})
+    {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}[suffix](path)
+    with pytest.raises(DataError, match=f"{name}' is used by streamgp"):
+        rows(path)
+
+
+def test_a_zero_byte_makes_no_utf_16(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"t\n\0\n2024-01-01\n2024-01-02\n")
+    assert rows(tmp_path / "a.csv").num_rows == 3
+    for encoding in ("utf-16-le", "utf-16-be"):
+        (tmp_path / "b.csv").write_bytes("t,ж\n2024-01-01,да\n".encode(encoding))
+        assert rows(tmp_path / "b.csv").column("ж").to_pylist() == ["да"]
+
+
+def test_pages_that_lose_rows_are_refused(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"y": pa.array([1], pa.int32())}), out, use_dictionary=False, compression="none")
+    data = bytearray(out.getvalue())
+    assert data[4:6] == b"\x15\0"  # the kind of the first page
+    data[5] = 6
+    (tmp_path / "a.parquet").write_bytes(data)
+    with pytest.raises(DataError, match="0 of 1 rows"):
+        rows(tmp_path / "a.parquet")
+
+
+def test_units_that_are_no_text(tmp_path: Path) -> None:
+    table = pa.table({"y": [1.0]}, pa.schema([pa.field("y", pa.float64(), metadata={b"unit": b"\xff", b"\xff": b""})]))
+    with pa.ipc.new_file(tmp_path / "a.feather", table.schema) as writer:
+        writer.write(table)
+    source = open_source(str(tmp_path / "a.feather"), None, {})
+    assert source.units == {"y": "\ufffd"}
+
+
+def test_missing_values_where_none_may_be() -> None:
+    rows = pa.table({"y": [1.0, None]}, pa.schema([pa.field("y", pa.float64(), nullable=False)]))
+    assert plain(rows).column("y").to_pylist() == [1.0, None]
+
+
+def test_time_zones_that_are_no_text(tmp_path: Path) -> None:
+    table = pa.table({"t": pa.array([0], pa.timestamp("s", "UTC"))})
+    with pa.ipc.new_file(tmp_path / "a.feather", table.schema) as writer:
+        writer.write(table)
+    data = (tmp_path / "a.feather").read_bytes()
+    (tmp_path / "a.feather").write_bytes(data.replace(b"UTC", b"U\xffC"))
+    with pytest.raises(DataError, match="time zone"):
+        rows(tmp_path / "a.feather")
+
+
+@pytest.mark.parametrize("zone", [None, "+10:00", "Europe/Berlin"])
+def test_times_that_no_calendar_has_are_put_aside(tmp_path: Path, zone: str | None) -> None:
+    micros = pa.array([0, 2**59, -(2**59), 10**6]).cast(pa.timestamp("us", zone))
+    other = pa.array([2**59, 0, 1, 2], pa.timestamp("us"))
+    pq.write_table(pa.table({"t": micros, "y": [1.0, 2.0, 3.0, 4.0], "other": other}), tmp_path / "a.parquet")
+    config = {"source": [str(tmp_path / "a.parquet")], "table": str(tmp_path / "t"), "time": "t", "max_ahead": None}
+    found: Any = ingest(IngestConfig.read(config))
+    assert (found["added"], found["quarantined"]) == (2, {"out of range": 2})
+
+
+def test_times_in_a_dictionary(tmp_path: Path) -> None:
+    times = pa.array(["2024-01-01", "2024-01-02", "2024-01-03"]).dictionary_encode()
+    with pa.ipc.new_file(tmp_path / "a.feather", (table := pa.table({"t": times, "y": [1.0, 2, 3]})).schema) as writer:
+        writer.write(table)
+    config = {"source": [str(tmp_path / "a.feather")], "table": str(tmp_path / "t"), "time": "t"}
+    found: Any = ingest(IngestConfig.read(config))
+    assert found["added"] == 3
+
+
+def test_an_unknown_zone_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"t": pa.array([0]).cast(pa.timestamp("us", "Europe/B"))}), tmp_path / "a.parquet")
+    config = {"source": [str(tmp_path / "a.parquet")], "table": str(tmp_path / "t"), "time": "t"}
+    with pytest.raises(UsageError, match="Europe/B"):
+        ingest(IngestConfig.read(config))
+
+
+def test_times_beyond_the_calendar_are_put_aside(tmp_path: Path) -> None:
+    table = pa.table({"t": pa.array([0, 2**62], pa.timestamp("s"))})
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write(table)
+    found = rows(path)
+    assert found.column(FAULT).to_pylist() == [None, f"unparsable|t|{2**62} is no timestamp[us]"]
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64, -(2**63) - 1, 10**400, -(10**400)])
+def test_whole_numbers_of_any_length(value: int) -> None:
+    assert len(natural([1, value])) == 2
+
+
+@pytest.mark.parametrize("place", ["A999999999999", "A1048577", "XFE1", "AAAAAA1", "XFD1048576"])
+def test_a_cell_that_is_far_away_fills_no_memory(tmp_path: Path, place: str) -> None:
+    pl.DataFrame({"t": [1, 2], "y": [3, 4]}).write_excel(tmp_path / "whole.xlsx")
+    with zipfile.ZipFile(tmp_path / "whole.xlsx") as old, zipfile.ZipFile(tmp_path / "a.xlsx", "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            new.writestr(name, data.replace(b'r="B3"', f'r="{place}"'.encode()) if "worksheets" in name else data)
+    assert rows(tmp_path / "whole.xlsx").num_rows == 2
+    with pytest.raises(DataError, match="far from all others"):
+        rows(tmp_path / "a.xlsx")
+
+
+def test_a_schema_names_no_module() -> None:
+    """A file of Google that is not one: an error of the file, and nothing of its name is imported."""
+    from google.protobuf import descriptor_pb2
+
+    files = descriptor_pb2.FileDescriptorSet()
+    files.file.add(name="a.proto", dependency=["google/protobuf/compiler.proto"])
+    with pytest.raises(ValueError, match="is not in it") as raised:
+        Schema(files.SerializeToString())
+    assert not isinstance(raised.value, UsageError)
