@@ -133,7 +133,11 @@ class Sieve:
             for i in _where(times.bad):
                 found[i] = ("unparsable", self._time, f"{said(cells[i])[:80]!r} is not a time")
             for i in _where(_out_of_range(times.values)):
-                found[i] = ("out of range", self._time, f"{said(cells[i])} is not in the years {YEARS[0]} to {YEARS[1]}")
+                found[i] = (
+                    "out of range",
+                    self._time,
+                    f"{said(cells[i])} is not in the years {YEARS[0]} to {YEARS[1]}",
+                )
             for i in _where(times.skipped):
                 found[i] = ("skipped hour", self._time, f"the clock was set forward over {said(cells[i])}")
         faults = rows.column(FAULT)
