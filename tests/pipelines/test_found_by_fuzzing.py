@@ -79,8 +79,8 @@ def test_time_zones_that_are_no_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zone", [None, "+10:00", "Europe/Berlin"])
 def test_times_that_no_calendar_has_are_put_aside(tmp_path: Path, zone: str | None) -> None:
-    micros = pa.array([0, 2**59, -(2**59), 10**6]).cast(pa.timestamp("us", zone))
-    other = pa.array([2**59, 0, 1, 2], pa.timestamp("us"))
+    micros = pa.array([0, 2**62, -(2**62), 10**6]).cast(pa.timestamp("us", zone))
+    other = pa.array([2**62, -(2**62), 1, 2], pa.timestamp("us"))
     pq.write_table(pa.table({"t": micros, "y": [1.0, 2.0, 3.0, 4.0], "other": other}), tmp_path / "a.parquet")
     config = {"source": [str(tmp_path / "a.parquet")], "table": str(tmp_path / "t"), "time": "t", "max_ahead": None}
     found: Any = ingest(IngestConfig.read(config))

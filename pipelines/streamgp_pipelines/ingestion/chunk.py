@@ -177,7 +177,7 @@ class Sieve:
             return QUARANTINE.empty_table()
         order = sorted(faults)
         picked = rows.take(pa.array(order, pa.int64()))
-        cells = pl.DataFrame(pl.from_arrow(_in_utc(picked.drop_columns([LINE, FAULT, TEXT]))))
+        cells = pl.DataFrame(pl.from_arrow(_writable(picked.drop_columns([LINE, FAULT, TEXT]))))
         texts = pl.Series(pl.from_arrow(picked.column(TEXT))).cast(pl.String)
         written = texts.fill_null(cells.select(pl.struct(pl.all()).struct.json_encode()).to_series())
         reasons, columns, details = (pa.array(part) for part in zip(*(faults[i] for i in order), strict=True))
@@ -186,13 +186,24 @@ class Sieve:
         return pa.Table.from_arrays([reasons, columns, details, sources, lines, text], schema=QUARANTINE)
 
 
-def _in_utc(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Polars knows no zones such as +10:00."""
+def _writable(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Times as polars can write them: it knows no zones such as +10:00, and panics far beyond the year 9999."""
     kinds: list[Any] = rows.schema.types
     for at, kind in enumerate(kinds):
-        if pa.types.is_timestamp(kind) and kind.tz:
-            rows = rows.set_column(at, rows.schema.names[at], rows.column(at).cast(pa.timestamp(kind.unit, "UTC")))
+        if not pa.types.is_temporal(kind):
+            continue
+        column, day = rows.column(at), _DAYS.get(getattr(kind, "unit", ""), 1)
+        count = column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
+        if (np.abs(count.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)) > _FAR * day).any():
+            rows = rows.set_column(at, rows.schema.names[at], count)
+        elif pa.types.is_timestamp(kind) and kind.tz:
+            rows = rows.set_column(at, rows.schema.names[at], column.cast(pa.timestamp(kind.unit, "UTC")))
     return rows
+
+
+_DAYS = {unit: 86_400 * scale for unit, scale in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9))}
+_FAR = 2_900_000
+"""Days from 1970 to the year 9909."""
 
 
 def _empty(column: pa.Array[Any]) -> np.ndarray[Any, Any]:
