@@ -17,9 +17,11 @@ from streamgp.streaming.protobuf import Schema
 from streamgp.streaming.reading.cells import FAULT
 from streamgp.streaming.reading.columnar import plain
 from streamgp.streaming.reading.files import open_source
+from streamgp.streaming.sources import mcap, rosbag
 from streamgp.streaming.sources.jsonl import natural
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
+from tests.streaming.sources.recordings import write_bag, write_mcap
 
 
 def rows(path: Path, **options: Any) -> pa.Table:
@@ -127,6 +129,21 @@ def test_a_cell_that_is_far_away_fills_no_memory(tmp_path: Path, place: str) -> 
     assert rows(tmp_path / "whole.xlsx").num_rows == 2
     with pytest.raises(DataError, match="far from all others"):
         rows(tmp_path / "a.xlsx")
+
+
+@pytest.mark.parametrize("suffix", ["mcap", "bag"])
+def test_all_chunks_together_are_bounded(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a recording may be small, and many, and each unpack to a lot."""
+    module, path = {"mcap": mcap, "bag": rosbag}[suffix], tmp_path / f"a.{suffix}"
+    if suffix == "mcap":
+        write_mcap(path)
+    else:
+        write_bag(path, "LZ4")
+    assert rows(path).num_rows > 0
+    monkeypatch.setattr(module, "_LEAST", 1000)
+    monkeypatch.setattr(module, "_PACKED", 0)
+    with pytest.raises(DataError, match="chunks decompress to more"):
+        rows(path)
 
 
 def test_a_schema_names_no_module() -> None:

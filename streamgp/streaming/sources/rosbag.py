@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,6 +18,8 @@ from streamgp.streaming.recordings.ros import Types
 SUFFIXES = (".bag", ".db3")
 _LARGEST = 1 << 29
 """Bytes of a chunk behind decompression."""
+_PACKED, _LEAST = 200, 1 << 30
+"""All chunks together may become so many times as large as the file, and so many bytes more."""
 
 
 class Config(Options):
@@ -62,7 +65,9 @@ class Bag:
         module = needs("rosbags.rosbag1.reader", "mcap")
         lz4 = needs("lz4.frame", "mcap")
         known = module.decompressors
-        bounded = {known["bz2"]: _bounded(bz2.BZ2Decompressor), known["lz4"]: _bounded(lz4.LZ4FrameDecompressor)}
+        size = [_PACKED * os.path.getsize(path) + _LEAST]
+        kinds = {"bz2": bz2.BZ2Decompressor, "lz4": lz4.LZ4FrameDecompressor}
+        bounded = {known[name]: _bounded(fresh, size) for name, fresh in kinds.items()}
         reader = module.Reader(path)
         reader.open()
         try:
@@ -101,13 +106,16 @@ class Bag:
             self.left_out[topic] = reason
 
 
-def _bounded(fresh: Callable[[], Any]) -> Callable[[bytes], bytes]:
-    """A decompressor of chunks that gives at most _LARGEST bytes."""
+def _bounded(fresh: Callable[[], Any], left: list[int]) -> Callable[[bytes], bytes]:
+    """A decompressor of chunks that gives at most _LARGEST bytes of each, and of all that have it what is `left`."""
 
     def work(data: bytes) -> bytes:
         found: bytes = fresh().decompress(data, _LARGEST)
         if len(found) >= _LARGEST:
             raise ValueError(f"a chunk of more than {_LARGEST:,} bytes")
+        left[0] -= len(found)
+        if left[0] < 0:
+            raise ValueError(f"its chunks decompress to more than {_PACKED} times the file")
         return found
 
     return work
