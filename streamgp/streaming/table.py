@@ -141,7 +141,9 @@ class Table:
             try:
                 known[key] = self._log.transaction_version(key)
             except (DeltaError, OSError) as error:
-                if (reason := disk_fault(error)) is not None and "o such file" not in reason:
+                if "://" in self.path:
+                    delta.is_log(self.path)  # which says that the store does not answer
+                elif (reason := disk_fault(error)) is not None and "o such file" not in reason:
                     raise ServiceError(
                         f"table {self.path}: its log cannot be read: {reason}",
                         hint="give permission, or allow more open files (ulimit -n), and run the same command again",

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamgp.errors import TableError
-from streamgp.streaming import parts
+from streamgp.errors import ServiceError, TableError
+from streamgp.streaming import delta, parts
 from streamgp.streaming.admission import Admission
 from streamgp.streaming.quarantine import QUARANTINE, Quarantine
 from streamgp.streaming.table import Table, TableMeta
@@ -207,3 +207,18 @@ def test_a_flipped_bit_in_what_the_columns_mean_is_found(tmp_path: Path) -> None
             Table.open(table.path)
     log.write_bytes(before + mark + columns)
     assert Table.open(table.path).meta == meta
+
+
+def test_a_store_that_goes_away_while_a_table_is_read_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table.create(f"file://{tmp_path}/t", SCHEMA, TableMeta())
+
+    def away(*_: Any) -> Any:
+        raise OSError("Generic S3 error\n \x1b[31m↳\x1b[0m Error performing GET: Connection refused (os error 111)")
+
+    for name in ("transaction_version", "is_deltatable"):
+        monkeypatch.setattr(f"{delta.__name__}.DeltaTable.{name}", away)
+    with pytest.raises(ServiceError, match="Connection refused") as found:
+        table.mark("other", 0)
+    assert "\x1b" not in found.value.message and "address" in found.value.hint
