@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from streamgp_cli import _lean, signals
+from streamgp_cli import _lean, _memory, signals
 
 
 def main() -> NoReturn:
@@ -18,6 +18,7 @@ def main() -> NoReturn:
     _open_standard_streams()
     signals.install()
     _lean.own_this_process()
+    _memory.spend()
     try:
         from streamgp_cli.app import app
 
@@ -37,6 +38,7 @@ def main() -> NoReturn:
     if code:
         os._exit(code)
     signals.finished()
+    _memory.leave()
     raise SystemExit(0)
 
 

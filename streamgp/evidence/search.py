@@ -2,7 +2,8 @@
 
 The first search starts from the default, or from hyper-parameters that were found before. Every later one starts from
 the last hyper-parameters and from the default, and the better evidence wins: a first batch with little signal can send
-the outputscale to 0 and the noise to 1, where the gradient is nothing and a search from there alone would stay.
+the outputscale to 0 and the noise to 1, where the gradient is nothing and a search from there alone would stay. Where
+the last hyper-parameters lead to a clear signal, Adam leaves the default out (`thinned.by_adam`).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Search:
     @property
     def signal(self) -> float:
         """ρ²/σ²."""
-        return float((self.hyper.outputscale - self.hyper.noise).exp())
+        return self.hyper.signal
 
     def run(
         self, z: Tensor, y: Tensor, groups: Tensor, scale: Tensor, target_scale: Tensor, profile: Profile = smooth

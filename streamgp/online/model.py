@@ -102,7 +102,7 @@ class StreamModel(Model):
         if self.winsorise.doubts(z, self.posterior.weight):
             x = self.inputs.bridged(x, FAR)
             z = self.inputs(x)
-        return self._issue(x, self.posterior.look(z))
+        return self._issue(x, self.posterior.look(z), self._shift(x))
 
     def warnings(self) -> list[str]:
         """What a user of the forecasts should know of the model as it is now."""
@@ -140,17 +140,17 @@ class StreamModel(Model):
 
     def _learned(self, x: Inputs, y: Tensor, z: Tensor) -> Step:
         """Learn windows, z when standardised, or rebuild with them."""
-        look = self.posterior.glance(z)
-        self.posterior.scored(look, self.targets(x, y))
-        look = self.posterior.measured(look, self.winsorise.reaches(y, self._issue(x, look)))
-        y = self.winsorise(y, self._issue(x, look), self.posterior.weight)
+        look, shift = self.posterior.glance(z), self._shift(x)
+        self.posterior.scored(look, self._standardised(y, shift))
+        look = self.posterior.measured(look, self.winsorise.reaches(y, self._issue(x, look, shift)))
+        y = self.winsorise(y, self._issue(x, look, shift), self.posterior.weight)
         since, before = self.seen + len(y) - self.tried, self.rebuilt
         if not self._due(since, len(y)):
-            return self._learn(x, y, look, "update")
+            return self._learn(x, y, look, shift, "update")
         step = self._rebuild(x, y, f"rebuild: {since} rows")
         if self.rebuilt > before:
             return step
-        learned = self._learn(x, y, look, "update")
+        learned = self._learn(x, y, look, shift, "update")
         self.tried = self.seen
         return learned._replace(healthy=False, done=f"{step.done}; {learned.done}")
 
@@ -210,12 +210,18 @@ class StreamModel(Model):
             return True
         return bool(self.options.rebuild) and since >= min(self.options.rebuild, early)
 
-    def _issue(self, x: Inputs, look: Look) -> Predictive:
-        """The forecast in the units of the columns."""
+    def _shift(self, x: Inputs) -> Tensor:
+        """(N, T) the reference, of which targets are departures; where they have no units, nothing."""
+        if not self.posterior.units:
+            return x.future.new_zeros(())
+        found: Tensor = self.reference(x)
+        return found
+
+    def _issue(self, x: Inputs, look: Look, shift: Tensor) -> Predictive:
+        """The forecast in the units of the columns. shift: of `_shift`."""
         issued = self.posterior.predictive(look)
         if not self.posterior.units:
             return issued
-        shift = self.reference(x)
         if not self.rebuilt:
             before = random_walk_variance(self.inputs.seen(x), self.shape)
             return issued.affine((before / issued.variance).sqrt(), shift)
@@ -223,16 +229,19 @@ class StreamModel(Model):
 
     def targets(self, x: Inputs, y: Tensor) -> Tensor:
         """(N, T) standardised where they have units; NaN stays NaN."""
+        return self._standardised(y, self._shift(x))
+
+    def _standardised(self, y: Tensor, shift: Tensor) -> Tensor:
         if not self.posterior.units:
             return y
-        return (y - self.reference(x) - self.outputs.location.to(y)) / self.outputs.scale.to(y)
+        return (y - shift - self.outputs.location.to(y)) / self.outputs.scale.to(y)
 
-    def _learn(self, x: Inputs, y: Tensor, look: Look, done: str) -> Step:
-        """Learn rows under the hyper-parameters of now, and offer them to the memory."""
+    def _learn(self, x: Inputs, y: Tensor, look: Look, shift: Tensor, done: str) -> Step:
+        """Learn rows under the hyper-parameters of now, and offer them to the memory. shift: of `_shift`."""
         time = self.options.forgetting(self.shape)
         put_back, offered = self.posterior.snapshot(), self.memory.offer(x, y, self.generator)
         arrival = Arrival(
-            self.targets(x, y),
+            self._standardised(y, shift),
             1.0 if time is None else math.exp(-len(y) / time),
             offered.rows,
             offered.places,
@@ -295,10 +304,12 @@ class StreamModel(Model):
                 self.reference.fit(x, filled, weight)
             self.inputs.scaling.fit(x)
             if self.posterior.units:
-                self.outputs.fit(filled - self.reference(x), filled)
-        inputs = self.inputs
+                self.outputs.fit(filled - self._shift(x), filled)
+        inputs, shift = self.inputs, self._shift(x)
         units = Units(inputs.scale, self.outputs.scale, before, inputs.inverse, inputs.groups, inputs)
-        return Rows(self.inputs(x), self.targets(x, y), weight, self.targets(x, filled), places, x), units
+        learned = self._standardised(y, shift)
+        known = learned if filled is y else self._standardised(filled, shift)
+        return Rows(self.inputs(x), learned, weight, known, places, x), units
 
     def _older(self, rows: int, new: Tensor) -> Rows:
         """So many rows of the memory at random, none of those at the places `new`; they stand for all of the others."""

@@ -74,6 +74,20 @@ def test_twenty_evaluations_are_worth_more_than_sixty_of_adam() -> None:
     assert ours < evidence(evidence.pack(adam))[0] + 0.05
 
 
+def test_adam_tries_a_further_start_only_where_it_found_little_signal() -> None:
+    x, y = rows(60)
+    good, stuck = (
+        Hyper.start(3),
+        Hyper.start(3)._replace(outputscale=torch.tensor(-9.0).double(), noise=torch.tensor(0.0).double()),
+    )
+    alone = by_adam(x, y, GROUPS, [(good, 30)])
+    both = by_adam(x, y, GROUPS, [(good, 30), (start(3), 200)])
+    assert both.value == alone.value and both.hyper.signal > 1
+    left = by_adam(x, y, GROUPS, [(stuck, 3)])
+    assert left.hyper.signal < 1
+    assert by_adam(x, y, GROUPS, [(stuck, 3), (good, 30)]).value == alone.value < left.value
+
+
 def test_the_noise_has_a_floor() -> None:
     x, y = rows(60, noise=0.0)
     found, _ = descend(Evidence(x, y, GROUPS, KERNELS[0].profile, floor=1e-2), start(3), evaluations=40)

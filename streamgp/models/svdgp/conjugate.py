@@ -132,7 +132,7 @@ class Conjugate(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """(N, W) -> φ (N, E + m)."""
-        smooth = whiten(self.lower, self.outputscale * correlation(self.points, x * self.inverse)).T
+        smooth = whiten(self.lower, correlation(self.points, x * self.inverse).mul_(self.outputscale)).T
         if not self.explicit:
             return smooth
         scale = self.noise.sqrt()
