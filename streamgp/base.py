@@ -12,7 +12,7 @@ fills a table does not pay for importing torch.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
@@ -218,8 +218,9 @@ class Tracker(Protocol):
 
     def artifact(self, path: Path, folder: str = "") -> None: ...
 
-    def model(self, checkpoint: Path, card: ModelCard) -> dict[str, Json]:
-        """Log the checkpoint as a model that forecasts alone.
+    def model(self, checkpoint: Path, card: Callable[[], ModelCard]) -> dict[str, Json]:
+        """Log the checkpoint as a model that forecasts alone. `card` reads the whole checkpoint: call it where it is
+        needed, once.
 
         Returns:
             what the model is called where it was registered: name, version, champion (whether it is the best one so

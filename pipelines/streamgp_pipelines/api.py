@@ -44,7 +44,7 @@ class NoTracker:
     def artifact(self, path: Path, folder: str = "") -> None:
         """Nothing is kept."""
 
-    def model(self, checkpoint: Path, card: ModelCard) -> dict[str, Json]:
+    def model(self, checkpoint: Path, card: Callable[[], ModelCard]) -> dict[str, Json]:
         """Nothing is kept; the checkpoint stays where it is."""
         return {}
 

@@ -376,7 +376,7 @@ class Bands(Volatility):
             return none + np.nan, none, none
         values = past.numpy()  # (N, L, O)
         last, back = values[:, -1], min(SLOPE_ROWS, values.shape[1] - 1)
-        near = np.array([self._masses.near(own) for own in units])[unit]
+        near = self._masses.widths(units)[unit]
         run = np.cumprod(np.abs(values - last[:, None])[:, ::-1] <= near[:, None], 1).sum(1)
         slope = (last - values[:, -1 - back]) / max(back, 1)
         found = [none + part[..., None] for part in (last, run, slope)]
@@ -413,11 +413,11 @@ class Bands(Volatility):
         other = fair.copy()
         order = known[np.argsort(truths.unit[known], kind="stable")]
         ends = np.searchsorted(truths.unit[order], np.arange(len(truths.units) + 1))
-        for v, unit in enumerate(truths.units):
-            own = order[ends[v] : ends[v + 1]]
-            self._masses.count(unit, y[own][step[own] == 0])
-            if not self._masses.met[unit]:
-                continue
+        first = order[step[order] == 0]
+        lengths = np.bincount(truths.unit[first], minlength=len(truths.units))
+        self._masses.count_each(truths.units, lengths, y[first])
+        for v in np.flatnonzero(self._masses.met[truths.units]).tolist():
+            unit, own = truths.units[v], order[ends[v] : ends[v + 1]]
             for slot in self._masses.active(unit):
                 other[own] &= ~self._masses.at(unit, slot, y[own])
             course = Course(step[own], mean[own], np.exp(view.log_scale[own]), *features[11:14][:, own])

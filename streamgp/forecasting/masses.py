@@ -109,6 +109,12 @@ class Masses:
         count, total, square = self._sums[output].tolist()
         return NEAR * max(square / count - (total / count) ** 2, 0.0) ** 0.5 if count else 0.0
 
+    def widths(self, outputs: Ints) -> Floats:
+        """(V,) ε of several outputs."""
+        count, total, square = self._sums[outputs].T
+        known = np.maximum(count, 1e-300)
+        return np.asarray(NEAR * np.maximum(square / known - (total / known) ** 2, 0.0) ** 0.5)
+
     def at(self, output: int, slot: int, values: Floats) -> Bools:
         """Whether values are in the mass."""
         return np.asarray(np.abs(values - self.value[output, slot]) <= self.near(output))
@@ -123,13 +129,28 @@ class Masses:
 
     def count(self, output: int, y: Floats) -> None:
         """Take in truths of an output, each once."""
-        if not len(y):
-            return
-        kept = 0.5 ** (len(y) / HALF_LIFE)
-        with np.errstate(over="ignore"):
-            self._sums[output] = kept * self._sums[output] + [len(y), y.sum(), (y * y).sum()]
-        self._counts[output] *= kept
-        self._inside[output] *= kept
+        self.count_each(np.array([output]), np.array([len(y)]), y)
+
+    def count_each(self, outputs: Ints, lengths: Ints, y: Floats) -> None:
+        """Take in truths of outputs, (R,), those of one behind those of another; Python runs only for outputs of which
+        a value came twice. outputs, lengths: (V,), the truths of each."""
+        ends = lengths.cumsum()
+        for length in np.unique(lengths[lengths > 0]).tolist():
+            own = np.flatnonzero(lengths == length)
+            units, rows = outputs[own], y[(ends[own] - length)[:, None] + np.arange(length)]
+            kept = 0.5 ** (length / HALF_LIFE)
+            with np.errstate(over="ignore"):
+                new = np.stack([np.full(len(own), float(length)), rows.sum(1), (rows * rows).sum(1)], 1)
+                self._sums[units] = kept * self._sums[units] + new
+            self._counts[units] *= kept
+            self._inside[units] *= kept
+            ordered = np.sort(rows, 1)
+            again = (ordered[:, 1:] == ordered[:, :-1]).any(1) | self.met[units]
+            for k in np.flatnonzero(again).tolist():
+                self._find(int(units[k]), rows[k])
+
+    def _find(self, output: int, y: Floats) -> None:
+        """Count truths in the masses that there are, and in those that begin with them."""
         width = self.near(output)
         if not 0 < width < np.inf:
             return

@@ -111,13 +111,13 @@ class Volatility:
         new, held = new[order], series[order]
         known = new[..., 1:] > 0  # (A, O, 1, 1)
         rate = self._decay[:, None]
-        m = np.where(known, rate, 1.0) + np.zeros((rows, outputs, 3, 2))
+        m = np.where(known, rate, 1.0) + np.zeros((rows, outputs, 3, 1))
         b = np.where(known, (1 - rate) * new, 0.0)
         first = np.append(True, held[1:] != held[:-1])
         b[first] += m[first] * self._errors[held[first]]
         m[first] = 0.0
-        by = 1
-        while by < rows:
+        by, longest = 1, int(np.diff(np.flatnonzero(np.append(first, True))).max())
+        while by < longest:
             b[by:] += m[by:] * b[:-by].copy()
             m[by:] *= m[:-by].copy()
             by *= 2
@@ -196,6 +196,10 @@ class Volatility:
         new = np.moveaxis(new.reshape(2, count, -1), 1, 0).reshape(self._steps[lanes.own].shape)
         kept = 0.5 ** (passed / PROFILE_CYCLES)
         self._steps[lanes.own] = kept[:, None, None, None] * self._steps[lanes.own] + new / series[:, None, None, None]
+
+    def reserve(self, series: int) -> None:
+        """Room for so many series."""
+        self._reserve(np.array([series - 1]))
 
     def _reserve(self, *codes: Ints) -> None:
         """Room for every series named."""

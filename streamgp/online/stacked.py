@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs
 from streamgp.online.inputs import FEWEST, LARGEST, WILD
 from streamgp.online.winsorise import LASTING, Winsoriser
+
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Of the quantiles that tell a glitch."""
 
 
 class Packed(NamedTuple):
@@ -92,20 +97,31 @@ class Stacked:
         self.fresh = dict(fresh)
         self.size = 0
         self._held = {name: part.new_zeros(0, *part.shape) for name, part in self.fresh.items()}
+        self._lent = False
 
     @property
     def bytes(self) -> int:
         """Of one series."""
         return sum(part.nbytes for part in self.fresh.values())
 
+    def __deepcopy__(self, _: object) -> Stacked:
+        """Both share their tensors until one of them learns."""
+        found = copy.copy(self)
+        found._held = dict(self._held)
+        self._lent = found._lent = True
+        return found
+
     def reserve(self, codes: Tensor) -> None:
-        """Room for these series; it doubles."""
-        have = len(next(iter(self._held.values())))
+        """Room for these series. It doubles; what no series has takes no memory, as nothing is written there."""
+        self._own()
+        before, have = self.size, len(next(iter(self._held.values())))
         self.size = max(self.size, int(codes.max()) + 1 if len(codes) else 0)
-        if self.size > have:
-            more = max(self.size, 2 * have) - have
-            for name, part in self.fresh.items():
-                self._held[name] = torch.cat([self._held[name], part.expand(more, *part.shape)])
+        for name, part in self.fresh.items() if self.size > before else ():
+            if self.size > have:
+                room = part.new_empty(max(self.size, 2 * have), *part.shape)
+                room[:before] = self._held[name][:before]
+                self._held[name] = room
+            self._held[name][before : self.size] = part
 
     def take(self, codes: Tensor, names: Collection[str] | None = None) -> dict[str, Tensor]:
         """Copies of the states of these series, or of some tensors of them, (K, ...) each; fresh ones where there are
@@ -121,8 +137,15 @@ class Stacked:
 
     def put(self, codes: Tensor, state: Mapping[str, Tensor]) -> None:
         """New states of series that have room."""
+        self._own()
         for name, part in state.items():
             self._held[name][codes] = part
+
+    def _own(self) -> None:
+        """Share no tensor with a copy."""
+        if self._lent:
+            self._held = {name: part[: self.size].clone() for name, part in self._held.items()}
+            self._lent = False
 
     def state(self) -> dict[str, Tensor]:
         """All of them."""
@@ -131,7 +154,7 @@ class Stacked:
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """The inverse of `state`."""
         self._held = {name: tensors[name].to(part).clone() for name, part in self.fresh.items()}
-        self.size = len(next(iter(self._held.values())))
+        self.size, self._lent = len(next(iter(self._held.values()))), False
 
 
 def wide(values: Tensor, like: Tensor) -> Tensor:
@@ -191,10 +214,19 @@ def _wild(packed: Packed, values: Tensor, enough: Tensor) -> Tensor:
     """(K, N, L, C) which values (R, L, C) are glitches among those of their series."""
     own = values[packed.rows]
     own = torch.where(packed.there[..., None, None], own, torch.nan)
-    levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=FLOAT, device=values.device)
     found = torch.zeros_like(own, dtype=torch.bool)
     for k in range(own.shape[3]) if own.shape[2] else ():
-        low, first, median, third, high = torch.nanquantile(own[..., k].flatten(1), levels, dim=1)[..., None, None]
+        low, first, median, third, high = _quantiles(own[..., k].flatten(1))[..., None, None]
         spread = torch.where(third > first, third - first, high - low)
         found[..., k] = ((own[..., k] - median).abs() > WILD * spread) & (spread > 0)
     return found & enough[:, None, None, None]
+
+
+def _quantiles(values: Tensor) -> Tensor:
+    """(5, K) the quantiles at `LEVELS` of the values (K, M) that are not NaN; as
+    `torch.nanquantile`, which sorts slower."""
+    ordered = torch.from_numpy(np.sort(values.cpu().numpy(), 1)).to(values.device)  # NaN last
+    most = ((~values.isnan()).sum(1) - 1).clamp(min=0)
+    place = torch.tensor(LEVELS, dtype=FLOAT, device=values.device)[:, None] * most
+    low, high = (ordered.gather(1, at.long().mT).mT for at in (place.floor(), place.ceil()))
+    return low.lerp(high, place - place.floor())

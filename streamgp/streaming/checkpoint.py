@@ -17,13 +17,14 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from streamgp.base import Json, Stateful
@@ -37,7 +38,14 @@ KEEP = 2
 
 TENSORS = "tensors.safetensors.zst"
 _SHARD = ".shard"
-_LEVEL = 1  # of the compression: higher ones take up to ten times as long for a tenth less
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 _NAME = re.compile(r"(\d{12})(?:-(\d+))?")
 _TEMPORARY = ".tmp-"
 
@@ -107,8 +115,8 @@ def pack(parts: Mapping[str, Stateful]) -> bytes:
     """The state of parts in one piece; `unpack` is the inverse."""
     tensors, rest = _flat(parts)
     rest_bytes = torch.frombuffer(bytearray(json.dumps(rest).encode()), dtype=torch.uint8)
-    raw = save(tensors | {"rest": rest_bytes})
-    return len(raw).to_bytes(8, "little") + pa.Codec("zstd", _LEVEL).compress(raw, asbytes=True)
+    data, size = _compressed(tensors | {"rest": rest_bytes})
+    return size.to_bytes(8, "little") + data
 
 
 def unpack(data: bytes, name: str = "") -> State:
@@ -165,13 +173,13 @@ def write(
         (100, {'seed': 0}, 14, 7)
     """
     tensors, rest = _flat(parts)
-    raw = save(tensors)
-    data = pa.Codec("zstd", _LEVEL).compress(raw, asbytes=True)
+    data, size = _compressed(tensors)
+    del tensors
     body: dict[str, Any] = {
         "rows": rows,
         "manifest": dict(manifest),
         "rest": rest,
-        "tensors_bytes": len(raw),
+        "tensors_bytes": size,
         "tensors_sha256": hashlib.sha256(data).hexdigest(),
         "shards": {},
     }
@@ -223,6 +231,11 @@ def read(directory: Path) -> Saved:
     )
 
 
+def newest(directory: Path) -> Path:
+    """The newest checkpoint of a home, whole or not; there must be one."""
+    return _all(directory)[0]
+
+
 def exists(directory: Path) -> bool:
     """Whether there is a checkpoint, whole or not."""
     remote.refresh(directory)
@@ -268,11 +281,37 @@ def _flat(parts: Mapping[str, Stateful]) -> tuple[dict[str, Tensor], dict[str, J
     """The tensors of parts by part/name, and the rest by part."""
     tensors: dict[str, Tensor] = {}
     rest: dict[str, Json] = {}
+    met = set[int]()
     for name, part in parts.items():
         own, rest_of = part.state()
-        tensors |= {f"{name}/{key}": tensor.detach().cpu().clone().contiguous() for key, tensor in own.items()}
+        for key, tensor in own.items():
+            held = tensor.detach().cpu().contiguous()
+            where = held.untyped_storage().data_ptr()
+            tensors[f"{name}/{key}"] = held.clone() if where in met else held  # safetensors refuses shared memory
+            met.add(where)
         rest[name] = rest_of
     return tensors, rest
+
+
+def _compressed(tensors: Mapping[str, Tensor]) -> tuple[bytes, int]:
+    """Tensors in the format of safetensors, compressed, and how many bytes they are uncompressed.
+
+    Its own writer makes one piece of all tensors, and needs the memory of a large fleet twice more.
+    """
+    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))  # so that each is aligned
+    ends = list(accumulate((tensors[name].nbytes for name in order), initial=0))
+    header = {
+        name: {"dtype": _DTYPES[tensors[name].dtype], "shape": list(tensors[name].shape), "data_offsets": list(ends)}
+        for name, ends in zip(order, pairwise(ends), strict=True)
+    }
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    found = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(found, "zstd") as stream:  # at level 1: others take up to ten times as long
+        stream.write(len(head).to_bytes(8, "little") + head)
+        for name in order:
+            stream.write(pa.py_buffer(tensors[name].numpy().data))
+    return found.getvalue().to_pybytes(), 8 + len(head) + ends[-1]
 
 
 def _parts(flat: Mapping[str, Tensor], rest: Any) -> tuple[dict[str, dict[str, Tensor]], dict[str, dict[str, Json]]]:

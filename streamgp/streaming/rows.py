@@ -40,13 +40,29 @@ class Names:
     def __init__(self) -> None:
         self.all: list[str] = []
         self._code: dict[str, int] = {}
+        self._met: pa.Array[Any] | None = None  # values of which the code is known
+        self._codes = np.zeros(0, np.int64)  # of these
 
     def codes(self, column: pa.Array[Any], grow: bool = True) -> Ints:
-        """(B,) codes; new names are appended when `grow`, else -1. Python runs once a distinct name, not a row."""
+        """(B,) codes; new names are appended when `grow`, else -1. Python runs once a name, not a row."""
         plain = column.cast(column.type.value_type) if isinstance(column.type, pa.DictionaryType) else column
-        encoded = plain.dictionary_encode()  # its names are in order of first appearance
-        table = np.array([self._add(str(name), grow) for name in encoded.dictionary.to_pylist()], np.int64)
-        return np.asarray(table[encoded.indices.to_numpy(zero_copy_only=False)])
+        if self._met is None or self._met.type != plain.type:
+            self._met, self._codes = plain.slice(0, 0), np.zeros(0, np.int64)
+        place = self._places(plain)
+        new = plain.filter(pa.array(place < 0)).unique()  # in order of first appearance
+        if len(new):
+            codes = np.array([self._add(str(name), grow) for name in new.to_pylist()], np.int64)
+            known = codes >= 0
+            self._met = pa.concat_arrays([self._met, new.filter(pa.array(known))])
+            self._codes = np.append(self._codes, codes[known])
+            place = self._places(plain)
+        return np.where(place < 0, -1, np.append(self._codes, -1)[place])
+
+    def _places(self, plain: pa.Array[Any]) -> Ints:
+        """(B,) of values among those met; -1 of others."""
+        assert self._met is not None
+        found = pc.index_in(plain, value_set=self._met)
+        return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
     def _add(self, name: str, grow: bool) -> int:
         code = self._code.get(name, -1)
@@ -70,6 +86,7 @@ class Names:
     def restore(self, names: list[str]) -> None:
         self.all = list(names)
         self._code = {name: code for code, name in enumerate(names)}
+        self._met = None
 
 
 YEARS = 1678, 2261
@@ -142,10 +159,18 @@ def numbers(rows: pa.RecordBatch, names: tuple[str, ...]) -> Floats:
 def increasing(code: Ints, clock: Ints, last: Ints) -> Bools:
     """Whether a row's clock is beyond every earlier one of its series; rows sorted by series, (B,).
 
-    Clocks are replaced by their ranks, so that a series' rows can be kept apart by an offset that cannot overflow.
+    A series' rows are kept apart by an offset. Where it would overflow, clocks are replaced by their ranks.
     """
-    rank = np.unique(np.concatenate([clock, last]), return_inverse=True)[1].astype(np.int64)
-    offset = np.searchsorted(code, code) * (2 * len(code) + 1)
+    if not len(code):
+        return np.zeros(0, bool)
+    lowest = int(min(clock.min(), last.min()))
+    span = int(max(clock.max(), last.max())) - lowest + 2
+    if span < 2**62 // (len(code) + 1):
+        rank = np.concatenate([clock, last]) - lowest
+    else:
+        span = 2 * len(code) + 1
+        rank = np.unique(np.concatenate([clock, last]), return_inverse=True)[1].astype(np.int64)
+    offset = np.searchsorted(code, code) * span
     here, before = rank[: len(code)] + offset, rank[len(code) :] + offset
     highest = np.maximum.accumulate(np.maximum(here, before))
     before[1:] = np.maximum(before[1:], np.where(code[1:] == code[:-1], highest[:-1], 0))

@@ -170,7 +170,7 @@ def test_the_duration_is_that_of_the_work_and_not_of_the_time_between(uri: str, 
     tracker = MlflowTracker(tmp_path, uri, "duration")
     tracker.note(state=CARD.state, name="nothing")
     tracker.began -= 3600
-    tracker.model(tmp_path, CARD)  # started again without a new row
+    tracker.model(tmp_path, lambda: CARD)  # started again without a new row
     tracker.finish("FINISHED")
     assert hours() == pytest.approx(5, abs=0.1)
 

@@ -91,8 +91,8 @@ def test_a_worse_run_moves_latest_and_not_champion_and_a_run_has_one_version(
     card = CARD._replace(table="/data/one")
     name, client = "one-gw-h3", MlflowClient(uri, uri)
     good, bad = (MlflowTracker(tmp_path / part, uri, "registry") for part in ("good", "bad"))
-    assert good.model(saved, card) == {"name": name, "version": 1, "champion": True}
-    assert bad.model(saved, card._replace(score=2.0)) == {"name": name, "version": 2, "champion": False}
+    assert good.model(saved, lambda: card) == {"name": name, "version": 1, "champion": True}
+    assert bad.model(saved, lambda: card._replace(score=2.0)) == {"name": name, "version": 2, "champion": False}
     assert client.get_model_version_by_alias(name, CHAMPION).version == 1
     mlflow.set_tracking_uri(uri)
     assert mlflow.pyfunc.load_model(f"models:/{name}@champion").metadata.run_id == good.run_id
@@ -101,19 +101,19 @@ def test_a_worse_run_moves_latest_and_not_champion_and_a_run_has_one_version(
     assert (version.tags["metric"], version.tags["score"], version.tags["scored"]) == ("crps", "1.0", "1000")
 
     again = MlflowTracker(tmp_path / "bad", uri, "registry")  # started again, nothing new
-    assert again.model(saved, card._replace(score=2.0))["version"] == 2
+    assert again.model(saved, lambda: card._replace(score=2.0))["version"] == 2
     assert versions(uri, name) == {1: good.run_id, 2: bad.run_id}
 
     before = folders(uri)
-    again.model(saved, card._replace(score=2.1, state="s1"))  # an hour later
+    again.model(saved, lambda: card._replace(score=2.1, state="s1"))  # an hour later
     assert versions(uri, name) == {1: good.run_id, 3: bad.run_id}
     assert len(folders(uri)) == len(before) == 2  # the files of version 2 are gone
-    good.model(saved, card._replace(score=1.2, state="s1"))  # the champion goes on, and keeps the alias
+    good.model(saved, lambda: card._replace(score=1.2, state="s1"))  # the champion goes on, and keeps the alias
     assert client.get_model_version_by_alias(name, CHAMPION).version == 4
     assert versions(uri, name) == {3: bad.run_id, 4: good.run_id}
 
     other = MlflowTracker(tmp_path / "other", uri, "registry")
-    assert other.model(saved, card._replace(score=0.1, season=1, state="s2"))["champion"] is False
+    assert other.model(saved, lambda: card._replace(score=0.1, season=1, state="s2"))["champion"] is False
     assert names(caplog.text, "one-gw-h3@champion 4 24 1")
     for tracker in (good, again, other):
         tracker.finish("FINISHED")
@@ -129,11 +129,12 @@ def test_old_versions_are_pruned_but_not_those_with_an_alias(
     client.create_registered_model(name)
     client.create_model_version(name, str(saved))  # by a user
     for index in range(4):
-        MlflowTracker(tmp_path / str(index), uri, "pruned").model(saved, card._replace(score=1.0 + index))
+        own = card._replace(score=1.0 + index)
+        MlflowTracker(tmp_path / str(index), uri, "pruned").model(saved, lambda own=own: own)  # type: ignore[misc]
         if index == 1:
             client.set_registered_model_alias(name, "production", "3")
     assert sorted(versions(uri, name)) == [1, 2, 3, 4, 5]  # the user's, champion, production, one other, the newest
-    MlflowTracker(tmp_path / "last", uri, "pruned").model(saved, card._replace(score=9.0))
+    MlflowTracker(tmp_path / "last", uri, "pruned").model(saved, lambda: card._replace(score=9.0))
     assert sorted(versions(uri, name)) == [1, 2, 3, 5, 6]
 
 
@@ -143,6 +144,6 @@ def test_a_model_that_was_logged_before_a_kill_is_not_left_behind(uri: str, save
     experiment = client.get_experiment_by_name("killed")
     assert experiment is not None
     client.create_logged_model(experiment.experiment_id, "left", tracker.run_id, tags={STATE: "s"})
-    tracker.model(saved, CARD._replace(table="/data/three"))
+    tracker.model(saved, lambda: CARD._replace(table="/data/three"))
     logged = client.search_logged_models([experiment.experiment_id])
     assert [model.name for model in logged] == ["linear gw h3"]

@@ -10,12 +10,15 @@ import pyarrow as pa
 import pytest
 import torch
 
-from streamgp.base import FLOAT
+from streamgp.base import FLOAT, Inputs
 from streamgp.errors import UsageError
+from streamgp.forecasting.bands import Bands
+from streamgp.forecasting.calibration import Calibration
+from streamgp.models.svdgp import SharedFleet
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.streaming.ledger import Ledger
 from streamgp.streaming.windows import Windows, WindowSpec
-from streamgp_pipelines.assembly import build_model, model_settings
+from streamgp_pipelines.assembly import build_fleet, build_model, model_settings
 from streamgp_pipelines.config import ForecastConfig, TrainConfig, TuneConfig
 from streamgp_pipelines.forecasting.forecast import forecast
 from streamgp_pipelines.learning import sizes
@@ -58,8 +61,6 @@ def test_a_model_takes_what_is_estimated(options: dict[str, Any]) -> None:
     spec = WindowSpec(targets=("y",), lags=30, horizon=4)
     made = build_model("svdgp", options, spec.shape, torch.device("cpu"))
     x = torch.randn(1200, 30, 1, dtype=FLOAT, generator=torch.Generator().manual_seed(0))
-    from streamgp.base import Inputs
-
     for _ in made.fit(Inputs(x, x.new_zeros(1200, 4, 0)), x[:, :4, 0] + x[:, 4:8, 0] ** 2, 1):
         pass
     held = sum(tensor.numel() * tensor.element_size() for tensor in made.state()[0].values())
@@ -72,6 +73,29 @@ def test_a_linear_model_takes_what_is_estimated() -> None:
     made = build_model("linear", {}, shape, torch.device("cpu"))
     held = sum(tensor.numel() * tensor.element_size() for tensor in made.state()[0].values())
     assert held <= sizes.model(model_settings("linear", {}), shape) < 8 * held
+
+
+@pytest.mark.parametrize("horizon", [1, 8])
+def test_a_fleet_on_one_kernel_takes_what_is_estimated(horizon: int) -> None:
+    spec = WindowSpec(targets=("y",), lags=12, horizon=horizon, fleet=True)
+    options = {"shared": True, "basis": 32, "reservoir": 128, "evidence_rows": 50}
+    settings, bands = model_settings("svdgp", options), Bands(spec.shape, Calibration(), apart=True)
+    fleet = build_fleet("svdgp", options, spec.shape, torch.device("cpu"))
+    assert isinstance(fleet, SharedFleet)
+    x = torch.randn(200, 12 + horizon, 1, dtype=FLOAT, generator=torch.Generator().manual_seed(0))
+    fleet.fit(Inputs(x[:, :12], x.new_zeros(200, horizon, 0)), x[:, 12:, 0], torch.arange(200) % 4)
+    bands.reserve(4)
+    held = sum(part.nbytes for part in fleet.state()[0].values()) / 4
+    assert held < sizes.model(settings, spec.shape) < 5 * held
+    assert sum(part.nbytes for part in bands.state()[0].values()) / 4 < sizes.calibration(spec.shape)
+
+
+def test_a_fleet_that_does_not_fit_is_refused() -> None:
+    spec = WindowSpec(targets=("y",), lags=24, fleet=True)
+    settings = model_settings("svdgp", {"shared": True, "basis": 64})
+    with pytest.raises(UsageError, match=naming("10,000 series")):
+        sizes.check(sizes.of_training(spec, 10_000, 10**7, 10**6, 3, 256, settings), 4 * 10**9)
+    sizes.check(sizes.of_training(spec, 100, 10**5, 10**4, 3, 256, settings), 10**9)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def test_it_begins_as_the_champion_and_goes_on_from_its_own_checkpoint(home: Pat
         adopt(CHAMPION, uri, home / "served")
     assert not (home / "served").exists()
     trained = checkpoint.read(home / "plain")
-    assert first.model(trained.path, CARD)["champion"]
+    assert first.model(trained.path, lambda: CARD)["champion"]
 
     origin = adopt(CHAMPION, uri, home / "served")
     assert (origin.version, origin.news()) == (1, "")
@@ -50,7 +50,7 @@ def test_it_begins_as_the_champion_and_goes_on_from_its_own_checkpoint(home: Pat
     learned = checkpoint.read(home / "served")
     assert learned.rows > trained.rows
 
-    assert second.model(trained.path, CARD._replace(score=0.5, state="s1"))["champion"]
+    assert second.model(trained.path, lambda: CARD._replace(score=0.5, state="s1"))["champion"]
     again = adopt(CHAMPION, uri, home / "served")
     assert (again, checkpoint.read(home / "served").path) == (origin, learned.path)  # nothing was fetched
     assert "version 2" in again.news() and "version 1" in again.news()

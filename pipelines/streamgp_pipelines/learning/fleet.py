@@ -99,20 +99,25 @@ class Waiting:
             ready = np.flatnonzero(self._count >= room)
             if not len(ready):
                 return
-            rows, code = self._leave(np.where(self._count >= room, room, 0))
-            ends, first = room[ready].cumsum(), 0
-            while first < len(ready):
-                start = int(ends[first] - room[ready[first]])
-                behind = max(first + 1, int(np.searchsorted(ends, start + most, "right")))
-                stop, own = int(ends[behind - 1]), ready[first:behind]
-                self.taken[own] += room[own]
-                first = behind
-                yield rows.slice(start, stop - start), code[start:stop]
+            yield from self._parts(np.where(self._count >= room, room, 0), most)
 
-    def rest(self) -> tuple[pa.RecordBatch, Ints] | None:
-        """All rows that wait, one series after another; None where none does."""
-        self.taken = self.taken + self._count
-        return self._leave(self._count) if self._pieces else None
+    def rest(self, most: int) -> Iterator[tuple[pa.RecordBatch, Ints]]:
+        """All rows that wait, one series after another; `most`: as of `full`."""
+        if self._pieces:
+            yield from self._parts(self._count, most)
+
+    def _parts(self, wanted: Ints, most: int) -> Iterator[tuple[pa.RecordBatch, Ints]]:
+        """The first rows of each series, so many as are wanted of it; the rows of some series at a time."""
+        rows, code = self._leave(wanted)
+        ready, first = np.flatnonzero(wanted), 0
+        ends = wanted[ready].cumsum()
+        while first < len(ready):
+            start = int(ends[first] - wanted[ready[first]])
+            behind = max(first + 1, int(np.searchsorted(ends, start + most, "right")))
+            stop, own = int(ends[behind - 1]), ready[first:behind]
+            self.taken[own] += wanted[own]
+            first = behind
+            yield rows.slice(start, stop - start), code[start:stop]
 
     def _whole(self) -> tuple[pa.RecordBatch, Ints]:
         """All rows that wait, in the order of the stream."""
@@ -247,6 +252,11 @@ class FleetLearner(Learner):
         return self._size
 
     @property
+    def _most(self) -> int:
+        """Rows that come at once."""
+        return AT_ONCE // self.windows.shape.columns
+
+    @property
     def room(self) -> int:
         return self._size - self.rows % self._size
 
@@ -254,8 +264,9 @@ class FleetLearner(Learner):
         """Let rows wait, and learn the micro-batches that they fill; the returned pairs are those that count."""
         self.rows += rows.num_rows
         self.waiting.add(rows.select(columns_read(self.windows.spec)), self.windows.codes(rows))
+        self.bands.reserve(len(self.windows.names))  # at once: series by series, each would copy all before it
         steps, found = list[Step](), list[Due]()
-        for full in self.waiting.full(self.schedule, AT_ONCE // self.windows.shape.columns):
+        for full in self.waiting.full(self.schedule, self._most):
             due = self._round(*full)
             steps += self._learned(due)
             found.append(_pairs_alone(self.counted(due)))
@@ -270,9 +281,7 @@ class FleetLearner(Learner):
         for name in ("windows", "ledger", "bands", "scores", "counts", "clock", "waiting", "kept", "warmup", "fleet"):
             setattr(ahead, name, copy.deepcopy(getattr(self, name)))
         found = [] if rows is None else [ahead.advance(rows)[1]]
-        rest = ahead.waiting.rest()
-        if rest is not None:
-            found.append(ahead.counted(ahead._round(*rest)))
+        found += [_pairs_alone(ahead.counted(ahead._round(*rest))) for rest in ahead.waiting.rest(self._most)]
         found.append(ahead.counted(ahead._pair(*ahead.windows.flush())))
         return ahead, found
 
@@ -280,8 +289,7 @@ class FleetLearner(Learner):
         """Learn these rows and all that wait, to forecast from there; see `Learner.branch`."""
         if rows is not None:
             self.advance(rows)
-        rest = self.waiting.rest()
-        found = [] if rest is None else [self._round(*rest)]
+        found = [self._round(*rest) for rest in self.waiting.rest(self._most)]
         found.append(self._pair(*self.windows.flush()))
         some = [(due, due.whole) for due in found if due.whole is not None and len(due.whole)]
         if some:
@@ -323,8 +331,10 @@ class FleetLearner(Learner):
 
     def _calibrated(self, asks: Asks, issued: Predictive, answers: Answers) -> Issued:
         """The quantiles of forecasts; those of series in their warm-up are not known."""
-        whole = self._uncalibrated(issued)
         now, before = self.fitted(asks.series), self.fitted(answers.series)
+        if bool(now.all()) and bool(before.all()):
+            return super()._calibrated(asks, issued, answers)
+        whole = self._uncalibrated(issued)
         if not bool(before.any()):
             return whole
         given = self.model.family.from_parameters(issued.parameters()[:, now]) if bool(now.any()) else self._nothing()
@@ -342,7 +352,9 @@ class FleetLearner(Learner):
         steps, fitted = list[Step](), self.fitted(due.whole)
         x, y, series = due.x.to(self.device), due.target.to(self.device), due.whole
         with self.clock.measure("update"):
-            if bool(fitted.any()):
+            if bool(fitted.all()):
+                steps += self.fleet.update(x, y, series, due.issued.to(self.device))
+            elif bool(fitted.any()):
                 issued = due.issued[:, fitted].to(self.device)
                 steps += self.fleet.update(x.rows(fitted), y[fitted], series[fitted], issued)
             if not bool(fitted.all()):

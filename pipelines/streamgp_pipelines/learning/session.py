@@ -182,7 +182,7 @@ def open_session(
     batch = config.batch if config.online else max(config.batch, min(COLLECTED, table.rows))
     series = sizes.count_series(table)
     if config.fleet:
-        fitted, batch = min(fitted * series, table.rows), max(batch, READ)
+        fitted = min(fitted * series, table.rows)
     needed = (series, table.rows, fitted, len(config.level), batch, given)
     sizes.check(sizes.of_training(spec, *needed), config.max_memory)
     if saved is None and not config.follow:

@@ -33,6 +33,12 @@ NUMBER = 8
 PARAMETERS = 10
 """P of the distributions that models issue: 2 to 4, or 3 and one an expert of a mix."""
 
+AT_ONCE = 2**15
+"""Forecasts that a fleet makes together, about."""
+
+COPIES = 3
+"""Of the state of a fleet, which is most of its memory: as it learns, as it looks ahead, and in a checkpoint."""
+
 RECORDED = 35
 """R numbers that the calibration of a forecast has beside the 2 K ends of its bands, about."""
 
@@ -76,6 +82,8 @@ def model(settings: BaseModel, shape: Shape) -> int:
     the layers of nets.
     """
     width = shape.width + 1
+    if getattr(settings, "shared", False):
+        return shared(settings, shape)
     home = type(settings).__module__.split(".")
     name = home[2] if home[0] == "streamgp" else ""  # of another package
     experts = getattr(settings, "experts", None)
@@ -93,6 +101,23 @@ def model(settings: BaseModel, shape: Shape) -> int:
         width += KNOTS * len(shape.past)
     functions = _functions(settings, name, width)
     return (4 * functions**2 + 2 * functions * (width + shape.columns)) * NUMBER
+
+
+def shared(settings: Any, shape: Shape) -> int:
+    """Of each series of svdgp on one kernel: two M × M matrices, 2 M · T, and the windows of a reservoir."""
+    functions = _functions(settings, "svdgp", shape.width + 1)
+    windows: int = settings.reservoir * (shape.numbers + shape.columns + 2)
+    return COPIES * (2 * functions * (functions + shape.columns) + windows) * NUMBER
+
+
+def calibration(shape: Shape) -> int:
+    """Of each series of a fleet: histograms of 240 bins in 18 parts and up to 4 groups of steps, and a third more."""
+    return COPIES * shape.outputs * 24 * min(shape.horizon, 4) * 240 * NUMBER
+
+
+def pairs(shape: Shape, series: int, levels: int, batch: int, rows: int) -> int:
+    """Forecasts with their truths that come together, those of S · B rows, twice over."""
+    return 2 * min(series * batch, rows) * shape.columns * (PARAMETERS + 2 * levels + 18) * NUMBER
 
 
 def _functions(settings: BaseModel, name: str, width: int) -> int:
@@ -124,6 +149,12 @@ def of_training(
         settings: of the model.
     """
     shape, steps = spec.shape, spec.simulated
+    kinds = f"the models of {series:,} series" if spec.fleet else "the model"
+    together = max(batch, AT_ONCE // shape.columns) if spec.fleet else batch
+    of_fleet = {
+        f"the calibrations of {series:,} series (--fleet, --horizon)": series * calibration(shape),
+        "forecasts whose truths come together (series, --batch, --horizon)": pairs(shape, series, levels, batch, rows),
+    }
     simulations = {
         "simulations of the past (--simulate, columns)": simulation(spec, ORIGINS, PATHS, steps)
         + 2 * series * steps * (len(spec.columns) + 2) * NUMBER
@@ -133,9 +164,10 @@ def of_training(
         **(simulations if steps else {}),
         "the rows that windows look back on (--lags, --season, --horizon)": windows(spec, series),
         "forecasts that wait for their truth (--horizon, --lags, columns)": ledger(shape, series, levels, batch, rows),
-        "one micro-batch (--batch, --lags, --horizon)": micro_batch(shape, levels, batch),
+        "one micro-batch (--batch, --lags, --horizon)": micro_batch(shape, levels, together),
         "the windows that are fitted together (rows, --lags, --horizon)": kept(shape, min(fitted, rows)),
-        f"the model (windows of {shape.width:,} numbers by --lags, --horizon and columns; its own options)": model(
+        **(of_fleet if spec.fleet else {}),
+        f"{kinds} (windows of {shape.width:,} numbers by --lags, --horizon and columns; its own options)": model(
             settings, shape
         )
         * (series if spec.fleet else 1),

@@ -147,7 +147,9 @@ def _train(
             health.learned = online.health
         online.run()
         ahead, last = learner.preview(online.tail)
-        scored, recent = [_frame(session, ahead, due) for due in last], online.recent
+        shown = draw is not None or predictions is not None or alarms is not None
+        scored = [_frame(session, ahead, due) for due in last] if shown else []
+        recent = online.recent
     else:
         batch = BatchRun(session, run, predictions, progress, sums)
         (ahead, scored), recent = batch.run(), batch.recent
@@ -163,7 +165,7 @@ def _train(
         alarms.assemble(config.alarms, [part.filter(raised) for part in scored])
     found = summary(session, ahead, run.run_id)
     progress(Progress("artifacts", 0, 1))
-    newest = scored if recent is None else [_frame(session, ahead, recent), *scored]
+    newest = scored if recent is None or draw is None else [_frame(session, ahead, recent), *scored]
     finish(session, ahead, run, found, newest, draw)
     progress(Progress("artifacts", 1, 1))
     return found
@@ -199,8 +201,8 @@ def finish(
     speed = found["rows_per_second"]
     scores = overall_metrics(found) | simulation_metrics(simulation(ahead)) | alarm_metrics(ahead)
     run.metrics(scores | ({"rows_per_second": speed} if isinstance(speed, float) else {}), ahead.rows)
-    saved = checkpoint.read(session.config.checkpoint)
-    found["registered"] = run.model(saved.path, card(session, found, saved))
+    home = session.config.checkpoint
+    found["registered"] = run.model(checkpoint.newest(home), lambda: card(session, found, checkpoint.read(home)))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "summary.json").write_text(json.dumps(found, indent=1))
         if draw is not None:

@@ -78,9 +78,9 @@ class LinearFleet:
 
     def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
         """Each model starts over from its windows, as `Linear.fit` does; a step for each, in the order of the codes."""
-        codes = series.unique()
+        codes, before = series.unique(), self._held.size
         self._held.reserve(codes)
-        self._held.put(codes, self._held.fresh)
+        self._held.put(codes[codes < before], self._held.fresh)
         y, taken, _ = usable_rows(x, y)
         x, y, series = x.rows(taken), y[taken], series[taken]
         there = series.unique()
@@ -113,12 +113,14 @@ class LinearFleet:
 
     def _flat(self, packed: Packed, x: Inputs) -> Tensor:
         """(K, N, W)"""
-        return torch.cat([x.past.flatten(1), x.future.flatten(1)], 1)[packed.rows]
+        parts = [part.flatten(1) for part in (x.past, x.future) if part.shape[1] * part.shape[2]]
+        return (parts[0] if len(parts) == 1 else torch.cat([x.past.flatten(1), x.future.flatten(1)], 1))[packed.rows]
 
     def _features(self, flat: Tensor, centre: Tensor) -> Tensor:
         """(K, N, W + 1), see `Linear`."""
-        centred = torch.nan_to_num(flat - centre[:, None], nan=0.0)
-        return torch.cat([torch.ones_like(centred[..., :1]), centred], 2)
+        found = flat.new_ones(*flat.shape[:2], flat.shape[2] + 1)
+        torch.nan_to_num(flat.sub_(centre[:, None]), nan=0.0, out=found[..., 1:])
+        return found
 
     def _look(self, packed: Packed, held: dict[str, Tensor], x: Inputs) -> Look:
         """The forecasts of their models; before any data those of a random walk."""
@@ -170,10 +172,11 @@ class LinearFleet:
             forecast, excess = (look.mean, look.variance, truth), held["limit.excess"]
             truth, held["limit.excess"] = limited(self._one.limit, packed, *forecast, held["count"], excess)
         begun = held["rows"] > 0
-        flat, target = self._flat(packed, x), truth - self._one.reference(x)[packed.rows]
+        target = truth - self._one.reference(x)[packed.rows]
         known = torch.isfinite(target)
         u = look.u
         if not bool(begun.all()):
+            flat = self._flat(packed, x)
             first = {
                 "feature_centre": packed.mean(flat, torch.isfinite(flat)),
                 "target_centre": packed.mean(target, known),

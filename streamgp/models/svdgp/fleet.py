@@ -13,7 +13,7 @@ are estimated again, on a sample of the series that come together, when the seri
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import torch
@@ -91,6 +91,8 @@ class SharedFleet:
         self._generator = torch.Generator().manual_seed(config.seed)
         self._linear = config.linear and len(self._inputs.groups) <= config.basis
         self._held = Stacked({name: part.to(self._device) for name, part in self._fresh().items()})
+        own = {"root", "coefficients", "residual", "far", "seen", "generation"}
+        self._looked = own | self._units.fresh().keys()  # what forecasts depend on
 
     def _fresh(self) -> State:
         """Of a series before any data."""
@@ -118,7 +120,7 @@ class SharedFleet:
         new = self._generation(series) < 0
         if bool(new.any()):
             found[:, new] = self._before.predict(x.rows(new)).parameters()
-        for packed, held in self._parts(series):
+        for packed, held in self._parts(series, self._looked):
             own = x if self.config.limit is None else self._units.bridged(packed, held, x)
             issued = self._look(packed, held, own).issued().parameters()
             found[:, packed.rows[packed.there]] = issued[:, packed.there]
@@ -148,9 +150,9 @@ class SharedFleet:
 
     def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
         """Each model starts over from its windows; a step for each, in the order of the codes."""
-        codes = series.unique()
+        codes, before = series.unique(), self._held.size
         self._held.reserve(codes)
-        self._held.put(codes, self._held.fresh)
+        self._held.put(codes[codes < before], self._held.fresh)
         y, taken, _ = usable_rows(x, y)
         x, y, series = x.rows(taken), y[taken], series[taken]
         there = series.unique().tolist()
@@ -183,14 +185,15 @@ class SharedFleet:
         found = self._held.take(codes, ("generation",))["generation"].long()[place]
         return torch.where(series < 0, -1, found.to(series))
 
-    def _parts(self, series: Tensor) -> Iterator[tuple[Packed, State]]:
-        """The windows of the series that have begun: a few series of one generation at a time, with their states."""
+    def _parts(self, series: Tensor, names: Collection[str] | None = None) -> Iterator[tuple[Packed, State]]:
+        """The windows of the series that have begun: a few series of one generation at a time, with their states, or
+        what is named of them."""
         generation = self._generation(series)
         for one in generation.unique().tolist():
             own = (generation == one).nonzero()[:, 0]
             packed = Packed.of(series[own])
             for some in packed._replace(rows=own[packed.rows]).parts(self._near) if one >= 0 else ():
-                yield some, self._held.take(some.codes)
+                yield some, self._held.take(some.codes, names)
 
     def _truth(self, packed: Packed, y: Tensor) -> Tensor:
         """(K, N, T)"""
@@ -290,8 +293,8 @@ class SharedFleet:
             weight = weight * seen.to(FLOAT).mean(2)
             y = torch.where(seen, y, phi @ held["coefficients"])
         weighted = phi * weight[..., None]
-        held["outer"] = (held["outer"] * wide(kept, held["outer"])).baddbmm_(weighted.mT, phi)
-        held["moment"] = (held["moment"] * wide(kept, held["moment"])).baddbmm_(weighted.mT, y)
+        held["outer"].mul_(wide(kept, held["outer"])).baddbmm_(weighted.mT, phi)
+        held["moment"].mul_(wide(kept, held["moment"])).baddbmm_(weighted.mT, y)
         held["square"] = held["square"] * kept[:, None] + (weight[..., None] * y.square()).sum(1)
         held["weight"] = held["weight"] * kept + weight.sum(1)
         root, info = _root(held["outer"], kernel.noise)
@@ -455,4 +458,4 @@ def _root(outer: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 
 def _padded(phi: Tensor, size: int) -> Tensor:
     """(K, N, P) with zeros for the basis functions that there are too few rows for."""
-    return torch.nn.functional.pad(phi, (0, size - phi.shape[2]))
+    return phi if phi.shape[2] == size else torch.nn.functional.pad(phi, (0, size - phi.shape[2]))

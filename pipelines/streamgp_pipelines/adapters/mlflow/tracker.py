@@ -141,7 +141,7 @@ class MlflowTracker:
         log = self.client.log_artifacts if path.is_dir() else self.client.log_artifact
         self._do(f"the artifact {path.name}", lambda: log(self.run_id, str(path), folder or None))
 
-    def model(self, checkpoint: Path, card: ModelCard) -> dict[str, Json]:
+    def model(self, checkpoint: Path, card: Callable[[], ModelCard]) -> dict[str, Json]:
         """Log the checkpoint as a pyfunc that forecasts alone, and register it; nothing is done for an unchanged state.
 
         Returns:
@@ -151,9 +151,11 @@ class MlflowTracker:
         from streamgp_pipelines.adapters.mlflow import model as logged
         from streamgp_pipelines.adapters.mlflow import registry
 
+        about = card()
+
         def log() -> None:
-            made = logged.log_model(self.client, self._uri, self.run_id, checkpoint, card)
-            self.note(state=card.state, name=made.name, version=int(made.version))
+            made = logged.log_model(self.client, self._uri, self.run_id, checkpoint, about)
+            self.note(state=about.state, name=made.name, version=int(made.version))
 
         found: dict[str, Json] = {}
 
@@ -162,10 +164,10 @@ class MlflowTracker:
             best = registry.champion(self.client, name)
             found.update(name=name, version=version, champion=best == version)
 
-        self._idle = self._identity.state == card.state
+        self._idle = self._identity.state == about.state
         if not self._idle:
             self._do("the model", log)
-        if self._identity.state == card.state:
+        if self._identity.state == about.state:
             self._do("the champion", look)
         return found
 
