@@ -185,3 +185,19 @@ def test_bands_of_a_target_that_stops_have_the_mass_and_hold_beside_it() -> None
     other = y[rows] > 0
     assert 0.93 < ((y[rows] >= low) & (y[rows] <= high))[other & ~stood].mean() < 0.99
     assert (np.diff(quantiles[:, rows], axis=0) >= 0).all()
+
+
+def test_outputs_that_are_counted_together_are_counted_as_alone() -> None:
+    rng, together, alone = np.random.default_rng(3), Masses(6, 1), Masses(6, 1)
+    for _ in range(8):
+        units, lengths = np.array([0, 1, 3, 4, 5]), rng.integers(0, 90, 5)
+        parts = [
+            rng.normal(size=n) if unit % 2 else np.where(rng.random(n) < 0.4, 2.0, rng.normal(size=n))
+            for unit, n in zip(units, lengths, strict=True)
+        ]
+        together.count_each(units, lengths, np.concatenate(parts))
+        for unit, part in zip(units.tolist(), parts, strict=True):
+            alone.count(unit, part)
+    assert together.met.tolist() == [True, False, False, False, True, False]
+    for name, part in alone.state()[0].items():
+        assert torch.equal(part, together.state()[0][name]), name

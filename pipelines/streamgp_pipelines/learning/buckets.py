@@ -43,14 +43,15 @@ AT_ONCE = 16
 T = TypeVar("T")
 
 
-def buckets_for(series: int, workers: int | None = None) -> int:
-    """Buckets of a new fleet; there are no more workers than buckets.
+def buckets_for(series: int) -> int:
+    """Buckets of a new fleet; there are no more workers than buckets. They say which series share a kernel, and must
+    not depend on the workers.
 
     Example:
-        >>> buckets_for(200), buckets_for(1000), buckets_for(10**6), buckets_for(3, workers=16)
-        (8, 20, 64, 16)
+        >>> buckets_for(200), buckets_for(1000), buckets_for(10**6)
+        (8, 20, 64)
     """
-    return min(max(FEWEST, workers or 0, series // SERIES), BUCKETS)
+    return min(max(FEWEST, series // SERIES), BUCKETS)
 
 
 def bucket_of(name: str, buckets: int = BUCKETS) -> int:

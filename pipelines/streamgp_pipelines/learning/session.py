@@ -275,7 +275,7 @@ def open_fleet(
     """
     options, dealt = ModelOptions(config.model, config.set, config.seed), config.engine == "ray"
     buckets, size = (
-        dealt * buckets_for(series, config.workers),
+        dealt * buckets_for(series),
         read_size(config.batch, series, DEALT if dealt else READ),
     )
     if saved is not None:
