@@ -87,18 +87,18 @@ class SourceReport:
 def understood(source: FileSource, chosen: Plan) -> dict[str, Json]:
     """How a source is read, in words: what was found out and what was given."""
     clock = chosen.clock
-    told: dict[str, Json] = {"format": type(getattr(source, "inner", source)).__name__.lower()}
+    entry: dict[str, Json] = {"format": type(getattr(source, "inner", source)).__name__.lower()}
     if isinstance(source, Joined):
-        told = {"format": source.format, **source.reads()}
+        entry = {"format": source.format, **source.reads()}
     dialect = getattr(source, "dialect", None)
     if dialect is not None:
-        told |= {"separator": dialect.separator, "decimal": dialect.decimal, "encoding": dialect.encoding}
-        told |= {"thousands": dialect.thousands, "trailing_separator": dialect.trailing}
-    told |= {"time": chosen.meta.time, "series": chosen.meta.series}
+        entry |= {"separator": dialect.separator, "decimal": dialect.decimal, "encoding": dialect.encoding}
+        entry |= {"thousands": dialect.thousands, "trailing_separator": dialect.trailing}
+    entry |= {"time": chosen.meta.time, "series": chosen.meta.series}
     if clock is not None:
-        told |= {"clock": clock.format or clock.kind, "zone": clock.zone}
-    told["columns"] = {field.name: str(field.type) for field in chosen.schema}
-    return told
+        entry |= {"clock": clock.format or clock.kind, "zone": clock.zone}
+    entry["columns"] = {field.name: str(field.type) for field in chosen.schema}
+    return entry
 
 
 def summary(path: str, table: Table | None, sources: list[SourceReport], began: float, sort: bool) -> dict[str, Json]:

@@ -83,13 +83,13 @@ class Run:
     def take(self, uri: str) -> None:
         """Take what is new in one source."""
         name = self._config.as_name or (self._anonymous if uri == "-" else name_of(uri))
-        told = self._sources.setdefault(name, SourceReport(name))
+        report = self._sources.setdefault(name, SourceReport(name))
         look = (0, 0) if uri == "-" else _look(uri)
         if self._looked.get(name) == look:
             return
         while True:
             try:
-                self._attempt(uri, told)
+                self._attempt(uri, report)
                 break
             except Moved:
                 if uri == "-":
@@ -105,7 +105,7 @@ class Run:
             DataError: there was nothing to make a table of.
         """
         if self._table is None and not self._config.dry_run and not self._config.follow:
-            waiting = any(told.waiting for told in self._sources.values())
+            waiting = any(report.waiting for report in self._sources.values())
             hint = "its last line has no newline: if the file is whole, --final takes it"
             hint = hint if waiting else "a CSV needs at least one line under its header"
             raise DataError("no source has a row yet", hint=hint)
@@ -117,7 +117,7 @@ class Run:
         self._admission = Admission(table)
         self._compaction = Compaction(table)
 
-    def _attempt(self, uri: str, told: SourceReport) -> None:
+    def _attempt(self, uri: str, report: SourceReport) -> None:
         """Take a source from where it stands."""
         config = self._config
         source = open_source(uri, config.format, options_of(config))
@@ -129,26 +129,26 @@ class Run:
             clock = time_name(source, config, self._table) if source.sample.num_rows else None
             source = Melted(source, config.melt, config.series or "unique_id", clock)
         if not source.sample.num_rows:
-            self._rowless(source, told)
+            self._rowless(source, report)
             return
         chosen = plan(source, config, self._table)
-        told.reads, told.doubts = understood(source, chosen), doubts(source, chosen)
+        report.reads, report.doubts = understood(source, chosen), doubts(source, chosen)
         if config.dry_run:
-            told.state = "dry run"
-            self._count(source, chosen, told)
+            report.state = "dry run"
+            self._count(source, chosen, report)
             return
         table = self._table or self._create(chosen)
         if chosen.meta != table.meta and chosen.meta.every_ns is not None:
             table.declare(chosen.meta.every_ns, chosen.meta.tolerance_ns)
             self._admission = Admission(table)
-        start = self._position(table, told.name)
-        sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, told.name)
-        if config.repair and (before := self._repair(source, chosen, sieve, told, start)) is not None:
+        start = self._position(table, report.name)
+        sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, report.name)
+        if config.repair and (before := self._repair(source, chosen, sieve, report, start)) is not None:
             start = before
-            self._clocks.pop(told.name, None)
-            self._stopped.pop(told.name, None)
-        source.stopped = self._stopped.get(told.name)
-        reader, lines = self._clocks.get(told.name, (None, -1))
+            self._clocks.pop(report.name, None)
+            self._stopped.pop(report.name, None)
+        source.stopped = self._stopped.get(report.name)
+        reader, lines = self._clocks.get(report.name, (None, -1))
         if reader is None or lines != start.lines or reader.clock != chosen.clock:
             reader = _wound_up(source, chosen, start)
         parts: Iterator[Prepared] = prefetch(_prepared(source, chosen, reader, sieve, start))
@@ -158,41 +158,41 @@ class Run:
         for part in parts:
             empty = None if part.rows.num_rows else part
             if empty is None:
-                self._settle(sieve, told)
+                self._settle(sieve, report)
                 if config.max_ahead is not None:
                     put_future_aside(part, chosen.meta, self._admission.newest, config.max_ahead)
-                self._submit(sieve, told, part, start)
+                self._submit(sieve, report, part, start)
                 start = part.after
-        self._settle(sieve, told)
+        self._settle(sieve, report)
         if empty is not None:  # blank lines at the end: one commit, however many there are
-            self._submit(sieve, told, empty, start)
+            self._submit(sieve, report, empty, start)
             start = empty.after
-            self._settle(sieve, told)
-        self._clocks[told.name] = (reader, start.lines)
-        self._stopped[told.name] = source.stopped
-        told.waiting = source.waiting
+            self._settle(sieve, report)
+        self._clocks[report.name] = (reader, start.lines)
+        self._stopped[report.name] = source.stopped
+        report.waiting = source.waiting
 
-    def _count(self, source: FileSource, chosen: Plan, told: SourceReport) -> None:
+    def _count(self, source: FileSource, chosen: Plan, report: SourceReport) -> None:
         """What would become of the rows of a source."""
         table, meta = self._table, chosen.meta
-        start = Position() if table is None else self._position(table, told.name)
+        start = Position() if table is None else self._position(table, report.name)
         if self._dry is None:
             self._dry = DryRun(meta, table)
-        sieve = Sieve(chosen.schema, meta.time, meta.series, told.name)
+        sieve = Sieve(chosen.schema, meta.time, meta.series, report.name)
         for part in prefetch(_prepared(source, chosen, _wound_up(source, chosen, start), sieve, start)):
             if self._config.max_ahead is not None:
                 newest = NEVER if table is None else self._admission.newest
                 put_future_aside(part, meta, newest, self._config.max_ahead)
             good = np.ones(part.rows.num_rows, bool)
             good[list(part.faults)] = False
-            told.reasons.update(reason for reason, _, _ in part.faults.values())
+            report.reasons.update(reason for reason, _, _ in part.faults.values())
             fitting, versions, twice = self._dry.count(part.table.filter(pa.array(good)))
-            told.fitting, told.versions = told.fitting + fitting, told.versions + versions
-            told.reasons.update(twice)
-        told.waiting = source.waiting
+            report.fitting, report.versions = report.fitting + fitting, report.versions + versions
+            report.reasons.update(twice)
+        report.waiting = source.waiting
 
     def _repair(
-        self, source: FileSource, chosen: Plan, sieve: Sieve, told: SourceReport, start: Position
+        self, source: FileSource, chosen: Plan, sieve: Sieve, report: SourceReport, start: Position
     ) -> Position | None:
         """Go back before a last line that was taken torn and has grown since; its row is superseded."""
         torn = source.torn(start.offset())
@@ -203,19 +203,19 @@ class Run:
         reader = _wound_up(source, chosen, before)
         times = None if reader is None else reader.read(*torn.rows.select(_clock_columns(chosen)).columns)
         part = sieve.prepare(torn.rows, times, before)
-        refused = self._quarantine.reasons_of(told.name, before.lines + 1) - {SUPERSEDED}
+        refused = self._quarantine.reasons_of(report.name, before.lines + 1) - {SUPERSEDED}
         row = None if part.faults or refused else self._table.find(part.table)
         if self._table.meta.duplicates != "first":
             row = None  # the whole line is another version of it
-        marks = {f"{told.name}#{key}": value for key, value in before._asdict().items()}
+        marks = {f"{report.name}#{key}": value for key, value in before._asdict().items()}
         try:
             if row is not None:
                 aside = sieve.aside(
                     part, (SUPERSEDED, "", f"half a line: the row with _seq {row}, which is not read any more")
                 )
-                self._quarantine.add(aside, told.name, before.lines)
+                self._quarantine.add(aside, report.name, before.lines)
                 self._table.supersede(row, marks)
-                told.reasons[SUPERSEDED] += 1
+                report.reasons[SUPERSEDED] += 1
             else:
                 self._table.commit(None, marks)
         except Conflict:
@@ -224,12 +224,12 @@ class Run:
         self._admission = Admission(self._table)
         return before
 
-    def _rowless(self, source: FileSource, told: SourceReport) -> None:
+    def _rowless(self, source: FileSource, report: SourceReport) -> None:
         """A header without rows: nothing to do, unless there were rows before."""
-        start = Position() if self._table is None else self._position(self._table, told.name)
+        start = Position() if self._table is None else self._position(self._table, report.name)
         if start.bytes:
             next(source.read(start.offset()), None)  # says that the file was changed
-        told.state, told.waiting = "no rows yet", source.waiting
+        report.state, report.waiting = "no rows yet", source.waiting
 
     def _create(self, chosen: Plan) -> Table:
         try:
@@ -242,14 +242,14 @@ class Run:
         self._adopt(table)
         return table
 
-    def _submit(self, sieve: Sieve, told: SourceReport, part: Prepared, start: Position) -> None:
+    def _submit(self, sieve: Sieve, report: SourceReport, part: Prepared, start: Position) -> None:
         if self._config.max_series is not None and self._table is not None:
             put_surplus_aside([part], self._table.meta.series, self._admission.series, self._config.max_series)
         divided = sieve.divide(part, self._admission)
-        future = self._writer.submit(self._commit, told.name, part, divided, start)
+        future = self._writer.submit(self._commit, report.name, part, divided, start)
         self._pending = (part, divided, start, future)
 
-    def _settle(self, sieve: Sieve, told: SourceReport) -> None:
+    def _settle(self, sieve: Sieve, report: SourceReport) -> None:
         """Wait for the commit under way; after another writer's, judge its rows again and commit again.
 
         Raises:
@@ -263,12 +263,12 @@ class Run:
                 future.result()
             except Conflict:
                 self._catch_up(self._table)
-                if self._position(self._table, told.name) != start:
+                if self._position(self._table, report.name) != start:
                     raise Moved from None
-                self._submit(sieve, told, part, start)
+                self._submit(sieve, report, part, start)
                 continue
-            told.count(divided, self._table.meta)
-            self._progress(self._so_far(told.name))
+            report.count(divided, self._table.meta)
+            self._progress(self._so_far(report.name))
 
     def _catch_up(self, table: Table) -> None:
         """See what others have committed; rows are judged against all of it from here on."""
@@ -292,9 +292,9 @@ class Run:
         return Position(*(table.mark(f"{name}#{key}", 0) for key in Position._fields))
 
     def _so_far(self, name: str) -> IngestProgress:
-        told = self._sources.values()
-        quarantined = sum(sum(one.reasons.values()) for one in told)
-        return IngestProgress(name, sum(one.rows for one in told), quarantined, time.monotonic() - self._began)
+        reports = self._sources.values()
+        quarantined = sum(sum(one.reasons.values()) for one in reports)
+        return IngestProgress(name, sum(one.rows for one in reports), quarantined, time.monotonic() - self._began)
 
 
 def options_of(config: IngestConfig) -> dict[str, Any]:
@@ -346,7 +346,7 @@ def _clock_columns(chosen: Plan) -> list[str]:
 def _look(uri: str) -> tuple[int, int]:
     """What changes when a file grows."""
     try:
-        told = os.stat(uri)
+        found = os.stat(uri)
     except OSError as error:
         raise DataError(f"{uri}: {error.strerror}", hint="it was there a moment ago") from None
-    return told.st_size, told.st_mtime_ns
+    return found.st_size, found.st_mtime_ns
