@@ -26,7 +26,7 @@ from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.comparing.compare import Comparison, compare
 from streamgp_pipelines.config import CompareConfig, TuneConfig
 from streamgp_pipelines.learning.checkpointing import state_digest
-from streamgp_pipelines.tasks import Cluster, Tell
+from streamgp_pipelines.tasks import Cluster, Report
 from streamgp_pipelines.tuning.tune import tune
 from tests.pipelines.worlds import frame_of, make_table
 
@@ -75,7 +75,7 @@ def test_a_worker_without_the_directory_says_so(tmp_path: Path) -> None:
         def __init__(self) -> None:
             self.lost = 0
 
-        def run(self, task: Any, arguments: Any, tell: Tell) -> dict[str, Any]:
+        def run(self, task: Any, arguments: Any, tell: Report) -> dict[str, Any]:
             (tmp_path / "c").rename(tmp_path / "not here")
             return {name: task(name, argument, tell) for name, argument in arguments.items()}
 
@@ -98,7 +98,7 @@ def ray() -> Iterator[Any]:
     found.shutdown()
 
 
-def noted(folder: Path, name: str, times: int, tell: Tell) -> int:
+def noted(folder: Path, name: str, times: int, tell: Report) -> int:
     """Die so many times, then say something and return the process."""
     died = folder / name
     if len(before := died.read_text() if died.exists() else "") < times:
@@ -109,7 +109,7 @@ def noted(folder: Path, name: str, times: int, tell: Tell) -> int:
     return torch.get_num_threads()
 
 
-def fails(name: str, argument: int, tell: Tell) -> None:
+def fails(name: str, argument: int, tell: Report) -> None:
     if argument:
         raise DataError("it is wrong", hint="mend it")
     time.sleep(60)
@@ -139,7 +139,7 @@ def test_tasks_are_run_again_and_errors_end_all(
         adapter.RayTasks(2, "127.0.0.1:1").run(fails, {"a": 1}, told.append)
 
 
-def struck(task: Any, marker: Path, name: str, cell: Any, tell: Tell) -> Any:
+def struck(task: Any, marker: Path, name: str, cell: Any, tell: Report) -> Any:
     """A cell whose worker is killed once, in the middle of its stream."""
 
     home = cell[0].checkpoint
@@ -160,7 +160,7 @@ class Struck(adapter.RayTasks):
 
     marker = Path()
 
-    def run(self, task: Any, arguments: Any, tell: Tell) -> dict[str, Any]:
+    def run(self, task: Any, arguments: Any, tell: Report) -> dict[str, Any]:
         return super().run(partial(struck, task, self.marker), arguments, tell)
 
 
