@@ -225,7 +225,7 @@ class DirectFleet:
 
         issued: (P, R, T) what was issued; None: what is forecast now.
         """
-        whole, told = Packed.of(series), y
+        whole, observed = Packed.of(series), y
         y, taken, _ = usable_rows(x, y)
         x, own, series, steps = x.rows(taken), y[taken], series[taken], dict[int, Step]()
         for code in series[self._of(series)[:, 0] < 0].unique().tolist():
@@ -234,14 +234,14 @@ class DirectFleet:
         issued = None if issued is None else issued[:, taken]
         for alike, packed in self._packed(series):
             steps |= zip(series[packed.rows[:, 0]].tolist(), alike.update(packed, x, own, issued), strict=True)
-        why = zip(whole.codes.tolist(), left_out(whole, told, taken), strict=True)
+        why = zip(whole.codes.tolist(), left_out(whole, observed, taken), strict=True)
         return [reporting(steps.get(code, self._nothing(code)), text) for code, text in why]
 
     def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
         """Each model starts over from its windows, as `DirectLinear.fit` does; a step for each, in the order of the
         codes."""
         whole = Packed.of(series)
-        codes, told, parts = whole.codes.tolist(), list[str](), list[tuple[Inputs, Tensor, Tensor]]()
+        codes, reports, parts = whole.codes.tolist(), list[str](), list[tuple[Inputs, Tensor, Tensor]]()
         self._of(whole.codes)
         self._where[whole.codes] = -1
         for code, rows, there in zip(codes, whole.rows, whole.there, strict=True):
@@ -249,7 +249,7 @@ class DirectFleet:
             seen = torch.isfinite(truth).any(1)
             if bool(seen.any()):
                 self._begin(code, own.rows(seen), truth[seen])
-            told.append(why)
+            reports.append(why)
             parts.append((own, truth, torch.full((len(truth),), code)))
         x, y = Inputs.cat([own for own, _, _ in parts]), torch.cat([truth for _, truth, _ in parts])
         series = torch.cat([of for _, _, of in parts])
@@ -260,7 +260,7 @@ class DirectFleet:
             learned = self.update(x.rows(rows), y[rows], series[rows], None)
             for code, count, step in zip(some.codes.tolist(), some.counts.tolist(), learned, strict=True):
                 steps[code].append((count, step))
-        return [reporting(self._epoch(code, steps[code]), why) for code, why in zip(codes, told, strict=True)]
+        return [reporting(self._epoch(code, steps[code]), why) for code, why in zip(codes, reports, strict=True)]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {"where": self._where.clone()}

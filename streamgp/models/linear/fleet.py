@@ -66,14 +66,14 @@ class LinearFleet:
 
     def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor) -> list[Step]:
         """Each model learns its windows, as `Linear.update` does; a step for each, in the order of the codes."""
-        whole, told = Packed.of(series), y
+        whole, observed = Packed.of(series), y
         y, taken, _ = usable_rows(x, y)
         packed = Packed.of(series[taken])
         done = dict[int, Step]()
         if len(packed.codes):
             done = self._update(packed, x.rows(taken), y[taken])
         nothing = Step(math.nan, self._width, True, "nothing observed")
-        why = zip(whole.codes.tolist(), left_out(whole, told, taken), strict=True)
+        why = zip(whole.codes.tolist(), left_out(whole, observed, taken), strict=True)
         return [reporting(done.get(code, nothing), text) for code, text in why]
 
     def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:

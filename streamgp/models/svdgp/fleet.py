@@ -128,9 +128,9 @@ class SharedFleet:
 
     def update(self, x: Inputs, y: Tensor, series: Tensor, issued: Tensor | None = None) -> list[Step]:
         """Each model learns its windows, or is rebuilt with them; a step for each, in the order of the codes."""
-        whole, told = Packed.of(series), y
+        whole, observed = Packed.of(series), y
         y, taken, _ = usable_rows(x, y)
-        why = left_out(whole, told, taken)
+        why = left_out(whole, observed, taken)
         x, y, series, steps = x.rows(taken), y[taken], series[taken], dict[int, Step]()
         new = self._generation(series) < 0
         if bool(new.any()):

@@ -35,7 +35,7 @@ def build(address: Address) -> Mqtt:
     """The feed of a topic filter.
 
     Raises:
-        UsageError: paho-mqtt is not installed, or processes that share a topic are not told apart.
+        UsageError: paho-mqtt is not installed, or processes that share a topic cannot be distinguished.
     """
     if "group" in address.query and "client" not in address.query:
         raise UsageError(
