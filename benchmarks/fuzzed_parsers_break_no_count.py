@@ -43,6 +43,8 @@ import _fuzz_text as text
 from _fuzz import OUTCOMES, Found
 from _report import Claim, report
 
+from streamgp.streaming.recordings.apart import LEAST
+
 KINDS = {**text.KINDS, **tables.KINDS, **recordings.KINDS}
 FILES = ("CSV", "JSON Lines", "CSV in gzip", "CSV in zstd", "Arrow stream", "Feather", "Parquet", "Excel (.xlsx)",
          "ULog", "BLF", "HDF5", "MCAP", "ROS 1 bag", "ROS 2 bag")  # fmt: skip
@@ -157,6 +159,8 @@ def work(kind: str, seed: int, cases: int, end: float, shared: memoryview, home:
         warnings.simplefilter("ignore")
         resource.setrlimit(resource.RLIMIT_AS, (5 * LIMIT_MB * 10**6, 5 * LIMIT_MB * 10**6))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if kind in APART:
+            resource.setrlimit(resource.RLIMIT_DATA, (LEAST, LEAST))
         tempfile.tempdir = str(home)
         for stream in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)  # what libraries print

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,10 @@ from streamgp.streaming.recordings.recording import Block, Lost, Wanted
 
 PATIENCE = 60.0
 """Seconds without a block, and as many more for each 100 MB of the file, after which reading has hung."""
+
+
+PACKED, LEAST = 200, 3 << 29
+"""Bytes of memory that reading may take: so many for each byte of the file, and so many more."""
 
 
 class Apart:
@@ -95,6 +100,8 @@ class Apart:
 def main(module: str, name: str, path: str, options: str, *patterns: str) -> None:
     """Read a recording, and write what it gives to standard output: a line of JSON each, and the numbers of a block."""
     out, sys.stdout = sys.stdout.buffer, sys.stderr
+    limit = LEAST + PACKED * os.path.getsize(path)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     recording: Any = None
 
     def send(numbers: bytes = b"", **what: Any) -> None:

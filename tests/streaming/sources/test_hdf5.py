@@ -214,6 +214,9 @@ from streamgp.errors import UsageError
 def dies(path):
     os.kill(os.getpid(), signal.SIGSEGV)
 
+def fills(path):
+    return bytearray(3 << 30)
+
 def refuses(path, word):
     raise UsageError(f"no {word}", hint="another")
 """
@@ -224,6 +227,8 @@ def test_a_crash_of_a_library_ends_no_process_of_ours(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match="died"):
         list(Apart(str(tmp_path / "reads.py"), "reads", "dies").blocks(lambda name: True))
+    with pytest.raises(ValueError, match="MemoryError"):
+        list(Apart(str(tmp_path / "reads.py"), "reads", "fills").blocks(lambda name: True))
     with pytest.raises(UsageError, match="no time") as raised:
         list(Apart(str(tmp_path / "reads.py"), "reads", "refuses", options={"word": "time"}).blocks(lambda name: True))
     assert raised.value.hint == "another"
