@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from base64 import b85decode
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from streamgp.streaming.sources import mcap, rosbag
 from streamgp.streaming.sources.jsonl import natural
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
-from tests.streaming.sources.recordings import write_bag, write_mcap
+from tests.streaming.sources.recordings import COUNT, write_bag, write_mcap, write_ulog
+
+ENDLESS = "RZMSZ0TML<Kub&j00000H~>arV`F7(I(2DobT%|!bRcwTZDn(G0000000000fIk2L06+s507L))K}$>k00000004kL004kL0000$0{"
 
 
 def rows(path: Path, **options: Any) -> pa.Table:
@@ -144,6 +147,14 @@ def test_all_chunks_together_are_bounded(tmp_path: Path, suffix: str, monkeypatc
     monkeypatch.setattr(module, "_PACKED", 0)
     with pytest.raises(DataError, match="chunks decompress to more"):
         rows(path)
+
+
+def test_a_log_in_which_its_reader_goes_back_for_ever(tmp_path: Path) -> None:
+    write_ulog(tmp_path / "whole.ulg")
+    (tmp_path / "a.ulg").write_bytes(b85decode(ENDLESS))
+    with pytest.raises(DataError, match="could not be read"):
+        rows(tmp_path / "a.ulg")
+    assert rows(tmp_path / "whole.ulg").num_rows == COUNT
 
 
 def test_a_schema_names_no_module() -> None:

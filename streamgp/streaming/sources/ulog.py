@@ -46,7 +46,7 @@ class Log:
         Raises:
             ValueError: a part of the file could not be read, or it is cut.
         """
-        with open(self._path, "rb") as file, redirect_stdout(io.StringIO()):  # it prints
+        with _Once(io.FileIO(self._path)) as file, redirect_stdout(io.StringIO()):  # it prints
             log = self._pyulog.ULog(file)
         for topic in log.data_list:
             name = topic.name if not topic.multi_id else f"{topic.name}.{topic.multi_id}"
@@ -59,6 +59,20 @@ class Log:
         if log.file_corruption:
             raise ValueError("a part of the file could not be read")
         _check_end(self._path)
+
+
+class _Once(io.BufferedReader):
+    """A file that is read at most a few times: pyulog can go back for ever in a damaged one."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        super().__init__(file)
+        self._left = 1000 + 8 * os.fstat(file.fileno()).st_size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise RuntimeError("a part of the file could not be read")
+        return super().read(size)
 
 
 def _check_end(path: str) -> None:
