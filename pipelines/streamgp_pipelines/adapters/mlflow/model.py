@@ -49,7 +49,7 @@ def log_model(client: MlflowClient, uri: str, run_id: str, checkpoint: Path, car
     about = registry.tags(card)
     forecaster = load(checkpoint)
     with tracking_at(uri):
-        with mlflow.start_run(run_id=run_id, nested=True), requirements_as_given():
+        with mlflow.start_run(run_id=run_id, nested=True):
             info = mlflow.pyfunc.log_model(
                 name=logged_name(title(card.model, card.targets, card.horizon)),
                 python_model=str(Path(__file__).with_name("pyfunc.py")),
@@ -81,23 +81,6 @@ _DESCRIPTION = (
     "Forecasts of a target of a table, so many steps ahead. `@champion` is the version with the best score (its tags "
     "`metric`, `score` and `scored`); the newest version is `/latest`."
 )
-
-
-@contextmanager
-def requirements_as_given() -> Iterator[None]:
-    """Have MLflow compare no requirement with what is installed: they are the versions installed, and to compare them
-    it reads the files of every package there is, which takes half a second."""
-    from mlflow import pyfunc
-    from mlflow.utils import environment, requirements_utils
-
-    compare = requirements_utils.warn_dependency_requirement_mismatches
-    for module in (environment, pyfunc):
-        module.warn_dependency_requirement_mismatches = lambda requirements: None  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        for module in (environment, pyfunc):
-            module.warn_dependency_requirement_mismatches = compare  # type: ignore[attr-defined]
 
 
 @contextmanager
