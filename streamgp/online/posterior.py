@@ -18,6 +18,7 @@ from streamgp.evidence.initial import TAKERS, Initial
 from streamgp.evidence.search import Search
 from streamgp.online.state import holding
 from streamgp.online.summing import Summing, in_blocks
+from streamgp.optim.shared_gradients import Sharing, here
 from streamgp.predictives.gaussian import Gaussian
 
 
@@ -114,6 +115,7 @@ class Posterior(nn.Module, ABC):
         untuned: why no hyper-parameters can be given to it, where none can.
         robust: whether the likelihood itself bounds the influence of an outlier; then targets are not winsorised.
         summing: how a batch fit sums over its rows.
+        sharing: how a batch fit computes the gradient of a mini-batch.
     """
 
     family: type[Predictive] = Gaussian
@@ -121,11 +123,17 @@ class Posterior(nn.Module, ABC):
     robust: bool = False
     untuned: str = "has no kernel, and so no hyper-parameters to start from"
     summing: Summing = staticmethod(in_blocks)
+    sharing: Sharing = staticmethod(here)
 
     @property
     def sums_rows(self) -> bool:
         """Whether a batch fit learns all rows as sums over them, by `summing`: then processes can share the work."""
         return False
+
+    @property
+    def minibatch(self) -> int:
+        """Rows of a mini-batch whose gradient comes from `sharing`, at most; 0: a batch fit asks for none."""
+        return 0
 
     @property
     @abstractmethod

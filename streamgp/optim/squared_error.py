@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from pydantic import Field
 from torch import Generator, Tensor, nn
@@ -9,6 +11,7 @@ from torch import Generator, Tensor, nn
 from streamgp.base import FLOAT, Json
 from streamgp.encoders import Dropout, Encoder
 from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
+from streamgp.optim.shared_gradients import Sharing, here
 
 
 class SquaredErrorConfig(DescentConfig):
@@ -47,6 +50,7 @@ class SquaredError:
 
     Attributes:
         head: the linear map behind the encoder.
+        sharing: how the gradient of a mini-batch is computed.
         epochs: done so far; the schedules' clock.
         healthy: whether every step of the last epoch had a finite gradient; the others were left out.
 
@@ -66,7 +70,9 @@ class SquaredError:
     ) -> None:
         self.encoder, self.config = encoder, config
         self.head = Head(encoder.width, columns, config.seed) if head is None else head
-        self.descent = Descent(nn.ModuleDict({"encoder": encoder, "head": self.head}), config.rate, config, epochs)
+        self.net = nn.ModuleDict({"encoder": encoder, "head": self.head})
+        self.descent = Descent(self.net, config.rate, config, epochs)
+        self.sharing: Sharing = here
         self.epochs = 0
         self.healthy = True
 
@@ -105,15 +111,12 @@ class SquaredError:
         total, seen = 0.0, 0
         drawn = minibatches(len(y), self.config.batch, count, generator)
         for place, rows in enumerate(part.to(z.device) for part in drawn):
-            target = y[rows]
-            known = torch.isfinite(target)
-            some = int(known.sum())
+            some = int(torch.isfinite(y[rows]).sum())
             if not some:
                 continue
-            error = self.head(self.encoder(z[rows], Dropout(generator))) - torch.where(known, target, 0.0)
-            loss = torch.where(known, error, 0.0).square().sum() / some
-            self.descent.step(loss, self.epochs + min(place / whole, 1.0))
-            total, seen = total + float(loss.detach()) * some, seen + some
+            loss, *gradients = self.sharing(self.net, squared_error, (z, y), rows, some, generator)
+            self.descent.descend(gradients, self.epochs + min(place / whole, 1.0))
+            total, seen = total + float(loss) * some, seen + some
         self.healthy = before == self.descent.skipped
         return total / seen if seen else float("nan")
 
@@ -126,3 +129,12 @@ class SquaredError:
         inner = rest["descent"]
         assert isinstance(inner, dict)
         self.descent.restore(tensors, inner)
+
+
+def squared_error(net: nn.Module, rows: Sequence[Tensor], count: int, generator: Generator) -> Tensor:
+    """() Σ (y − head(φ_W(x)))² / count over what was observed of rows z (N, width), y (N, T); a `Loss`."""
+    assert isinstance(net, nn.ModuleDict)
+    z, y = rows
+    known = torch.isfinite(y)
+    error = net["head"](net["encoder"](z, Dropout(generator))) - torch.where(known, y, 0.0)
+    return torch.where(known, error, 0.0).square().sum() / count

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from streamgp.errors import ServiceError, UsageError
+from streamgp.optim.shared_gradients import Gradients
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
 from streamgp_pipelines.adapters.ray import cluster
@@ -30,6 +31,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "svgp": {"points": 32},
     "rvm": {"dictionary": 100, "basis": 32},
     "finite_rkhs": {"fourier.size": 32, "fourier.frequencies": "drawn"},
+    "gru": {"encoder.hidden": 8, "encoder.dropout": 0.1, "training.batch": 2700},
 }
 
 
@@ -43,7 +45,7 @@ def surface(path: Path, rows: int = 6000) -> Table:
 def trained(table: Table, home: Path, model: str, sharing: Sharing | None = None, **options: Any) -> dict[str, Any]:
     torch.set_num_threads(1)
     given = {"table": table.path, "checkpoint": home, "model": model, "set": OPTIONS.get(model, {}), "target": "y"}
-    given |= {"known": "a,b", "lags": 0, "test_tail": 0.1, "epochs": 2, "device": "cpu"}
+    given |= {"known": "a,b", "lags": 4 if model == "gru" else 0, "test_tail": 0.1, "epochs": 2, "device": "cpu"}
     found: dict[str, Any] = train(TrainConfig.read(given | options), NoTracker, sharing=sharing)
     return found
 
@@ -53,7 +55,14 @@ def digest(home: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "options", [{"online": True, "model": "svdgp"}, {"model": "exact"}, {"model": "linear"}, {"model": "svdgp"}]
+    "options",
+    [
+        {"online": True, "model": "svdgp"},
+        {"model": "exact"},
+        {"model": "linear"},
+        {"model": "svdgp"},
+        {"model": "narx"},
+    ],
 )
 def test_what_shares_nothing_is_refused_with_what_does(tmp_path: Path, options: dict[str, Any]) -> None:
     table = surface(tmp_path / "t", 300)
@@ -62,7 +71,7 @@ def test_what_shares_nothing_is_refused_with_what_does(tmp_path: Path, options: 
     with pytest.raises(UsageError) as caught:
         trained(table, tmp_path / "c", sharing=sharing, engine="ray", **online)
     said = f"{caught.value.message} {caught.value.hint}"
-    assert any(word in said for word in ("--fleet", "rvm", "ray_sums"))
+    assert any(word in said for word in ("--fleet", "rvm", "ray_sums", "training.batch=2048"))
 
 
 class Killed(adapter.RaySums):
@@ -71,10 +80,17 @@ class Killed(adapter.RaySums):
     calls = 0
 
     def __call__(self, learner: Any, absorb: Any, rows: Sequence[Tensor], chunk: int) -> None:
+        self.kill()
+        super().__call__(learner, absorb, rows, chunk)
+
+    def gradients(self, *given: Any) -> Gradients:
+        self.kill()
+        return super().gradients(*given)
+
+    def kill(self) -> None:
         self.calls += 1
         if self.actors and self.calls % 2 == 0:
             os.kill(self.pid(self.calls // 2 % len(self.actors)), signal.SIGKILL)
-        super().__call__(learner, absorb, rows, chunk)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +105,7 @@ def ray() -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "count"), [("svdgp", 1), ("svgp", 2), ("rvm", 3), ("finite_rkhs", 2)])
+@pytest.mark.parametrize(("model", "count"), [("svdgp", 1), ("svgp", 2), ("rvm", 3), ("finite_rkhs", 2), ("gru", 2)])
 def test_workers_that_are_killed_have_the_numbers_of_one_process(
     ray: Any, tmp_path: Path, model: str, count: int
 ) -> None:

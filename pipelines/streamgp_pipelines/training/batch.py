@@ -18,8 +18,11 @@ import torch
 
 from streamgp.base import Due, Inputs, Model, Progress, Tracker
 from streamgp.errors import DataError, UsageError
+from streamgp.models.deep.on_regression import OnRegression
 from streamgp.online.model import StreamModel
+from streamgp.online.posterior import Posterior
 from streamgp.online.summing import Summing, in_blocks
+from streamgp.optim.shared_gradients import BLOCK, Sharing, here
 from streamgp_pipelines.learning.collect import collect, stretches
 from streamgp_pipelines.learning.heldout import HeldOut, asked, beside, held_out
 from streamgp_pipelines.learning.learner import Learner
@@ -33,8 +36,8 @@ CURVE_POINTS = 50
 """Points that the curve of the scores over the held-out rows has at most."""
 
 
-class SharedSums(Summing, Protocol):
-    """Workers that have the rows of a batch, block by block.
+class SharedRows(Summing, Protocol):
+    """Workers that share the rows of a batch, block by block.
 
     Attributes:
         lost: how often a worker was lost, and its rows were given to another.
@@ -42,37 +45,55 @@ class SharedSums(Summing, Protocol):
 
     lost: int
 
+    @property
+    def gradients(self) -> Sharing:
+        """The same for the gradient of a mini-batch."""
+
     def close(self) -> None:
         """Let go of processes."""
 
 
 def check_shares(model: Model, name: str) -> None:
-    """See that a model learns a batch as sums over its rows, which workers can share.
+    """See that a model learns a batch as sums over its rows, or over those of large mini-batches, for workers to share.
 
     Raises:
         UsageError: it does not.
     """
-    if not (isinstance(model, StreamModel) and model.posterior.sums_rows):
+    posterior = _posterior(model)
+    if posterior is not None and 0 < posterior.minibatch <= BLOCK:
+        raise UsageError(
+            f"--engine ray: mini-batches of {posterior.minibatch} rows are one block (up to {BLOCK}), so that workers "
+            "have nothing to share",
+            hint=f"leave out --engine, or give --set training.batch={4 * BLOCK}",
+        )
+    if posterior is None or not (posterior.sums_rows or posterior.minibatch):
         raise UsageError(
             f"--engine ray: {name} does not learn a batch by sums over its rows, so that workers have nothing to share",
-            hint="leave out --engine, or use --model svdgp, svgp (with a Gaussian likelihood), rvm or finite_rkhs",
+            hint="leave out --engine, or use --model svdgp, svgp (with a Gaussian likelihood), rvm, finite_rkhs, lstm, "
+            "gru, rnn or narx",
         )
 
 
 @contextmanager
-def shared(session: Session, sums: SharedSums | None) -> Iterator[None]:
+def shared(session: Session, rows: SharedRows | None) -> Iterator[None]:
     """Let workers sum over the rows of a batch meanwhile."""
-    model = session.learner.model
-    if sums is None or not isinstance(model, StreamModel):
+    posterior = _posterior(session.learner.model)
+    if rows is None or posterior is None:
         yield
         return
-    model.posterior.summing = sums
+    posterior.summing, posterior.sharing = rows, rows.gradients
     try:
         yield
     finally:
-        model.posterior.summing = in_blocks
-        if sums.lost:
-            session.warnings.append(f"workers were lost {sums.lost} times, and their rows given to others")
+        posterior.summing, posterior.sharing = in_blocks, here
+        if rows.lost:
+            session.warnings.append(f"workers were lost {rows.lost} times, and their rows given to others")
+
+
+def _posterior(model: Model) -> Posterior | None:
+    """Of a model, or of the net on what a regression leaves."""
+    own = model.net if isinstance(model, OnRegression) else model
+    return own.posterior if isinstance(own, StreamModel) else None
 
 
 class BatchRun:
@@ -92,7 +113,7 @@ class BatchRun:
         tracker: Tracker,
         predictions: Predictions | None,
         progress: Callable[[Progress], None],
-        sums: SharedSums | None = None,
+        sums: SharedRows | None = None,
     ) -> None:
         self.session = session
         self.sums = sums

@@ -30,7 +30,7 @@ from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
 from streamgp_pipelines.live.beside import Beside, taking
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell
-from streamgp_pipelines.training.batch import BatchRun, SharedSums, check_shares
+from streamgp_pipelines.training.batch import BatchRun, SharedRows, check_shares
 from streamgp_pipelines.training.online import OnlineRun
 from streamgp_pipelines.training.outlook import Outlook, outlook
 from streamgp_pipelines.training.summary import alarm_metrics, overall_metrics, simulation, simulation_metrics, summary
@@ -39,7 +39,7 @@ Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path], None
 """Draws a run's curves, scores and forecast into a directory."""
 Cluster: TypeAlias = Callable[[TrainConfig, Recipe, Since], Workers]
 """Makes the workers that the buckets of a fleet are dealt to."""
-Sharing: TypeAlias = Callable[[TrainConfig], SharedSums]
+Sharing: TypeAlias = Callable[[TrainConfig], SharedRows]
 """Makes the workers that share the rows of a batch."""
 
 
@@ -125,7 +125,7 @@ def _train(
     run: Tracker,
     progress: Callable[[Progress], None],
     draw: Draw | None,
-    sums: SharedSums | None,
+    sums: SharedRows | None,
     intake: Beside | None,
     health: Health | None,
 ) -> dict[str, Json]:

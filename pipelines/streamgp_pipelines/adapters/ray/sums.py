@@ -3,22 +3,30 @@
 An actor keeps its blocks from one epoch to the next: the learner travels there, and the sums of each block back. They
 are added in the order of the blocks, so that they do not depend on the number of actors. An actor that is lost is
 replaced, and gets its blocks again.
+
+The rows of mini-batches are in the object store for an epoch, where every actor of a machine reads them: the parameters
+travel there at each step, and the gradient of each block back.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 from weakref import ref
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 from streamgp.errors import ServiceError
 from streamgp.online.summing import BLOCKS, Absorb, Totals, added, block_sums, blocks
+from streamgp.optim import shared_gradients
+from streamgp.optim.shared_gradients import Gradients, Loss, block_gradients, seeded, seeds
 from streamgp_pipelines.adapters.ray.cluster import RayActors
 from streamgp_pipelines.config import TrainConfig
 
@@ -32,6 +40,7 @@ class Holder:
     def __init__(self) -> None:
         torch.set_num_threads(1)
         self._held: dict[tuple[int, int], Tensor] = {}
+        self._epoch: tuple[nn.Module, Loss, list[Tensor]] | None = None
 
     def pid(self) -> int:
         """Of its process."""
@@ -49,6 +58,23 @@ class Holder:
         """The sums of a block. whole: the learner, and how it absorbs rows."""
         return block_sums(*whole, [self._held[one, block] for one in tensors], chunk)
 
+    def take(self, net: nn.Module, loss: Loss, rows: Sequence[np.ndarray]) -> None:
+        """What the mini-batches of an epoch have in common."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the object store is read only, and so are we
+            self._epoch = net, loss, [torch.from_numpy(part) for part in rows]
+
+    def gradients(self, weights: np.ndarray, batch: np.ndarray, count: int, seed: int) -> np.ndarray:
+        """The loss and its gradient of a block, one after the other, at some weights."""
+        assert self._epoch is not None
+        net, loss, rows = self._epoch
+        own = list(net.parameters())
+        with torch.no_grad():
+            for p, part in zip(own, torch.tensor(weights).split([p.numel() for p in own]), strict=True):
+                p.copy_(part.view_as(p))  # views of one vector lie otherwise in memory, and products have other bits
+        some = [part[torch.tensor(batch)] for part in rows]
+        return flat(block_gradients(net, loss, some, count, seeded(seed)))
+
 
 class RaySums(RayActors):
     """See the module, and `streamgp.online.summing.Summing`. Ray starts with the first call.
@@ -65,6 +91,8 @@ class RaySums(RayActors):
         super().__init__(BLOCKS, count, address)
         self._known: dict[int, ref[Tensor]] = {}
         self._numbers = itertools.count()
+        self._epoch: tuple[Any, Loss, Any] | None = None
+        self._epoch_of: list[ref[Any]] = []
 
     def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
         """Let a learner learn these rows.
@@ -78,12 +106,65 @@ class RaySums(RayActors):
         learner.zero()
         whole = self.cluster.ray.put((learner, absorb))
         numbers = [self._placed(tensor, parts) for tensor in rows]
-        asked = [self._ask(block, whole, numbers, chunk) for block in range(len(parts))]
         total: Totals | None = None
-        for block in range(len(parts)):
+        for found in self._answers(
+            len(parts),
+            lambda block: self._actor_of(block).sums.remote(whole, numbers, block, chunk),
+            lambda worker: self._send_again(worker, rows, numbers, parts),
+        ):
+            total = added(total, found)
+        assert total is not None
+        learner.put(tuple(part.clone() for part in total))
+
+    def gradients(
+        self, net: nn.Module, loss: Loss, rows: Sequence[Tensor], batch: Tensor, count: int, generator: Generator
+    ) -> Gradients:
+        """The gradient of a mini-batch; see `streamgp.optim.shared_gradients.Sharing`.
+
+        Raises:
+            StreamgpError: what an actor raised.
+            ServiceError: there is no cluster, or an actor was lost too often.
+        """
+        parts = shared_gradients.blocks(batch)
+        if len(parts) == 1:
+            return shared_gradients.here(net, loss, rows, batch, count, generator)
+        self.start()
+        if not self._has(net, *rows):
+            self._begin(net, loss, rows)
+        own = seeds(parts, generator)
+        weights = self.cluster.ray.put(parameters_to_vector(net.parameters()).detach().numpy())
+        total: np.ndarray | None = None
+        for found in self._answers(
+            len(parts),
+            lambda block: self._actor_of(block).gradients.remote(weights, parts[block].numpy(), count, own[block]),
+            self._take,
+        ):
+            total = found if total is None else total + found
+        return unflat(torch.from_numpy(total), [p for p in net.parameters() if p.requires_grad])
+
+    def _actor(self) -> Any:
+        return self.cluster.ray.remote(Holder).options(num_cpus=1, max_restarts=0).remote()
+
+    def _actor_of(self, block: int) -> Any:
+        return self.actors[block % len(self.actors)]
+
+    def _answers(self, count: int, ask: Callable[[int], Any], give: Callable[[int], None]) -> Iterator[Any]:
+        """What the actors answer for each block, in their order.
+
+        Args:
+            count: blocks.
+            ask: (block) the future of an answer.
+            give: (worker) give an actor, which is new, what it needs to answer.
+
+        Raises:
+            StreamgpError: what an actor raised.
+            ServiceError: an actor was lost too often.
+        """
+        asked = [ask(block) for block in range(count)]
+        for block in range(count):
             for attempt in range(ATTEMPTS + 1):
                 try:
-                    total = added(total, self.cluster.get(asked[block]))
+                    found = self.cluster.get(asked[block])
                     break
                 except self.cluster.gone as error:
                     if attempt == ATTEMPTS:
@@ -91,20 +172,15 @@ class RaySums(RayActors):
                             f"a worker was lost {ATTEMPTS} times in a row: {error}".splitlines()[0],
                             hint="does its machine have enough memory? Run the same command again to go on",
                         ) from None
+                worker = block % len(self.actors)
                 with suppress(*self.cluster.gone):
-                    self._replace(block % len(self.actors), rows, numbers, parts)
-                for again in range(block, len(parts)):
-                    if again % len(self.actors) == block % len(self.actors):
-                        asked[again] = self._ask(again, whole, numbers, chunk)
-            asked[block] = None  # its sums leave the object store
-        assert total is not None
-        learner.put(tuple(part.clone() for part in total))
-
-    def _actor(self) -> Any:
-        return self.cluster.ray.remote(Holder).options(num_cpus=1, max_restarts=0).remote()
-
-    def _ask(self, block: int, whole: Any, numbers: Sequence[int], chunk: int) -> Any:
-        return self.actors[block % len(self.actors)].sums.remote(whole, numbers, block, chunk)
+                    self._replace(worker)
+                    give(worker)
+                for again in range(block, count):
+                    if again % len(self.actors) == worker:
+                        asked[again] = ask(again)
+            asked[block] = None  # its answer leaves the object store
+            yield found
 
     def _placed(self, tensor: Tensor, parts: Sequence[slice]) -> int:
         """The number under which the actors have a tensor, which they get where they have not; what is gone here goes
@@ -127,17 +203,50 @@ class RaySums(RayActors):
         with suppress(*self.cluster.gone):  # found when it is asked
             self.actors[block % len(self.actors)].hold.remote(number, block, own)
 
-    def _replace(self, worker: int, rows: Sequence[Tensor], numbers: Sequence[int], parts: Sequence[slice]) -> None:
-        """A new actor with the blocks of one that was lost."""
+    def _replace(self, worker: int) -> None:
+        """A new actor, which has nothing, in place of one that was lost."""
         self.lost += 1
         with suppress(*self.cluster.gone):
             self.cluster.ray.kill(self.actors[worker])  # it may only have been out of reach
         self.actors[worker] = self._actor()
+
+    def _send_again(self, worker: int, rows: Sequence[Tensor], numbers: Sequence[int], parts: Sequence[slice]) -> None:
+        """The blocks of a worker, to a new actor."""
         for block in range(worker, len(parts), len(self.actors)):
             for number, tensor in zip(numbers, rows, strict=True):
                 self._send(block, number, tensor[parts[block]])
         for number in self._known.keys() - set(numbers):
             del self._known[number]  # sent again to all when it is needed
+        self._epoch_of = []
+
+    def _has(self, *wanted: Any) -> bool:
+        """Whether the actors have this net and these rows."""
+        known = [one() for one in self._epoch_of]
+        return len(known) == len(wanted) and all(a is b for a, b in zip(known, wanted, strict=True))
+
+    def _begin(self, net: nn.Module, loss: Loss, rows: Sequence[Tensor]) -> None:
+        """What the mini-batches of an epoch have in common, to all actors."""
+        self._epoch = self.cluster.ray.put(net), loss, self.cluster.ray.put([part.numpy() for part in rows])
+        self._epoch_of = [ref(one) for one in (net, *rows)]
+        for worker in range(len(self.actors)):
+            with suppress(*self.cluster.gone):  # found when it is asked
+                self._take(worker)
+
+    def _take(self, worker: int) -> None:
+        assert self._epoch is not None
+        self.actors[worker].take.remote(*self._epoch)
+        self._known.clear()  # a new actor has none of these blocks
+
+
+def flat(parts: Gradients) -> np.ndarray:
+    """As one vector."""
+    return torch.cat([part.flatten() for part in parts]).numpy()
+
+
+def unflat(vector: Tensor, parameters: Sequence[Tensor]) -> Gradients:
+    """The loss and its gradients by some parameters, from one vector."""
+    loss, *parts = vector.split([1, *(p.numel() for p in parameters)])
+    return loss[0], *(part.view_as(p) for part, p in zip(parts, parameters, strict=True))
 
 
 def ray_sums(config: TrainConfig) -> RaySums:
