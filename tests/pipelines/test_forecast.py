@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_allclose
 from polars.testing import assert_frame_equal
 
-from streamgp.errors import CheckpointError, DataError, TableError, UsageError
+from streamgp.errors import CheckpointError, DataError, StateError, TableError, UsageError
 from streamgp.streaming.table import Table
 from streamgp_pipelines import load
 from streamgp_pipelines.config import ForecastConfig
@@ -311,6 +311,15 @@ def test_what_is_not_there(plain: Path, tmp_path: Path) -> None:
     make_table(tmp_path / "other", frame_of(500))
     with pytest.raises(TableError):
         ask(plain / "c", table=tmp_path / "other")
+
+
+def test_a_damaged_checkpoint_is_named_where_the_one_before_it_has_learned_nothing(tmp_path: Path) -> None:
+    run(make_table(tmp_path / "t", frame_of(300)), tmp_path / "c", model="linear", warmup=200, checkpoint_every=1000)
+    oldest, newest = sorted(tmp_path.glob("c/0*"))
+    (newest / "state.json").write_text("{}")
+    with pytest.raises(StateError, match=f"(?s){newest.name}.* damaged.*row 0") as caught:
+        ask(tmp_path / "c")
+    assert int(oldest.name) == 0 and "same line" in str(caught.value.hint)
 
 
 def test_a_future_that_changes_nothing_is_refused(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ class Forecaster:
         moments = about.get("moments") or {"clock": bool(about["clock"]), "zone": learner.windows.spec.zone}
         self.moments = Moments(**moments)
         """How times are written."""
-        self.warnings = passed_over(saved)
+        self._passed = passed_over(saved)
+        self.warnings = list(self._passed)
         """Warnings about the checkpoint."""
         self._about = about
         self._saved = replace(saved, tensors={}, rest={})
@@ -295,9 +296,12 @@ class Forecaster:
         """Move on to the checkpoint's newest row, and see that the model is fitted."""
         self.observe()
         if self.learner.warmup.done_at is None:
+            unfitted = f"the model is still in its warm-up ({self.learner.rows} rows): it has learned nothing yet"
             raise StateError(
-                f"the model is still in its warm-up ({self.learner.rows} rows): it has learned nothing yet",
-                hint="train on more rows, or with a shorter --warmup and --fresh",
+                "; ".join([*self._passed, unfitted]),
+                hint="run train again with the same line"
+                if self._passed
+                else "train on more rows, or with a shorter --warmup and --fresh",
             )
 
 

@@ -137,7 +137,7 @@ def match_machine(saved: checkpoint.Saved, device: torch.device) -> list[str]:
 
 
 def passed_over(saved: checkpoint.Saved) -> list[str]:
-    """What to tell of a checkpoint that was read in place of a newer one."""
+    """The warning about a checkpoint that was read in place of a newer one; empty where it is the newest."""
     if not saved.warning:
         return []
     return [f"{saved.warning}; the one of row {saved.rows} is used instead"]
