@@ -38,6 +38,9 @@ Bools = NDArray[np.bool_]
 
 ISO_BASIC = "%Y%m%dT%H%M%S"
 
+MOST = 0.9
+"""Of numbers, which are read as an epoch; the rest are taken for faults, such as 0 of a clock that is not set."""
+
 Kind: TypeAlias = Literal[
     "iso",
     "iso-offset",
@@ -200,11 +203,11 @@ def _candidates(sample: pa.Array[Any], given: str | None, zone: str | None) -> l
 
 
 def _epoch_of(sample: pa.Array[Any]) -> Kind | None:
-    """The epoch whose years 1980 to 2100 hold every number of the sample; None where they are steps."""
+    """The epoch whose years 1980 to 2100 hold nine in ten numbers of the sample, or more; None where they are steps."""
     numbers = pl.Series(sample.to_pylist(), strict=False).cast(pl.Float64, strict=False).drop_nulls()
     for kind in _EPOCH_KINDS:
         low, high = epoch_years(kind)
-        if len(numbers) and numbers.is_between(low, high).all():
+        if len(numbers) and numbers.is_between(low, high).sum() >= MOST * len(numbers):
             return kind
     return None
 

@@ -196,3 +196,9 @@ def test_what_looks_like_a_time() -> None:
     yes: list[Any] = [["2024-01-01", "2024-01-02"], ["2024-01-01T00:00Z", ""], [datetime(2024, 1, 1)]]
     no: list[Any] = [["a", "b"], [1, 2], [1706933106], ["", ""], ["12:30"]]
     assert [is_time(pa.chunked_array([pa.array(cells)])) for cells in yes + no] == [True] * len(yes) + [False] * len(no)
+
+
+@pytest.mark.parametrize(("faults", "kind"), [(5, "epoch-ms"), (6, "step")])
+def test_an_epoch_may_have_faults_in_one_cell_of_ten(faults: int, kind: str) -> None:
+    cells = [1_704_067_200_000 + 60_000 * at for at in range(50)]
+    assert decide(pa.array([0] * faults + cells[faults:]), None, None, "a.csv").kind == kind
