@@ -27,7 +27,7 @@ from streamgp_pipelines.live import follow as engine
 from streamgp_pipelines.serving.service import serving
 from streamgp_pipelines.training.train import train
 from tests.live.brokers import PASSWORD, running
-from tests.live.feeds import Memory, row
+from tests.live.feeds import Memory, row, take
 from tests.pipelines.killed import wait_for
 from tests.serving.conftest import ROWS, as_objects, config_of, home, new_rows, trained
 
@@ -105,6 +105,23 @@ def test_serve_learns_messages_beside_requests(feed: Memory, home: Path) -> None
         assert 'streamgp_ingest_rows_total{outcome="accepted"} 20.0' in page
     assert Table.open(home / "table").rows == ROWS + 20 and seen(home / "plain") == ROWS + 20
     assert feed.acknowledged == list(range(20))
+
+
+def test_a_topic_that_is_the_series_is_asked_for_again(feed: Memory, tmp_path: Path) -> None:
+    feed.payloads = [row(at) for at in range(200)]
+    take(tmp_path / "t", feed, topic="unique_id", series="unique_id")
+    feed.payloads += [row(at) for at in range(200, 300)]
+    with pytest.raises(UsageError, match="unique_id") as refused:
+        train(config(tmp_path), NoTracker)
+    assert "--topic unique_id" in str(refused.value.hint)
+    assert Table.open(tmp_path / "t").rows == 200 == len(feed.acknowledged)
+    assert train(config(tmp_path, topic="unique_id"), NoTracker)["rows"] == 300
+
+
+def test_rows_that_went_to_the_quarantine_are_counted(feed: Memory, tmp_path: Path) -> None:
+    feed.payloads = [row(at) if at % 100 else b"{" for at in range(300)]
+    (why,) = [one for one in train(config(tmp_path), NoTracker)["warnings"] if "quarantine" in one]
+    assert why.startswith("3 rows") and f"describe --table {tmp_path / 't'}" in why
 
 
 @pytest.mark.slow

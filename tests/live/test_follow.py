@@ -44,6 +44,22 @@ def test_a_message_later_than_the_lateness_is_flagged(tmp_path: Path) -> None:
     assert found["late"] == 1 and pl.read_delta(str(tmp_path / "t")).filter("_late")["y"].to_list() == [3.0]
 
 
+@pytest.mark.parametrize("form", ["json", "arrow"])
+def test_a_series_that_no_message_has_is_refused_and_nothing_acknowledged(tmp_path: Path, form: str) -> None:
+    payloads, given = [row(0), row(1)], {"series": "plant", "format": form, "time": "ds"}
+    if form == "arrow":
+        sink, rows_of = pa.BufferOutputStream(), pa.table({"ds": [START], "y": [1.0]})
+        with pa.ipc.new_stream(sink, rows_of.schema) as writer:
+            writer.write_table(rows_of)
+        payloads = [sink.getvalue().to_pybytes()]
+    feed = Memory(payloads)
+    for _ in range(2):  # a new table, and one that was made of topics
+        with pytest.raises(UsageError, match="plant") as refused:
+            take(tmp_path / "t", feed, **given)
+        assert "--topic plant" in str(refused.value.hint) and not feed.acknowledged
+        take(tmp_path / "t", Memory(payloads), **given, topic="plant", as_name="other")
+
+
 class Killed(BaseException):
     """The process, as by SIGKILL: nothing is put in order."""
 

@@ -125,6 +125,28 @@ class Decoder:
         options = self._name, content, table, self._config.topic
         return JsonMessages(*options, self._config.null) if isinstance(content.rows, list) else ArrowMessages(*options)
 
+    def check_series(self, contents: Sequence[Content], series: str | None) -> None:
+        """See that some row has the column of series.
+
+        Raises:
+            UsageError: there are rows, and none has it: the topics name the series, or the column has another name.
+        """
+        if series is None or series == self._config.topic:
+            return
+        known = False  # the fields of a row
+        for content in contents:
+            rows = content.rows
+            for names in filter(None, map(_object, rows)) if isinstance(rows, list) else [rows.column_names]:
+                if series in names:
+                    return
+                known = True
+        if not known:
+            return
+        raise UsageError(
+            f"{self._name}: no message has the field {series!r}, the table's column of series",
+            hint=f"where the topics are the series, give --topic {series}, each time",
+        )
+
     def unreadable(self, messages: Sequence[Message], bad: dict[int, str], kinds: pa.Schema) -> pa.RecordBatch:
         """Whole messages for the quarantine, a row each."""
         texts = [messages[at].payload[:KEPT].decode("utf-8", "backslashreplace") for at in bad]

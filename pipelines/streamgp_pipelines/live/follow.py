@@ -317,12 +317,14 @@ class Follow:
                 if isinstance(error, SchemaError) or len(messages) > UNKNOWN:
                     raise
                 return
+        assert self._writer is not None
+        if not self._readers:
+            self._decoder.check_series(contents, self._writer.table.meta.series)
         parts = [part for content in contents if (part := self._prepared(content, bad)) is not None]
         if bad:
             rows = self._decoder.unreadable(messages, bad, self._columns)
             parts.append(self._sieve.prepare(rows, None, Position()))
         self._settle()
-        assert self._writer is not None
         if self._config.max_ahead is not None:
             for part in parts:
                 newest = self._writer.admission.newest
@@ -363,6 +365,7 @@ class Follow:
         """
         if not contents:
             raise DataError(f"{self._name}: no message has a row yet", hint="is the --format right?")
+        self._decoder.check_series(contents, self._config.series)
         source = self._decoder.source
         chosen = _first(contents[0], lambda content: plan(source(content, None), self._config, None))
         try:
@@ -491,4 +494,4 @@ def _check(config: IngestConfig) -> None:
     given = [name for name in alien if getattr(config, name)]
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise UsageError(f"{flags}: messages are not read so", hint="leave it out")
+        raise UsageError(f"{flags}: not for messages of a broker", hint="it is an option for files: leave it out")

@@ -84,7 +84,7 @@ def train(
         raise UsageError(f"--checkpoint {config.checkpoint} is a table", hint="name another directory")
     if config.fresh:
         set_aside(config.checkpoint)
-    messages = config.intake(config.table, config.follow)
+    messages, health = config.intake(config.table, config.follow), health or Health()
     with (
         held(config.checkpoint),
         unless_refused(config.checkpoint) as learned,
@@ -127,7 +127,7 @@ def _train(
     draw: Draw | None,
     sums: SharedRows | None,
     intake: Beside | None,
-    health: Health | None,
+    health: Health,
 ) -> dict[str, Json]:
     config, learner = session.config, session.learner
     predictions, alarms = (
@@ -143,8 +143,7 @@ def _train(
         part.resume(learner.rows)
     if config.online:
         online = OnlineRun(session, run, both, progress, None if config.on_alarm is None else Bell(session), intake)
-        if health is not None:
-            health.learned = online.health
+        health.learned = online.health
         online.run()
         ahead, last = learner.preview(online.tail)
         shown = draw is not None or predictions is not None or alarms is not None
@@ -163,6 +162,11 @@ def _train(
     if alarms is not None and config.alarms is not None:
         raised = pl.col(f"{session.naming.model}-alarm").is_not_null()
         alarms.assemble(config.alarms, [part.filter(raised) for part in scored])
+    if health.taken is not None and health.taken.quarantined:
+        session.warnings.append(
+            f"{health.taken.quarantined} rows of --source went to the quarantine and were not learned: "
+            f"streamgp describe --table {session.table.path} says why"
+        )
     found = summary(session, ahead, run.run_id)
     progress(Progress("artifacts", 0, 1))
     newest = scored if recent is None or draw is None else [_frame(session, ahead, recent), *scored]
