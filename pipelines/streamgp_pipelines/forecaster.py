@@ -197,9 +197,9 @@ class Forecaster:
     def learn(self, frame: Frame) -> Self:
         """Forecast and then learn each row, in the order of the frame.
 
-        A micro-batch is learned when it is full; what `forecast` and `scores` say holds the rows behind it too. A frame
-        must be sorted by time: a UserWarning is issued, once, when rows were late and not learned. `warnings` counts
-        them, and says what else should be known: look at it after the first frame.
+        A micro-batch is learned when it is full; what `forecast` and `scores` say holds the rows behind it too. Without
+        lateness a frame must be sorted by time. A UserWarning is issued, once, when rows were late and not learned.
+        `warnings` counts them, and says what else should be known: look at it after the first frame.
 
         Args:
             frame: rows that follow those before: a polars or pandas data frame (the index is a column if it has a
@@ -447,8 +447,13 @@ class Forecaster:
     def _late(self) -> list[str]:
         """A warning of rows that were not learned, if there are such."""
         late = self._ready().windows.late
-        why = "were not learned: each was late, or in the same step as an earlier row of its series"
-        found = [f"{late} rows {why}; sort the frame by time, or give a tolerance if its clock jitters"] if late else []
+        if self._arrivals.meta.lateness is None:
+            why = "each was late, or in the same step as an earlier row of its series; sort the frame by time, or give "
+            why += "lateness= if rows come late, tolerance= if the clock jitters"
+        else:
+            why = "each came later than the lateness, or is in the same step as an earlier row of its series; give a "
+            why += "longer lateness= if rows come later, tolerance= if the clock jitters"
+        found = [f"{late} rows were not learned: {why}"] if late else []
         if unread := self._arrivals.unread:
             found.append(
                 f"{unread} rows with the time of an earlier row of their series and other values were not read"

@@ -124,7 +124,10 @@ def test_rows_out_of_order_are_warned_of_once() -> None:
     with pytest.warns(UserWarning, match="sort the frame") as told:
         fitted.learn(data.head(200).reverse())
     assert len(told) == 1 and told[0].filename == __file__ and any("sort" in text for text in fitted.warnings)
+    assert "lateness=" in str(told[0].message)
     fitted.learn(data.slice(200, 100).reverse())  # a second warning would be an error
+    with pytest.warns(UserWarning, match="later than the lateness"):
+        forecaster(lateness="2h").learn(data.head(100)).learn(data.slice(150, 50)).learn(data.slice(100, 50))
 
 
 def test_times_may_be_text(tmp_path: Path) -> None:

@@ -317,12 +317,16 @@ def test_a_run_warns_of_series_that_follow_one_another(tmp_path: Path) -> None:
     stacked = mixed.sort("unique_id", maintain_order=True)
     delayed = np.arange(mixed.height) + 40 * (np.arange(mixed.height) % 50 == 9)
     late = mixed[np.argsort(delayed, kind="stable")]
-    for name, data, expected in (("stacked", stacked, True), ("mixed", mixed, False), ("late", late, False)):
+    away = pl.concat([mixed[:300], mixed[600:1500], mixed[300:600], mixed[1500:]])  # what a killed member held
+    given = (("stacked", stacked, True), ("mixed", mixed, False), ("late", late, False), ("away", away, False))
+    for name, data, expected in given:
         for cuts in ([], [5, 12, 60, 61, 900]):
             table = make_table(tmp_path / f"{name} {len(cuts)}", data, cuts)
-            assert one_after_another(table, "t") == expected
+            assert one_after_another(table, "t", "unique_id") == expected
     found = run(table := make_table(tmp_path / "t", stacked), tmp_path / "c", max_rows=500)
     assert table.rows == 1800 and len(found["warnings"]) == 1
+    (why,) = run(make_table(tmp_path / "u", away), tmp_path / "d")["warnings"]
+    assert names(why, "300") and "--lateness" in why and "--sort" not in why
 
 
 def test_a_run_warns_of_what_was_not_learned_also_after_a_restart(

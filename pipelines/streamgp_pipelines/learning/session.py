@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from streamgp.base import Chunk, Json, Model, Offset, Simulates
@@ -229,7 +230,7 @@ def open_session(
     source = Columns(table, columns_read(spec), learner.size, hold=config.online)
     naming = Naming(config.model, calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
-    if spec.series is not None and spec.time is not None and one_after_another(table, spec.time):
+    if spec.series is not None and spec.time is not None and one_after_another(table, spec.time, spec.series):
         session.warnings.append(
             "the series of this table follow one another, and are learned in that order: "
             "ingest the source into a new table with --sort to interleave them by time"
@@ -352,7 +353,7 @@ def holes(table: Table) -> list[str]:
     return [f"rows are {short} apart, and once {long}: windows count rows, and cross this hole{advice}"]
 
 
-def one_after_another(table: Table, time: str) -> bool:
+def one_after_another(table: Table, time: str, series: str) -> bool:
     """Whether the clock of the table starts over, as it does where series are stacked: a few times, and far back.
 
     A row is behind when its time lies in the first half of what the rows up to it span. Stacked series stay behind
@@ -369,7 +370,19 @@ def one_after_another(table: Table, time: str) -> bool:
         restarts += int((behind & ~np.append(last, behind[:-1])).sum())
         total += int(behind.sum())
         seen = first, int(so_far[-1]), bool(behind[-1])
-    return 0 < restarts < table.rows / 20 and total >= 10 * restarts
+    return 0 < restarts < table.rows / 20 and total >= 10 * restarts and not _interleaved(table, series)
+
+
+def _interleaved(table: Table, series: str) -> bool:
+    """Whether one row in 20 is of another series than the row before it."""
+    changes, last = 0, None
+    for rows, _ in table.read({}, (series,)):
+        names = rows.column(series)
+        changes += int(pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False).sum()) + (
+            names[0].as_py() != last
+        )
+        last = names[-1].as_py()
+    return changes > table.rows / 20
 
 
 def check_table(saved: checkpoint.Saved, table: Table) -> None:

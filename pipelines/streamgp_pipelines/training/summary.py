@@ -124,10 +124,11 @@ def _why_late(windows: Windows, table: Table) -> str:
     spec, dated = windows.spec, table.meta.clock and table.meta.time_format not in ELAPSED
     if dated and int(windows.newest().ds.max()) > (time.time() + 86_400) * 1e9:
         return "they came behind a row of the future: ingest the source into a new table with --max-ahead 1d"
+    ordered = "ingest the source into a new table with --lateness D, and rows up to D late are learned in their order"
     if spec.every_ns is None:
-        return "their time is not after that of the row before them in their series"
-    late = "late, or in the same step of --every as an earlier row"
-    return late if spec.tolerance_ns is not None else f"{late}: for a clock that jitters, ingest with --tolerance"
+        return f"their time is not after that of the row before them in their series: {ordered}"
+    late = f"late, or in the same step of --every as an earlier row: {ordered}"
+    return late if spec.tolerance_ns is not None else f"{late}; for a clock that jitters, with --tolerance"
 
 
 def _why_unscored(session: Session, learner: Learner) -> str:
