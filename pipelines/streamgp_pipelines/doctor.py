@@ -150,7 +150,7 @@ def _files(table: Table, mend: bool) -> Iterator[Finding]:
     """Many small files make a table slow to read."""
     files = spans(table.log)
     if not due(files) or len(files) <= 2:
-        yield Finding(table.path, "files", "ok", f"{len(files):,} files")
+        yield Finding(table.path, "files", "ok", _counted(len(files)))
         return
     what = f"{len(files):,} files, many of them small"
     if mend:
@@ -158,6 +158,10 @@ def _files(table: Table, mend: bool) -> Iterator[Finding]:
         yield Finding(table.path, "files", "mended", f"{what}: now {len(spans(table.log)):,}")
     else:
         yield Finding(table.path, "files", "note", what, "merge them: --mend; older versions cannot be read then")
+
+
+def _counted(files: int) -> str:
+    return f"{files:,} file{'s' * (files != 1)}"
 
 
 def _left(table: Table, mend: bool) -> Finding:
@@ -171,7 +175,7 @@ def _left(table: Table, mend: bool) -> Finding:
     if not files:
         return Finding(table.path, "left over", "ok", "nothing")
     size = sum(one.size for one in files)
-    what = f"{len(files):,} files of killed writers or merged ones, {size / 1e6:.1f} MB"
+    what = f"{_counted(len(files))} of killed writers or merged ones, {size / 1e6:.1f} MB"
     if mend:
         return Finding(table.path, "left over", "mended", f"{what}: deleted")
     return Finding(table.path, "left over", "note", what, "delete them: --mend")

@@ -259,7 +259,7 @@ def _on_alarm(value: str) -> str:
     except ValueError:  # a quote without its end, or no URL
         there = False
     if not there:
-        raise ValueError("it is a command that can be started, or an http or https URL")
+        raise ValueError("must be a command that can be started, or an http or https URL")
     return value
 
 

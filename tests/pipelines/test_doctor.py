@@ -38,6 +38,7 @@ def test_what_is_well_is_ok(table: Table, tmp_path: Path) -> None:
     run(table, tmp_path / "c")
     found = findings(table=table.path, checkpoint=tmp_path / "c")
     assert {one.state for one in found.values()} == {"ok"} and len(found) > 6
+    assert found["files"].about == "1 file"
     assert found["table"].about == str(table.path)  # the rows of the last, partial micro-batch are known
     append(table, frame_of(307)[300:])
     assert findings(checkpoint=tmp_path / "c")["table"].about.endswith(" has 7 rows more")

@@ -319,6 +319,13 @@ def test_future_rows_are_taken_and_told(tmp_path: Path) -> None:
     assert summary["hints"]
 
 
+def test_a_time_with_an_offset_is_none_of_a_table_without_a_zone(tmp_path: Path) -> None:
+    lines = [f"2024-01-01T00:{at:02d}:00{'+05:00' if at == 31 else ''},{at}\n" for at in range(40)]
+    take(tmp_path / "t", write(tmp_path / "a.csv", "ds,y\n" + "".join(lines) + "soon,1\n"))
+    details = quarantine(tmp_path / "t")["detail"].to_list()
+    assert len(details) == 2 and "no time zone" in details[0] and "is not a time" in details[1]
+
+
 def test_a_row_of_the_far_future_is_put_aside(tmp_path: Path) -> None:
     text = "ds,y\n2024-01-01T00,1\n2099-01-01T00,2\n" + "".join(f"2024-01-02T{hour:02d},{hour}\n" for hour in range(24))
     path = write(tmp_path / "a.csv", text)

@@ -21,7 +21,7 @@ from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
 from streamgp.streaming.rows import YEARS
 from streamgp.streaming.table import TableMeta
-from streamgp.streaming.times import Times
+from streamgp.streaming.times import Clock, TimeReader, Times
 
 Faults = dict[int, tuple[str, str, str]]
 """Row -> (reason, column, detail)."""
@@ -130,8 +130,9 @@ class Sieve:
             cells = rows.column(self._time)
             for i in _where(times.values.is_null().to_numpy(zero_copy_only=False)):
                 found[i] = ("no time", self._time, "")
-            for i in _where(times.bad):
-                found[i] = ("unparsable", self._time, f"{said(cells[i])[:80]!r} is not a time")
+            bad = _where(times.bad)
+            for i, why in zip(bad, _no_time(cells.take(pa.array(bad, pa.int64())), times.values.type), strict=True):
+                found[i] = ("unparsable", self._time, f"{said(cells[i])[:80]!r} {why}")
             for i in _where(_out_of_range(times.values)):
                 found[i] = (
                     "out of range",
@@ -220,6 +221,15 @@ def _out_of_range(times: pa.Array[Any]) -> np.ndarray[Any, Any]:
     first, end = (np.datetime64(str(year), "us").astype(np.int64) for year in (YEARS[0], YEARS[1] + 1))
     instants = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return (instants < first) | (instants >= end)
+
+
+def _no_time(cells: pa.Array[Any], kind: pa.DataType) -> list[str]:
+    """Why a table with times of this kind does not take these cells as times."""
+    if not len(cells) or not pa.types.is_timestamp(kind) or kind.tz is not None or not pa.types.is_string(cells.type):
+        return ["is not a time"] * len(cells)
+    unknown = TimeReader(Clock("iso-offset", zone="UTC")).read(cells).bad
+    zoned = "has an offset from UTC, and the table has no time zone"
+    return ["is not a time" if bad else zoned for bad in unknown]
 
 
 def _where(mask: np.ndarray[Any, Any]) -> list[int]:

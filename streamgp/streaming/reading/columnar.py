@@ -184,7 +184,7 @@ class Columnar(ABC):
                 yield Chunk(self._typed(batch, row), self._end._replace(lines=row + batch.num_rows).offset())
                 row += batch.num_rows
         except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error) from None
+            raise self._damaged(error, row) from None
 
     def _valid(self, start: int) -> Iterator[pa.RecordBatch]:
         """The batches; damaged offsets would end the process where they are used.
@@ -212,10 +212,10 @@ class Columnar(ABC):
         lines = pa.array(np.arange(row + 1, row + 1 + batch.num_rows))
         return pa.record_batch([*columns, lines, wrong, nothing], schema=self.schema)
 
-    def _damaged(self, error: Exception) -> DataError:
+    def _damaged(self, error: Exception, rows: int = 0) -> DataError:
         return DataError(
             f"{self.uri}: not a whole {type(self).__name__} file: {str(error).splitlines()[0]}",
-            hint="write the file again; the rows before the damage are in the table",
+            hint="write the file again" + ("; the rows before the damage are in the table" if rows else ""),
         )
 
 

@@ -156,6 +156,15 @@ def test_a_format_by_name(tmp_path: Path) -> None:
         open_source(str(tmp_path / "a.dat"), "xml", {})
 
 
+def test_of_a_parquet_file_cut_short_no_row_is_in_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"y": np.arange(4.0)}).write_parquet(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match=naming("Parquet")) as refused:
+        open_source(str(path), None, {})
+    assert "in the table" not in str(refused.value.hint)
+
+
 def test_an_arrow_file_with_damaged_offsets_is_refused(tmp_path: Path) -> None:
     """Whatever uses such an array reads memory that is not its own."""
     path = tmp_path / "a.arrow"
