@@ -73,7 +73,7 @@ def test_a_killed_ingest_goes_on(tmp_path: Path) -> None:
         assert code_of(start(ingest_apart, str(path), str(table), mine)) == -signal.SIGKILL
         assert code_of(start(ingest_apart, str(path), str(table), None)) == 0
         assert rows(table).equals(rows(tmp_path / "whole"))
-        assert quarantine(table)["reason"].to_list() == ["no time"]
+        assert quarantine(table)["reason"].to_list() == ["no time"] * 2
 
 
 def test_other_rows_of_one_file_are_another_source(tmp_path: Path) -> None:

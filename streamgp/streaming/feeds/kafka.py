@@ -150,7 +150,7 @@ class Kafka:
         partitions = [self._number(one.partition()) for one in taken]
         positions = zip([one.offset() for one in taken], strict=True)
         parts = payloads, repeat(self._address.path), partitions, positions, repeat(False), repeat(None)
-        found = list(map(Message._make, zip(*parts, strict=False)))  # what repeats has no end
+        found = list(map(Message, *parts))  # what repeats has no end
         if self._lost is not None and not found:
             raise self._lost
         return found
