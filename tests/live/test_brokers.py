@@ -18,7 +18,7 @@ from tests.pipelines.ingesting import quarantine, rows
 
 pytestmark = pytest.mark.slow
 
-SIZE, TIMEOUT = 3000, 30.0
+SIZE, TIMEOUT = 3000, 60.0
 
 REBALANCING = 120.0
 """Seconds until others read the partitions of a dead member of a group of Kafka: 10 to 15 on an idle machine, 37 on a
