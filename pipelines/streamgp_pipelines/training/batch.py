@@ -18,7 +18,6 @@ import torch
 
 from streamgp.base import Due, Inputs, Model, Progress, Tracker
 from streamgp.errors import DataError, UsageError
-from streamgp.models.deep.on_regression import OnRegression
 from streamgp.online.model import StreamModel
 from streamgp.online.posterior import Posterior
 from streamgp.online.summing import Summing, in_blocks
@@ -92,6 +91,8 @@ def shared(session: Session, rows: SharedRows | None) -> Iterator[None]:
 
 def _posterior(model: Model) -> Posterior | None:
     """Of a model, or of the net on what a regression leaves."""
+    from streamgp.models.deep.on_regression import OnRegression  # with SciPy, which a pass over a stream can do without
+
     own = model.net if isinstance(model, OnRegression) else model
     return own.posterior if isinstance(own, StreamModel) else None
 
