@@ -38,6 +38,7 @@ from streamgp_pipelines.settings import (
     Parts,
     Quantiles,
     Ratio,
+    Sample,
     Seasons,
     Seconds,
     Seed,
@@ -235,6 +236,7 @@ class TrainConfig(FromBroker, RunConfig):
     epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(
         None, ge=1, le=LARGEST, description="Passes over the table; default: chosen by the model"
     )
+    sample: Sample = None
     time_budget: Annotated[Seconds | None, Flag(Panel.BATCH)] = Field(
         None, gt=0, allow_inf_nan=False, description="Stop training after this time, such as 60s, 5m or 1h"
     )
@@ -243,8 +245,7 @@ class TrainConfig(FromBroker, RunConfig):
     )
     durable: Annotated[bool, Flag(Panel.OUTPUT)] = Field(
         False,
-        description="Have the rows that were learned, scored forecasts and alarms on the disk before the checkpoint of "
-        "them, which always is: after a power cut the run goes on from there",
+        description="Have rows, scored forecasts and alarms on the disk before their checkpoint, which always is",
     )
     predictions: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.parquet")] = Field(
         None, description="Write every scored forecast with its truth"
@@ -495,5 +496,5 @@ class DemoConfig(Settings):
     tracking_uri: TrackingUri = Field(None, description="MLflow store, or none; default: mlflow.db in the directory")
 
 
-_BATCH_ONLY = ("test_column", "test_tail", "test_blocks", "time_budget", "epochs")
+_BATCH_ONLY = ("test_column", "test_tail", "test_blocks", "time_budget", "epochs", "sample")
 _ONLINE_ONLY = ("follow", "source", "fleet", "score_from", "warmup", "checkpoint_every", "alarm_rate")

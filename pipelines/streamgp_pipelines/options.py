@@ -67,6 +67,7 @@ class TrainOptions(RunOptions, total=False):
     linger: float
     durable: bool
     epochs: int | None
+    sample: int | None
     time_budget: str | float | None
     checkpoint: str | Path
     predictions: str | Path | None

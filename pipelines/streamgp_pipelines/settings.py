@@ -395,6 +395,18 @@ Engine = Annotated[
 ]
 """Where the work is done."""
 
+Sample = Annotated[
+    int | None,
+    Flag(Panel.BATCH, "WINDOWS"),
+    Field(
+        ge=20,
+        le=LARGEST,
+        description="Hold at most so many windows in memory, which hyper-parameters and functions are chosen by, and "
+        "read the others again from the table whenever they are summed; default: hold all",
+    ),
+]
+"""How many windows training in batch holds."""
+
 Workers = Annotated[
     int | None,
     Flag(Panel.RUN, "COUNT"),

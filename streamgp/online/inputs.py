@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from fnmatch import fnmatchcase
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -82,34 +83,65 @@ def plausible(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, str]:
         >>> len(y), left_out
         (99, 'undone: 1 windows hold a value beyond 1000 interquartile ranges')
     """
-    if len(y) < FEWEST:
-        return x, y, ""
-    y = torch.where(wild(y), torch.nan, y)
-    within = torch.isfinite(y).any(1)
-    for part in (x.past, x.future):
-        within &= ~wild(part).flatten(1).any(1)
+    y, within = Usual.of(x, y).admits(x, y)
     count = int((~within).sum())
     left_out = f"undone: {count} windows hold a value beyond {WILD:.0f} interquartile ranges" if count else ""
     return x.rows(within), y[within], left_out
 
 
-def wild(values: Tensor) -> Tensor:
-    """Which values (N, ..., C) lie beyond `WILD` interquartile ranges from their channel's median.
+class Spread(NamedTuple):
+    """Median and spread (C,) of channels; the spread is 0 where nothing is a glitch."""
 
-    Where the quartiles are equal, the range between the 5 % and the 95 % quantile takes the place of theirs; where
-    these are equal too, nothing is a glitch.
-    """
-    if not values.numel():
-        return torch.zeros_like(values, dtype=torch.bool)
-    most = max(SAMPLE * len(values) * values.shape[-1] // values.numel(), FEWEST)
-    some = torch.linspace(0, len(values) - 1, min(len(values), most), device=values.device).round().long()
-    flat = values[some].reshape(-1, values.shape[-1])
-    levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=FLOAT, device=values.device)
-    found = torch.stack([torch.nanquantile(column, levels) for column in flat.unbind(1)], 1)  # (5, C)
-    low, first, median, third, high = found
-    spread = torch.where(third > first, third - first, high - low)
-    beyond: Tensor = (values - median).abs() > WILD * spread
-    return beyond & (spread > 0)
+    median: Tensor
+    width: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor) -> Self:
+        """Of values (N, ..., C): from quartiles or, where these are equal, from the 5 % and the 95 % quantile."""
+        channels = values.shape[-1]
+        if not values.numel():
+            return cls(values.new_zeros(channels), values.new_zeros(channels))
+        most = max(SAMPLE * len(values) * channels // values.numel(), FEWEST)
+        some = torch.linspace(0, len(values) - 1, min(len(values), most), device=values.device).round().long()
+        flat = values[some].reshape(-1, channels)
+        levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=FLOAT, device=values.device)
+        found = torch.stack([torch.nanquantile(column, levels) for column in flat.unbind(1)], 1)  # (5, C)
+        low, first, median, third, high = found
+        return cls(median, torch.where(third > first, third - first, high - low))
+
+    def wild(self, values: Tensor) -> Tensor:
+        """Which values (N, ..., C) lie beyond `WILD` of it from the median."""
+        if not values.numel():
+            return torch.zeros_like(values, dtype=torch.bool)
+        beyond: Tensor = (values - self.median).abs() > WILD * self.width
+        return beyond & (self.width > 0)
+
+
+class Usual(NamedTuple):
+    """What values of windows are usually, by a sample of them; empty where the sample is too small to say."""
+
+    parts: tuple[Spread, ...]
+
+    @classmethod
+    def of(cls, x: Inputs, y: Tensor) -> Self:
+        """Of N windows and their truths (N, T)."""
+        return cls(tuple(map(Spread.of, (y, x.past, x.future))) if len(y) >= FEWEST else ())
+
+    def admits(self, x: Inputs, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The truths (N, T) without glitches, and which windows (N,) have one and no glitch."""
+        if not self.parts:
+            return y, torch.ones(len(y), dtype=torch.bool, device=y.device)
+        truths, *inputs = self.parts
+        y = torch.where(truths.wild(y), torch.nan, y)
+        within = torch.isfinite(y).any(1)
+        for part, spread in zip((x.past, x.future), inputs, strict=True):
+            within &= ~spread.wild(part).flatten(1).any(1)
+        return y, within
+
+
+def wild(values: Tensor) -> Tensor:
+    """Which values (N, ..., C) are glitches among them."""
+    return Spread.of(values).wild(values)
 
 
 def reporting(step: Step, left_out: str) -> Step:

@@ -32,6 +32,7 @@ from streamgp.online.recent import RecentWindows
 from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.reservoir import Reservoir, Sample
 from streamgp.online.scaling import Standardiser
+from streamgp.online.standardised import Standardised
 from streamgp.online.state import Parts, fingerprint, gather, holding, scatter
 from streamgp.online.variance import random_walk_variance
 from streamgp.online.winsorise import FAR, Winsoriser
@@ -230,6 +231,11 @@ class StreamModel(Model):
     def targets(self, x: Inputs, y: Tensor) -> Tensor:
         """(N, T) standardised where they have units; NaN stays NaN."""
         return self._standardised(y, self._shift(x))
+
+    @property
+    def standardised(self) -> Standardised:
+        """What standardises, where targets have units."""
+        return Standardised(self.inputs, self.reference, self.outputs)
 
     def _standardised(self, y: Tensor, shift: Tensor) -> Tensor:
         if not self.posterior.units:

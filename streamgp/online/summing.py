@@ -6,7 +6,7 @@ changes no bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from torch import Tensor
@@ -67,7 +67,7 @@ class Summing(Protocol):
         Args:
             learner: what has the sums; other processes get it pickled.
             absorb: see `Absorb`; a function of a module, which can be pickled.
-            rows: tensors with a row for each in common.
+            rows: standardised windows (N, W), targets (N, T) and weights (N,).
             chunk: rows that are absorbed at once.
         """
 
@@ -75,8 +75,8 @@ class Summing(Protocol):
 def running(learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
     """See `Summing`: in one running sum, for a stream."""
     learner.zero()
-    for start in range(0, len(rows[0]), chunk):
-        absorb(learner, *(part[start : start + chunk] for part in rows))
+    for some in chunks(rows, chunk):
+        absorb(learner, *some)
 
 
 def in_blocks(learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
@@ -115,9 +115,22 @@ def blocks(rows: int, chunk: int) -> list[slice]:
     return [slice(start, stop) for start, stop in zip(edges, [*edges[1:], rows], strict=True)]
 
 
+def chunks(rows: Sequence[Tensor], chunk: int) -> Iterator[Sequence[Tensor]]:
+    """The same rows of all, so many at a time."""
+    for start in range(0, len(rows[0]), chunk):
+        yield [part[start : start + chunk] for part in rows]
+
+
 def block_sums(learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> Totals:
     """The sums of one block."""
-    running(learner, absorb, rows, chunk)
+    return sums_of(learner, absorb, chunks(rows, chunk))
+
+
+def sums_of(learner: Any, absorb: Absorb, parts: Iterable[Sequence[Tensor]]) -> Totals:
+    """The sums of rows that come in parts."""
+    learner.zero()
+    for some in parts:
+        absorb(learner, *some)
     found: Totals = learner.sums()
     return found
 

@@ -79,8 +79,8 @@ def is_log(path: str) -> bool:
         raise ServiceError(f"{path}: {cause(error)}", hint="are the address and the credentials right?") from None
 
 
-def open_log(path: str) -> DeltaTable:
-    """The table at `path`.
+def open_log(path: str, version: int | None = None) -> DeltaTable:
+    """The table at `path`, at a version; None is the newest.
 
     Raises:
         TableError: there is none, or its log cannot be read.
@@ -89,7 +89,7 @@ def open_log(path: str) -> DeltaTable:
     try:
         if os.path.isfile(path):
             raise TableNotFoundError
-        return DeltaTable(path)
+        return DeltaTable(path, version=version)
     except TableNotFoundError:
         raise TableError(f"{path} is not a table", hint="make one: streamgp ingest SOURCE... --table " + path) from None
     except (DeltaError, OSError, ValueError) as error:

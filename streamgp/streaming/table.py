@@ -93,15 +93,15 @@ class Table:
             raise TableError(f"table {uri} exists already", hint="open it, or name another directory") from None
 
     @classmethod
-    def open(cls, path: str | Path, durable: bool = False) -> Self:
-        """The table at `path`, at its newest version. `durable`: what is committed is on the disk when `commit`
-        returns; an object store keeps what it has acknowledged in any case.
+    def open(cls, path: str | Path, durable: bool = False, version: int | None = None) -> Self:
+        """The table at `path`, at its newest version or at the one named. `durable`: what is committed is on the disk
+        when `commit` returns; an object store keeps what it has acknowledged in any case.
 
         Raises:
             TableError: it is missing, damaged, or was not made by streamgp.
         """
         uri = _uri(path)
-        return cls(uri, delta.open_log(uri), durable)
+        return cls(uri, delta.open_log(uri, version), durable)
 
     @classmethod
     def exists(cls, path: str | Path) -> bool:

@@ -83,6 +83,10 @@ class Killed(adapter.RaySums):
         self.kill()
         super().__call__(learner, absorb, rows, chunk)
 
+    def read(self, *given: Any) -> Any:
+        self.kill()
+        return super().read(*given)
+
     def gradients(self, *given: Any) -> Gradients:
         self.kill()
         return super().gradients(*given)
@@ -120,6 +124,20 @@ def test_workers_that_are_killed_have_the_numbers_of_one_process(
     assert found["rmse"] == expected["rmse"] and digest(tmp_path / "shared") == digest(tmp_path / "one")
     assert made[0].lost == made[0].calls // 2
     assert any("lost" in warning for warning in found["warnings"]) == bool(made[0].lost)
+
+
+@pytest.mark.slow
+def test_workers_that_read_the_table_have_the_numbers_of_one_process(ray: Any, tmp_path: Path) -> None:
+    table, made = surface(tmp_path / "t", 18_000), list[Killed]()
+
+    def killed(config: TrainConfig) -> Killed:
+        made.append(Killed(config.workers))
+        return made[0]
+
+    expected = trained(table, tmp_path / "one", "svdgp", sample=1000)
+    found = trained(table, tmp_path / "shared", "svdgp", killed, engine="ray", workers=2, sample=1000)
+    assert found["rmse"] == expected["rmse"] and digest(tmp_path / "shared") == digest(tmp_path / "one")
+    assert made[0].lost == made[0].calls // 2 == 2
 
 
 @pytest.mark.slow

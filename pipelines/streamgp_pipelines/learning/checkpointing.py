@@ -65,6 +65,8 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
         shared["fleet"] = True
     if config.online:
         return shared | {"warmup": warmup, "score-from": config.score_from}
+    if config.sample is not None:
+        shared["sample"] = config.sample
     if config.test_blocks is not None:
         shared["test-blocks"] = config.test_blocks
     return shared | {"test-column": config.test_column, "test-tail": config.test_tail, "max-rows": config.max_rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import torch
@@ -19,19 +20,62 @@ from streamgp_pipelines.learning.learner import WarmUp
 ROWS = 4096
 """Rows read at a time while windows are collected: nothing depends on it."""
 
+Pairing: TypeAlias = tuple[Any, Any]
+"""States of windows and of those that wait for their truths."""
 
-def stretches(source: Source, rows: int, size: int) -> Iterator[tuple[pa.RecordBatch, int, Offset]]:
-    """The first `rows` rows, `size` at a time; each with its place in the table, and the offset behind it."""
+
+def stretches(
+    source: Source, rows: int, size: int, after: Offset | None = None
+) -> Iterator[tuple[pa.RecordBatch, int, Offset]]:
+    """The first `rows` rows from an offset on, `size` at a time; each with its place among them, and the offset behind
+    it."""
     position = 0
-    before: Offset = {}
-    for batch, after in micro_batches(source, {}, size):
+    before: Offset = after or {}
+    for batch, behind in micro_batches(source, before, size):
         room = rows - position
         if room < batch.num_rows:
             if room:
                 yield batch.slice(0, room), position, {**before, SKIP: int(before.get(SKIP, 0)) + room}
             return
-        yield batch, position, after
-        position, before = position + batch.num_rows, after
+        yield batch, position, behind
+        position, before = position + batch.num_rows, behind
+
+
+class Collector:
+    """Makes windows of rows, and pairs them with their truths.
+
+    Args:
+        spec: of the windows.
+        since: what `state` returned; None before the first row.
+    """
+
+    def __init__(self, spec: WindowSpec, since: Pairing | None = None) -> None:
+        self.spec, self.windows = spec, Windows(spec)
+        self.ledger = Ledger(self.windows.shape, 0, 0, Gaussian)  # it pairs questions with their truths
+        if since is not None:
+            self.windows.restore(*since[0])
+            self.ledger.restore(*since[1])
+
+    def state(self) -> Pairing:
+        """To go on from here, elsewhere."""
+        return self.windows.state(), self.ledger.state()
+
+    def push(self, rows: pa.RecordBatch, hidden: Tensor, chosen: Tensor | None = None) -> tuple[Inputs, Tensor]:
+        """The windows whose last truth has come, and these (N, T), NaN = missing.
+
+        Args:
+            rows: the next R.
+            hidden: (R,) which of them are held out.
+            chosen: rows of the stream at which windows are wanted; None is all of them.
+        """
+        asks, answers = self.windows.push(hide(rows, self.spec.targets, hidden))
+        if chosen is not None:
+            asks = asks.rows(chosen[asks.position])
+        if len(asks.origin):
+            nothing = torch.zeros(len(asks.origin), self.windows.shape.columns, dtype=FLOAT)
+            self.ledger.add(asks, Gaussian(nothing, nothing, nothing))
+        due = self.ledger.pop(answers)
+        return due.x, self.spec.learned(due.target)
 
 
 def collect(
@@ -53,17 +97,8 @@ def collect(
         chosen: (R,) rows at which windows are wanted; None is all of them.
         progress: called with the rows read so far.
     """
-    windows = Windows(spec)
-    ledger = Ledger(windows.shape, 0, 0, Gaussian)  # it pairs questions with their truths
-    kept = WarmUp()
+    collector, kept = Collector(spec), WarmUp()
     for batch, position, _ in stretches(source, len(hidden), ROWS):
-        asks, answers = windows.push(hide(batch, spec.targets, hidden[position : position + batch.num_rows]))
-        if chosen is not None:
-            asks = asks.rows(chosen[asks.position])
-        if len(asks.origin):
-            nothing = torch.zeros(len(asks.origin), windows.shape.columns, dtype=FLOAT)
-            ledger.add(asks, Gaussian(nothing, nothing, nothing))
-        due = ledger.pop(answers)
-        kept.add(due.x, spec.learned(due.target))
+        kept.add(*collector.push(batch, hidden[position : position + batch.num_rows], chosen))
         progress(position + batch.num_rows)
     return kept.windows()

@@ -176,7 +176,7 @@ def open_session(
         made: Any = saved.manifest["fingerprint"]
         checkpoint.check_fingerprint(made if has_begun(saved) else {**made, "warmup": schedule.warmup}, options)
         warnings = match_machine(saved, device) + passed_over(saved)
-    fitted = schedule.warmup if config.online else table.rows
+    fitted = schedule.warmup if config.online else min(config.sample or table.rows, table.rows)
     given = model_settings(config.model, config.set)
     if getattr(given, "shared", False) and not config.fleet:
         raise UsageError("shared=true shares a kernel among the series of a fleet", hint="add --fleet, or leave it out")
@@ -185,7 +185,8 @@ def open_session(
     if config.fleet:
         fitted = min(fitted * series, table.rows)
     needed = (series, table.rows, fitted, len(config.level), batch, given)
-    sizes.check(sizes.of_training(spec, *needed), config.max_memory)
+    instead = "" if config.online or config.sample else "--sample 20000 holds no more windows; "
+    sizes.check(sizes.of_training(spec, *needed), config.max_memory, instead)
     if saved is None and not config.follow:
         check_span(table, spec)
     model = build_model(config.model, config.set, shape, device, config.seed)

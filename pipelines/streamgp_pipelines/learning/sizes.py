@@ -215,12 +215,13 @@ def count_series(table: Table) -> int:
     return max(len(names), 1)
 
 
-def check(parts: Mapping[str, int], limit: int | None) -> None:
+def check(parts: Mapping[str, int], limit: int | None, instead: str = "") -> None:
     """See that the estimates fit into the memory at hand.
 
     Args:
         parts: bytes by what they are for, such as "the ledger (--horizon)".
         limit: bytes that may be used; half of what is at hand when left out.
+        instead: what else can be done.
 
     Raises:
         UsageError: they do not; the message names the largest parts.
@@ -241,7 +242,7 @@ def check(parts: Mapping[str, int], limit: int | None) -> None:
     beyond = "" if total < free else f", but only {_size(free)} are at hand"
     raise UsageError(
         f"this would take about {_size(total)} of memory, and {_size(allowed)} may be used: {named}",
-        hint=f"make what is named smaller; {enough}{beyond}",
+        hint=f"make what is named smaller; {instead}{enough}{beyond}",
     )
 
 

@@ -26,6 +26,7 @@ from streamgp_pipelines.learning.collect import collect, stretches
 from streamgp_pipelines.learning.heldout import HeldOut, asked, beside, held_out
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
+from streamgp_pipelines.learning.sampled import Here, Rest, Sampled, SumsBlocks, WithRest, sample
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.whole import advice
 from streamgp_pipelines.numbers import number
@@ -35,7 +36,7 @@ CURVE_POINTS = 50
 """Points that the curve of the scores over the held-out rows has at most."""
 
 
-class SharedRows(Summing, Protocol):
+class SharedRows(SumsBlocks, Protocol):
     """Workers that share the rows of a batch, block by block.
 
     Attributes:
@@ -73,19 +74,38 @@ def check_shares(model: Model, name: str) -> None:
         )
 
 
+def check_samples(model: Model, name: str) -> None:
+    """See that a model learns all rows of a batch as sums, so that a sample of them suffices for all else.
+
+    Raises:
+        UsageError: it does not.
+    """
+    posterior = _posterior(model)
+    if posterior is None or not posterior.sums_rows:
+        raise UsageError(
+            f"--sample: {name} does not learn a batch by sums over its rows, so that it needs them all in memory",
+            hint="leave out --sample, or use --model svdgp, svgp (with a Gaussian likelihood), rvm or finite_rkhs",
+        )
+
+
 @contextmanager
-def shared(session: Session, rows: SharedRows | None) -> Iterator[None]:
-    """Let workers sum over the rows of a batch meanwhile."""
-    posterior = _posterior(session.learner.model)
-    if rows is None or posterior is None:
+def shared(session: Session, rows: SharedRows | None, rest: Rest | None) -> Iterator[None]:
+    """Let workers sum over the rows of a batch meanwhile, or those that are not in memory be summed with the others."""
+    model = session.learner.model
+    posterior = _posterior(model)
+    if (rows is None and rest is None) or posterior is None:
         yield
         return
-    posterior.summing, posterior.sharing = rows, rows.gradients
+    summing: Summing = in_blocks if rows is None else rows
+    if rest is not None:
+        assert isinstance(model, StreamModel)
+        summing = WithRest(rows or Here(session.source), rest, lambda: model.standardised)
+    posterior.summing, posterior.sharing = summing, here if rows is None else rows.gradients
     try:
         yield
     finally:
         posterior.summing, posterior.sharing = in_blocks, here
-        if rows.lost:
+        if rows is not None and rows.lost:
             session.warnings.append(f"workers were lost {rows.lost} times, and their rows given to others")
 
 
@@ -132,9 +152,9 @@ class BatchRun:
         self.session.learner.begin()
         self.session.offset = {}  # while it is fitted, the windows have seen no row
         if not (self.session.fitted or self._spent()):
-            x, y = self._collect()
+            x, y, rest = self._collect()
             wanted = self._epochs(len(y))
-            with shared(self.session, self.sums):
+            with shared(self.session, self.sums, rest):
                 self._fit(x, y, wanted)
         return self._score()
 
@@ -149,24 +169,27 @@ class BatchRun:
         budget = self.session.config.time_budget
         return budget is not None and self.session.learner.clock.update >= budget
 
-    def _collect(self) -> tuple[Inputs, torch.Tensor]:
-        """Every complete window of the rows that are not held out: x, and y (N, T).
+    def _collect(self) -> tuple[Inputs, torch.Tensor, Rest | None]:
+        """Every complete window of the rows that are not held out, x, and y (N, T); or a sample of them, and the rest.
 
         Memory is N · (L·D + H·F + T) numbers.
         """
-        session = self.session
-        found = collect(
-            session.source,
-            session.learner.windows.spec,
-            self.held_out,
-            progress=lambda read: self.progress(Progress("read", read, self.rows)),
+        session, size = self.session, self.session.config.sample
+        spec = session.learner.windows.spec
+        progress = lambda read: self.progress(Progress("read", read, self.rows))  # noqa: E731
+        if size is None:
+            found = collect(session.source, spec, self.held_out, progress=progress)
+            if found is not None:
+                return *found, None
+        else:
+            some = sample(session.source, spec, self.held_out, size, session.config.seed, progress)
+            if some is not None:
+                session.warnings += of_sample(some)
+                return some.x, some.y, some.rest
+        raise DataError(
+            f"no window of the {self.rows} rows is whole, so there is nothing to learn",
+            hint=advice(session.table, spec),
         )
-        if found is None:
-            raise DataError(
-                f"no window of the {self.rows} rows is whole, so there is nothing to learn",
-                hint=advice(session.table, session.learner.windows.spec),
-            )
-        return found
 
     def _fit(self, x: Inputs, y: torch.Tensor, wanted: int) -> None:
         """Each epoch is followed by its metrics and a checkpoint; a model may need fewer epochs than it is given."""
@@ -218,3 +241,16 @@ class BatchRun:
         session.save(rows=self.rows)
         ahead, last = learner.preview(None)
         return ahead, [frame(due, ahead.windows.names, session.naming, ahead.windows.shape) for due in last]
+
+
+def of_sample(some: Sampled) -> list[str]:
+    """What to know of a run that held a sample."""
+    found = []
+    if some.rest is not None:
+        found.append(
+            f"{len(some.y)} of {some.windows} windows are the sample that scales, hyper-parameters and functions come "
+            "from; all windows are learned"
+        )
+    if some.partly:
+        found.append(f"{some.partly} windows that lack some of their truths were not learned, because of --sample")
+    return found

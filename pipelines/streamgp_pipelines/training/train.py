@@ -30,7 +30,7 @@ from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
 from streamgp_pipelines.live.beside import Beside, taking
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell
-from streamgp_pipelines.training.batch import BatchRun, SharedRows, check_shares
+from streamgp_pipelines.training.batch import BatchRun, SharedRows, check_samples, check_shares
 from streamgp_pipelines.training.online import OnlineRun
 from streamgp_pipelines.training.outlook import Outlook, outlook
 from streamgp_pipelines.training.summary import alarm_metrics, overall_metrics, simulation, simulation_metrics, summary
@@ -100,7 +100,9 @@ def train(
         session = open_session(config, workers=workers)
         sums = None if sharing is None or config.engine != "ray" or config.fleet else sharing(config)
         if sums is not None:
-            check_shares(session.learner.model, config.model)
+            check_shares(session.learner.model, session.config.model)
+        if config.sample is not None:
+            check_samples(session.learner.model, session.config.model)
         spec = session.learner.windows.spec
         run = tracker(config.checkpoint, title(session.config.model, spec.targets, spec.horizon))
         status = "FAILED"

@@ -1,0 +1,260 @@
+"""Batch training on more windows than fit into memory: a sample of them is held, the others are read again.
+
+One pass draws the sample, and leaves a mark at the beginning of each block of rows: the offset there, and the windows
+that are under way. From its mark any process makes the windows of a block, as often as they are needed, with the same
+bits: a window may look back on rows of other blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from streamgp.base import Inputs, Offset, Source
+from streamgp.online.inputs import Usual, usable
+from streamgp.online.reservoir import Reservoir
+from streamgp.online.standardised import Standardised
+from streamgp.online.summing import Absorb, Summing, Totals, added, blocks, in_blocks, sums_of
+from streamgp.streaming.table import Table
+from streamgp.streaming.windows import WindowSpec
+from streamgp_pipelines.learning.collect import ROWS, Collector, Pairing, stretches
+from streamgp_pipelines.learning.session import Columns
+
+
+class Block(NamedTuple):
+    """Rows of a table whose windows are made where they are needed.
+
+    Attributes:
+        rows: R.
+        offset: before the first.
+        since: windows that are under way there.
+        hidden: (R,) which rows are held out.
+        held: (K,) numbers of the windows of the block that are in memory, ascending.
+    """
+
+    rows: int
+    offset: Offset
+    since: Pairing
+    hidden: Tensor
+    held: Tensor
+
+
+class Place(NamedTuple):
+    """Where a table is read from, in whatever process.
+
+    Attributes:
+        path: of the table.
+        version: of its log.
+        names: of the columns.
+        size: rows of a chunk.
+    """
+
+    path: str
+    version: int
+    names: tuple[str, ...]
+    size: int
+
+    def open(self) -> Columns:
+        """The same rows as where training began, whatever was appended since."""
+        return Columns(Table.open(self.path, version=self.version), self.names, self.size)
+
+
+class Rest(NamedTuple):
+    """The windows that are not in memory, by blocks.
+
+    Attributes:
+        place: of the table.
+        spec: of the windows.
+        usual: what makes a value of a window a glitch.
+        blocks: in the order of the table.
+    """
+
+    place: Place
+    spec: WindowSpec
+    usual: Usual
+    blocks: Sequence[Block]
+
+
+class Sampled(NamedTuple):
+    """What is held of a table's windows.
+
+    Attributes:
+        x: S windows.
+        y: (S, T) their truths.
+        rest: the others; None where there are none.
+        windows: N in all.
+        partly: windows left out, as they lack some of their truths.
+    """
+
+    x: Inputs
+    y: Tensor
+    rest: Rest | None
+    windows: int
+    partly: int
+
+
+def sample(
+    source: Columns,
+    spec: WindowSpec,
+    hidden: Tensor,
+    size: int,
+    seed: int,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Sampled | None:
+    """At most `size` of the windows that have all their truths, each as likely as any other; None where there is none.
+
+    Args:
+        source: of the columns of `spec`.
+        spec: of the windows.
+        hidden: (R,) which of the first R rows are held out, see `collect`.
+        size: windows held.
+        seed: of the draw.
+        progress: called with the rows read so far.
+    """
+    collector, partly = Collector(spec), 0
+    kept = Reservoir(min(size, len(hidden)), collector.windows.shape, memory=None)
+    generator = torch.Generator().manual_seed(seed)
+    begins = {part.start: part for part in blocks(len(hidden), ROWS)}
+    marks: list[tuple[slice, Offset, Pairing, int]] = []
+    before: Offset = {}
+    for batch, position, behind in stretches(source, len(hidden), ROWS):
+        if position in begins:
+            marks.append((begins[position], before, collector.state(), int(kept.seen)))
+        x, y = collector.push(batch, hidden[position : position + batch.num_rows])
+        x, y, some = whole(x, y)
+        kept.offer(x, y, generator)
+        partly, before = partly + some, behind
+        progress(position + batch.num_rows)
+    found, count = kept.sample(), int(kept.seen)
+    if not count:
+        return None
+    usual = Usual.of(found.x, found.y)
+    x, y = plausible(usual, found.x, found.y)
+    if count == len(found.y):
+        return Sampled(x, y, None, count, partly)
+    numbers = kept.arrival[found.places]
+    edges = [first for *_, first in marks] + [count]
+    made = [
+        Block(
+            part.stop - part.start,
+            offset,
+            since,
+            hidden[part].clone(),
+            numbers[(numbers >= first) & (numbers < last)] - first,
+        )
+        for (part, offset, since, first), last in zip(marks, edges[1:], strict=True)
+    ]
+    place = Place(str(source.table.path), source.table.version, source.names, source.size)
+    return Sampled(x, y, Rest(place, spec, usual, made), count, partly)
+
+
+def windows_of(source: Source, rest: Rest, block: Block) -> Iterator[tuple[Inputs, Tensor]]:
+    """The windows of a block that are not in memory, with their truths (N, T)."""
+    collector, number = Collector(rest.spec, block.since), 0
+    for batch, position, _ in stretches(source, block.rows, ROWS, block.offset):
+        x, y = collector.push(batch, block.hidden[position : position + batch.num_rows])
+        x, y, _ = whole(x, y)
+        others = ~torch.isin(torch.arange(number, number + len(y)), block.held)
+        number += len(y)
+        x, y = plausible(rest.usual, x.rows(others), y[others])
+        if len(y):
+            yield x, y
+
+
+def whole(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, int]:
+    """Windows that can be learned and lack no truth, and how many of the others have some."""
+    x, y, _ = usable(x, y)
+    complete = torch.isfinite(y).all(1)
+    return x.rows(complete), y[complete], int((~complete).sum())
+
+
+def plausible(usual: Usual, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
+    """Windows without a glitch."""
+    y, within = usual.admits(x, y)
+    within = within & torch.isfinite(y).all(1)
+    return x.rows(within), y[within]
+
+
+class Learned(NamedTuple):
+    """How windows of a block are learned.
+
+    Attributes:
+        learner, absorb: see `Summing`.
+        standardised: of now.
+        weight: (1,) of each window.
+        chunk: windows at once.
+    """
+
+    learner: Any
+    absorb: Absorb
+    standardised: Standardised
+    weight: Tensor
+    chunk: int
+
+
+def block_totals(source: Source, rest: Rest, block: Block, way: Learned) -> Totals:
+    """The sums of a block."""
+
+    def parts() -> Iterator[tuple[Tensor, ...]]:
+        for x, y in windows_of(source, rest, block):
+            device = way.weight.device
+            z, target = way.standardised(x.to(device), y.to(device))
+            own = (z, target, way.weight.expand(len(y)))
+            yield from zip(*(part.split(way.chunk) for part in own), strict=True)
+
+    return sums_of(way.learner, way.absorb, parts())
+
+
+class SumsBlocks(Summing, Protocol):
+    """Sums over rows in memory, and over blocks that are not."""
+
+    def read(self, rest: Rest, way: Learned) -> Iterator[Totals]:
+        """The sums of each block, in their order."""
+
+
+class Here:
+    """In this process.
+
+    Args:
+        source: of the table.
+    """
+
+    lost = 0
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
+        """See `Summing`."""
+        in_blocks(learner, absorb, rows, chunk)
+
+    def read(self, rest: Rest, way: Learned) -> Iterator[Totals]:
+        """See `SumsBlocks`."""
+        for block in rest.blocks:
+            yield block_totals(self.source, rest, block, way)
+
+
+class WithRest:
+    """A `Summing` that learns the rest of a table with the rows that it is given, which are of the sample.
+
+    Args:
+        sums: of rows in memory, and of blocks.
+        rest: of the table.
+        standardised: returns what standardises when rows are learned.
+    """
+
+    def __init__(self, sums: SumsBlocks, rest: Rest, standardised: Callable[[], Standardised]) -> None:
+        self.sums, self.rest, self.standardised = sums, rest, standardised
+
+    def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
+        """See `Summing`. Rows given have equal weights, as those of a batch do, and so have the others."""
+        self.sums(learner, absorb, rows, chunk)
+        total: Totals = learner.sums()
+        learner.zero()
+        way = Learned(learner, absorb, self.standardised(), rows[2][:1].clone(), chunk)
+        for found in self.sums.read(self.rest, way):
+            total = added(total, found)
+        learner.put(total)
