@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import _fuzz
 from _fuzz import Check, Found, damaged, damaged_text, of_file, one, tried
 
 ROWS = 5
@@ -77,13 +78,36 @@ def matlab(chance: random.Random, home: Path) -> bytes:
 
 def of_matlab(home: Path) -> Check:
     """As SciPy reads them in a process of its own."""
+    from streamgp.streaming.sources import matlab
+
+    return _apart(home, "mat", _matlab_files(home), _here(matlab))
+
+
+def of_hdf5(home: Path) -> Check:
+    """As h5py reads them in a process of its own; where they are ingested, in one."""
+    from streamgp.streaming.sources import hdf5 as source
+
+    if _fuzz.INGESTED:
+        return of_pool("h5", hdf5)(home)
+
+    return _apart(home, "h5", _hdf5_files(home), _here(source))
+
+
+def _here(module: Any) -> Callable[[str], Any]:
+    """Sources whose recordings are read in this process."""
     from streamgp.streaming.recordings.joined import Joined
-    from streamgp.streaming.sources.matlab import Config, version5
 
-    def reader(path: str) -> Any:
-        return version5(path, path, None, None, False)
+    return lambda path: Joined(path, module.Config(), lambda file: module.recording(file, file, None, None, False))
 
-    return _apart(home, "mat", _matlab_files(home), lambda path: Joined(path, Config(), reader))
+
+def _hdf5_files(home: Path) -> Callable[[random.Random], bytes]:
+    valid = [hdf5(random.Random(f"h5/{at}"), home) for at in range(60)]
+
+    def make(chance: random.Random) -> bytes:
+        data = chance.choice(valid)
+        return damaged(data, chance) if chance.random() < 0.95 else data
+
+    return make
 
 
 def _matlab_files(home: Path) -> Callable[[random.Random], bytes]:
@@ -136,7 +160,7 @@ def _mdf_files(home: Path) -> Callable[[random.Random], bytes]:
 
 def as_streamgp_reads(kind: str, home: Path, chance: random.Random) -> Found:
     """What becomes of the file of a case, where its library is in a process of its own."""
-    make, suffix = {"MATLAB 5": (_matlab_files, "mat"), "MDF": (_mdf_files, "mf4")}[kind]
+    make, suffix = {"MATLAB 5": (_matlab_files, "mat"), "HDF5": (_hdf5_files, "h5"), "MDF": (_mdf_files, "mf4")}[kind]
     return of_file(home, suffix)(make(home)(chance), None)
 
 
@@ -472,7 +496,7 @@ KINDS: dict[str, Callable[[Path], Check]] = {
     "BLF": of_blf,
     "DBC": of_databases,
     "MATLAB 5": of_matlab,
-    "HDF5": of_pool("h5", hdf5),
+    "HDF5": of_hdf5,
     "MCAP": of_mcap,
     "ROS 1 bag": of_pool("bag", bag),
     "ROS 2 bag": of_db3,

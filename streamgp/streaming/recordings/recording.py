@@ -46,6 +46,11 @@ class Options(BaseModel):
     salvage: bool = False
     look: bool = False
 
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Patterns of the signals that are read, the clock among them; none: all."""
+        return (*self.signals, self.clock) if self.signals and self.clock else self.signals
+
 
 class Block(NamedTuple):
     """Samples of signals that share their times. times: (N,) nanoseconds, of 1970 or of a start of their own.

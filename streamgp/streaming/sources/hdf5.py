@@ -1,15 +1,20 @@
-"""HDF5: every numeric dataset with a time beside it; links to other files are never followed."""
+"""HDF5: every numeric dataset with a time beside it; links to other files are never followed.
+
+A file is read in a process of its own: damaged bytes can make the library read for ever, or end the process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from streamgp.errors import DataError
+from streamgp.streaming.recordings.apart import Apart
 from streamgp.streaming.recordings.joined import Joined
-from streamgp.streaming.recordings.recording import Options, needs
+from streamgp.streaming.recordings.recording import Options, missing, needs
 from streamgp.streaming.recordings.tree import Leaf, Tree
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")
@@ -36,18 +41,35 @@ def build(config: Config, uri: str) -> Joined:
         DataError: there is no such file, it is damaged, or has no signals.
         UsageError: h5py is not installed, or an option does not fit.
     """
-    h5py = needs("h5py", "hdf5")
-    return Joined(
-        uri, config, lambda path: Tree(*leaves(h5py, path, uri), config.time, config.time_format, config.look)
-    )
+    if find_spec("h5py") is None:
+        raise missing("h5py", "hdf5")
+    return Joined(uri, config, lambda path: apart(path, uri, config, __name__))
 
 
-def leaves(h5py: Any, path: str, uri: str) -> Found:
+def apart(path: str, uri: str, config: Config, module: str) -> Apart:
+    """The file at `path`, which the user calls `uri`, as the function `recording` of a module reads it."""
+    about = {"uri": uri, "time": config.time, "form": config.time_format, "look": config.look}
+    return Apart(path, module, "recording", config.read, about)
+
+
+def recording(path: str, uri: str, time: str | None, form: str | None, look: bool) -> Tree:
+    """What that process reads.
+
+    Raises:
+        DataError: it is damaged.
+        UsageError: h5py is not installed, or there is no such time.
+    """
+    return Tree(*leaves(path, uri), time, form, look)
+
+
+def leaves(path: str, uri: str) -> Found:
     """The numeric arrays of a file, what is left out, and what closes the file.
 
     Raises:
         DataError: it is no HDF5 file.
+        UsageError: h5py is not installed.
     """
+    h5py = needs("h5py", "hdf5")
     try:
         file = h5py.File(path, "r", locking="best-effort")
     except OSError as error:

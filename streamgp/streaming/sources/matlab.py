@@ -1,4 +1,4 @@
-"""MATLAB .mat: version 7.3 is HDF5; older versions are read by SciPy, as a whole, and in a process of its own, which
+"""MATLAB .mat: version 7.3 is HDF5; older versions are read by SciPy, as a whole. Both in a process of their own, which
 damaged bytes can end."""
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamgp.errors import DataError
-from streamgp.streaming.recordings.apart import Apart
 from streamgp.streaming.recordings.joined import Joined
-from streamgp.streaming.recordings.recording import Recording, needs
 from streamgp.streaming.recordings.tree import Leaf, Tree
 from streamgp.streaming.sources import hdf5
 
@@ -29,27 +27,19 @@ def build(config: Config, uri: str) -> Joined:
         DataError: there is no such file, it is damaged, or has no signals.
         UsageError: it is of version 7.3 and h5py is not installed, or an option does not fit.
     """
-    about = {"uri": uri, "time": config.time, "form": config.time_format, "look": config.look}
-    patterns = (*config.signals, config.clock) if config.signals and config.clock else config.signals
-
-    def reader(path: str) -> Recording:
-        with open(path, "rb") as file:
-            head = file.read(520)
-        if b"\x89HDF" in head:
-            return _tree(hdf5.leaves(needs("h5py", "hdf5"), path, uri), config.time, config.time_format, config.look)
-        return Apart(path, __name__, "version5", patterns, about)
-
-    return Joined(uri, config, reader)
+    return Joined(uri, config, lambda path: hdf5.apart(path, uri, config, __name__))
 
 
-def version5(path: str, uri: str, time: str | None, form: str | None, look: bool) -> Tree:
-    """The file at `path`, which the user calls `uri`.
+def recording(path: str, uri: str, time: str | None, form: str | None, look: bool) -> Tree:
+    """What that process reads: the file at `path`, which the user calls `uri`.
 
     Raises:
         DataError: it is damaged.
-        UsageError: there is no such time.
+        UsageError: it is of version 7.3 and h5py is not installed, or there is no such time.
     """
-    return _tree(_leaves(path, uri), time, form, look)
+    with open(path, "rb") as file:
+        head = file.read(520)
+    return _tree(hdf5.leaves(path, uri) if b"\x89HDF" in head else _leaves(path, uri), time, form, look)
 
 
 def _tree(found: hdf5.Found, time: str | None, form: str | None, look: bool) -> Tree:

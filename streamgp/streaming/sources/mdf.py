@@ -31,8 +31,7 @@ def build(config: Config, uri: str) -> Joined:
     """
     if find_spec("asammdf") is None:
         raise missing("asammdf", "mdf")
-    patterns = (*config.signals, config.clock) if config.signals and config.clock else config.signals
-    return Joined(uri, config, partial(Apart, module=__name__, name="Mdf", patterns=patterns))
+    return Joined(uri, config, partial(Apart, module=__name__, name="Mdf", patterns=config.read))
 
 
 class Mdf:

@@ -234,12 +234,16 @@ def test_a_crash_of_a_library_ends_no_process_of_ours(tmp_path: Path, monkeypatc
     assert raised.value.hint == "another"
 
 
-def test_matlab_5_is_read_in_another_process(tmp_path: Path) -> None:
-    savemat(tmp_path / "a.mat", {"t": T, "y": T})
-    source = opened(tmp_path / "a.mat")
+@pytest.mark.parametrize("name", ["a.h5", "a.mat"])
+def test_they_are_read_in_another_process(tmp_path: Path, name: str) -> None:
+    if name.endswith("mat"):
+        savemat(tmp_path / name, {"t": T, "y": T})
+    else:
+        write(tmp_path / name, t=T, y=T)
+    source = opened(tmp_path / name)
     assert isinstance(source.recording, Apart)
     with pytest.raises(UsageError, match="no such vector"):
-        opened(tmp_path / "a.mat", time="nothing")
+        opened(tmp_path / name, time="nothing")
 
 
 def test_matlab_variables(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from tests.streaming.sources.recordings import WRITERS, opened, read, write_data
 
 CHANGES = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(max_size=8), st.integers(0, 12)), max_size=5)
 """Place, bytes that are put there, how many are replaced by them."""
-INSIDE = [suffix for suffix in WRITERS if suffix != "mf4"]  # which starts a process for each file
+APART = ("h5", "mat", "mf4")
+"""Each file of theirs starts a process."""
+INSIDE = [suffix for suffix in WRITERS if suffix not in APART]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     room = tmp_path_factory.mktemp("recordings")
     write_database(room)
     found = {}
-    for suffix in INSIDE:
+    for suffix in WRITERS:
         WRITERS[suffix](room / f"whole.{suffix}")
         found[suffix] = (room / f"whole.{suffix}").read_bytes()
     return room, found
@@ -34,6 +36,22 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
 @examples(25)
 @given(changes=CHANGES, kept=st.none() | st.floats(0, 1))
 def test_nothing_else_is_raised(
+    originals: tuple[Path, dict[str, bytes]], suffix: str, changes: list[tuple[float, bytes, int]], kept: float | None
+) -> None:
+    check(originals, suffix, changes, kept)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", APART)
+@examples(3)
+@given(changes=CHANGES, kept=st.none() | st.floats(0, 1))
+def test_nothing_else_is_raised_of_another_process(
+    originals: tuple[Path, dict[str, bytes]], suffix: str, changes: list[tuple[float, bytes, int]], kept: float | None
+) -> None:
+    check(originals, suffix, changes, kept)
+
+
+def check(
     originals: tuple[Path, dict[str, bytes]], suffix: str, changes: list[tuple[float, bytes, int]], kept: float | None
 ) -> None:
     room, whole = originals
