@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~; ]", name)[0]).lower()
 
 
+@cache
 def _imported() -> dict[str, str]:
     """Top-level module -> a file that imports it, from every import statement, those inside functions too."""
     found: dict[str, str] = {}
@@ -36,11 +38,14 @@ def _imported() -> dict[str, str]:
     return {name: path for name, path in found.items() if name not in sys.stdlib_module_names | PACKAGES.keys()}
 
 
+_distributions = cache(packages_distributions)  # reads the list of files of every distribution
+
+
 def test_every_import_is_declared() -> None:
     extras = PROJECT["optional-dependencies"]
     lines = [*PROJECT["dependencies"], *extras["serve"], *extras["store"], *extras["ray"]]
     declared = {_plain(line) for line in lines}
-    distributions = packages_distributions()
+    distributions = _distributions()
     missing = {
         name: path
         for name, path in _imported().items()
@@ -50,7 +55,7 @@ def test_every_import_is_declared() -> None:
 
 
 def test_every_dependency_is_imported() -> None:
-    distributions = packages_distributions()
+    distributions = _distributions()
     used = {_plain(distribution) for name in _imported() for distribution in distributions.get(name, [name])}
     assert {_plain(line) for line in PROJECT["dependencies"]} - used - NOT_IMPORTED == set()
 

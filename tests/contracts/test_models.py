@@ -91,14 +91,14 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {**SVGP, "encoder": {"hidden": 8}, "training": {"batch": 64}},
     ],
 }
-TWINS = {"gp_gru", "gp_rnn", "gru", "rnn"}
-"""They share all but the net with `gp_lstm` or `lstm`."""
+OTHERS = {"gp_gru", "gp_rnn", "gru", "rnn", "qsgp", "rvm", "svgp"}
+"""The first four share all but the net with `gp_lstm` or `lstm`; the laws of the last three take seconds each."""
 CASES = [
-    pytest.param(name, options, marks=[pytest.mark.slow] if place or name in TWINS else [])
+    pytest.param(name, options, marks=[pytest.mark.slow] if place or name in OTHERS else [])
     for name in registry.names("models")
     for place, options in enumerate(VARIANTS.get(name, [{}]))
 ]
-"""The first variant of every model in `make test`, all in `make test-all`."""
+"""The first variant of most models in `make test`, all in `make test-all`."""
 IDS = [f"{name}-{place}" for name in registry.names("models") for place in range(len(VARIANTS.get(name, [{}])))]
 
 

@@ -102,6 +102,7 @@ def coarse(rng: np.random.Generator, rows: int) -> np.ndarray:
     return (2 * rng.standard_t(3, size=rows)).round() + 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stream", "won"), [(stops, True), (dead_zone, False), (coarse, False)])
 def test_masses_are_used_where_they_have_won(
     stream: Callable[[np.random.Generator, int], np.ndarray], won: bool, monkeypatch: pytest.MonkeyPatch

@@ -69,6 +69,7 @@ def test_a_net_that_is_worth_nothing_loses_its_share() -> None:
     assert errors < 1.02 and share < 0.4
 
 
+@pytest.mark.slow
 def test_what_a_line_cannot_learn_gives_the_net_its_share() -> None:
     errors, share = run("gp_narx", 1000)
     assert errors < 0.8 and share > 0.7
@@ -91,6 +92,7 @@ def test_a_fit_shows_the_net_residuals_of_rows_that_the_regression_has_not_seen(
     torch.testing.assert_close(found[1][held] - found[0][held], torch.full_like(y[held], 3.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gp_narx", "narx"])
 def test_drawn_functions_have_the_mix_s_mean_and_variance(name: str) -> None:
     x, y = windows(PAIR, series(200))

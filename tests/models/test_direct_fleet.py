@@ -116,6 +116,7 @@ def test_sums_that_overflow_change_nothing_of_their_series_and_are_told() -> Non
     assert same == [False, True, False]
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_its_state_bit_for_bit() -> None:
     x, y, series = stream(SEASONS)
 

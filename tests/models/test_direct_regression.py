@@ -143,6 +143,7 @@ def test_steps_far_ahead_share_coefficients(horizon: int) -> None:
     assert found[:-1] == sorted(found[:-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("season", [11.0, 13.0])
 def test_an_error_grows_with_the_steps_ahead_where_the_nearest_reference_changes(season: float) -> None:
     generator, at = np.random.default_rng(3), np.arange(1500)
@@ -152,6 +153,7 @@ def test_an_error_grows_with_the_steps_ahead_where_the_nearest_reference_changes
     assert (error[:-1] < 1.12 * error[1:]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("season", [24, 168])
 def test_one_season_alone_is_learned_too(season: int) -> None:
     y, k = stream(2000)

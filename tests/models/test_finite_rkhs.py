@@ -163,6 +163,7 @@ def test_validation_rows_select_and_scale_and_are_learned_then() -> None:
     assert fitting(model).early.score == pytest.approx(float(score.mean()), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

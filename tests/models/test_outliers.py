@@ -104,6 +104,7 @@ def test_a_lasting_shift_is_learned(name: str, size: float) -> None:
     assert np.median(told.deviation[AT + 400 :]) < 5 * np.median(told.deviation[WARM : AT - 20])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_shift_is_learned_as_fast_as_without_a_limit(name: str) -> None:
     """Without lags to tell the new level, all that is lost are the rows that might have been a glitch."""

@@ -95,6 +95,7 @@ def test_what_cannot_be_built_is_refused_with_a_hint() -> None:
     assert qsgp.Config.model_validate(written).model_dump(mode="json") == written, "a checkpoint cannot be read"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

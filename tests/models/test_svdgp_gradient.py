@@ -135,6 +135,7 @@ def test_missing_targets_teach_nothing() -> None:
     assert all(t.isfinite().all() for n, t in model.state()[0].items() if "posterior" in n and t.is_floating_point())
 
 
+@pytest.mark.slow
 def test_columns_share_bases_and_have_their_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradient, "HYPER_RATE", 0.3)
     x, y = rows(512, outputs=2)

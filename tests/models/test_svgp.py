@@ -126,6 +126,7 @@ KERNELS: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def test_any_kernel_learns(kernel: Any) -> None:
     (x, y), (held, truth) = surface(500), surface(200, seed=1)

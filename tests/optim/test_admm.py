@@ -65,6 +65,7 @@ def test_z_minimises_the_augmented_lagrangian_given_enough_steps(monkeypatch: py
     assert slope.norm() < 1e-7 * before.norm()
 
 
+@pytest.mark.slow
 def test_hold_out_reaches_the_optimum_and_the_constraint() -> None:
     kernel, asked = tied(SE, lengthscale=1.0), config(folds=1)
     x, y = drawn(tied(SE), 500)

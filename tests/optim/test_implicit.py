@@ -74,6 +74,7 @@ def test_the_noise_is_found() -> None:
     assert found.noise.tolist() == pytest.approx([0.3] * 4, rel=0.25)
 
 
+@pytest.mark.slow
 def test_groups_of_columns_and_any_kernel() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(80, 3, generator=generator, dtype=FLOAT)
@@ -93,6 +94,7 @@ def test_noise_stays_above_its_floor() -> None:
     assert found.noise.item() >= 1e-3
 
 
+@pytest.mark.slow
 def test_further_starts_find_another_period() -> None:
     kernel = tied(LP, lengthscale=2.0, period=0.3)
     x, y = drawn(tied(LP, lengthscale=2.0), 100)

@@ -109,6 +109,7 @@ def test_adam_comes_to_the_same_place() -> None:
     assert shared.noise[0] == shared.noise[1] and shared.loss >= first.loss - 1e-9
 
 
+@pytest.mark.slow
 def test_restarts_find_the_better_of_two_modes() -> None:
     """A quick wave on a slow one: from long lengthscales the quick one is taken for noise."""
     x = torch.linspace(-1.0, 1.0, 60, dtype=FLOAT)[:, None]

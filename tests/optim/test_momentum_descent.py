@@ -50,6 +50,7 @@ def solution(made: MomentumDescent, x: Tensor, y: Tensor, weight: Tensor | None)
     return np.stack(out, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["none", "rows", "columns"])
 @pytest.mark.parametrize("missing", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.usefixtures("quickly")

@@ -358,6 +358,7 @@ QUICK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "at", "value", "column"),
     [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in GLITCHES],

@@ -96,6 +96,7 @@ def test_statsforecast_has_its_own_forecasts_and_intervals(tmp_path: Path, name:
     assert_allclose(found.scores.filter(by="all", model=name)["mae"].item(), mae, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_every_peer_is_scored_on_the_same_cells_of_a_panel_with_holes(tmp_path: Path) -> None:
     data = frame_of(420, ("a", "b"))
     hole = pl.col("y").is_between(12.0, 12.4) & (pl.int_range(pl.len()) > 500)

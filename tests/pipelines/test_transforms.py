@@ -31,6 +31,7 @@ def scored(table: Any, home: Path, **options: Any) -> tuple[pl.DataFrame, dict[s
     return pl.read_parquet(home / "scored.parquet"), summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["log", "logit"])
 def test_bands_and_means_are_those_of_the_closed_form(tmp_path: Path, kind: str) -> None:
     """z is a random walk: y is asked about from z = g(y) with the quantiles g⁻¹(z + sd √h Φ⁻¹(p)), and their mean."""

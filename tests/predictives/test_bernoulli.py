@@ -34,6 +34,7 @@ def oracle(mean: float, sd: float) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 def test_every_expectation_is_the_integral_for_every_mean_and_variance() -> None:
     """Logarithms absolutely to 1e-9, that is, probabilities to 1e-9 of themselves, however small they are."""
     mean, sd = torch.cartesian_prod(torch.tensor(MEANS).double(), torch.tensor(SPREADS).double()).unbind(1)

@@ -149,6 +149,7 @@ def test_local_clocks(zone: str, year: int, minutes: int, start: int, cuts: list
     check(wall, zone, cuts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 def test_every_change_of_the_clock_of_a_year(zone: str) -> None:
     clock = ZoneInfo(zone)
