@@ -43,7 +43,7 @@ import _fuzz_text as text
 from _fuzz import OUTCOMES, Found
 from _report import Claim, report
 
-from streamgp.streaming.recordings.apart import LEAST
+from streamgp.streaming.reading.process import LEAST
 
 KINDS = {**text.KINDS, **tables.KINDS, **recordings.KINDS}
 FILES = ("CSV", "JSON Lines", "CSV in gzip", "CSV in zstd", "Arrow stream", "Feather", "Parquet", "Excel (.xlsx)",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,14 +15,8 @@ import numpy as np
 
 from streamgp import errors
 from streamgp.base import Json
+from streamgp.streaming.reading.process import limit_memory, patience, started
 from streamgp.streaming.recordings.recording import Block, Lost, Wanted
-
-PATIENCE = 60.0
-"""Seconds without a block, and as many more for each 100 MB of the file, after which reading has hung."""
-
-
-PACKED, LEAST = 200, 3 << 29
-"""Bytes of memory that reading may take: so many for each byte of the file, and so many more."""
 
 
 class Apart:
@@ -47,8 +39,8 @@ class Apart:
         self.units: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
         self.place = ""
-        self._command = [sys.executable, "-m", __name__, module, name, path, json.dumps(options or {}), *patterns]
-        self._patience = PATIENCE * (1 + os.path.getsize(path) / 1e8)
+        self._words = (module, name, path, json.dumps(options or {}), *patterns)
+        self._patience = patience(path)
 
     def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
         """As the recording's own.
@@ -57,9 +49,7 @@ class Apart:
             StreamgpError: it raised one.
             ValueError: it raised something else, or the process died, or said nothing for long and was ended.
         """
-        paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(self._command, env=os.environ | paths, **pipes) as process:
+        with started(__name__, *self._words) as process:
             assert process.stdout is not None
             try:
                 while (report := self._next(process, process.stdout)) is not None:
@@ -100,8 +90,7 @@ class Apart:
 def main(module: str, name: str, path: str, options: str, *patterns: str) -> None:
     """Read a recording, and write what it gives to standard output: a line of JSON each, and the numbers of a block."""
     out, sys.stdout = sys.stdout.buffer, sys.stderr
-    limit = LEAST + PACKED * os.path.getsize(path)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    limit_memory(path)
     recording: Any = None
 
     def send(numbers: bytes = b"", **what: Any) -> None:

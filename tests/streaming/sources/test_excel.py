@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import zipfile
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 import xlsxwriter
 
 from streamgp.errors import DataError, UsageError
+from streamgp.streaming.reading import workbook
 from streamgp.streaming.table import Table
 from tests.pipelines.ingesting import quarantine, rows, take
 
@@ -66,6 +70,26 @@ def test_half_a_workbook_is_refused(tmp_path: Path, share: float) -> None:
     with pytest.raises(DataError) as caught:
         take(tmp_path / "t", path)
     assert "a.xlsx" in caught.value.message
+
+
+def test_a_cell_that_is_far_from_all_others_is_refused(tmp_path: Path) -> None:
+    whole, path = book(tmp_path / "whole.xlsx"), tmp_path / "a.xlsx"
+    with zipfile.ZipFile(whole) as old, zipfile.ZipFile(path, "w") as new:
+        for part in old.infolist():
+            new.writestr(part, old.read(part).replace(b'<row r="3"', b'<row r="4000000000"'))
+    with pytest.raises(DataError, match="far from all others"):
+        take(tmp_path / "t", path)
+
+
+@pytest.mark.parametrize("end", ["os.abort()", "sys.exit()", "time.sleep(60)"])
+def test_a_library_that_dies_or_hangs_ends_no_process_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    words = [sys.executable, "-c", f"import os, sys, time; {end}"]
+    monkeypatch.setattr(workbook, "started", lambda *_: subprocess.Popen(words, stdout=subprocess.PIPE))
+    monkeypatch.setattr(workbook, "patience", lambda _: 0.5)
+    with pytest.raises(DataError, match="no end" if "sleep" in end else "died"):
+        take(tmp_path / "t", book(tmp_path / "a.xlsx"))
 
 
 def test_units_in_cells(tmp_path: Path) -> None:

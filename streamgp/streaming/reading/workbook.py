@@ -1,0 +1,161 @@
+"""The sheets of a workbook, read in a process of their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+import zipfile
+from subprocess import TimeoutExpired
+from typing import IO, Any, TypeAlias
+
+import polars as pl
+import pyarrow as pa
+
+from streamgp.errors import DataError
+from streamgp.streaming.reading.cells import NULLS, convert
+from streamgp.streaming.reading.process import limit_memory, patience, started
+
+_RATIO, _LEAST = 200, 1 << 30
+"""What the parts of a workbook may be larger than the file, and the bytes that they may have in any case."""
+_CELLS = 1 << 25
+"""Cells that a sheet may have room for in any case, and one more for each byte that it has."""
+_ROW, _COLUMN = re.compile(rb"""r=["'][A-Z]*(\d+)"""), re.compile(rb"""r=["']([A-Z]+)\d""")
+
+
+_HINT = "save it again, or export it as CSV"
+
+Sheets: TypeAlias = "dict[str, tuple[pl.DataFrame, list[str]]]"
+"""Of a sheet, its cells and the names of columns of numbers that are text here because of some cells."""
+
+
+def read_sheets(path: str, uri: str, sheet: str | None) -> tuple[list[str], Sheets]:
+    """The names of all sheets; and the one that is asked for, or each.
+
+    Raises:
+        DataError: it is damaged, or would take far more memory than it is worth.
+    """
+    with started(__name__, path, uri, *([] if sheet is None else [sheet])) as process:
+        try:
+            said, _ = process.communicate(timeout=patience(path))
+        except TimeoutExpired:
+            process.kill()
+            raise DataError(f"{uri}: the library that reads it came to no end", hint=_HINT) from None
+    head, _, content = said.partition(b"\n")
+    if process.returncode or not head:
+        raise DataError(f"{uri}: not a whole workbook: the library that reads it died", hint=_HINT)
+    about = json.loads(head)
+    if "refused" in about:
+        message, hint = about["refused"]
+        raise DataError(message, hint=hint)
+    found, at = {}, 0
+    for name, size, numbers in about["sheets"]:
+        found[name] = pl.read_ipc(io.BytesIO(content[at : at + size])), numbers
+        at += size
+    return about["names"], found
+
+
+def main(path: str, uri: str, sheet: str | None = None) -> None:
+    """Write to standard output a line of JSON, and behind it the cells of each sheet."""
+    out, sys.stdout = sys.stdout.buffer, sys.stderr
+    limit_memory(path)
+    parts = []
+    try:
+        names, found = sheets_of(path, uri, sheet)
+        parts = [frame.write_ipc(None).getvalue() for frame, _ in found.values()]
+        sizes = zip(found, parts, (numbers for _, numbers in found.values()), strict=True)
+        about = {"names": names, "sheets": [[name, len(part), numbers] for name, part, numbers in sizes]}
+    except DataError as error:
+        about = {"refused": [error.message, error.hint]}
+    out.write(b"\n".join([json.dumps(about).encode(), b"".join(parts)]))
+    out.flush()
+
+
+def sheets_of(path: str, uri: str, sheet: str | None) -> tuple[list[str], Sheets]:
+    """What `read_sheets` gives, read in this process."""
+    import fastexcel
+
+    try:
+        if zipfile.is_zipfile(path):
+            _check_parts(path, uri)
+        book = fastexcel.read_excel(path)
+        names = list(book.sheet_names)
+        return names, {name: _cells(book, name) for name in names if sheet in (None, name)}
+    except DataError:
+        raise
+    except BaseException as error:  # a panic of Rust is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise DataError(f"{uri}: not a whole workbook: {what}", hint=_HINT) from None
+
+
+def _cells(book: Any, name: str) -> tuple[pl.DataFrame, list[str]]:
+    """A sheet, and its columns of numbers with text in some cells, here as text: their digits, and what is no number.
+
+    A column in which all is digits, and some is text, stays text: these may be keys.
+    """
+    sheet = pl.DataFrame(book.load_sheet(name, schema_sample_rows=None))
+    odd: dict[str, tuple[pl.Series, pl.Series]] = {}
+    for cells in sheet.select(pl.col(pl.String)):
+        found, wrong = convert(cells, pa.float64(), ".", NULLS)
+        if 0 < int(wrong.sum()) <= found.count():
+            odd[cells.name] = wrong, found.is_null()
+    if odd:  # as text, numbers have 9 decimals only
+        numbers = pl.DataFrame(book.load_sheet(name, schema_sample_rows=None, dtypes=dict.fromkeys(odd, "float")))
+        sheet = sheet.with_columns(
+            sheet[name].zip_with(wrong, numbers[name].set(missing, None).cast(pl.String))
+            for name, (wrong, missing) in odd.items()
+        )
+    return sheet, list(odd)
+
+
+def _check_cells(stream: IO[bytes], size: int, uri: str) -> None:
+    """See that the rectangle around the cells of a sheet, for which the library takes memory, is not far larger.
+
+    Raises:
+        DataError: it is.
+    """
+    rest, rows, columns = b"", 1, 1
+    while piece := stream.read(1 << 24):
+        text = rest + piece
+        rest = text[-32:]
+        for row in set(_ROW.findall(text)):
+            rows = max(rows, int(row) if len(row) < 8 else 1 << 60)
+        for letters in set(_COLUMN.findall(text)):
+            columns = max(columns, _number(letters) if len(letters) < 4 else 1 << 60)
+        if rows > 1 << 20 or columns > 1 << 14 or rows * columns > _CELLS + size:
+            raise DataError(f"{uri}: a cell is far from all others", hint="delete it, or export the sheet as CSV")
+
+
+def _number(letters: bytes) -> int:
+    """The number of a column.
+
+    Example:
+        >>> _number(b"A"), _number(b"Z"), _number(b"AA"), _number(b"XFD")
+        (1, 26, 27, 16384)
+    """
+    return sum((letter - 64) * 26**at for at, letter in enumerate(reversed(letters)))
+
+
+def _check_parts(path: str, uri: str) -> None:
+    """See that the parts of a workbook are in proportion to it, and so is the room between its cells.
+
+    Raises:
+        DataError: they are not, or the file is damaged.
+    """
+    with zipfile.ZipFile(path) as file:
+        size = sum(part.file_size for part in file.infolist())
+        sheets = [part for part in file.infolist() if "/worksheets/" in part.filename]
+        if size <= _RATIO * os.path.getsize(path) + _LEAST:
+            for part in sheets:
+                with file.open(part) as stream:
+                    _check_cells(stream, part.file_size, uri)
+    if size > _RATIO * os.path.getsize(path) + _LEAST:
+        raise DataError(f"{uri}: it unpacks to {size:,} bytes, out of all proportion", hint="export it as CSV")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
