@@ -82,14 +82,14 @@ def encoding_of(head: bytes, given: str | None, uri: str) -> str:
 
 
 def _utf16_of(head: bytes) -> str | None:
-    """UTF-16 without a byte order mark: every other byte is mostly zero, and none between.
+    """UTF-16 without a byte order mark: of the first character one byte is zero, as of most others, and none between.
 
     Example:
-        >>> _utf16_of("t;ж\\n".encode("utf-16-be")), _utf16_of(b"t\\n\\0\\n2024\\n")
+        >>> _utf16_of("t;ж\\n".encode("utf-16-be")), _utf16_of(b"t\\n\\0\\n")
         ('utf-16-be', None)
     """
     zeros = head[::2].count(0), head[1::2].count(0)
-    if b"\0" not in head[:4] or min(zeros) or 4 * max(zeros) < len(head):
+    if b"\0" not in head[:2] or min(zeros) or 4 * max(zeros) <= len(head):
         return None
     return "utf-16-be" if zeros[0] else "utf-16-le"
 
