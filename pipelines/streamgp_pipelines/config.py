@@ -9,12 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from streamgp_pipelines.ingestion.config import CompactConfig as CompactConfig
 from streamgp_pipelines.ingestion.config import DescribeConfig as DescribeConfig
 from streamgp_pipelines.ingestion.config import Follow as Follow
 from streamgp_pipelines.ingestion.config import FromBroker, MetricsAt
 from streamgp_pipelines.ingestion.config import IngestConfig as IngestConfig
+from streamgp_pipelines.ingestion.config import VacuumConfig as VacuumConfig
 from streamgp_pipelines.reporting.settings import ReportConfig as ReportConfig
 from streamgp_pipelines.serving.settings import ServeConfig as ServeConfig
 from streamgp_pipelines.settings import (
@@ -29,6 +31,7 @@ from streamgp_pipelines.settings import (
     Engine,
     File,
     Flag,
+    Late,
     Levels,
     MaxMemory,
     Names,
@@ -231,6 +234,7 @@ class TrainConfig(FromBroker, RunConfig):
         description="A model for each series, learned as if it were alone (svdgp: but for --set shared=true); numbers "
         "of rows are those of one series",
     )
+    late: Annotated[Late, Flag(Panel.ONLINE)] = "skip"
     follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
     metrics: Annotated[MetricsAt, Flag(Panel.RUN, "HOST:PORT")] = None
     epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(
@@ -258,7 +262,7 @@ class TrainConfig(FromBroker, RunConfig):
     def _fits_together(self) -> Self:
         given = self.model_fields_set
         other = _BATCH_ONLY if self.online else _ONLINE_ONLY
-        wrong = [name for name in other if name in given and getattr(self, name) not in (None, False)]
+        wrong = [name for name in other if name in given and getattr(self, name) not in (None, False, "skip")]
         if wrong:
             there = "batch training: leave out --online" if self.online else "--online"
             raise ValueError(f"--{wrong[0].replace('_', '-')} belongs to {there}")
@@ -266,6 +270,8 @@ class TrainConfig(FromBroker, RunConfig):
             unfit = {"simulate": None, "alarm_rate": None, "init": None, "transform": ("none",)}
             if never := [name for name, usual in unfit.items() if getattr(self, name) != usual]:
                 raise ValueError(f"--fleet goes without --{never[0].replace('_', '-')}")
+        if self.late == "use" and self.simulate is not None:
+            raise ValueError("--simulate calibrates by rows in their order: leave out --late use")
         if self.engine == "ray" and self.online and not self.fleet:
             raise ValueError(
                 "--engine ray shares the series of a --fleet among workers, or the rows of training in batch: "
@@ -452,33 +458,6 @@ class DoctorConfig(Settings):
         return self
 
 
-class CompactConfig(Settings):
-    """`streamgp compact`."""
-
-    table: Annotated[TableUri, Flag(argument=True, metavar="TABLE")] = Field(description="Table that ingest made")
-    dry_run: bool = Field(False, description="Print what would be merged, write nothing")
-
-
-class VacuumConfig(Settings):
-    """`streamgp vacuum`."""
-
-    table: Annotated[TableUri, Flag(argument=True, metavar="TABLE")] = Field(description="Table that ingest made")
-    keep: Seconds = Field(
-        3600.0,
-        allow_inf_nan=False,
-        description="How long files stay that are not needed any more, such as 7d; at least 10m, as a commit that is "
-        "under way may need them",
-    )
-    dry_run: bool = Field(False, description="Print what would be deleted, delete nothing")
-
-    @field_validator("keep")
-    @classmethod
-    def _long_enough(cls, keep: float) -> float:
-        if keep < 600:
-            raise ValueError("give at least 10m; a number without a unit is seconds")
-        return keep
-
-
 class UiConfig(Settings):
     """`streamgp ui`."""
 
@@ -497,4 +476,4 @@ class DemoConfig(Settings):
 
 
 _BATCH_ONLY = ("test_column", "test_tail", "test_blocks", "time_budget", "epochs", "sample")
-_ONLINE_ONLY = ("follow", "source", "fleet", "score_from", "warmup", "checkpoint_every", "alarm_rate")
+_ONLINE_ONLY = ("late", "follow", "source", "fleet", "score_from", "warmup", "checkpoint_every", "alarm_rate")

@@ -70,6 +70,7 @@ class Forecaster:
         duplicates: as that of `streamgp ingest`: what is read of rows with the same series and time and other values.
             Those of the first frame are known from the start, later ones while the row waits (lateness). The newest
             16,384 rows are remembered; one that repeats an older row is late.
+        late: as that of `streamgp train`: with use, a late row is a past value of later forecasts.
         time_format: of times that are text or numbers, as that of `streamgp ingest`; default: detected.
         model: see `streamgp models`.
         options: of the model, such as {"ridge": 0.5}.
@@ -121,6 +122,7 @@ class Forecaster:
         tolerance: str | None = None,
         lateness: str | None = None,
         duplicates: Policy = "first",
+        late: Literal["skip", "use"] = "skip",
         time_format: str | None = None,
         model: str = "auto",
         options: Mapping[str, OptionValue] | None = None,
@@ -145,7 +147,7 @@ class Forecaster:
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
         given |= {"horizon": horizon, "model": model, "set": dict(options or {}), "point": point, "lower": lower}
         given |= {"upper": upper, "lags": lags, "calendar": calendar, "gaps": gaps, "warmup": warmup, "batch": batch}
-        given |= {"simulate": simulate, "alarm_rate": alarm_rate, "seed": seed, "device": device}
+        given |= {"simulate": simulate, "alarm_rate": alarm_rate, "seed": seed, "device": device, "late": late}
         fields = TrainConfig.model_fields  # what is as it would be anyway was not asked for: no run warns of it
         given = {name: value for name, value in given.items() if value not in ((), fields[name].default)}
         self._config: TrainConfig | None = TrainConfig.read(
@@ -446,8 +448,11 @@ class Forecaster:
 
     def _late(self) -> list[str]:
         """A warning of rows that were not learned, if there are such."""
-        late = self._ready().windows.late
-        if self._arrivals.meta.lateness is None:
+        windows = self._ready().windows
+        late = windows.late
+        if windows.spec.late == "use" and windows.spec.lags:
+            why = "each was late, and its place was taken, before the first row of its series or no longer kept"
+        elif self._arrivals.meta.lateness is None:
             why = "each was late, or in the same step as an earlier row of its series; sort the frame by time, or give "
             why += "lateness= if rows come late, tolerance= if the clock jitters"
         else:

@@ -56,6 +56,7 @@ class TrainOptions(RunOptions, total=False):
     online: bool
     simulate: int | None
     fleet: bool
+    late: Literal["skip", "use"]
     follow: bool
     metrics: str | None
     source: str | None

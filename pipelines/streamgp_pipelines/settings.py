@@ -336,6 +336,14 @@ Part = Annotated[str, AfterValidator(_named), Flag(metavar="NAME")]
 Parts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_named), Flag(metavar="NAME")]
 """Names of parts."""
 
+Late = Annotated[
+    Literal["skip", "use"],
+    Field(
+        description="Rows behind a newer one of their series (in a table with --lateness, those later than it): skip "
+        "leaves them out; use takes them as past values of later forecasts, and as truths of those still open. Needs a "
+        "table with --every"
+    ),
+]
 AlarmRate = Annotated[
     float | None,
     Flag(metavar="SHARE"),

@@ -34,6 +34,14 @@ class Asks(NamedTuple):
         series, origin, position, cutoff, ds = (part[index] for part in self[:-1])
         return Asks(series, origin, position, cutoff, ds, self.x.rows(index))
 
+    @staticmethod
+    def cat(parts: list[Asks]) -> Asks:
+        """The questions of all parts."""
+        series, origin, position, cutoff, ds = (
+            torch.cat(part) for part in zip(*(one[:-1] for one in parts), strict=True)
+        )
+        return Asks(series, origin, position, cutoff, ds, Inputs.cat([one.x for one in parts]))
+
 
 class Answers(NamedTuple):
     """Truths. series, step, position, ds: (R,) as in Asks; y: (R, O), NaN is missing; seasonal: (R, O) the targets one
@@ -45,6 +53,10 @@ class Answers(NamedTuple):
     ds: Tensor
     y: Tensor
     seasonal: Tensor
+
+    def rows(self, index: Tensor) -> Answers:
+        """The truths at `index`."""
+        return Answers(*(part[index] for part in self))
 
 
 class History(NamedTuple):
@@ -80,6 +92,9 @@ class WindowSpec:
         fleet: whether each series has a model of its own, so that no model sees several.
         simulated: steps that the model is going to be simulated; 0: none are planned.
         contexts: whether windows hold the context that seasons give them; a model that looks at none needs none.
+        late: what becomes of a row behind a newer one of its series. "skip": it is left out. "use": from then on
+            windows look at it where it belongs, and it is the truth of forecasts that are open; nothing is asked at
+            it. Where rows have no lags, their order says nothing, and it is as any other.
         transforms: one a target, of what windows hold of the targets and models learn; none where they are left as
             they are. Answers and the history are in the units of the targets.
 
@@ -105,6 +120,7 @@ class WindowSpec:
     simulated: int = 0
     fleet: bool = False
     contexts: bool = True
+    late: Literal["skip", "use"] = "skip"
 
     def __post_init__(self) -> None:
         made = tuple(Transform(**one) if isinstance(one, dict) else one for one in self.transforms)
@@ -129,6 +145,12 @@ class WindowSpec:
             raise UsageError("an interval needs a clock and must be positive", hint="name the time column at ingest")
         if self.tolerance_ns is not None and not (self.every_ns is not None and 0 < self.tolerance_ns < self.every_ns):
             raise UsageError("a tolerance must be positive and less than the interval", hint="declare it at ingest")
+        if self.late == "use" and self.lags and self.every_ns is None:
+            raise UsageError(
+                "a late row has no place where windows count rows",
+                hint="declare the interval, streamgp ingest --every 30m or Forecaster(every='30m'); or leave late rows "
+                "out, and give a longer lateness",
+            )
         calendar.check(self.zone)
 
     @property

@@ -130,7 +130,8 @@ class Ledger:
         """Match truths to the open questions, and let go of the questions whose last step is due.
 
         A question whose last step was jumped over by a gap leaves with NaN in its place. A question without any
-        truth leaves without a trace.
+        truth leaves without a trace. A truth behind newer ones is one of the questions whose last step was not due
+        before it.
         """
         series, step = answers.series.numpy(), answers.step.numpy()
         row, at, column, truth = self._pairs(answers)
@@ -177,13 +178,32 @@ class Ledger:
 
     def _pairs(self, answers: Answers) -> tuple[Ints, Ints, Ints, Floats]:
         """Truths of open questions, (R,) each: index of the answer and of the question, output column, value."""
-        row, ahead, at = self._match(answers.series.numpy(), answers.step.numpy())
+        series, step = answers.series.numpy(), answers.step.numpy()
+        row, ahead, at = self._match(series, step)
+        if (before := self._answered(series, step)) is not None:  # late rows: what was done before them is left alone
+            still = self._keys[1, at] + self.shape.horizon > before[row]
+            row, ahead, at = row[still], ahead[still], at[still]
         outputs, horizon = self.shape.outputs, self.shape.horizon
         column = (np.arange(outputs) * horizon + ahead[:, None]).reshape(-1)  # (pairs · O,)
         truth = answers.y.numpy()[row].reshape(-1)
         row, at = np.repeat(row, outputs), np.repeat(at, outputs)
         known = ~np.isnan(truth)
         return row[known], at[known], column[known], truth[known]
+
+    def _answered(self, series: Ints, step: Ints) -> Ints | None:
+        """(R,) the newest step of the series of each truth that was answered before it; None where no truth is late."""
+        order = np.argsort(series, kind="stable")
+        held, now = series[order], step[order]
+        first = np.append(True, held[1:] != held[:-1])[: len(held)]
+        newest = np.append(self._newest, -1)[np.minimum(held, len(self._newest))]
+        before = np.where(first, newest, np.append(-1, now)[: len(now)])
+        if not (now < before).any():
+            return None
+        span = max(int(step.max()), int(newest.max())) + 2  # steps are small: see `_match`
+        group = np.cumsum(first) * span
+        found = np.empty_like(step)
+        found[order] = np.maximum.accumulate(before + group) - group
+        return found
 
     def _match(self, series: Ints, step: Ints) -> tuple[Ints, Ints, Ints]:
         """Pairs (answer, steps ahead − 1, index of the open question), by answer and then by step ahead."""

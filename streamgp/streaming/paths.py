@@ -75,7 +75,7 @@ class PathWindows(Windows):
             inputs: (P · S, C − O) at the row that is asked about; only the known ones are looked at.
         """
         step, ds, _ = self._last
-        rows = _Current(self._code, step, ds, self._nowhere, self._nowhere)
+        rows = _Current(self._code, step, ds, *(self._nowhere,) * 3)
         known = inputs[:, None, inputs.shape[1] - len(self.spec.known) :] if self.spec.known else None
         return self._ask(rows, self._past(), known)
 

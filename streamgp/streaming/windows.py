@@ -8,6 +8,11 @@ truths are never filled in. Without a known interval, the times ahead of a row l
 intervals of its series: one gap moves nothing. A row becomes *current* when it is read or, with known inputs, when the
 known values of its H next steps have been read: only then do its targets count, so that a forecast from an earlier row
 cannot have seen them. Memory is series · (lags + season + horizon) rows.
+
+A row behind a newer one of its series is late. With `late="use"` it takes the place of its time, where that is still
+kept and empty, behind the first row of its series: rows that are read after it see it there. It is a truth at once, and
+nothing is asked at it; where known inputs are waited for, and rows of its time still wait, it waits among them and is
+asked at as they are. So pieces of a micro-batch between late rows are read one after another (`_by_turns`).
 """
 
 from __future__ import annotations
@@ -35,13 +40,15 @@ __all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
 
 
 class _Current(NamedTuple):
-    """Rows that are looked back from: (N,) each; place is where they stand on the timeline."""
+    """Rows that are looked back from: (N,) each; place is where they stand on the timeline, by is the position of the
+    row that made them current."""
 
     code: Ints
     step: Ints
     ds: Ints
     position: Ints
     place: Ints
+    by: Ints
 
 
 class Windows:
@@ -54,6 +61,7 @@ class Windows:
         names: of the series, by code; one without a series column has the target's name.
         rows: rows read so far, dropped ones included.
         late: rows dropped because they were not after the last row of their series.
+        late_used: late rows that took their place.
         snapped: rows that were off the grid by no more than the tolerance, and were taken as on it.
 
     Example:
@@ -65,7 +73,7 @@ class Windows:
 
     def __init__(self, spec: WindowSpec) -> None:
         self.spec, self.shape = spec, spec.shape
-        self.rows = self.late = self.snapped = 0
+        self.rows = self.late = self.snapped = self.late_used = 0
         self._names = Names()
         if spec.series is None:
             self._names.restore(["+".join(spec.targets)])
@@ -80,6 +88,7 @@ class Windows:
         if spec.context is not None:
             short = spec.context.short
             self._instead = self._season - short if short == spec.season else _seasons_before(self._ahead, short)
+        self._any_order = spec.late == "use" and not spec.lags  # one row says nothing of another
         self._back = max(spec.season, self._first)
         context = self.shape.context
         self._filler = None if context is None else Filler(context, spec.every_ns, spec.zone)
@@ -87,6 +96,8 @@ class Windows:
             self._back = max(self._back, context.back)
         if spec.lags and spec.time is not None and spec.every_ns is None:
             self._back = max(self._back, PACE)
+        if spec.late == "use":  # no truth of an open question may come twice
+            self._back = max(self._back, spec.horizon)
         self._ring = Ring(self._back + self._waits + 1, channels)
         self._last = np.zeros((3, 0), np.int64)  # (3, S) last step, last time, first time (or tick) of each series
         self._queue = np.zeros((4, 0), np.int64)  # (4, W) code, step, time, position of rows not yet current
@@ -123,17 +134,11 @@ class Windows:
         """
         read = self._read(rows, code)
         self._reserve()
-        keep, step = self._steps(read)
-        position = self.rows + keep
+        position = self.rows + np.arange(len(read.ds))
         self.rows += len(read.ds)
-        self.late += len(read.ds) - len(keep)
-        code, ds, values = read.code[keep], read.ds[keep], read.values[keep]
-        timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
-        current = self._become(timeline, np.stack([code, step, ds, position]))
-        asks, answers = self._ask(current, timeline), self._answer(current, timeline)
-        self._ring.write(code, step, ds, values)
-        self._last[0, code], self._last[1, code] = step, ds
-        return asks, answers
+        if self.spec.late == "use" and self.spec.lags and (behind := self._behind(read)) is not None:
+            return self._by_turns(read, position, behind)
+        return self._go_on(read, position)[:2]
 
     def flush(self) -> tuple[Asks, Answers]:
         """Make the rows current that still wait for known values: they answer, but nothing is asked at them."""
@@ -141,7 +146,7 @@ class Windows:
         self._queue = self._queue[:, :0]
         nowhere = np.full(len(code), -1, np.int64)
         timeline = self._past()
-        current = _Current(code, step, ds, position, nowhere)
+        current = _Current(code, step, ds, position, nowhere, position)
         return self._ask(_Current(*(part[:0] for part in current)), timeline), self._answer(current, timeline)
 
     def ask_last(self, future: pa.Table | None = None) -> Asks:
@@ -166,7 +171,8 @@ class Windows:
         if not spec.lags:
             assert future is not None
             code, when, inputs = regressors(spec, future, self._names)
-            rows = _Current(code, step[code] + 1, when, self.rows + np.arange(len(code)), np.full(len(code), -1))
+            place, count = np.full(len(code), -1), self.rows + np.arange(len(code))
+            rows = _Current(code, step[code] + 1, when, count, place, count)
             return self._ask(rows, self._past(), inputs[:, None])
         known = None
         code = np.arange(len(step))
@@ -175,7 +181,7 @@ class Windows:
             known, named = known_ahead(spec, future, self._names, self.newest())
             code, known = code[named], known[named]
         place = np.full(len(code), -1, np.int64)
-        return self._ask(_Current(code, step[code], ds[code], place + self.rows, place), self._past(), known)
+        return self._ask(_Current(code, step[code], ds[code], place + self.rows, place, place), self._past(), known)
 
     def gather(self, parts: Iterable[Windows]) -> None:
         """Hold the rows of the windows of parts of the series, to ask at the newest; nothing is pushed after."""
@@ -206,6 +212,96 @@ class Windows:
         y = ring.values.reshape(-1, ring.channels)[flat, self._targets]
         return History(_long(flat // ring.capacity), _long(ring.ds.reshape(-1)[flat]), torch.from_numpy(y))
 
+    def _go_on(self, read: Rows, position: Ints) -> tuple[Asks, Answers, _Current]:
+        """Read rows behind those before; also returns the rows that became current."""
+        keep, step = self._steps(read)
+        self.late += len(read.ds) - len(keep)
+        code, ds, values = read.code[keep], read.ds[keep], read.values[keep]
+        timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
+        current = self._become(timeline, np.stack([code, step, ds, position[keep]]))
+        asks, answers = self._ask(current, timeline), self._answer(current, timeline)
+        self._ring.write(code, step, ds, values)
+        self._last[0, code], self._last[1, code] = step, np.maximum(ds, self._last[1, code]) if self._any_order else ds
+        return asks, answers, current
+
+    def _by_turns(self, read: Rows, position: Ints, behind: Bools) -> tuple[Asks, Answers]:
+        """Read rows some of which are `behind` (B,) others: in each turn the next piece of every series, which is one
+        late row or those up to the next late row."""
+        order = np.argsort(read.code, kind="stable")
+        code, late = read.code[order], behind[order]
+        first = np.append(True, code[1:] != code[:-1])
+        begins = (late | np.append(False, late[:-1])) & ~first
+        count = np.cumsum(begins)
+        turn = np.empty_like(count)
+        turn[order] = count - count[np.searchsorted(code, code)]
+        asks, answers, by = [], [], []
+        for now in range(int(turn.max()) + 1):
+            for piece, go_on in ((turn == now) & ~behind, self._go_on), ((turn == now) & behind, self._file):
+                if piece.any():
+                    found = go_on(Rows(*(part[piece] for part in read)), position[piece])
+                    asks.append(found[0])
+                    answers.append(found[1])
+                    by.append(found[2].by)
+        whole = Answers(*map(torch.cat, zip(*answers, strict=True)))
+        current = np.lexsort((whole.step.numpy(), np.concatenate(by)))  # as they would have been one by one
+        whole = whole.rows(torch.from_numpy(current))
+        place = whole.position.argsort()
+        asked = torch.cat([part.position for part in asks])
+        asked = place[torch.searchsorted(whole.position[place], asked)].argsort()
+        return Asks.cat(asks).rows(asked), whole
+
+    def _file(self, read: Rows, position: Ints) -> tuple[Asks, Answers, _Current]:
+        """Put late rows, one a series, in their places; the answers, and the rows that became current."""
+        by = np.argsort(read.code)
+        step = self._place(read.code[by], read.ds[by])
+        by, step = by[step >= 0], step[step >= 0]
+        self.late += len(read.ds) - len(by)
+        self.late_used += len(by)
+        code, ds, values, position = read.code[by], read.ds[by], read.values[by], position[by]
+        timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
+        self._ring.write(code, step, ds, values)
+        waits = step > self._last[0, code] - self._waits
+        rows = np.stack([code, step, ds, position])
+        self._queue = np.concatenate([self._queue, rows[:, waits]], 1)
+        code, step, ds, position = rows[:, ~waits]
+        current = _Current(code, step, ds, position, timeline.place[~waits], position)
+        nothing = self._ask(_Current(*(part[:0] for part in current)), timeline)
+        answers = self._answer(current, timeline)
+        gone = step - self.spec.season <= self._last[0, code] - self._ring.capacity
+        answers.seasonal[torch.from_numpy(gone)] = torch.nan
+        return nothing, answers, current
+
+    def _place(self, code: Ints, ds: Ints) -> Ints:
+        """(N,) the steps of late rows; -1 where there is none, where it is no longer kept, or where a row is."""
+        ring, every, (last, _, first) = self._ring, self.spec.every_ns, self._last[:, code]
+        assert every is not None
+        if self.spec.tolerance_ns is None:
+            step = (ds - first + every // 2) // every
+        else:  # between the rows beside it: the clock that they went by has moved on
+            steps, when = ring.step[code], ring.ds[code]  # (N, capacity)
+            kept, at = steps > last[:, None] - ring.capacity, np.arange(len(code))
+            before = np.where(kept & (when < ds[:, None]), steps, NEVER).argmax(1)
+            after = np.where(kept & (when >= ds[:, None]), steps, -NEVER).min(1)
+            low = np.where(kept[at, before] & (when[at, before] < ds), steps[at, before], NEVER)
+            step = np.minimum(low + np.maximum((ds - when[at, before] + every // 2) // every, 1), after - 1)
+            step[(step <= low) | (low == NEVER)] = -1
+        free = (step >= 0) & (step < last) & (step > last - ring.capacity) & (ring.find(code, step) < 0)
+        return np.where(free, step, -1)
+
+    def _behind(self, read: Rows) -> Bools | None:
+        """(B,) whether a row is older than one before it of its series; None where none is."""
+        order = np.argsort(read.code, kind="stable")
+        code, ds = read.code[order], read.ds[order]
+        first = np.append(True, code[1:] != code[:-1])[: len(code)]
+        if not (ds < np.where(first, self._last[1, code], np.append(0, ds)[: len(ds)])).any():
+            return None
+        values, rank = np.unique(np.append(ds, self._last[1, code]), return_inverse=True)
+        group = np.cumsum(first) * len(values)
+        before = np.where(first, rank[len(ds) :], np.append(0, rank[: len(ds) - 1])) + group
+        found = np.empty(len(ds), bool)
+        found[order] = rank[: len(ds)] + group < np.maximum.accumulate(before)
+        return found
+
     def _read(self, rows: pa.RecordBatch, code: Ints | None = None) -> Rows:
         spec = self.spec
         values, code = numbers(rows, spec.columns), self.codes(rows) if code is None else code
@@ -228,19 +324,20 @@ class Windows:
         code, ds, every = read.code[order], read.ds[order], self.spec.every_ns
         last, previous, first = self._last
         tolerance = self.spec.tolerance_ns
-        if every is not None and tolerance is not None:
+        if every is not None and tolerance is not None and not self._any_order:
             found = steps.follow(code, ds, previous, first, every, tolerance)
             first[code] = found.clock
             self.snapped += found.snapped
             return order[found.kept], last[code[found.kept]] + found.steps
-        if every is not None:
+        if every is not None and not self._any_order:
             series, start = np.unique(code, return_index=True)
             new = last[series] < 0
             first[series[new]] = ds[start[new]]
             step = (ds - first[code] + every // 2) // every
             kept = increasing(code, step, last[code])
             return order[kept], step[kept]
-        kept = np.ones(len(code), bool) if self.spec.time is None else increasing(code, ds, previous[code])
+        any_order = self.spec.time is None or self._any_order
+        kept = np.ones(len(code), bool) if any_order else increasing(code, ds, previous[code])
         code = code[kept]
         count = np.arange(len(code)) - np.searchsorted(code, code)  # how many rows of the series came before it here
         step = last[code] + 1 + count
@@ -253,16 +350,17 @@ class Windows:
         if not self._waits:
             order = np.argsort(rows[3])
             code, step, ds, position = rows[:, order]
-            return _Current(code, step, ds, position, timeline.place[order])
+            return _Current(code, step, ds, position, timeline.place[order], position)
         place = np.concatenate([timeline.places(self._queue[0], self._queue[1]), timeline.place])
         rows = np.concatenate([self._queue, rows], 1)
         maker = timeline.behind(rows[0], place, self._waits)  # (W + K,) the new row H steps on or more, or -1
         done = maker >= 0
         order = np.flatnonzero(done)
-        order = order[np.lexsort((rows[1, order], rows[3, len(self._queue[0]) + maker[order]]))]
+        by = rows[3, len(self._queue[0]) + maker]
+        order = order[np.lexsort((rows[1, order], by[order]))]
         self._queue = rows[:, ~done]
         code, step, ds, position = rows[:, order]
-        return _Current(code, step, ds, position, place[order])
+        return _Current(code, step, ds, position, place[order], by[order])
 
     def _ask(self, rows: _Current, timeline: Timeline, future: Floats | None = None) -> Asks:
         """The questions at `rows` whose windows are whole; `future` (N, H, ·) stands in for the rows ahead."""
@@ -360,15 +458,14 @@ class Windows:
         arrays = {"step": ring.step[:count], "ds": ring.ds[:count], "values": ring.values[:count]}
         arrays |= {"last": self._last[:, :count], "queue": self._queue}
         tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        return tensors, {
-            "rows": self.rows,
-            "late": self.late,
-            "snapped": self.snapped,
-            "names": cast(Json, list(self.names)),
-        }
+        rest: dict[str, Json] = {"rows": self.rows, "late": self.late, "snapped": self.snapped}
+        if self.spec.late == "use":
+            rest["late_used"] = self.late_used
+        return tensors, rest | {"names": cast(Json, list(self.names))}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         self.rows, self.late, self.snapped = (cast(int, rest[name]) for name in ("rows", "late", "snapped"))
+        self.late_used = cast(int, rest.get("late_used", 0))
         self._names.restore(cast("list[str]", rest["names"]))
         ring = self._ring = Ring(self._ring.capacity, self._ring.channels)
         ring.step, ring.ds, ring.values = (tensors[name].numpy().copy() for name in ("step", "ds", "values"))

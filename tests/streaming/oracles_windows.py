@@ -43,10 +43,12 @@ class OracleWindows:
     """The same questions and answers as `Windows`, one row at a time."""
 
     spec: WindowSpec
+    reach: int = 0
     rows: dict[str, dict[int, Row]] = field(default_factory=dict)
     waiting: dict[str, list[Row]] = field(default_factory=dict)
     position: int = 0
     late: int = 0
+    late_used: int = 0
     snapped: int = 0
     ticks: dict[str, int] = field(default_factory=dict)
     asks: list[dict[str, Any]] = field(default_factory=list)
@@ -58,6 +60,15 @@ class OracleWindows:
         self.position += 1
         seen = self.rows.setdefault(row.series, {})
         first, last = (seen[min(seen)], seen[max(seen)]) if seen else (row, None)
+        if spec.late == "use" and not spec.lags:
+            row.step = len(seen)
+            row.ds = row.step if spec.time is None else row.ds
+            seen[row.step] = row
+            self.current(row)
+            return
+        if spec.late == "use" and last is not None and row.ds < last.ds:
+            self.file(row, last)
+            return
         if spec.time is None:
             row.step = row.ds = len(seen)
         elif spec.every_ns is None:
@@ -78,6 +89,37 @@ class OracleWindows:
         queue.append(row)
         while queue and queue[0].step + spec.horizon <= row.step:
             self.current(queue.pop(0))
+
+    def file(self, row: Row, last: Row) -> None:
+        """Put a late row in its place, if there is one."""
+        spec, seen = self.spec, self.rows[row.series]
+        kept = {step: one for step, one in seen.items() if step > last.step - self.reach}
+        if spec.tolerance_ns is None:
+            row.step = math.floor((row.ds - seen[0].ds) / spec.every_ns + 0.5)
+        else:
+            before = max((one for one in kept.values() if one.ds < row.ds), key=lambda one: one.step, default=None)
+            after = min((one for one in kept.values() if one.ds >= row.ds), key=lambda one: one.step)
+            if before is None:
+                self.late += 1
+                return
+            apart = max(math.floor((row.ds - before.ds) / spec.every_ns + 0.5), 1)
+            row.step = min(before.step + apart, after.step - 1)
+            if row.step <= before.step:
+                self.late += 1
+                return
+        if row.step < 0 or row.step in seen or not last.step - self.reach < row.step < last.step:
+            self.late += 1
+            return
+        self.late_used += 1
+        seen[row.step] = row
+        if not spec.known or row.step + spec.horizon <= last.step:
+            self.current(row, ask=False)
+            if row.step - spec.season <= last.step - self.reach:
+                self.answers[-1]["seasonal"] = [NAN] * len(spec.targets)
+        else:
+            queue = self.waiting[row.series]
+            queue.append(row)
+            queue.sort(key=lambda one: one.step)
 
     def jittered(self, row: Row, last: Row) -> None:
         """The next step where the row is near the row before it or near its clock's tick, else a gap; or late."""

@@ -74,13 +74,14 @@ def streams(draw: st.DrawFn) -> tuple[WindowSpec, list[Row], list[int]]:
         every_ns=every,
         zone=draw(st.sampled_from([None, "Europe/Berlin"])),
         tolerance_ns=draw(st.sampled_from([None, every // 4, every // 2, 3 * every // 4])) if every else None,
+        late=draw(st.sampled_from(["skip", "use", "use"])) if every or not lags else "skip",
     )
     names = ["b", "a", "c"] if spec.series else ["y"]
     ds = dict.fromkeys(names, START)
     rows = []
     for _ in range(draw(st.integers(0, 40))):
         name = draw(st.sampled_from(names))
-        jump = draw(st.sampled_from([1, 1, 1, 1, 1, 1, 2, 3, 9, 40, 0, -1]))
+        jump = draw(st.sampled_from([1, 1, 1, 1, 1, 1, 2, 3, 9, 40, 0, -1, -2, -4]))
         wobbles = (
             [0, 0, 0, every // 6, -every // 6, *([every // 3, -every // 2] if spec.tolerance_ns else [])]
             if every
@@ -99,7 +100,8 @@ def streams(draw: st.DrawFn) -> tuple[WindowSpec, list[Row], list[int]]:
 @examples(120)
 def test_any_chunking_gives_what_a_loop_over_rows_gives(stream: tuple[WindowSpec, list[Row], list[int]]) -> None:
     spec, rows, cuts = stream
-    oracle, windows = OracleWindows(spec), Windows(spec)
+    windows = Windows(spec)
+    oracle = OracleWindows(spec, windows.reach)
     parts = []
     for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         parts.append(windows.push(batch(spec, rows[start:end])))
@@ -112,6 +114,7 @@ def test_any_chunking_gives_what_a_loop_over_rows_gives(stream: tuple[WindowSpec
     agree(asks, oracle.asks)
     agree(answers, oracle.answers)
     assert (windows.rows, windows.late, windows.snapped) == (len(rows), oracle.late, oracle.snapped)
+    assert windows.late_used == oracle.late_used
     del oracle.answers[:]
     oracle.flush()
     none, rest = windows.flush()

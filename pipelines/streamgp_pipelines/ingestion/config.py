@@ -1,11 +1,11 @@
-"""The settings of `streamgp ingest`; `streamgp_pipelines.config` has those of every command."""
+"""The settings of `streamgp ingest`, `compact` and `vacuum`; `streamgp_pipelines.config` has those of every command."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from streamgp_pipelines.settings import (
     Bytes,
@@ -279,3 +279,30 @@ class DescribeConfig(Settings):
         if sum(one is not None for one in (self.source, self.table, self.checkpoint)) != 1:
             raise ValueError("give FILE, --table or --checkpoint, one of them")
         return self
+
+
+class CompactConfig(Settings):
+    """`streamgp compact`."""
+
+    table: Annotated[TableUri, Flag(argument=True, metavar="TABLE")] = Field(description="Table that ingest made")
+    dry_run: bool = Field(False, description="Print what would be merged, write nothing")
+
+
+class VacuumConfig(Settings):
+    """`streamgp vacuum`."""
+
+    table: Annotated[TableUri, Flag(argument=True, metavar="TABLE")] = Field(description="Table that ingest made")
+    keep: Seconds = Field(
+        3600.0,
+        allow_inf_nan=False,
+        description="How long files stay that are not needed any more, such as 7d; at least 10m, as a commit that is "
+        "under way may need them",
+    )
+    dry_run: bool = Field(False, description="Print what would be deleted, delete nothing")
+
+    @field_validator("keep")
+    @classmethod
+    def _long_enough(cls, keep: float) -> float:
+        if keep < 600:
+            raise ValueError("give at least 10m; a number without a unit is seconds")
+        return keep

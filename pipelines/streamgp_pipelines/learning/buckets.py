@@ -260,7 +260,7 @@ class Buckets(Learner):
             counts[-1].restore({}, tally.counts)
         self.scores.gather(parts)
         self.counts.gather(counts)
-        for name in ("rows", "late", "snapped"):
+        for name in ("rows", "late", "late_used", "snapped"):
             setattr(self.windows, name, sum(getattr(tally, name) for tally in self._tallies.values()))
         if self.warmup.done_at is None and any(tally.fitted for tally in self._tallies.values()):
             self.warmup.finish(self.rows)

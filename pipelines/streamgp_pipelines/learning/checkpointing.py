@@ -63,6 +63,8 @@ def fingerprint(config: TrainConfig, spec: WindowSpec, warmup: int, initial: Ini
         shared["alarm-rate"] = config.alarm_rate
     if config.fleet:
         shared["fleet"] = True
+    if spec.late != "skip":
+        shared["late"] = spec.late
     if config.online:
         return shared | {"warmup": warmup, "score-from": config.score_from}
     if config.sample is not None:

@@ -338,7 +338,7 @@ class FleetLearner(Learner):
         if not bool(before.any()):
             return whole
         given = self.model.family.from_parameters(issued.parameters()[:, now]) if bool(now.any()) else self._nothing()
-        found = super()._calibrated(asks.rows(now), given, Answers(*(part[before] for part in answers)))
+        found = super()._calibrated(asks.rows(now), given, answers.rows(before))
         more = len(found.features) - len(whole.features)
         if more > 0:
             whole = whole._replace(features=torch.cat([whole.features, whole.features[:1].expand(more, -1, -1)]))

@@ -50,13 +50,14 @@ class Recipe:
 
 
 class Tally(NamedTuple):
-    """How far a bucket is: the states of scores and counts, rows read, late and snapped, rows of warm-up, forecasts to
-    come, and whether a model of it is fitted."""
+    """How far a bucket is: the states of scores and counts, rows read, late, late but used and snapped, rows of
+    warm-up, forecasts to come, and whether a model of it is fitted."""
 
     scores: tuple[Arrays, dict[str, Json]]
     counts: dict[str, Json]
     rows: int
     late: int
+    late_used: int
     snapped: int
     warmed: int
     to_come: int
@@ -184,7 +185,7 @@ def tally(fleet: FleetLearner) -> Tally:
     """How far a fleet is."""
     tensors, rest = fleet.scores.state()
     windows, done = fleet.windows, fleet.warmup.done_at is not None
-    numbers = windows.rows, windows.late, windows.snapped, fleet.warmed, fleet.to_come()
+    numbers = windows.rows, windows.late, windows.late_used, windows.snapped, fleet.warmed, fleet.to_come()
     scores = {name: part.numpy() for name, part in tensors.items()}, rest
     return Tally(scores, fleet.counts.state()[1], *numbers, done)
 

@@ -90,6 +90,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "seasons": list(learner.windows.spec.seasons),
         "transforms": kinds,
         "late": learner.windows.late,
+        "late_used": learner.windows.late_used,
         "warnings": list(warnings),
     }
 
@@ -119,8 +120,11 @@ def _forecasts(learner: Learner) -> dict[str, Json]:
 
 
 def _why_late(windows: Windows, table: Table) -> str:
+    if windows.spec.late == "use" and windows.spec.lags:
+        return "they were late, and their place was taken, before the first row of their series or no longer kept"
     if table.meta.lateness is not None:
-        return "they came later than the lateness of the table, behind a row of their series that was learned"
+        instead = "; --late use takes such rows as past values of later forecasts" if windows.spec.every_ns else ""
+        return f"they came later than the lateness of the table, behind a row of their series that was learned{instead}"
     spec, dated = windows.spec, table.meta.clock and table.meta.time_format not in ELAPSED
     if dated and int(windows.newest().ds.max()) > (time.time() + 86_400) * 1e9:
         return "they came behind a row of the future: ingest the source into a new table with --max-ahead 1d"
