@@ -22,7 +22,7 @@ import pyarrow as pa
 from streamgp.context import Context
 
 if TYPE_CHECKING:
-    from streamgp.tensors import FLOAT, Due, Fleet, Inputs, Model, OutputError, Predictive, Simulates, Stateful
+    from streamgp.tensors import FLOAT, Due, Fleet, Inputs, Model, OutputError, Predictive, Simulates, Stateful, Timed
 
 __all__ = [
     "FLOAT",
@@ -42,11 +42,12 @@ __all__ = [
     "Source",
     "Stateful",
     "Step",
+    "Timed",
     "Tracker",
 ]
 
 _OF_TENSORS = frozenset(
-    {"FLOAT", "Due", "Fleet", "Inputs", "Model", "OutputError", "Predictive", "Simulates", "Stateful"}
+    {"FLOAT", "Due", "Fleet", "Inputs", "Model", "OutputError", "Predictive", "Simulates", "Stateful", "Timed"}
 )
 
 

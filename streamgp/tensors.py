@@ -261,3 +261,16 @@ class Fleet(Protocol):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]: ...
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None: ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A fleet that learns something of all its series together. No forecast may rest on what came later in another
+    series, and of rows that are read at a time some series are learned before others."""
+
+    def begin(self) -> None:
+        """Rows follow that come behind all that were learned."""
+
+    def reach(self, together: int, newest: int) -> None:
+        """Say of the windows that are learned next: the time that each of their series has reached, and the time of the
+        last truth among them."""

@@ -11,7 +11,7 @@ from streamgp import errors
 
 PUBLIC = {
     "streamgp.base": "Chunk Due FLOAT Fleet Inputs Model ModelCard Offset OutputError Predictive Progress Shape "
-    "Simulates Source Stateful Step Tracker",
+    "Simulates Source Stateful Step Timed Tracker",
     "streamgp.errors": "CheckpointError DataError NotPositiveDefinite NumericalError SchemaError ServiceError "
     "StateError StreamgpError TableError UsageError disk_fault",
     "streamgp.registry": "check docstring load names owner trust",

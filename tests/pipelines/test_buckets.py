@@ -253,3 +253,9 @@ def test_what_workers_raise_and_workers_that_always_die_end_a_run(
     with pytest.raises(ServiceError, match="lost"):
         workers.run("tally", {0: None})
     workers.close()
+
+
+def test_a_regression_of_all_series_is_not_dealt(tmp_path: Path) -> None:
+    own = {"model": "svdgp", "set": {"shared": "true", "pooled": "true"}}
+    with pytest.raises(UsageError, match="workers learn series apart"):
+        dealt(make_table(tmp_path / "t", panel(150)), tmp_path / "c", in_process, **own)

@@ -32,6 +32,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "ensemble": {"model": "auto", "season": 24, "set": {"svdgp": SVDGP}},
     "outcomes": {"model": "svdgp", "target": "k", "set": SVDGP | {"likelihood": "logistic"}, "level": None},
 }
+POOLED = SVDGP | {"shared": "true", "pooled": "true"}
 CLOSE: dict[str, Any] = {"rel_tol": 1e-7, "abs_tol": 1e-7}
 """Batched products add in another order."""
 SLOW = {"known", "svdgp", "ensemble", "outcomes"}
@@ -86,9 +87,9 @@ def test_a_series_does_not_depend_on_when_rows_of_others_come(tmp_path: Path) ->
         assert_frame_equal(of(one, name), of(two, name), **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["linear", "season", "shared"])
+@pytest.mark.parametrize("name", ["linear", "season", "pooled"])
 def test_a_run_in_pieces_is_a_run_in_one_piece(tmp_path: Path, name: str) -> None:
-    own = RUNS["svdgp"] | {"set": SVDGP | {"shared": "true"}} if name == "shared" else RUNS[name]
+    own = {"model": "svdgp", "set": POOLED} if name == "pooled" else RUNS[name]
     data, options = panel(), OPTIONS | {"fleet": True} | own
     whole, _ = fleet(make_table(tmp_path / "t", data), tmp_path / "whole", **own)
     table = make_table(tmp_path / "u", data[:401], cuts=(7, 130))
@@ -101,8 +102,9 @@ def test_a_run_in_pieces_is_a_run_in_one_piece(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.slow
-def test_a_fleet_that_is_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    table, options = make_table(tmp_path / "t", panel()), OPTIONS | {"fleet": True}
+@pytest.mark.parametrize("own", [{}, {"model": "svdgp", "set": POOLED}], ids=["linear", "pooled"])
+def test_a_fleet_that_is_killed_ends_as_if_it_had_not_been(tmp_path: Path, own: dict[str, Any]) -> None:
+    table, options = make_table(tmp_path / "t", panel()), OPTIONS | {"fleet": True} | own
     expected = run(table, tmp_path / "whole", **options)
     for count in (2, 5):
         crash = Crash("streamgp_pipelines.learning.fleet", "FleetLearner.advance", count, after=True)
@@ -173,6 +175,20 @@ def test_a_shared_kernel_forecasts_about_as_well_as_own_ones(tmp_path: Path) -> 
 def test_a_shared_kernel_needs_a_fleet(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="series of a fleet"):
         run(make_table(tmp_path / "t", frame_of(80)), tmp_path / "c", model="svdgp", set={"shared": "true"})
+
+
+def test_a_regression_of_all_series_sees_no_row_before_it_forecasts_it(tmp_path: Path) -> None:
+    data, options = panel(260), {"model": "svdgp", "set": POOLED}
+    hour = (pl.col("t") - pl.col("t").min()).dt.total_hours()
+    other = data.with_columns(y=pl.when(hour >= 162).then(50 - 3 * pl.col("y")).otherwise(pl.col("y")))
+    one, two = (
+        fleet(make_table(tmp_path / name, rows), tmp_path / f"{name}-run", **options)[1].filter(
+            (pl.col("cutoff") - data["t"].min()).dt.total_hours() < 162
+        )
+        for name, rows in (("as-it-is", data), ("changed", other))
+    )
+    assert_frame_equal(one.drop("y"), two.drop("y"))  # b ends a micro-batch at hour 160, and a one at 163 before it
+    assert one.filter(pl.col("unique_id") == "b").height > 0
 
 
 def test_a_table_of_one_series_has_no_fleet(tmp_path: Path) -> None:

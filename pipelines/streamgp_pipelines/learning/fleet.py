@@ -17,7 +17,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from streamgp.base import Due, Fleet, Inputs, Json, Model, Predictive, Stateful, Step
+from streamgp.base import Due, Fleet, Inputs, Json, Model, Predictive, Stateful, Step, Timed
 from streamgp.forecasting.bands import Bands, Issued
 from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming.batches import together
@@ -266,6 +266,8 @@ class FleetLearner(Learner):
         self.waiting.add(rows.select(columns_read(self.windows.spec)), self.windows.codes(rows))
         self.bands.reserve(len(self.windows.names))  # at once: series by series, each would copy all before it
         steps, found = list[Step](), list[Due]()
+        if isinstance(self.fleet, Timed):
+            self.fleet.begin()
         for full in self.waiting.full(self.schedule, self._most):
             due = self._round(*full)
             steps += self._learned(due)
@@ -350,6 +352,8 @@ class FleetLearner(Learner):
         """Learn the windows that are complete: those of series that are fitted, and of those that now are to be."""
         assert due.whole is not None
         steps, fitted = list[Step](), self.fitted(due.whole)
+        if isinstance(self.fleet, Timed):
+            self.fleet.reach(*_reached(due))
         x, y, series = due.x.to(self.device), due.target.to(self.device), due.whole
         with self.clock.measure("update"):
             if bool(fitted.all()):
@@ -398,6 +402,19 @@ def _pairs_alone(due: Due) -> Due:
     """Without the windows, of which those of all rounds would be held until the last."""
     x, issued, none = due.x.rows(torch.zeros(0, dtype=torch.int64)), due.issued[:, :0].clone(), due.target[:0].clone()
     return due._replace(x=x, target=none, issued=issued, features=due.features[:0].clone(), whole=None)
+
+
+def _reached(due: Due) -> tuple[int, int]:
+    """The time that each series with complete windows has reached, and that of the last truth.
+
+    Where a series shows no truth, nobody knows the first, and it is long ago; where none does, the second is never.
+    """
+    assert due.whole is not None
+    if not len(due.ds) or not bool(torch.isin(due.whole, due.series).all()):
+        return -NEVER, int(due.ds.max()) if len(due.ds) else NEVER
+    place = torch.searchsorted(codes := due.series.unique(), due.series)
+    latest = torch.full_like(codes, -NEVER).scatter_reduce_(0, place, due.ds, "amax")
+    return int(latest.min()), int(latest.max())
 
 
 def in_all(steps: list[Step]) -> Step | None:

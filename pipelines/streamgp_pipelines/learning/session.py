@@ -180,6 +180,9 @@ def open_session(
     given = model_settings(config.model, config.set)
     if getattr(given, "shared", False) and not config.fleet:
         raise UsageError("shared=true shares a kernel among the series of a fleet", hint="add --fleet, or leave it out")
+    if getattr(given, "pooled", False) and config.engine == "ray":
+        message = "pooled=true learns one regression from all series, and workers learn series apart"
+        raise UsageError(message, hint="leave out --engine ray, or pooled=true")
     batch = config.batch if config.online else max(config.batch, min(COLLECTED, table.rows))
     series = sizes.count_series(table)
     if config.fleet:

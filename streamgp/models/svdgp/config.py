@@ -70,6 +70,12 @@ class Config(StreamOptions):
         "all, a tenth of the cost; the numbers of a series then depend on the others",
     )
 
+    pooled: bool = Field(
+        False,
+        description="with shared=true: a linear regression of all series, each in its own units, is the prior mean of "
+        "the linear part of each; how far series depart from it is estimated",
+    )
+
     @model_validator(mode="after")
     def _possible(self) -> Self:
         plain = isinstance(self.likelihood, gaussian.Config)
@@ -81,6 +87,8 @@ class Config(StreamOptions):
             raise ValueError("jumps needs the closed form: likelihood=gaussian, no encoder, inference=auto")
         if self.shared and (self.jumps or self.by_gradient):
             raise ValueError("shared needs the closed form without jumps: likelihood=gaussian, no encoder")
+        if self.pooled and not (self.shared and self.linear):
+            raise ValueError("pooled needs shared=true and linear=true")
         return self
 
     @property

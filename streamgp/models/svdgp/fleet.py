@@ -8,6 +8,8 @@ on φ (`conjugate`), of which the Cholesky factorisations are batched. The basis
 
 A series is rebuilt from its own reservoir when a single model would be: on the newest kernel and basis there are, which
 are estimated again, on a sample of the series that come together, when the series have grown as far since.
+
+With `pooled` the linear parts have a prior mean in common (`pooled_prior`), and the reference is fixed.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Json, Shape, Step
 from streamgp.evidence.search import Search, thinned
 from streamgp.evidence.thinned import Hyper
+from streamgp.models.svdgp import stacked_regression as regression
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
+from streamgp.models.svdgp.pooled_prior import PooledPrior
 from streamgp.models.svdgp.posterior import SvdgpPosterior
+from streamgp.models.svdgp.stacked_regression import Observed
 from streamgp.online.inputs import KernelInputs, reporting, usable_rows
 from streamgp.online.model import PATIENCE, StreamModel
+from streamgp.online.reference import Reference
 from streamgp.online.reservoir import Reservoir
-from streamgp.online.stacked import Packed, Stacked, left_out, limited, plausible_rows, wide
+from streamgp.online.stacked import Packed, Stacked, left_out, limited, plausible_rows
 from streamgp.online.stacked_reservoir import StackedReservoir
 from streamgp.online.stacked_units import Rows, StackedUnits, State
 from streamgp.online.winsorise import FAR, LASTING, Winsoriser
@@ -80,7 +86,8 @@ class SharedFleet:
         self.config, self.shape = config, shape
         self._device = device or torch.device("cpu")
         self._inputs = KernelInputs(shape).to(self._device)
-        self._units = StackedUnits(self._inputs, config.target, config.decay, shape)
+        kind = Reference("auto", shape).kind if config.pooled and config.target == "auto" else config.target
+        self._units = StackedUnits(self._inputs, kind, config.decay, shape)
         self._reservoir = StackedReservoir(config.reservoir, shape, config.forgetting(shape))
         self._limit = Winsoriser(shape, config.limit)
         posterior = SvdgpPosterior(config, shape, self._inputs.groups, self._inputs.count)
@@ -88,6 +95,7 @@ class SharedFleet:
         self.shared: dict[int, Conjugate] = {}  # generation -> kernel and basis
         self._hyper: Tensor | None = None  # (G + 2,) of the newest
         self._made = 0  # rows that the longest series had when it was made
+        self._prior = PooledPrior(config, shape, self._units, self._device) if config.pooled else None
         self._generator = torch.Generator().manual_seed(config.seed)
         self._linear = config.linear and len(self._inputs.groups) <= config.basis
         self._held = Stacked({name: part.to(self._device) for name, part in self._fresh().items()})
@@ -114,6 +122,16 @@ class SharedFleet:
         own = {name: part.to(FLOAT) for name, part in found.items()}
         return own | self._units.fresh() | self._reservoir.fresh()
 
+    def begin(self) -> None:
+        """See `Timed`."""
+        if self._prior is not None:
+            self._prior.begin()
+
+    def reach(self, together: int, newest: int) -> None:
+        """See `Timed`."""
+        if self._prior is not None:
+            self._prior.reach(together, newest)
+
     def predict(self, x: Inputs, series: Tensor, batch: int = 1) -> Tensor:
         """(P, R, T) parameters of what each window's model forecasts; nothing changes."""
         found = x.past.new_empty(3, len(series), self.shape.columns)
@@ -138,6 +156,10 @@ class SharedFleet:
             steps |= zip(codes, self.fit(x.rows(new), y[new], series[new]), strict=True)
         rebuilt = list[Tensor]()
         begun = torch.where(new, -1, series)
+        if self._prior is not None:
+            for packed, held in self._parts(begun, self._looked):
+                self._prior.add(packed, held, x, self._truth(packed, y), self._held.size)
+            self._prior.use()
         for packed, held in self._parts(begun):
             own, due = self._learned(packed, held, x, y)
             steps |= own
@@ -159,6 +181,12 @@ class SharedFleet:
         y, within, glitches = plausible_rows(x, y, series)
         x, y, series = x.rows(within), y[within], series[within]
         steps, packed = dict[int, Step](), Packed.of(series)
+        if self._prior is not None:
+            for some in packed.parts(self._near):
+                held, truth = self._held.take(some.codes, self._looked), self._truth(some, y)
+                self._units.fit(held, Rows(x.rows(some.rows.flatten()), truth, some.there.to(FLOAT)))
+                self._prior.add(some, held, x, truth, self._held.size)
+            self._prior.use()
         self._renew(packed.codes, packed.counts.to(FLOAT), [(x.rows(r[t]), y[r[t]]) for r, t in self._some(packed)])
         for some in packed.parts(self._near):
             held = self._held.take(some.codes)
@@ -199,18 +227,27 @@ class SharedFleet:
         """(K, N, T)"""
         return torch.where(packed.there[..., None], y[packed.rows], torch.nan)
 
-    def _kernel(self, held: State) -> Conjugate:
-        """What the series share, of one generation."""
-        return self.shared[int(held["generation"][0])]
+    def _number(self, held: State) -> int:
+        """The generation of these series, which have one in common."""
+        return int(held["generation"][0])
+
+    def _features(self, number: int, z: Tensor) -> Tensor:
+        """(N, W) -> (N, E + m)"""
+        phi = self.shared[number].features(z)
+        return phi if self._prior is None else self._prior.weaken(number, phi)
+
+    def _mean(self, number: int, held: State) -> Tensor | None:
+        """(K, P, T) prior means of the weights; None where they are 0."""
+        return None if self._prior is None else self._prior.mean(held, number, self.shared[number].noise)
 
     def _look(self, packed: Packed, held: State, x: Inputs) -> Look:
         return self._measured(held, self._glance(held, x.rows(packed.rows.flatten())))
 
     def _glance(self, held: State, x: Inputs) -> Look:
         """K · N windows, series by series, with a latent variance that is too small: what the basis does not reach."""
-        kernel, z = self._kernel(held), self._units.standardised(held, x)
-        phi = kernel.features(z.flatten(0, 1))
-        latent = kernel.unexplained(phi).unflatten(0, z.shape[:2])[..., None]
+        number, z = self._number(held), self._units.standardised(held, x)
+        phi = self._features(number, z.flatten(0, 1))
+        latent = self.shared[number].unexplained(phi).unflatten(0, z.shape[:2])[..., None]
         phi = _padded(phi.unflatten(0, z.shape[:2]), held["root"].shape[1])
         mean, unit = phi @ held["coefficients"], held["output.scale"][:, None]
         return Look(z, phi, mean, latent, held["residual"][:, None], self._units.shift(held, x), unit)
@@ -253,8 +290,9 @@ class SharedFleet:
         time = config.forgetting(self.shape)
         kept = torch.ones_like(count) if time is None else torch.exp(-count / time)
         phi = look.phi if not any(beyond) else torch.where(packed.there[..., None], look.phi, 0.0)
-        failed = self._absorb(self._kernel(held), held, phi, target, packed.there.to(FLOAT), kept)
-        well, loss = ~failed, self._loss(held, self._kernel(held))
+        number = self._number(held)
+        failed = self._absorb(number, held, phi, target, packed.there.to(FLOAT), kept)
+        well, loss = ~failed, self._loss(number, held)
         self._held.put(codes[well], {name: part[well] for name, part in held.items()})
         return {
             code: Step(
@@ -278,33 +316,11 @@ class SharedFleet:
         held["far"] = torch.where(settled, packed.averaged(held["far"], far, self._limit.newest), held["far"])
         return packed._replace(there=packed.there & ~out), out.sum(1).tolist()
 
-    def _absorb(self, kernel: Conjugate, held: State, phi: Tensor, y: Tensor, weight: Tensor, kept: Tensor) -> Tensor:
-        """Add rows to the sums and solve them, in place; (K,) which failed. See `Conjugate.absorb`.
-
-        Args:
-            kernel: what they share.
-            phi: (K, N, P).
-            y: (K, N, T) standardised, NaN = not observed.
-            weight: (K, N).
-            kept: (K,) part of the old sums that is kept.
-        """
-        seen = torch.isfinite(y)
-        if not bool(seen.all()):
-            weight = weight * seen.to(FLOAT).mean(2)
-            y = torch.where(seen, y, phi @ held["coefficients"])
-        weighted = phi * weight[..., None]
-        held["outer"].mul_(wide(kept, held["outer"])).baddbmm_(weighted.mT, phi)
-        held["moment"].mul_(wide(kept, held["moment"])).baddbmm_(weighted.mT, y)
-        held["square"] = held["square"] * kept[:, None] + (weight[..., None] * y.square()).sum(1)
-        held["weight"] = held["weight"] * kept + weight.sum(1)
-        root, info = _root(held["outer"], kernel.noise)
-        half = torch.linalg.solve_triangular(root, held["moment"] / kernel.noise, upper=False)
-        found = torch.linalg.solve_triangular(root.mT, half, upper=True)
-        fitted = (found * (held["moment"] + kernel.noise * found)).sum(1)
-        residual = (held["square"] - fitted) / held["weight"].clamp(min=1.0)[:, None]
-        held["root"], held["coefficients"], held["residual"] = root, found, residual.clamp(min=1e-9)
-        healthy = torch.isfinite(found).flatten(1).all(1) & torch.isfinite(residual).all(1)
-        return (info != 0) | ~healthy
+    def _absorb(self, number: int, held: State, phi: Tensor, y: Tensor, weight: Tensor, kept: Tensor) -> Tensor:
+        """See `stacked_regression.absorb`; number: of their generation."""
+        return regression.absorb(
+            held, Observed(phi, y, weight), kept, self.shared[number].noise, self._mean(number, held)
+        )
 
     def _rebuild(self, codes: Tensor) -> dict[int, str]:
         """Rebuild series from their reservoirs; what is to be said of each."""
@@ -330,6 +346,8 @@ class SharedFleet:
         gone = set(self.shared) - set(every.long().tolist()) - {max(self.shared)}
         for one in gone:
             del self.shared[one]
+            if self._prior is not None:
+                self._prior.forget(one)
         return found
 
     def _filled(self, held: State) -> Rows:
@@ -365,25 +383,31 @@ class SharedFleet:
         grown = float(seen.max()) - self._made
         if self.shared and grown < min(self.config.rebuild or math.inf, PATIENCE * self._made):
             return
-        hypers, pool = list[Tensor](), list[Tensor]()
+        hypers, pool, rests = list[Tensor](), list[Tensor](), list[Tensor]()
         for x, y in sample:
             held = {name: part[None].clone() for name, part in self._held.fresh.items()}
-            target = self._units.fit(held, Rows(x, y[None], y.new_ones(1, len(y))))
+            target = self._units.fit(held, Rows(x, y[None], y.new_ones(1, len(y))))[0]
             z = self._units.standardised(held, x)[0]
+            if self._prior is not None:
+                target = self._prior.rest(held, z, target)
             thin = thinned(len(z), self.shape.horizon, self.config.evidence_rows, z.device)
             search = Search(self._inputs.count, once=False)
             if self._hyper is not None:
                 search.hyper, search.found = Hyper.unpack(self._hyper), True
             inputs, outputs = held["input.scale"][0], held["output.scale"][0]
-            hypers.append(search.run(z[thin], target[0][thin], self._inputs.groups, inputs, outputs).pack())
+            hypers.append(search.run(z[thin], target[thin], self._inputs.groups, inputs, outputs).pack())
             pool.append(z)
+            rests.append(target)
         self._hyper, self._made = torch.stack(hypers).median(0).values, int(seen.max())
         hyper, rows = Hyper.unpack(self._hyper), torch.cat(pool)
         chosen = torch.randperm(len(rows), generator=self._generator)[: self.config.basis].to(rows.device)
         kernel = Conjugate(rows.shape[1], self.shape.columns, self.config.basis, self._linear).to(self._device)
         noise = hyper.noise.exp() * self.config.tempering(self.shape)
         kernel.begin(rows[chosen], self._inputs.inverse(hyper.lengthscale), hyper.outputscale.exp(), noise)
-        self.shared[max(self.shared, default=-1) + 1] = kernel
+        newest = max(self.shared, default=-1) + 1
+        self.shared[newest] = kernel
+        if self._prior is not None:
+            self._prior.estimate(newest, list(zip(pool, rests, strict=True)))
 
     def _begin(self, codes: Tensor, held: State, rows: Rows, done: str) -> dict[int, Step]:
         """Start series over from these rows, on the newest kernel and basis; their steps."""
@@ -392,26 +416,23 @@ class SharedFleet:
         target = self._units.fit(new, rows)
         for name in ("outer", "moment", "square", "weight", "coefficients"):
             new[name] = torch.zeros_like(held[name])
-        phi = kernel.features(self._units.standardised(new, rows.x).flatten(0, 1)).unflatten(0, rows.weight.shape)
-        phi = _padded(phi, new["outer"].shape[1])
-        failed = self._absorb(kernel, new, phi, target, rows.weight, torch.ones_like(new["seen"]))
+        phi = self._features(newest, self._units.standardised(new, rows.x).flatten(0, 1))
+        phi = _padded(phi.unflatten(0, rows.weight.shape), new["outer"].shape[1])
+        failed = self._absorb(newest, new, phi, target, rows.weight, torch.ones_like(new["seen"]))
         new["generation"] = torch.full_like(held["generation"], newest)
         new["tried"] = held["seen"].clone()
         well = ~failed
         self._held.put(codes[well], {name: part[well] for name, part in new.items()})
         self._held.put(codes[failed], {"tried": held["seen"][failed]})
-        loss = self._loss(new, kernel)
+        loss = self._loss(newest, new)
         return {
             code: Step(value, len(kernel.points), not bad, f"{done}; undone: {UNDONE}" if bad else done)
             for code, value, bad in zip(codes.tolist(), loss.tolist(), failed.tolist(), strict=True)
         }
 
-    def _loss(self, held: State, kernel: Conjugate) -> Tensor:
-        """(K,) see `Conjugate.loss`."""
-        determinant = 2.0 * held["root"].diagonal(dim1=1, dim2=2).log().sum(1)
-        misfit = (held["square"] - (held["coefficients"] * held["moment"]).sum(1)).mean(1) / kernel.noise
-        rows = held["weight"].clamp(min=1.0)
-        return 0.5 * ((misfit + determinant) / rows + torch.log(2.0 * torch.pi * kernel.noise))
+    def _loss(self, number: int, held: State) -> Tensor:
+        """(K,) see `stacked_regression.loss`."""
+        return regression.loss(held, self.shared[number].noise, self._mean(number, held))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         own = {name: part for name, part in self._held.state().items() if name != "root"}  # follows from the rest
@@ -422,7 +443,11 @@ class SharedFleet:
         tensors["generator"] = self._generator.get_state()
         if self._hyper is not None:
             tensors["hyper"] = self._hyper
-        return tensors, {"shared": kernels, "made": self._made}
+        rest: dict[str, Json] = {"shared": kernels, "made": self._made}
+        if self._prior is not None:
+            own, rest["pooled"] = self._prior.state()
+            tensors |= {f"pooled.{name}": part for name, part in own.items()}
+        return tensors, rest
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         def under(prefix: str) -> State:
@@ -437,23 +462,19 @@ class SharedFleet:
             kernel = kernel.to(self._device)
             kernel.restore(under(f"shared.{number}."), about)
             self.shared[int(number)] = kernel
+        if self._prior is not None:
+            pooled = rest["pooled"]
+            assert isinstance(pooled, dict)
+            self._prior.restore(under("pooled."), pooled)
         generation = series["generation"].long()
         series["root"] = self._held.fresh["root"].repeat(len(generation), 1, 1)
         for one, kernel in self.shared.items():
             own = generation == one
-            series["root"][own] = _root(series["outer"][own], kernel.noise)[0]
+            series["root"][own] = regression.root(series["outer"][own], kernel.noise)[0]
         self._held.restore(series)
         self._hyper = tensors["hyper"].clone() if "hyper" in tensors else None
         self._made = int(str(rest["made"]))
         self._generator.set_state(tensors["generator"].cpu())
-
-
-def _root(outer: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """(K, P, P) chol(I + S/σ²), and (K,) 0 where there is one."""
-    precision = outer / noise
-    precision.diagonal(dim1=1, dim2=2).add_(1.0)
-    upper, failed = torch.linalg.cholesky_ex(precision.mT, upper=True)  # LAPACK's is column-major
-    return upper.mT.contiguous(), failed
 
 
 def _padded(phi: Tensor, size: int) -> Tensor:
