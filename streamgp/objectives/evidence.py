@@ -23,7 +23,7 @@ from streamgp.objectives import majoriser
 from streamgp.solvers import Data, Posterior, Solver
 from streamgp.solvers.exact import Exact
 
-Scheme: TypeAlias = Literal["majoriser", "rows", "submatrix"]
+Scheme: TypeAlias = Literal["rows", "submatrix"]
 
 Estimate: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """(|b|, d) latents with graph, (|b|,) the numbers of their rows -> () loss per row, of which at the stale weights the
@@ -122,11 +122,8 @@ def estimate(scheme: Scheme, solver: Solver, data: Data, h: Tensor, y: Tensor) -
     if scheme == "submatrix":
         pairs = with_pairs(solver).pair_gradient(data)
         return lambda latent, rows: pair_surrogate(pairs[rows][:, rows], solver.kernel(latent, latent), n) / n
-    if scheme == "rows":
-        gradients = _stale(solver, data, h, y)
-        return lambda latent, rows: row_surrogate(gradients[rows], latent, n) / n
-    posterior = solver.condition(data)
-    return lambda latent, rows: majoriser.rows(posterior, latent, y[rows]).mean()
+    gradients = _stale(solver, data, h, y)
+    return lambda latent, rows: row_surrogate(gradients[rows], latent, n) / n
 
 
 def joint(solver: Solver, data: Data, h: Tensor, y: Tensor, *, wanted: bool) -> tuple[Tensor, Tensor | None]:

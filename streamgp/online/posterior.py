@@ -131,6 +131,11 @@ class Posterior(nn.Module, ABC):
         return False
 
     @property
+    def sums_partly(self) -> bool:
+        """Whether some of what a batch fit learns are sums over all rows, by `summing`, and other things are not."""
+        return False
+
+    @property
     def minibatch(self) -> int:
         """Rows of a mini-batch whose gradient comes from `sharing`, at most; 0: a batch fit asks for none."""
         return 0

@@ -16,16 +16,19 @@ All losses are per row, NLML/N: rates and clipping do not depend on N.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from streamgp.base import Json
 from streamgp.encoders import Dropout, Encoder
+from streamgp.objectives import majoriser
 from streamgp.objectives.evidence import CHUNK, estimate, joint, with_pairs
 from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
+from streamgp.optim.shared_gradients import Sharing, here
 from streamgp.solvers import Data, Posterior, Solver
 
 
@@ -71,6 +74,28 @@ class Refreshed(NamedTuple):
     loss: float
 
 
+class Bound:
+    """What mini-batches of the majoriser minimise, a sum over their rows; see `shared_gradients.Loss`.
+
+    Args:
+        posterior: at the latents of the last refresh.
+    """
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.posterior = posterior
+
+    def __call__(self, net: nn.Module, rows: Sequence[Tensor], count: int, generator: Generator) -> Tensor:
+        """() of rows z (N, width), y (N, T)."""
+        z, y = rows
+        return majoriser.rows(self.posterior, net(z, Dropout(generator)), y).sum() / count
+
+
+@torch.no_grad()
+def learn_at_once(encoder: Encoder, data: Data, z: Tensor, y: Tensor) -> None:
+    """Rows into the data of a solver. z: (N, width), y: (N, T)."""
+    data.add(torch.cat([encoder(some) for some in z.split(CHUNK)]), y)
+
+
 class Alternating:
     """Trains an encoder and a solver in place. Stateful: goes on bit for bit from `state` between epochs.
 
@@ -85,6 +110,8 @@ class Alternating:
         epochs: that a cosine schedule spans; 0: it does not fall.
 
     Attributes:
+        sharing: how the gradient of a mini-batch of the majoriser is computed.
+        learn: how the solver's data learn all rows.
         epochs: done so far; the schedules' clock.
         healthy: whether every step of the last epoch had a finite gradient; the others were left out.
 
@@ -98,6 +125,8 @@ class Alternating:
         self.encoder, self.solver, self.config = encoder, solver, config
         self.weights = Descent(encoder, config.encoder_rate, config, epochs)
         self.hyperparameters = Descent(solver, config.kernel_rate, config, epochs)
+        self.sharing: Sharing = here
+        self.learn: Callable[[Encoder, Data, Tensor, Tensor], None] = learn_at_once
         self.epochs = 0
         self.healthy = True
 
@@ -156,7 +185,7 @@ class Alternating:
         Raises:
             NotPositiveDefinite: the solver's covariance could not be factorised.
         """
-        data = self._data(self._latents(z), y)
+        data = self._learned(z, y)
         with torch.no_grad():
             loss = float(self.solver.nlml(data)) / max(len(y), 1)
         return Refreshed(data, self.solver.condition(data), loss)
@@ -184,16 +213,24 @@ class Alternating:
         assert self.config.scheme != "full"
         n, whole = len(y), batches_of(len(y), self.config.batch)
         if not count:
-            return self._kernel_steps(self._data(self._latents(z), y), n, self.epochs)
+            return self._kernel_steps(self._learned(z, y), n, self.epochs)
         drawn = minibatches(n, self.config.batch, count, generator)
         for place, rows in enumerate(drawn):
             t = self.epochs + min(place / whole, 1.0)
-            if place % (self.config.delay or whole) == 0:
+            some, due = rows.to(z.device), place % (self.config.delay or whole) == 0
+            if self.config.scheme == "majoriser":
+                if due:
+                    data = self._learned(z, y)
+                    loss = self._kernel_steps(data, n, t)
+                    bound = Bound(self.solver.condition(data))
+                _, *gradients = self.sharing(self.encoder, bound, (z, y), some, len(some), generator)
+                self.weights.descend(gradients, t)
+                continue
+            if due:
                 h = self._latents(z)
                 data = self._data(h, y)
                 loss = self._kernel_steps(data, n, t)
                 loss_of = estimate(self.config.scheme, self.solver, data, h, y)
-            some = rows.to(z.device)
             self.weights.step(loss_of(self.encoder(z[some], Dropout(generator)), some), t)
         return loss
 
@@ -236,6 +273,11 @@ class Alternating:
             self.hyperparameters.step(loss, t)
             self.solver.project()
         return float(loss.detach())
+
+    def _learned(self, z: Tensor, y: Tensor) -> Data:
+        data = self.solver.data()
+        self.learn(self.encoder, data, z, y)
+        return data
 
     def _data(self, h: Tensor, y: Tensor) -> Data:
         data = self.solver.data()

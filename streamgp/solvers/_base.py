@@ -108,11 +108,13 @@ class Solver(nn.Module, ABC):
         kernel: k_θ.
         log_noise: (T,) log σ_t².
         bounded: whether latents must lie in [−1, 1]^d: an encoder's tanh sees to it.
+        additive: whether its `Data` are sums over rows, see `streamgp.online.summing.Additive`.
         floor: the least σ², so that the noise cannot collapse.
         limit: rows that a `Data` can hold at most; None where their number does not matter.
     """
 
     bounded: bool = False
+    additive: bool = False
     limit: int | None = None
 
     def __init__(self, kernel: Kernel, columns: int, noise: float, floor: float) -> None:

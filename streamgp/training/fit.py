@@ -109,6 +109,7 @@ class Fit:
         self.iterate: dict[str, Tensor] = {}
         self.trained, self.loss = 0, math.nan
         self._begun = math.inf  # score at the beginning
+        self._apart: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # z, r and the parts that train
 
     @property
     def gain(self) -> float:
@@ -142,7 +143,7 @@ class Fit:
         self.optimiser.span = self.trained + left if left < ENDLESS else 0
         load(learner.trained, self.iterate)
         put_back = learner.served()
-        self.loss = learner.descend(self.optimiser, z[~held], r[~held], generator)
+        self.loss = learner.descend(self.optimiser, *self._trained_on(z, r, held), generator)
         better = self._judge(z, r, held, factor)
         self.trained += 1
         self.iterate = weights(learner.trained)
@@ -159,7 +160,7 @@ class Fit:
     def _judge(self, z: Tensor, r: Tensor, held: Tensor, factor: Tensor) -> bool:
         """Whether this is the best so far; then all rows are served."""
         learner, some = self.learner, bool(held.any())
-        learner.serve(z[~held], r[~held])
+        learner.serve(*self._trained_on(z, r, held))
         score = learner.score()
         if score is None and not some:
             return True
@@ -178,6 +179,12 @@ class Fit:
         if some:
             learner.complete(z[held], r[held])
         return True
+
+    def _trained_on(self, z: Tensor, r: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows that are not held, the same tensors from one epoch to the next: other processes may have them."""
+        if self._apart is None or self._apart[0] is not z or self._apart[1] is not r:
+            self._apart = (z, r, z[~held], r[~held]) if bool(held.any()) else (z, r, z, r)
+        return self._apart[2:]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {f"iterate.{key}": value for key, value in self.iterate.items()}

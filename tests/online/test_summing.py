@@ -12,9 +12,14 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Model, Shape
+from streamgp.models.deep import gp
+from streamgp.models.qsgp import blocks as blocks_of_qsgp
 from streamgp.online.model import StreamModel
 from streamgp.online.summing import BLOCKS, Absorb, added, block_sums, blocks, in_blocks, running
+from streamgp.optim import shared_gradients
+from streamgp.optim.shared_gradients import here
 from streamgp_pipelines.assembly import build_model
+from tests.optim.test_shared_gradients import elsewhere
 from tests.pipelines.worlds import same_bits
 
 ROWS = 600
@@ -79,6 +84,37 @@ def test_blocks_anywhere_have_the_same_bits(name: str, missing: bool, monkeypatc
     assert all(same_bits(states[0][key], states[1][key]) for key in states[0])
     means = [model.predict(x).mean for model in (one, plain)]
     assert (means[0] - means[1]).abs().max() < 1e-6
+
+
+def test_a_gp_behind_a_net_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums of KISS at the latents of all rows, and the gradients of the net."""
+    monkeypatch.setattr(gp, "CHUNK", 32)
+    monkeypatch.setattr(shared_gradients, "BLOCK", 200)
+    summing, states = Elsewhere(), []
+    options = {"training.batch": ROWS, "pretrain": 1, "encoder.hidden": 6, "encoder.dropout": 0.1}
+    for ways in ((in_blocks, here), (summing, elsewhere)):
+        model = build_model("gp_narx", options, SHAPE, torch.device("cpu"))
+        assert isinstance(model, StreamModel) and model.posterior.sums_partly
+        model.posterior.summing, model.posterior.sharing = ways
+        list(model.fit(*rows(False), epochs=2))
+        states.append(model.state()[0])
+    assert summing.calls >= 4  # a refresh and what forecasts, at each epoch
+    assert all(same_bits(states[0][key], states[1][key]) for key in states[0])
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", pytest.param("laplace", marks=pytest.mark.slow)])
+def test_the_gram_matrix_of_qsgp_has_the_same_bits(likelihood: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks_of_qsgp, "CHUNK", 32)
+    summing, states = Elsewhere(), []
+    options = {"features.size": 48, "features.width": 16, "likelihood": likelihood}
+    for way in (in_blocks, summing):
+        model = build_model("qsgp", options, SHAPE, torch.device("cpu"))
+        assert isinstance(model, StreamModel) and model.posterior.sums_partly
+        model.posterior.summing = way
+        list(model.fit(*rows(False), epochs=2))
+        states.append(model.state()[0])
+    assert summing.calls
+    assert all(same_bits(states[0][key], states[1][key]) for key in states[0])
 
 
 def test_blocks_are_whole_chunks_of_all_rows() -> None:

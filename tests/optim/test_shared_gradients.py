@@ -37,7 +37,7 @@ def elsewhere(
     """Each block in what another process would unpickle, those of the last worker first."""
     parts = blocks(batch)
     own, found, total = seeds(parts, generator), {}, None
-    assert len(parts) == 3
+    assert len(parts) > 1
     for place in reversed(range(len(parts))):
         there, computed = pickle.loads(pickle.dumps((net, loss)))
         some = [pickle.loads(pickle.dumps(part[parts[place]])) for part in rows]

@@ -32,6 +32,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "rvm": {"dictionary": 100, "basis": 32},
     "finite_rkhs": {"fourier.size": 32, "fourier.frequencies": "drawn"},
     "gru": {"encoder.hidden": 8, "encoder.dropout": 0.1, "training.batch": 2700},
+    "gp_gru": {"encoder.hidden": 8, "training.batch": 2700, "solver.grid": 16},
+    "qsgp": {"features.size": 64, "features.width": 32},
 }
 
 
@@ -45,7 +47,7 @@ def surface(path: Path, rows: int = 6000) -> Table:
 def trained(table: Table, home: Path, model: str, sharing: Sharing | None = None, **options: Any) -> dict[str, Any]:
     torch.set_num_threads(1)
     given = {"table": table.path, "checkpoint": home, "model": model, "set": OPTIONS.get(model, {}), "target": "y"}
-    given |= {"known": "a,b", "lags": 4 if model == "gru" else 0, "test_tail": 0.1, "epochs": 2, "device": "cpu"}
+    given |= {"known": "a,b", "lags": 4 if model.endswith("gru") else 0, "test_tail": 0.1, "epochs": 2, "device": "cpu"}
     found: dict[str, Any] = train(TrainConfig.read(given | options), NoTracker, sharing=sharing)
     return found
 
@@ -109,7 +111,10 @@ def ray() -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "count"), [("svdgp", 1), ("svgp", 2), ("rvm", 3), ("finite_rkhs", 2), ("gru", 2)])
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [("svdgp", 1), ("svgp", 2), ("rvm", 3), ("finite_rkhs", 2), ("gru", 2), ("gp_gru", 2), ("qsgp", 2)],
+)
 def test_workers_that_are_killed_have_the_numbers_of_one_process(
     ray: Any, tmp_path: Path, model: str, count: int
 ) -> None:

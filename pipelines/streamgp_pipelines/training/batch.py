@@ -60,17 +60,18 @@ def check_shares(model: Model, name: str) -> None:
         UsageError: it does not.
     """
     posterior = _posterior(model)
-    if posterior is not None and 0 < posterior.minibatch <= BLOCK:
+    sums = posterior is not None and (posterior.sums_rows or posterior.sums_partly)
+    if posterior is not None and not sums and 0 < posterior.minibatch <= BLOCK:
         raise UsageError(
             f"--engine ray: mini-batches of {posterior.minibatch} rows are one block (up to {BLOCK}), so that workers "
             "have nothing to share",
             hint=f"leave out --engine, or give --set training.batch={4 * BLOCK}",
         )
-    if posterior is None or not (posterior.sums_rows or posterior.minibatch):
+    if posterior is None or not (sums or posterior.minibatch):
         raise UsageError(
             f"--engine ray: {name} does not learn a batch by sums over its rows, so that workers have nothing to share",
             hint="leave out --engine, or use --model svdgp, svgp (with a Gaussian likelihood), rvm, finite_rkhs, lstm, "
-            "gru, rnn or narx",
+            "gru, rnn, narx, one of these with gp_ before its name, or qsgp with at most 4096 features",
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import Any, Self, cast
 
 import torch
 from pydantic import BaseModel
@@ -23,10 +23,12 @@ from streamgp.models.deep.config import GRID_WIDTH, DeepGpConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
 from streamgp.online.posterior import Arrival, Drawn, Look
 from streamgp.online.state import Parts
-from streamgp.optim.alternating import Alternating
+from streamgp.online.summing import OnFeatures
+from streamgp.optim.alternating import Alternating, learn_at_once
+from streamgp.optim.shared_gradients import here
 from streamgp.optim.squared_error import SquaredError
 from streamgp.solvers import Data, Posterior, Solver
-from streamgp.training.fit import Standing, training
+from streamgp.training.fit import Optimiser, Standing, training
 
 SETTLED, SPREAD, SMOOTH = 2048, 0.35, 0.1
 """Rows on which latents are settled; their spread on a grid, where tanh is still nearly linear; without one, at
@@ -130,6 +132,30 @@ class GpPosterior(DeepPosterior, Drawn):
     def optimiser(self) -> Alternating:
         return Alternating(self.encoder, self.solver, self.config.training)
 
+    @property
+    def sums_partly(self) -> bool:
+        return self.solver.additive
+
+    @property
+    def minibatch(self) -> int:
+        """As long as the solver does not keep all rows, which would travel."""
+        config = self.config.training
+        return config.batch if self.solver.additive and config.scheme == "majoriser" else 0
+
+    def descend(self, optimiser: Optimiser, z: Tensor, r: Tensor, generator: Generator) -> float:
+        assert isinstance(optimiser, Alternating)
+        if self.solver.additive:
+            optimiser.sharing, optimiser.learn = self.sharing, self._learn_rows
+        try:
+            return super().descend(optimiser, z, r, generator)
+        finally:
+            optimiser.sharing, optimiser.learn = here, learn_at_once  # a copy of the model has no part in who shares
+
+    def _learn_rows(self, encoder: Encoder, data: Data, z: Tensor, r: Tensor) -> None:
+        """All rows into additive data."""
+        if len(z):
+            self.summing(OnFeatures(encoder, cast(Any, data)), _absorb, (z, r), CHUNK)
+
     def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
         """At the first training: pre-training where it pays; then latents and noise are put to where the kernel's
         training starts well. Later, bounded latents would saturate."""
@@ -139,6 +165,7 @@ class GpPosterior(DeepPosterior, Drawn):
         epochs = wanted if wanted != "auto" else 5 if len(z) > MANY else 0
         if epochs:
             first = SquaredError(self.encoder, r.shape[1], self.config.pretraining)
+            first.sharing = self.sharing
             with training(self.encoder):
                 for _ in range(epochs):
                     loss = first.epoch(z, r, generator)
@@ -191,7 +218,11 @@ class GpPosterior(DeepPosterior, Drawn):
 
     def serve(self, z: Tensor, r: Tensor) -> None:
         self.data = self.solver.data()
-        self.complete(z, r)
+        if not self.solver.additive:
+            self.complete(z, r)
+            return
+        self._learn_rows(self.encoder, self.data, z, r)
+        self.given = self.solver.condition(self.data)
 
     @torch.no_grad()
     def complete(self, z: Tensor, r: Tensor) -> None:
@@ -232,6 +263,12 @@ class GpPosterior(DeepPosterior, Drawn):
         means = torch.stack([given.mean(h) for h in latents])
         within = torch.stack([given.variance(h) for h in latents]).mean(0)
         return Standing(means.mean(0), within + means.var(0, correction=0), given.noise)
+
+
+@torch.no_grad()
+def _absorb(own: OnFeatures[Encoder, Any], z: Tensor, r: Tensor) -> None:
+    """Standardised windows (N, W) and what is learned of them (N, T) into the sums."""
+    own.regression.add(own.features(z), r)
 
 
 def gridded(config: DeepGpConfig) -> BaseModel:

@@ -170,8 +170,9 @@ class DeepPosterior(Posterior, Learner):
 
         goes_on: whether the weights at hand were trained, so that an epoch has to be better than they are.
         """
-        whole = torch.isfinite(rows.y).all(1)
-        z, y = (rows.z[whole], rows.y[whole]) if bool(whole.any()) else (rows.z, rows.y.nan_to_num())
+        whole, (z, y) = torch.isfinite(rows.y).all(1), (rows.z, rows.y)
+        if not bool(whole.all()):
+            z, y = (z[whole], y[whole]) if bool(whole.any()) else (z, y.nan_to_num())
         held = self.config.held_out(len(y)).to(y.device)
         if first:
             self.count.fill_(len(rows.y))

@@ -31,6 +31,7 @@ from streamgp.models.qsgp.engine import Engine, Seen, TrainingRows
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.head import Head
 from streamgp.models.qsgp.sites import Sites
+from streamgp.online.summing import Summing
 from streamgp.optim.block_rows import CHUNK, TINY, gram, thin
 from streamgp.optim.block_solver import BlockSolver
 
@@ -163,6 +164,16 @@ class BlockEngine(Engine):
             weight = self._informing(y[part], f, share[part]).mean(1)
             own = self.head.features(x) if phi is None else phi[part].to(x.dtype)
             self.head.absorb(own, weight, 1.0 if start else kept)
+
+    def sum_up(self, z: Tensor, y: Tensor, share: Tensor, summing: Summing) -> None:
+        if not self.basis.blocks or not len(z):
+            self.accumulate(z, y, share, 0.0)
+            return
+        weights = []
+        for x, truth, part in zip(z.split(CHUNK), y.split(CHUNK), share.split(CHUNK), strict=True):
+            f = self.solver.mean(x.to(self.solver.dtype)).to(FLOAT) if self.sites.varies else truth
+            weights.append(self._informing(truth, f, part).mean(1))
+        summing(self.head, _absorb, (z.to(self.solver.dtype), torch.cat(weights)), CHUNK)
 
     def learn(self, new: int) -> None:
         """See the module."""
@@ -337,3 +348,8 @@ class BlockEngine(Engine):
         if self.sites.moving:
             target, curvature = self.sites.working(training.y, training.fitted)
             training.rows.retarget(target, training.share[:, None] * curvature / self.temper)
+
+
+def _absorb(head: Head, x: Tensor, weight: Tensor) -> None:
+    """Inputs (N, W) and their information (N,) into the sums."""
+    head.absorb(head.features(x), weight, 1.0)

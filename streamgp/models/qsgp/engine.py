@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from streamgp.models.qsgp.features import Basis, Candidates
 from streamgp.models.qsgp.sites import Sites
+from streamgp.online.summing import Summing
 from streamgp.optim.block_rows import Rows
 
 
@@ -187,6 +188,9 @@ class Engine(nn.Module, ABC):
             kept: part of the sums that is not forgotten.
             phi: (B, k) their features by `see`; computed where they are not given.
         """
+
+    def sum_up(self, z: Tensor, y: Tensor, share: Tensor, summing: Summing) -> None:
+        """The sums of these rows and no others, which `summing` makes; arguments as of `accumulate`."""
 
     @abstractmethod
     def attach(self, z: Tensor) -> None:

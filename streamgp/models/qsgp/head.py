@@ -48,8 +48,7 @@ class Triangle(nn.Module):
         self.register_buffer("ends", torch.zeros(self.middle + 1, self.middle, dtype=FLOAT))
 
     def zero(self) -> None:
-        self.cross.zero_()
-        self.ends.zero_()
+        self.cross, self.ends = torch.zeros_like(self.cross), torch.zeros_like(self.ends)
 
     def add(self, phi: Tensor, weight: Tensor, kept: float) -> None:
         """Scale by `kept`, then add ΦᵀWΦ. phi: (N, ≤ k), weight: (N,)."""
@@ -102,6 +101,20 @@ class Head(nn.Module):
         self.noise.copy_(noise)
         self.total.zero()
         self.rows.zero_()
+        self.changed()
+
+    def sums(self) -> tuple[Tensor, ...]:
+        """See `streamgp.online.summing.Additive`."""
+        return self.total.cross, self.total.ends, self.rows
+
+    def put(self, sums: tuple[Tensor, ...]) -> None:
+        self.total.cross, self.total.ends, self.rows = sums
+        self.changed()
+
+    def zero(self) -> None:
+        """Forget the rows."""
+        self.total.zero()
+        self.rows = torch.zeros_like(self.rows)
         self.changed()
 
     def changed(self) -> None:

@@ -35,6 +35,7 @@ from streamgp.models.qsgp.steps import StepsEngine
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
 from streamgp.online.state import Parts, gather, scatter
+from streamgp.online.summing import Summing, running
 from streamgp.optim.block_solver import BlockSolver
 
 SWEEPS = 12
@@ -92,6 +93,11 @@ class QsgpPosterior(Posterior):
         self._fit: tuple[Rows, TrainingRows] | None = None  # of the fit that is going on
 
     @property
+    def sums_partly(self) -> bool:
+        """The Gram matrix of all functions, where there is one: it takes most of the time."""
+        return self.engine.whole
+
+    @property
     def size(self) -> int:
         return self.engine.basis.size
 
@@ -123,7 +129,7 @@ class QsgpPosterior(Posterior):
         if self.stale:
             rows = arrival.memory()
             self.engine.keep(rows.z, rows.y, arrival.shares, rows.places)
-            self._sum_up(rows.z, rows.y, rows.weight)
+            self._sum_up(rows.z, rows.y, rows.weight, running)
             self.stale = False
         else:
             came, fitted = arrival.rows, look.mean[arrival.rows]
@@ -137,13 +143,13 @@ class QsgpPosterior(Posterior):
         self._fit = None
         self._begin(rows, units, generator)
         training = self.engine.training_rows(rows.z, rows.y, rows.weight)
-        self._sum_up(rows.z, rows.y, rows.weight)
+        self._sum_up(rows.z, rows.y, rows.weight, running)
         for place in range(SWEEPS):
             self.engine.epoch(training, place, SWEEPS)
             if self.engine.converged:
                 break
             if self.engine.outdated and self.engine.sites.varies:
-                self._sum_up(rows.z, rows.y, rows.weight)
+                self._sum_up(rows.z, rows.y, rows.weight, running)
         self._refresh(training)
         share = rows.weight.new_zeros(self.config.reservoir)
         share[rows.places] = rows.weight
@@ -160,7 +166,7 @@ class QsgpPosterior(Posterior):
         self.engine.epoch(training, self.epochs, self.epochs + left)
         self.epochs += 1
         if self.engine.outdated:
-            self._sum_up(rows.z, rows.y, training.share)
+            self._sum_up(rows.z, rows.y, training.share, self.summing)
         before = float(self.objective)
         self._refresh(training)
         noise_by_held_out(self.engine, training)
@@ -214,7 +220,7 @@ class QsgpPosterior(Posterior):
                 share = torch.ones_like(share)
                 training = self.engine.training_rows(rows.z, rows.y, share)
             if self.engine.summed:
-                self._sum_up(rows.z, rows.y, share)
+                self._sum_up(rows.z, rows.y, share, self.summing)
             self._fit = rows, training
         return self._fit[1]
 
@@ -227,12 +233,12 @@ class QsgpPosterior(Posterior):
         self.engine.refresh_noise(training, least)
         self.objective.fill_(self.engine.loss(training))
 
-    def _sum_up(self, z: Tensor, target: Tensor, share: Tensor) -> None:
+    def _sum_up(self, z: Tensor, target: Tensor, share: Tensor, summing: Summing) -> None:
         """The sums of the head; of at most so many rows as the reservoir has, unless the head is the whole basis."""
         if len(z) > self.config.reservoir and not self.engine.whole:
             some = torch.linspace(0, len(z) - 1, self.config.reservoir, device=z.device).round().long()
             z, target, share = z[some], target[some], share[some] * (share.sum() / share[some].sum())
-        self.engine.accumulate(z, target, share, 0.0)
+        self.engine.sum_up(z, target, share, summing)
 
     def _begin(self, rows: Rows, units: Units, generator: Generator) -> None:
         """New hyper-parameters; what was learned is forgotten."""

@@ -89,6 +89,19 @@ class Data(solvers.Data):
         self.square += y.square().sum(0)
         self.count += len(y)
 
+    def sums(self) -> tuple[Tensor, ...]:
+        """See `streamgp.online.summing.Additive`."""
+        count = torch.tensor(self.count, dtype=FLOAT)
+        return self.gram.clone(), self.cross.clone(), self.square.clone(), count  # `add` works in place
+
+    def put(self, sums: tuple[Tensor, ...]) -> None:
+        self.gram, self.cross, self.square, count = sums
+        self.count = float(count)
+
+    def zero(self) -> None:
+        self.gram, self.cross, self.square = (torch.zeros_like(part) for part in (self.gram, self.cross, self.square))
+        self.count = 0.0
+
     def forget(self, kept: float) -> None:
         """Scale every sum, O(m)."""
         for total in (self.gram, self.cross, self.square):
@@ -192,7 +205,7 @@ class Kiss(solvers.Solver):
         (True, (32, 32))
     """
 
-    bounded = True
+    bounded, additive = True, True
 
     def __init__(self, config: Config, kernel: Kernel, columns: int) -> None:
         super().__init__(kernel, columns, config.noise, config.floor)

@@ -43,7 +43,8 @@ class Holder:
     def __init__(self) -> None:
         torch.set_num_threads(1)
         self._held: dict[tuple[int, int], Tensor] = {}
-        self._epoch: tuple[nn.Module, Loss, list[Tensor]] | None = None
+        self._rows: list[Tensor] = []
+        self._trained: tuple[nn.Module, Loss] | None = None
 
     def pid(self) -> int:
         """Of its process."""
@@ -66,21 +67,25 @@ class Holder:
         rest, way = whole
         return block_totals(rest.place.open(), rest, block, way)
 
-    def take(self, net: nn.Module, loss: Loss, rows: Sequence[np.ndarray]) -> None:
-        """What the mini-batches of an epoch have in common."""
+    def take_rows(self, rows: Sequence[np.ndarray]) -> None:
+        """The rows that mini-batches are drawn from."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the object store is read only, and so are we
-            self._epoch = net, loss, [torch.from_numpy(part) for part in rows]
+            self._rows = [torch.from_numpy(part) for part in rows]
+
+    def take(self, trained: tuple[nn.Module, Loss]) -> None:
+        """The net and the loss of mini-batches."""
+        self._trained = trained
 
     def gradients(self, weights: np.ndarray, batch: np.ndarray, count: int, seed: int) -> np.ndarray:
         """The loss and its gradient of a block, one after the other, at some weights."""
-        assert self._epoch is not None
-        net, loss, rows = self._epoch
+        assert self._trained is not None
+        net, loss = self._trained
         own = list(net.parameters())
         with torch.no_grad():
             for p, part in zip(own, torch.tensor(weights).split([p.numel() for p in own]), strict=True):
                 p.copy_(part.view_as(p))  # views of one vector lie otherwise in memory, and products have other bits
-        some = [part[torch.tensor(batch)] for part in rows]
+        some = [part[torch.tensor(batch)] for part in self._rows]
         return flat(block_gradients(net, loss, some, count, seeded(seed)))
 
 
@@ -99,8 +104,7 @@ class RaySums(RayActors):
         super().__init__(BLOCKS, count, address)
         self._known: dict[int, ref[Tensor]] = {}
         self._numbers = itertools.count()
-        self._epoch: tuple[Any, Loss, Any] | None = None
-        self._epoch_of: list[ref[Any]] = []
+        self._shared: dict[str, tuple[list[ref[Any]], Any]] = {}
 
     def __call__(self, learner: Any, absorb: Absorb, rows: Sequence[Tensor], chunk: int) -> None:
         """Let a learner learn these rows.
@@ -153,8 +157,8 @@ class RaySums(RayActors):
         if len(parts) == 1:
             return shared_gradients.here(net, loss, rows, batch, count, generator)
         self.start()
-        if not self._has(net, *rows):
-            self._begin(net, loss, rows)
+        self._share("take_rows", rows, lambda: [part.numpy() for part in rows])
+        self._share("take", (net, loss), lambda: (net, loss))
         own = seeds(parts, generator)
         weights = self.cluster.ray.put(parameters_to_vector(net.parameters()).detach().numpy())
         total: np.ndarray | None = None
@@ -241,30 +245,38 @@ class RaySums(RayActors):
                 self._send(block, number, tensor[parts[block]])
         for number in self._known.keys() - set(numbers):
             del self._known[number]  # sent again to all when it is needed
-        self._epoch_of = []
+        self._shared.clear()
 
     def _forget(self) -> None:
         """What actors had: one of them is new, and all get it again when it is needed."""
         self._known.clear()
-        self._epoch_of = []
+        self._shared.clear()
 
-    def _has(self, *wanted: Any) -> bool:
-        """Whether the actors have this net and these rows."""
-        known = [one() for one in self._epoch_of]
-        return len(known) == len(wanted) and all(a is b for a, b in zip(known, wanted, strict=True))
+    def _share(self, call: str, what: Sequence[Any], made: Callable[[], Any]) -> None:
+        """Have what mini-batches have in common in all actors.
 
-    def _begin(self, net: nn.Module, loss: Loss, rows: Sequence[Tensor]) -> None:
-        """What the mini-batches of an epoch have in common, to all actors."""
-        self._epoch = self.cluster.ray.put(net), loss, self.cluster.ray.put([part.numpy() for part in rows])
-        self._epoch_of = [ref(one) for one in (net, *rows)]
+        Args:
+            call: of an actor, that takes it.
+            what: things that it is made of; while these are the same ones, actors have it.
+            made: it.
+        """
+        if call in self._shared:
+            known = [one() for one in self._shared[call][0]]
+            if len(known) == len(what) and all(a is b for a, b in zip(known, what, strict=True)):
+                return
+        self._shared[call] = [ref(one) for one in what], self.cluster.ray.put(made())
         for worker in range(len(self.actors)):
-            with suppress(*self.cluster.gone):  # found when it is asked
-                self._take(worker)
+            self._give(worker, call)
+
+    def _give(self, worker: int, call: str) -> None:
+        with suppress(*self.cluster.gone):  # found when it is asked
+            getattr(self.actors[worker], call).remote(self._shared[call][1])
 
     def _take(self, worker: int) -> None:
-        assert self._epoch is not None
-        self.actors[worker].take.remote(*self._epoch)
-        self._known.clear()  # a new actor has none of these blocks
+        """Of mini-batches, to a new actor."""
+        for call in self._shared:
+            self._give(worker, call)
+        self._known.clear()  # it has none of the blocks
 
 
 def flat(parts: Gradients) -> np.ndarray:
