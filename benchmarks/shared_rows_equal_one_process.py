@@ -2,8 +2,8 @@
 
 A smooth function of eight inputs with noise is learned by each family that learns sums over rows, and by nets whose
 mini-batches of 4,096 rows are shared, alone and in front of KISS: in one process, by 2 workers, and by 2 workers one of
-which is killed (SIGKILL) before its first sum. CPU-seconds are user and system time of training, without imports and the
-start of Ray: of the process that trains, and of workers. What is shared is measured in one process: the CPU-seconds
+which is killed (SIGKILL) before its first sum. CPU-seconds are user and system time of training, without imports and
+the start of Ray: of the process that trains, and of workers. What is shared is measured in one process: CPU-seconds
 spent in sums over rows, or in gradients, which alone can be given away.
 
 Claimed: the same bits in the checkpoint and in the scores of rows held out, for any number of workers and with kills (a
