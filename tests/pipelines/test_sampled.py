@@ -18,6 +18,7 @@ from streamgp.online.summing import Absorb, added, block_sums, in_blocks, sums_o
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning import sampled
+from streamgp_pipelines.learning import session as sessions
 from streamgp_pipelines.learning.collect import collect
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.session import Session, open_session
@@ -168,6 +169,14 @@ def test_later_rows_of_the_table_are_not_read(tmp_path: Path) -> None:
     assert some is not None and some.rest is not None
     table.append(next(iter(table.read())).rows.select(["a", "b", "y"]), "more", 1)
     assert some.rest.place.open().table.rows == 400 and Table.open(table.path).rows == 800
+
+
+def test_a_batch_that_is_too_large_names_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "FEW", 100)
+    table = surface(tmp_path / "t", 400)
+    with pytest.raises(UsageError) as caught:
+        trained(table, tmp_path / "c", "svdgp", max_memory="50kB")
+    assert "--sample 100 " in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(("model", "more"), [("lstm", {"lags": 4}), ("qsgp", {}), ("svgp", {"likelihood": "laplace"})])

@@ -46,6 +46,8 @@ from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import spoken
 from streamgp_pipelines.pace import Pace
 
+FEW = 20_000
+"""Windows that are named as a sample that may fit into memory."""
 HOLE = 24
 """An interval of so many usual ones is a hole."""
 
@@ -188,7 +190,8 @@ def open_session(
     if config.fleet:
         fitted = min(fitted * series, table.rows)
     needed = (series, table.rows, fitted, len(config.level), batch, given)
-    instead = "" if config.online or config.sample else "--sample 20000 holds no more windows; "
+    many = not config.online and not config.sample and fitted > FEW
+    instead = f"--sample {FEW} holds no more windows; " if many else ""
     sizes.check(sizes.of_training(spec, *needed), config.max_memory, instead)
     if saved is None and not config.follow:
         check_span(table, spec)
