@@ -244,10 +244,16 @@ class ErrorShape:
 
     def _table(self, units: Ints, p: Floats, median: Floats) -> Floats:
         """(V, K, groups, Q) quantiles of error/s. p: (V, K, Q); median: (V, K)."""
-        counts, centre = self._counts[units], median[:, :, None, None]
-        cells = self._cells(counts)[:, np.minimum(np.arange(p.shape[1]), self._phases - 1)]
-        usual, own = _quantiles(self._of_all(counts), centre), _quantiles(cells, centre)
-        return np.asarray(_quantiles(cells, p[:, :, None]) - (1 - KEPT_MEDIAN) * (own - usual))
+        counts = self._counts[units]
+        cells = self._cells(counts)
+        if p.shape[1] != self._phases:
+            cells = cells[:, np.minimum(np.arange(p.shape[1]), self._phases - 1)]
+        usual = _located(self._of_all(counts)[:, 0, 0], median)  # (V, K)
+        wanted = np.concatenate([median[..., None], p], -1)[:, :, None]  # (V, K, 1, 1 + Q)
+        wanted = np.broadcast_to(wanted, (*cells.shape[:3], wanted.shape[-1])).reshape(-1, wanted.shape[-1])
+        found = _located(cells.reshape(-1, BINS), wanted).reshape(*cells.shape[:3], -1)
+        away = (1 - KEPT_MEDIAN) * (found[..., :1] - usual[:, :, None, None])
+        return np.asarray(np.maximum.accumulate(found[..., 1:], -1) - away)
 
     def _add(self, counts: Floats, scaled: Floats, at: tuple[Ints, Ints, Ints], fair: Bools) -> None:
         """Count errors in their histograms."""
@@ -272,15 +278,19 @@ class ErrorShape:
 def _quantiles(cells: Floats, p: Floats) -> Floats:
     """(..., Q) quantiles of histograms (..., BINS), at probabilities (..., Q) of each; linear within a bin."""
     shape = np.broadcast_shapes(cells.shape[:-1], p.shape[:-1])
-    below = np.concatenate([np.zeros((*cells.shape[:-1], 1)), np.cumsum(cells, -1)], -1)
-    below = np.array(np.broadcast_to(below, (*shape, BINS + 1)), order="C").reshape(-1, BINS + 1)
-    wanted = np.array(np.broadcast_to(p, (*shape, p.shape[-1])), order="C").reshape(-1, p.shape[-1])
+    wide = (np.broadcast_to(part, (*shape, part.shape[-1])).reshape(-1, part.shape[-1]) for part in (cells, p))
+    return np.maximum.accumulate(_located(*wide), -1).reshape(*shape, -1)
+
+
+def _located(cells: Floats, p: Floats) -> Floats:
+    """`_quantiles` of (R, BINS) and (R, Q), which rounding may put out of order."""
+    below, wanted = np.zeros((len(cells), BINS + 1)), np.array(p, order="C")
+    np.cumsum(cells, -1, out=below[:, 1:])
     bins = torch.searchsorted(torch.from_numpy(below), torch.from_numpy(wanted), right=True).numpy() - 1
     bins = bins.clip(0, BINS - 1)
     low, high = (np.take_along_axis(below, bins + more, 1) for more in (0, 1))
     slope = (EDGES[bins + 1] - EDGES[bins]) / np.maximum(high - low, 1e-300)
-    found = np.where(wanted < high, slope * (wanted - low) + EDGES[bins], EDGES[bins + 1])
-    return np.maximum.accumulate(found, -1).reshape(*shape, -1)
+    return np.asarray(np.where(wanted < high, slope * (wanted - low) + EDGES[bins], EDGES[bins + 1]))
 
 
 def _products(unit: Ints, phi: Floats, wanted: Floats, count: int) -> tuple[Floats, Floats]:

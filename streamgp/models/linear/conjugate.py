@@ -18,6 +18,8 @@ A0 = 2.0
 """Shape of the noise prior: it counts for four rows, the fewest for which the prior variance is finite."""
 INTERCEPT = 1e-3
 """Rows that the prior of the intercept counts for."""
+INVERTED = 32
+"""Columns up to which the factors of many series are inverted for leverages: products cost half of so small solves."""
 RIDGES = torch.logspace(-8, 4, 25, dtype=FLOAT)
 """Values of κ that are tried, rows."""
 
@@ -97,5 +99,10 @@ def solution(
 
 def leverage(factor: Tensor, u: Tensor) -> Tensor:
     """(..., N, 1) uᵀA⁻¹u. u: (..., N, W + 1)."""
-    half: Tensor = torch.linalg.solve_triangular(factor, u.mT, upper=False)  # (..., W + 1, N)
+    if factor.dim() > 2 and factor.shape[-1] <= INVERTED:
+        identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
+        half: Tensor = u @ torch.linalg.solve_triangular(factor, identity, upper=False).mT  # (..., N, W + 1)
+        size: Tensor = torch.linalg.vector_norm(half, dim=-1, keepdim=True)
+        return size.square()
+    half = torch.linalg.solve_triangular(factor, u.mT, upper=False)  # (..., W + 1, N)
     return half.square().sum(-2)[..., None]
