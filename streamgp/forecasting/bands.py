@@ -51,7 +51,7 @@ from streamgp.forecasting.error_shape import (
     View,
 )
 from streamgp.forecasting.masses import Course, Masses
-from streamgp.forecasting.quantiles import below, crps
+from streamgp.forecasting.quantiles import below, crps, hits_at
 from streamgp.forecasting.volatility import JUMP, TINY, Errors, Lanes, Volatility
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -459,7 +459,7 @@ class Bands(Volatility):
         rate = np.append(np.full(phases, PHASE_RATE), RATE)
         kept = np.append(np.full(phases, PHASE_LEAK), LEAK) ** passed
         off, p = self._off[truths.units], self.probabilities
-        hits = np.stack([np.bincount(place, row, units * phases) for row in under], -1).reshape(units, phases, -1)
+        hits = hits_at(under, place, units * phases).reshape(units, phases, -1)
         share = np.concatenate([hits, hits.sum(1, keepdims=True)], 1) / np.maximum(counts, 1)[..., None]
         moved = kept[..., None] * off + (rate * np.minimum(passed, 10.0))[..., None] * (p - share)
         self._off[truths.units] = np.where(counts[..., None] > 0, moved, off)

@@ -211,7 +211,10 @@ class ErrorShape:
         self._add(counts, scaled, (unit, truths.block, truths.group), fair)
         self._counts[units] = counts
         kept = 0.5 ** (truths.passed / SCALE_CYCLES)
-        gram, moment = _products(unit[fair], truths.phi[fair], truths.wanted[fair], count)
+        learned = unit, truths.phi, truths.wanted
+        if not fair.all():
+            learned = unit[fair], truths.phi[fair], truths.wanted[fair]
+        gram, moment = _products(*learned, count)
         self._gram[units] = kept[:, None, None] * self._gram[units] + gram / horizon
         self._moment[units] = kept[:, None] * self._moment[units] + moment / horizon
         precision = self._gram[units] + np.diag(self._ridge)
@@ -258,14 +261,18 @@ class ErrorShape:
     def _add(self, counts: Floats, scaled: Floats, at: tuple[Ints, Ints, Ints], fair: Bools) -> None:
         """Count errors in their histograms."""
         left = np.searchsorted(EDGES, scaled)
-        right = left + (scaled == EDGES[np.minimum(left, BINS)])
-        for side in (left, right):  # an error of 0 is between two bins, and counts half in each
-            cell = np.ravel_multi_index((*at, np.clip(side - 1, 0, BINS - 1)), counts.shape)[fair]
+        between = scaled == EDGES[np.minimum(left, BINS)]  # an error of 0 counts half in each of two bins
+        sides = (left, left + between) if between.any() else (left,)
+        some: Ints | slice
+        for side in sides:
+            cell = np.ravel_multi_index((*at, np.clip(side - 1, 0, BINS - 1)), counts.shape)
+            cell = cell if fair.all() else cell[fair]
             if counts.size > FEW * len(cell):  # cells of many series: few of them have a truth
-                cell, times = np.unique(cell, return_counts=True)
-                counts.reshape(-1)[cell] += 0.5 * times / self.shape.horizon
+                some, times = np.unique(cell, return_counts=True)
             else:
-                counts += 0.5 * np.bincount(cell, minlength=counts.size).reshape(counts.shape) / self.shape.horizon
+                some, times = slice(None), np.bincount(cell, minlength=counts.size)
+            for _ in range(2 // len(sides)):
+                counts.reshape(-1)[some] += 0.5 * times / self.shape.horizon
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}, {}

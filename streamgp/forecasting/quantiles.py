@@ -13,13 +13,14 @@ from torch import Tensor
 Floats: TypeAlias = NDArray[np.float64]
 
 
-def crps(probabilities: Sequence[float], quantiles: Tensor, y: Tensor) -> Tensor:
+def crps(probabilities: Sequence[float], quantiles: Tensor, y: Tensor, loss: Tensor | None = None) -> Tensor:
     """(R,) CRPS of a distribution known by its quantiles: 2 ∫ pinball_p dp by the trapezoidal rule, 0 at 0 and 1.
 
     Args:
         probabilities: (Q,) increasing.
         quantiles: (Q, R).
         y: (R,) truths.
+        loss: (Q, R) pinball losses, where they are known.
 
     Example:
         >>> p = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
@@ -29,7 +30,7 @@ def crps(probabilities: Sequence[float], quantiles: Tensor, y: Tensor) -> Tensor
     p = torch.tensor(probabilities, dtype=y.dtype)
     around = torch.cat([p.new_zeros(1), p, p.new_ones(1)])
     weight = (around[2:] - around[:-2]) / 2
-    return 2 * weight @ pinball(p, quantiles, y)
+    return 2 * weight @ (pinball(p, quantiles, y) if loss is None else loss)
 
 
 def pinball(p: Tensor, quantiles: Tensor, y: Tensor) -> Tensor:
@@ -57,3 +58,23 @@ def below(probabilities: Floats, quantiles: Floats, y: Floats) -> Floats:
         low, high = ends[(quantiles < y).sum(0)], ends[(quantiles <= y).sum(0) + 1]
         found[k, row] = (probabilities[k] - low[row]) / (high - low)[row]
     return found
+
+
+def hits_at(under: Floats, place: NDArray[np.int64], places: int) -> Floats:
+    """(places, Q) sums of what `below` has found (Q, R) over the truths at each place.
+
+    Args:
+        under: (Q, R).
+        place: (R,) 0 to places − 1.
+        places: how many there are.
+
+    Example:
+        >>> hits_at(np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 1.0]]), np.array([0, 1, 1]), 2).tolist()
+        [[0.0, 0.0], [1.0, 2.0]]
+    """
+    size = len(under) + 1
+    first = (under < 1).sum(0)  # of the quantiles, which increase, the first that a truth is not above
+    if (under != (np.arange(len(under))[:, None] >= first)).any():  # a truth that is a quantile counts as a share
+        return np.stack([np.bincount(place, row, places) for row in under], -1)
+    counts = np.bincount(place * size + first, minlength=places * size).reshape(places, size)
+    return counts.cumsum(1)[:, :-1].astype(np.float64)

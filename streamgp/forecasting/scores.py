@@ -129,10 +129,7 @@ class Scores:
             parts.append(outcomes.values(issued, truth)[..., 0])
         values = torch.cat(parts).numpy()  # (M, R)
         where = column.numpy()
-        if self.shape.columns == 1:  # where each sum waits for the one before, counting is slow
-            self._sums[:, 0] += values.sum(1)
-        else:
-            self._sums += np.stack([np.bincount(where, row, self.shape.columns) for row in values])
+        self._sums += _by_column(values, where, self.shape.columns)
         code = series.numpy()
         self._own = _room(self._own, code)
         for at, row in enumerate(values[[0, 2]]):
@@ -147,15 +144,15 @@ class Scores:
         percent = torch.tensor(self.levels, dtype=y.dtype)[:, None] / 100
         raw = issued.quantile(torch.cat([deciles, 0.5 - percent[:, 0] / 2, 0.5 + percent[:, 0] / 2]))[..., 0]
         raw_low, raw_high = raw[len(DECILES) :].chunk(2)
-        own = quantiles[[known.index(p) for p in DECILES]]
-        loss = [pinball(deciles, part, y).mean(0) for part in (own, raw[: len(DECILES)])]
+        own = pinball(torch.tensor(known, dtype=y.dtype), quantiles, y)  # (Q, R)
+        deciles_lost = own[[known.index(p) for p in DECILES]].mean(0), pinball(deciles, raw[: len(DECILES)], y).mean(0)
 
         def score(low: Tensor, high: Tensor) -> Tensor:
             outside = (low - y).clamp(min=0) + (y - high).clamp(min=0)
             return high - low + 2 / (1 - percent) * outside
 
         return [
-            torch.stack([crps(known, quantiles, y), *loss]),
+            torch.stack([crps(known, quantiles, y, own), *deciles_lost]),
             ((y >= low) & (y <= high)).to(y.dtype),
             ((y >= raw_low) & (y <= raw_high)).to(y.dtype),
             high - low,
@@ -166,19 +163,22 @@ class Scores:
 
     def _count(self, inside: Tensor, series: Tensor, position: Tensor, features: Tensor) -> None:
         """Coverage by place in the cycle, series and piece of the stream. inside: (K, R)."""
-        values = np.concatenate([np.ones((1, inside.shape[1])), inside.numpy()])  # (1 + K, R)
+        levels = len(inside)
+        codes = (1 << np.arange(levels)) @ inside.numpy()  # (R,) which bands a truth is inside of, a bit each
+        kinds = 1 << levels
+        meaning = np.concatenate([np.ones((1, kinds)), np.arange(kinds) >> np.arange(levels)[:, None] & 1]).T
 
         def add(total: NDArray[np.float64], place: NDArray[np.int64]) -> None:
             if (place == place[0]).all():  # where each sum waits for the one before, counting is slow
-                total[place[0]] += values.sum(1)
+                total[place[0]] += np.bincount(codes, minlength=kinds) @ meaning
             else:
-                total += np.stack([np.bincount(place, row, len(total)) for row in values], 1)
+                total += np.bincount(place * kinds + codes, minlength=len(total) * kinds).reshape(-1, kinds) @ meaning
 
         if self.period > 1 and len(features):
             add(self._phases, (features[PHASE].numpy() * PHASES / self.period).astype(np.int64).clip(0, PHASES - 1))
-        codes, rows = series.numpy(), position.numpy()
-        self._series = _room(self._series, codes)
-        add(self._series, codes)
+        held, rows = series.numpy(), position.numpy()
+        self._series = _room(self._series, held)
+        add(self._series, held)
         while rows.max() >= self._span * BLOCKS:
             halved = self._blocks.reshape(BLOCKS // 2, 2, -1).sum(1)
             self._blocks, self._span = np.concatenate([halved, np.zeros_like(halved)]), 2 * self._span
@@ -368,6 +368,15 @@ class Scores:
         for name, tensor in tensors.items():
             setattr(self, f"_{name}", tensor.numpy().copy())
         self._span = cast(int, rest["span"])
+
+
+def _by_column(values: NDArray[np.float64], column: NDArray[np.int64], columns: int) -> NDArray[np.float64]:
+    """(M, R) -> (M, T) sums of each column, in the order of the rows."""
+    if columns == 1:  # where each sum waits for the one before, counting is slow
+        return np.asarray(values.sum(1, keepdims=True))
+    if len(column) % columns == 0 and (column.reshape(-1, columns) == np.arange(columns)).all():
+        return np.asarray(values.reshape(len(values), -1, columns).sum(1))
+    return np.stack([np.bincount(column, row, columns) for row in values])
 
 
 def _room(array: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -14,9 +14,10 @@ Shapes: N rows, d dimensions, m = Π m_d grid points, K = 4^d; grid points are i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -32,8 +33,11 @@ SIZES = {1: 128, 2: 32, 3: 16}
 """Grid points a dimension, by dimensions, where none are asked for."""
 MOST = {1: 2048, 2: 512, 3: 64}
 """Grid points a dimension, at most: half a gigabyte for a hundred columns of numbers on the grid and its bands."""
-_KEYS = ((0.0, 1.0, 0.0, 0.0), (-0.5, 0.0, 0.5, 0.0), (1.0, -2.5, 2.0, -0.5), (-0.5, 1.5, -1.5, 0.5))
+_KEYS = torch.tensor(
+    [[0.0, 1.0, 0.0, 0.0], [-0.5, 0.0, 0.5, 0.0], [1.0, -2.5, 2.0, -0.5], [-0.5, 1.5, -1.5, 0.5]], dtype=FLOAT
+)
 """Coefficients of 1, u, u², u³ in each of the four weights."""
+_FOUR = torch.arange(-1, 3)
 
 
 @dataclass(frozen=True)
@@ -85,12 +89,24 @@ class Grid:
     @property
     def count(self) -> int:
         """m"""
-        return prod(self.shape)
+        return math.prod(self.shape)
 
     @property
     def steps(self) -> tuple[float, ...]:
         """The spacing of each dimension, in the units of the latents."""
         return tuple(float(axis[-1] - axis[0]) / (len(axis) - 1) for axis in self.axes)
+
+    def bounds(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(d,) the first point, the spacing and the last place of latents like h, in steps from the first point."""
+        first, step, last = self._bounds
+        return first.to(h), step.to(h), last.to(h)
+
+    @cached_property
+    def _bounds(self) -> tuple[Tensor, Tensor, Tensor]:
+        first = [float(axis[0]) for axis in self.axes]
+        last = [size - 2.0 for size in self.shape]
+        made = (torch.tensor(part, dtype=FLOAT) for part in (first, self.steps, last))
+        return next(made), next(made), next(made)
 
     def points(self) -> Tensor:
         """(m, d), the grid points in row order."""
@@ -134,13 +150,13 @@ def stencil(grid: Grid, h: Tensor) -> Stencil:
             f"latents of {h.shape[1]} columns on a grid of {grid.dims} dimensions",
             hint="build the kernel, the grid and the encoder for the same latent width",
         )
-    if not bool(torch.isfinite(h).all()):
+    if not math.isfinite(float(h.detach().sum())) and not bool(torch.isfinite(h).all()):
         raise NumericalError("latents hold NaN or infinity", hint="look for infinite inputs, or lower the step size")
-    first, step, last = _bounds(grid, h)
+    first, step, last = grid.bounds(h)
     place = torch.clamp((h - first) / step, torch.ones_like(last), last)  # in steps from the first point
     left = place.detach().floor().minimum(last - 1)
     weights = _cubic(place - left)  # (N, d, 4)
-    points = left.to(torch.int64)[:, :, None] + torch.arange(-1, 3, device=h.device)  # (N, d, 4)
+    points = left.to(torch.int64)[:, :, None] + _FOUR.to(h.device)  # (N, d, 4)
     index, weight = points[:, 0], weights[:, 0]
     for dim, size in enumerate(grid.shape[1:], 1):
         index = (index[:, :, None] * size + points[:, dim, None, :]).flatten(1)
@@ -200,15 +216,7 @@ def kronecker(factors: Sequence[Tensor]) -> Tensor:
     return out
 
 
-def _bounds(grid: Grid, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(d,) the first point, the spacing and the last place of a latent, in steps from the first point."""
-    last = [size - 2.0 for size in grid.shape]
-    first, steps = [float(axis[0]) for axis in grid.axes], grid.steps
-    return h.new_tensor(first), h.new_tensor(steps), h.new_tensor(last)
-
-
 def _cubic(u: Tensor) -> Tensor:
     """(...) places in [0, 1] -> (..., 4) weights."""
     square = u.square()
-    powers = torch.stack((torch.ones_like(u), u, square, square * u), -1)
-    return powers @ powers.new_tensor(_KEYS)
+    return torch.stack((torch.ones_like(u), u, square, square * u), -1) @ _KEYS.to(u)

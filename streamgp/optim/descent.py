@@ -119,11 +119,11 @@ class Descent:
             return True
         own = list(self.parameters.values())
         known = [torch.zeros_like(p) if g is None else g for p, g in zip(own, gradients, strict=True)]
-        norm = torch.stack([g.norm() for g in known]).norm()
-        if not bool(torch.isfinite(norm)):
+        norm = float(torch.stack([torch.linalg.vector_norm(g) for g in known]).norm())
+        if not math.isfinite(norm):
             self.skipped += 1
             return False
-        if float(norm) > CLIP:
+        if norm > CLIP:
             known = [g * (CLIP / norm) for g in known]
         self.adam.step(known, rate(self.config, self.initial, t, self.span))
         return True

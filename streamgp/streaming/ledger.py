@@ -71,6 +71,7 @@ class Ledger:
     def __init__(self, shape: Shape, quantiles: int, features: int, family: type[Predictive]) -> None:
         self.shape, self.family = shape, family
         self._serial = 0  # questions so far
+        self._found: tuple[Answers, tuple[Ints, Ints, Ints, Floats]] | None = None  # the pairs of these answers
         self._newest = np.zeros(0, np.int64)  # (S,) last answered step
         self._keys = np.zeros((len(_KEYS), 0), np.int64)  # (5, G) of the G open questions, oldest first
         self._slot = np.zeros(0, np.int64)  # (G,) where their numbers are
@@ -93,6 +94,7 @@ class Ledger:
         count = len(asks.origin)
         if not count:
             return
+        self._found = None
         issued = predictive.parameters().detach().to("cpu", torch.float64)  # (P, N, T)
         self._reserve(count, len(issued))
         slot, self._free = self._free[:count], self._free[count:]
@@ -109,7 +111,8 @@ class Ledger:
 
     def seen(self, answers: Answers) -> Seen:
         """The errors that these truths reveal, in the order of the answers; nothing changes."""
-        row, at, column, truth = self._pairs(answers)
+        self._found = answers, self._pairs(answers)
+        row, at, column, truth = self._found[1]
         slot = self._slot[at]
         issued = self._issued(_at(self._parameters, slot, column)[..., None])
         position = torch.from_numpy(self._keys[2, at])
@@ -134,7 +137,8 @@ class Ledger:
         before it.
         """
         series, step = answers.series.numpy(), answers.step.numpy()
-        row, at, column, truth = self._pairs(answers)
+        found, self._found = self._found, None
+        row, at, column, truth = found[1] if found is not None and found[0] is answers else self._pairs(answers)
         slot = self._slot[at]
         self.target[slot, column] = truth
         kept = (self._parameters, self._quantiles, self._features)
