@@ -26,6 +26,7 @@ class Taken:
         accepted, quarantined, redelivered, late: rows since the start.
         waiting: messages that are collected and not committed. since: when the first of them came, monotonic seconds.
         newest: time of the newest row, seconds since 1970; None where the table has no clock.
+        store_away: whether the store of the table does not answer.
         connected: whether the broker is there; None without one. reconnects: how often it came back.
         commits: by how long they took: at most each of BOUNDS, and longer. commit_seconds: of all of them.
     """
@@ -37,6 +38,7 @@ class Taken:
     waiting: int = 0
     since: float | None = None
     newest: float | None = None
+    store_away: bool = False
     connected: bool | None = None
     reconnects: int = 0
     commits: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
@@ -62,6 +64,7 @@ class Learned:
         rows: seen, those behind the last whole micro-batch with them. saved: in the newest checkpoint.
         table: rows of the table. since: since when some of them have not been seen, monotonic seconds.
         scores: of the rows since the last point, by name.
+        store_away: whether the store of the table or the checkpoint does not answer.
     """
 
     rows: int = 0
@@ -69,6 +72,7 @@ class Learned:
     table: int = 0
     since: float | None = None
     scores: dict[str, float] = field(default_factory=dict)
+    store_away: bool = False
 
     def look(self, rows: int, saved: int, table: int) -> None:
         """Update what is known of the rows."""
@@ -106,6 +110,7 @@ class Health:
             taken = self.taken
             age = f" for {lasting(taken.lag)}" if taken.lag >= 1 else ""
             away = ", the broker is away" if taken.connected is False else ""
+            away += ", the store does not answer" if taken.store_away else ""
             parts.append(
                 f"{taken.accepted:,} rows taken, {taken.quarantined:,} quarantined, {taken.waiting:,} wait{age}{away}"
             )
@@ -113,7 +118,8 @@ class Health:
             learned = self.learned
             behind = max(0, learned.table - learned.rows)
             age = f" for {lasting(learned.lag)}" if learned.lag >= 1 else ""
-            parts.append(f"{learned.rows:,} rows learned, {behind:,} behind{age}")
+            away = ", the store does not answer" if learned.store_away else ""
+            parts.append(f"{learned.rows:,} rows learned, {behind:,} behind{age}{away}")
         return "; ".join(parts)
 
 

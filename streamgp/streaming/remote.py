@@ -33,7 +33,23 @@ OBJECT = "checkpoint"
 SHARED = ("predictions/*.parquet", "alarms/*.parquet", "raised.json")
 """Files of a run that the next machine needs beside the checkpoint."""
 _MARK = ".remote.json"
+_UNANSWERED = re.compile(r"retry_timeout|error sending request")
 _URL = re.compile(r"(s3a?|gs|az|abfss?|adl):/+([^/]+/.+)")
+
+
+def unanswered(error: BaseException) -> bool:
+    """Whether a store was asked again and again, and gave no answer: it is away, and has refused nothing.
+
+    Example:
+        >>> unanswered(OSError("HTTP error: error sending request")), unanswered(OSError("403 Forbidden"))
+        (True, False)
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if _UNANSWERED.search(str(seen)):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
 
 
 def mirror(where: str | Path) -> Path:

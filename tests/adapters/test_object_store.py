@@ -7,8 +7,10 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import Request, urlopen
 from uuid import uuid4
@@ -23,6 +25,7 @@ from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.config import DescribeConfig, DoctorConfig, VacuumConfig
 from streamgp_pipelines.doctor import doctor
 from streamgp_pipelines.learning.checkpointing import state_digest
+from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.maintenance import vacuum
 from streamgp_pipelines.serving.bodies import JsonRows
 from streamgp_pipelines.serving.service import serving
@@ -57,6 +60,46 @@ def address() -> Iterator[str]:
 def answers(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Gate:
+    """A port that leads to the server, or to nothing: what the server holds outlives it, which moto's restart ends."""
+
+    def __init__(self, address: str) -> None:
+        self._to = int(address.rpartition(":")[2])
+        self._open: list[socket.socket] = []
+        self._listener: socket.socket | None = None
+        self.port = 0
+        self.up()
+
+    def up(self) -> None:
+        listener = self._listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = listener.getsockname()[1]
+        threading.Thread(target=self._serve, args=(listener,), daemon=True).start()
+
+    def down(self) -> None:
+        assert self._listener is not None
+        for one in (self._listener, *self._open):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        self._open.clear()
+
+    def _serve(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                near, far = listener.accept()[0], socket.create_connection(("127.0.0.1", self._to))
+                self._open += [near, far]
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(1 << 16):
+                other.sendall(data)
+        for end in (one, other):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture
@@ -117,6 +160,58 @@ def test_the_whole_road_gives_the_numbers_of_a_local_table(bucket: str, tmp_path
     assert pl.read_parquet(tmp_path / "f.parquet").height == 6
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert kept == []
+
+
+def test_a_store_that_goes_away_is_waited_for(
+    address: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows come meanwhile; the run that follows learns them when the store is back, as one that saw no outage."""
+    data, table, gate = frame_of(600).select("t", "y"), f"{bucket}/followed", Gate(address)
+    take(table, written(tmp_path / "1.csv", data[:300]), every="1h")
+    line = ["--target", "y", "--lags", 6, "--horizon", 3, "--season", 24, "--warmup", 200, "--batch", 64]
+    line += ["--model", "linear", "--device", "cpu", "--level", "80,95", "--checkpoint-every", 64, "--checkpoint"]
+    train = ["train", "--online", "--table", table, "--tracking-uri", f"sqlite:///{tmp_path}/m.db", *line]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{gate.port}")
+    following, said = start(*train, f"{bucket}/run", "--follow"), list[str]()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+    assert following.stdout is not None
+    reader = threading.Thread(target=lambda: said.extend(following.stdout or ()))
+    reader.start()
+    try:
+        wait_for(lambda: rows_learned(bucket, tmp_path) == 300, 120)
+        gate.down()
+        append(Table.open(table), data[300:450])
+        wait_for(lambda: any("does not answer" in text for text in said), 120)
+        append(Table.open(table), data[450:])
+        gate.up()
+        wait_for(lambda: rows_learned(bucket, tmp_path) == 600, 120)
+        following.terminate()
+        assert following.wait(60) == 143
+    finally:
+        following.kill()
+        gate.down()
+        reader.join()
+        following.stdout.close()
+    assert any("is back" in text for text in said), said
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there"))
+    say(*train, tmp_path / "once")
+    assert state_digest(checkpoint.read(remote.mirror(f"{bucket}/run"))) == state_digest(
+        checkpoint.read(tmp_path / "once")
+    )
+
+
+def rows_learned(bucket: str, place: Path) -> int:
+    """Those that the checkpoint in the store holds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(place / "look"))
+        where = remote.mirror(f"{bucket}/run")
+        remote.refresh(where)
+        if not checkpoint.exists(where):
+            return 0
+        saved, tail = checkpoint.read(where), Tail()
+        saved.restore({"tail": tail})
+        return saved.rows + (0 if tail.rows is None else tail.rows.num_rows)
 
 
 def test_several_writers_at_once_append_every_row_once(bucket: str, tmp_path: Path) -> None:

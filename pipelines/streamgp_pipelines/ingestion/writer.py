@@ -48,7 +48,7 @@ class Writer:
         self.table = table
         self.admission = Admission(table)
         self._quarantine, self._compaction = Quarantine(table), Compaction(table)
-        self._committed = False
+        self._committed = self._unsure = False
 
     def write(self, judge: Callable[[], Lot]) -> None:
         """Commit what `judge` gives; after another writer's commit it is asked again, with all that is new.
@@ -57,6 +57,9 @@ class Writer:
             TableError: the table or its quarantine is damaged.
             ServiceError: the storage refused; nothing was committed.
         """
+        if self._unsure:  # whether the last commit is there, which was not answered
+            self.catch_up()
+        self._unsure = True
         while True:
             lot = judge()
             try:
@@ -67,6 +70,7 @@ class Writer:
                 elif lot.marks:
                     self.table.commit(None, lot.marks)
                 self._committed |= bool(lot.accepted.num_rows or lot.marks)
+                self._unsure = False
                 return
             except Conflict:
                 self.catch_up()
@@ -75,6 +79,7 @@ class Writer:
         """See what others have committed; rows are judged against all of it from here on."""
         self.table.refresh()
         self.admission = Admission(self.table)
+        self._unsure = False
 
     def tidy(self) -> None:
         """Merge small files, from time to time; to be called after `write`, when nobody waits for it."""

@@ -18,6 +18,7 @@ from streamgp.base import Due, Step
 from streamgp.errors import StateError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.checkpoint import Saved
+from streamgp.streaming.remote import unanswered
 from streamgp.streaming.table import Table
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TrainConfig
@@ -115,18 +116,25 @@ class Host(OnlineRun):
         name: of the checkpoint.
         session: of `resume`.
         failed: called, in the learner's thread, when the learner ends with an error.
+        say: as of `OnlineRun`.
     """
 
-    def __init__(self, name: str, session: Session, failed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        name: str,
+        session: Session,
+        failed: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         bell = None if session.learner.alarms is None else Bell(session, "serve")
-        super().__init__(session, NoTracker(session.config.checkpoint), (), lambda _: None, bell)
+        super().__init__(session, NoTracker(session.config.checkpoint), (), lambda _: None, bell, say=say)
         self.name = name
         self.error: BaseException | None = None
         self.view: View | None = None
         self.future: tuple[int, Any] | None = None
         """The known inputs that were given last, and which they are."""
         self._failed = failed
-        self._news, self._ending = Event(), Event()
+        self._news = Event()
         self.shown_at = self._cost = 0.0
         self._thread = Thread(target=self._learn, name=f"learner {name}", daemon=True)
 
@@ -164,7 +172,7 @@ class Host(OnlineRun):
 
     def stop(self) -> None:
         """End after the micro-batch at hand, with a checkpoint."""
-        self._ending.set()
+        self.ending.set()
         self._news.set()
 
     def join(self) -> None:
@@ -176,7 +184,7 @@ class Host(OnlineRun):
         super().between(step, due, rows)
         if time.monotonic() - self.shown_at > SHARE * self._cost:
             self._show()
-        if self._ending.is_set():
+        if self.ending.is_set():
             raise _Ended
 
     def wait(self) -> bool:
@@ -191,7 +199,7 @@ class Host(OnlineRun):
                 patience = min(late, POLL_SECONDS)
         self._news.wait(patience)
         self._news.clear()
-        return self._ending.is_set()
+        return self.ending.is_set()
 
     def _show(self) -> None:
         began = time.monotonic()
@@ -211,5 +219,7 @@ class Host(OnlineRun):
             except _Ended:
                 self.finish()
         except BaseException as error:  # the service ends with it
+            if self.ending.is_set() and unanswered(error):
+                return  # the next start goes on from the last checkpoint
             self.error = error
             self._failed()

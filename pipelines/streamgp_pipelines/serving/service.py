@@ -66,7 +66,7 @@ def serving(
     Args:
         config: which checkpoints.
         failed: called, in a thread of the service, when that ends with an error.
-        say: called when the broker of --source is away, and when it is back.
+        say: called when the broker of --source or the store of a table is away, and when it is back.
 
     Raises:
         UsageError: two checkpoints have one name, a table is that of none, its rows have no time, or there is more
@@ -84,7 +84,7 @@ def serving(
             if Path(directory).is_dir():  # what is not there says so below, and is not made
                 stack.enter_context(held(directory))
             session = resume(directory, tables, config.device, config.checkpoint_every, config.on_alarm)
-            host = service.hosts[name] = Host(name, session, failed)
+            host = service.hosts[name] = Host(name, session, failed, say)
             if session.table.id not in service.intakes:
                 intake = service.intakes[session.table.id] = Intake(Table.open(session.table.path), config.max_ahead)
                 stack.callback(intake.close)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from threading import Event
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from streamgp_pipelines.health import Learned
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.live.beside import Beside
+from streamgp_pipelines.live.patience import Patience
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.summary import (
     add_point,
@@ -41,6 +43,7 @@ class OnlineRun:
         progress: called with how far the run is.
         bell: passes alarms on, where it was asked for.
         intake: fills the table, where that is not left to others.
+        say: called when the store of a table that is followed does not answer, and when it does again.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class OnlineRun:
         progress: Callable[[Progress], None],
         bell: Bell | None = None,
         intake: Beside | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.session = session
         self.tracker = tracker
@@ -59,6 +63,9 @@ class OnlineRun:
         self.bell = bell
         self.intake = intake
         self.health = Learned()
+        self.ending = Event()
+        """Once it is set, no store is waited for."""
+        self._patience = Patience(str(session.table.path), say, self.ending, self.health)
         self.tail: pa.RecordBatch | None = None
         self.recent: Due | None = None
         """The newest scored forecasts of a full micro-batch, of those that this process has made."""
@@ -72,18 +79,29 @@ class OnlineRun:
         if session.saved_rows < 0:
             self._save()  # with the warm-up that was chosen: a kill before the next one must not choose another
         self._mark = time.perf_counter()
-        while not self._pass() and config.follow:
-            if self._is_news() and time.perf_counter() - self._saved_at > SAVING_SHARE * self._saving:
-                self._save()
-            self._ring()
-            self.tracker.flush()
-            self._look()
-            if self.wait():
-                break
-            self._mark = time.perf_counter()  # waiting is not work
-            session.table.refresh()
-            self._look()
-        self.finish()
+        if config.follow:
+            while not self._patience.wait_for(self._pass):
+                self._patience.wait_for(self._keep_up)
+                if self.wait():
+                    break
+                self._mark = time.perf_counter()  # waiting is not work
+                self._patience.wait_for(self._refresh)
+            self._patience.wait_for(self.finish)
+        else:
+            self._pass()
+            self.finish()
+
+    def _keep_up(self) -> None:
+        """At the end of the table as it is."""
+        if self._is_news() and time.perf_counter() - self._saved_at > SAVING_SHARE * self._saving:
+            self._save()
+        self._ring()
+        self.tracker.flush()
+        self._look()
+
+    def _refresh(self) -> None:
+        self.session.table.refresh()
+        self._look()
 
     def wait(self) -> bool:
         """Let some time go by before the table is looked at again; True ends the run."""

@@ -61,7 +61,7 @@ def train(
         progress: called with how far the run is.
         draw: makes the run's plots; None makes none.
         cluster: makes the workers of `--engine ray` for a fleet.
-        say: called when the broker of --source is away, and when it is back.
+        say: called when the broker of --source, or the store of a table that is followed, is away, and when it is back.
         health: kept up to date, while the run is online.
         sharing: makes those that share the rows of training in batch.
 
@@ -108,7 +108,7 @@ def train(
         status = "FAILED"
         try:
             _describe(session, run)
-            found = _train(session, run, progress, draw, sums, intake, health)
+            found = _train(session, run, progress, draw, sums, intake, health, say)
             status = "FINISHED"
         except KeyboardInterrupt:
             status = "KILLED"
@@ -130,6 +130,7 @@ def _train(
     sums: SharedRows | None,
     intake: Beside | None,
     health: Health,
+    say: Callable[[str], None],
 ) -> dict[str, Json]:
     config, learner = session.config, session.learner
     predictions, alarms = (
@@ -144,7 +145,9 @@ def _train(
     for part in both:
         part.resume(learner.rows)
     if config.online:
-        online = OnlineRun(session, run, both, progress, None if config.on_alarm is None else Bell(session), intake)
+        online = OnlineRun(
+            session, run, both, progress, None if config.on_alarm is None else Bell(session), intake, say
+        )
         health.learned = online.health
         online.run()
         ahead, last = learner.preview(online.tail)

@@ -1,0 +1,74 @@
+"""What waits for an object store that does not answer, as for a broker that is away: nothing is taken meanwhile."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from threading import Event
+from typing import TypeVar
+
+from streamgp.streaming.remote import unanswered
+from streamgp_pipelines.health import Learned, Taken
+
+SHORTEST, LONGEST = 0.5, 30.0
+"""Seconds from one attempt to reach a service to the next, which double."""
+
+T = TypeVar("T")
+
+
+class Patience:
+    """Repeats what a store did not answer to.
+
+    Args:
+        name: of what is in the store.
+        say: called when it does not answer, and when it does again.
+        ending: once it is set, nothing is waited for.
+        health: `store_away` of it is kept up to date.
+
+    Example:
+        >>> attempts = iter([OSError("error sending request"), None])
+        >>> def read():
+        ...     if (error := next(attempts)) is not None:
+        ...         raise error
+        ...     return 7
+        >>> Patience("s3://bucket/t", print, Event(), Taken(), shortest=0.0).wait_for(read)
+        s3://bucket/t: the store does not answer (error sending request); trying again
+        s3://bucket/t: the store is back after 0 s
+        7
+    """
+
+    def __init__(
+        self,
+        name: str,
+        say: Callable[[str], None],
+        ending: Event,
+        health: Taken | Learned,
+        shortest: float = SHORTEST,
+    ) -> None:
+        self._name, self._say, self._ending, self._health, self._shortest = name, say, ending, health, shortest
+
+    def wait_for(self, work: Callable[[], T]) -> T:
+        """What `work` gives; it is called until the store answers. It must do no harm to call it again.
+
+        Raises:
+            Exception: of `work`; that the store does not answer only after the end.
+        """
+        wait, since = self._shortest, time.monotonic()
+        while True:
+            try:
+                found = work()
+            except Exception as error:
+                if not unanswered(error) or self._ending.is_set():
+                    raise
+                if not self._health.store_away:
+                    self._health.store_away = True
+                    reason = str(error).splitlines()[0]
+                    self._say(f"{self._name}: the store does not answer ({reason}); trying again")
+                self._ending.wait(wait * random.uniform(0.5, 1.0))
+                wait = min(2 * wait, LONGEST)
+                continue
+            if self._health.store_away:
+                self._health.store_away = False
+                self._say(f"{self._name}: the store is back after {time.monotonic() - since:.0f} s")
+            return found
