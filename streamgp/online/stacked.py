@@ -148,8 +148,9 @@ class Stacked:
             self._lent = False
 
     def state(self) -> dict[str, Tensor]:
-        """All of them."""
-        return {name: part[: self.size].clone() for name, part in self._held.items()}
+        """All of them, shared with this until one of them learns."""
+        self._lent = True
+        return {name: part[: self.size] for name, part in self._held.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """The inverse of `state`."""
