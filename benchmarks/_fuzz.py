@@ -7,7 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 OUTCOMES = ("refused", "read", "set aside", "refused late", "no rows", "raised", "miscounted")
 """read: no row is faulty; set aside: some rows are for the quarantine; refused late: rows came before the error."""
@@ -192,3 +192,26 @@ def lines_of(data: bytes) -> int:
             length += 1
             only_return = only_return and byte == 13
     return count
+
+
+Make: TypeAlias = Callable[[random.Random], bytes]
+
+
+def of_pool(suffix: str, make: Callable[[random.Random, Path], bytes], count: int = 60) -> Callable[[Path], Check]:
+    """Recordings of a format that is slow to write: one of some valid ones, damaged."""
+
+    def start(home: Path) -> Check:
+        one_of, read = pool(suffix, make, count, home), of_file(home, suffix)
+        return lambda chance: read(one_of(chance), None)
+
+    return start
+
+
+def pool(suffix: str, make: Callable[[random.Random, Path], bytes], count: int, home: Path) -> Make:
+    valid = [make(random.Random(f"{suffix}/{at}"), home) for at in range(count)]
+
+    def one_of(chance: random.Random) -> bytes:
+        data = chance.choice(valid)
+        return damaged(data, chance) if chance.random() < 0.95 else data
+
+    return one_of

@@ -1,7 +1,7 @@
 """Every parser, fed inputs that are odd or damaged: no crash, no hang, no error of a library, no row lost.
 
 A case is a small file, message or cell that is made by random numbers: a valid structure with odd values, types, names
-and lengths, or with damaged bytes (`_fuzz_text.py`, `_fuzz_tables.py`, `_fuzz_recordings.py`). It is parsed in a forked
+and lengths, or with damaged bytes (`_fuzz_text.py`, `_fuzz_tables.py`, ...). It is parsed in a forked
 process, to its end; some files are ingested too, twice.
 Claimed of each case:
 
@@ -37,6 +37,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import _fuzz
+import _fuzz_apart as apart
 import _fuzz_recordings as recordings
 import _fuzz_tables as tables
 import _fuzz_text as text
@@ -45,11 +46,11 @@ from _report import Claim, report
 
 from streamgp.streaming.reading.process import LEAST
 
-KINDS = {**text.KINDS, **tables.KINDS, **recordings.KINDS}
+KINDS = {**text.KINDS, **tables.KINDS, **recordings.KINDS, **apart.KINDS}
 FILES = ("CSV", "JSON Lines", "CSV in gzip", "CSV in zstd", "Arrow stream", "Feather", "Parquet", "Excel (.xlsx)",
          "ULog", "BLF", "HDF5", "MCAP", "ROS 1 bag", "ROS 2 bag")  # fmt: skip
 INGESTED = {f"{kind}, ingested": kind for kind in FILES}
-APART = ("MATLAB 5", "HDF5", "MDF")
+APART = tuple(apart.KINDS)
 """Read in a process of their own by streamgp."""
 IMPORTED = {
     "MATLAB 5": ("scipy.io", "streamgp.streaming.sources.matlab"),
@@ -144,7 +145,7 @@ def run(kind: str, seed: int, before: Result, cases: int, seconds: float) -> Res
                 hung, died = hung + late, died + (not late)
                 if kind not in APART:
                     faults.append(f"call {shared[0]}: {'no end' if late else f'status {status}'}")
-                elif died + hung <= TRIED and (fault := apart(kind, seed, shared[0])) != "":
+                elif died + hung <= TRIED and (fault := as_streamgp(kind, seed, shared[0])) != "":
                     faults.append(f"call {shared[0]}: {fault}")
             if died + hung > 200 and shared[0] < 1000:
                 faults.append("nearly every call dies")
@@ -188,7 +189,7 @@ def work(kind: str, seed: int, cases: int, end: float, shared: memoryview, home:
     os._exit(0)
 
 
-def apart(kind: str, seed: int, call: int) -> str:
+def as_streamgp(kind: str, seed: int, call: int) -> str:
     """What streamgp makes of a file that ended the process which read it: "" for rows or a clear error."""
     pid = os.fork()
     if pid:
@@ -200,7 +201,7 @@ def apart(kind: str, seed: int, call: int) -> str:
         for stream in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         with tempfile.TemporaryDirectory() as home:
-            seen = recordings.as_streamgp_reads(kind, Path(home), random.Random(f"{seed}/{kind}/{call}"))
+            seen = apart.as_streamgp_reads(kind, Path(home), random.Random(f"{seed}/{kind}/{call}"))
         fault = int(bool(seen.fault))
     finally:
         os._exit(fault)
