@@ -299,3 +299,14 @@ def test_rows_of_more_series_than_allowed_are_quarantined(tmp_path: Path) -> Non
     found = take(tmp_path / "t", Memory([*named, *named]), max_series=3, as_name="again")
     assert set(rows(tmp_path / "t")["unique_id"]) == {"m0", "m1", "m2"} and rows(tmp_path / "t").height == 30
     assert found["quarantined"]["too many series"] == 40
+
+
+@pytest.mark.parametrize("form", ["{}", "[{}]", " {}\n"])
+def test_a_message_that_has_a_key_twice_is_put_aside(tmp_path: Path, form: str) -> None:
+    """Which of the values was meant, nobody knows; however the message is written."""
+    twice = b'{"ds": "2026-01-01T00:05:00", "y": 1.0, "y": 2.0}'
+    payloads = [form.replace("{}", part.decode()).encode() for part in (row(1), twice, row(6))]
+    take(tmp_path / "t", Memory(payloads))
+    aside = quarantine(tmp_path / "t")
+    assert Table.open(tmp_path / "t").rows == 2 and aside.height == 1
+    assert "'y' comes twice" in str(aside.to_dicts())

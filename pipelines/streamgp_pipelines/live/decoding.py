@@ -22,7 +22,7 @@ from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import FAULT, LINE, NULLS, TEXT, fault, storable_text, with_bookkeeping
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.reading.records import KEPT, Block
-from streamgp.streaming.sources.jsonl import Config, Jsonl, natural
+from streamgp.streaming.sources.jsonl import Config, Jsonl, natural, unique_keys
 from streamgp.streaming.table import SEQ, Table
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.memory import FrameSource
@@ -268,9 +268,10 @@ def _of_json(payload: bytes) -> list[Any]:
     """An object, a list of them, or one a line."""
     text = payload.decode("utf-8-sig")
     try:
-        found = json.loads(text, parse_constant=lambda _: None)
+        found = json.loads(text, parse_constant=lambda _: None, object_pairs_hook=unique_keys)
     except json.JSONDecodeError:
-        found = [json.loads(line, parse_constant=lambda _: None) for line in text.splitlines() if line.strip()]
+        lines = [line for line in text.splitlines() if line.strip()]
+        found = [json.loads(line, parse_constant=lambda _: None, object_pairs_hook=unique_keys) for line in lines]
     return _objects(found)
 
 

@@ -16,7 +16,7 @@ from streamgp.errors import DataError, SchemaError
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import NULLS, with_bookkeeping
 from streamgp.streaming.reading.records import Block
-from streamgp.streaming.sources.jsonl import Config, Jsonl, natural
+from streamgp.streaming.sources.jsonl import Config, Jsonl, natural, unique_keys
 from streamgp.streaming.table import SEQ, Table
 from streamgp_pipelines.memory import FrameSource
 
@@ -35,7 +35,7 @@ def parse_json(body: bytes) -> list[dict[str, Any]]:
         [{'y': 1.5}]
     """
     try:
-        found = json.loads(body, parse_constant=lambda _: None)
+        found = json.loads(body, parse_constant=lambda _: None, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise DataError(f"body: not JSON: {error}", hint='such as {"rows": [{"ds": "2026-01-01", "y": 1.5}]}') from None
     rows = found.get("rows") if isinstance(found, dict) else found

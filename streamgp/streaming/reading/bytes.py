@@ -126,7 +126,7 @@ def read_some(stream: BinaryIO, size: int, uri: str) -> bytes:
                 ) from None
             raise DataError(
                 f"{uri}: the compressed file is truncated or damaged ({error})",
-                hint="the rows before the damage are in the table; bring the whole file and run the same command again",
+                hint="rows read before it are in the table; bring the whole file and run the same command again",
             ) from None
         except OSError as error:
             raise DataError(f"{uri}: cannot be read: {error}", hint="try to copy the file first") from None

@@ -196,7 +196,7 @@ class Jsonl(Lines):
         return found
 
 
-class _Wrong(Exception):
+class _Wrong(ValueError):
     """What keeps a line from being an object of names and values."""
 
 
@@ -210,9 +210,11 @@ def _loaded(raw: bytes, unique: bool = False) -> dict[str, Any]:
     Raises:
         _Wrong: it is no JSON object, has text that no encoding of Unicode knows, or a key comes twice.
     """
-    pairs = _unique if unique else dict
+    pairs = unique_keys if unique else dict
     try:
         one = json.loads(raw.decode("utf-8-sig"), parse_int=_integer, parse_float=_real, object_pairs_hook=pairs)
+    except _Wrong:
+        raise
     except RecursionError:
         raise _Wrong("not JSON: nested too deeply") from None
     except ValueError as error:  # json.JSONDecodeError, UnicodeDecodeError
@@ -224,7 +226,12 @@ def _loaded(raw: bytes, unique: bool = False) -> dict[str, Any]:
     return one
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON (`object_pairs_hook`).
+
+    Raises:
+        ValueError: a key comes twice; which of the values was meant, nobody knows.
+    """
     one = dict(pairs)
     if len(one) < len(pairs):
         names = [name for name, _ in pairs]
