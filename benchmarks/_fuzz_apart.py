@@ -107,11 +107,15 @@ def of_mdf(home: Path) -> Check:
 
 def _apart(home: Path, suffix: str, make: Make, source: Callable[[str], Any]) -> Check:
     """Reads in this process what streamgp reads in another one."""
-    path = home / f"a.{suffix}"
+    numbers = iter(range(10**9))  # HDF5 knows a file that it has open by its name
 
     def check(chance: random.Random) -> Found:
+        path = home / f"{next(numbers)}.{suffix}"
         path.write_bytes(make(chance))
-        return tried(lambda: ((one.rows.num_rows, 0) for one in source(str(path)).read({})))
+        try:
+            return tried(lambda: ((one.rows.num_rows, 0) for one in source(str(path)).read({})))
+        finally:
+            path.unlink()
 
     return check
 

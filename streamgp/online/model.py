@@ -171,7 +171,7 @@ class StreamModel(Model):
             self.memory.offer(x, y, self.generator)
         elif self.converged:
             return
-        rows, units = self._rows(Sample(x, y, y.new_ones(len(y)), no_rows(y)), rescale=first)
+        rows, units = self._rows(Sample(x, y, y.new_ones(len(y)), no_rows(y)), rescale=first, fill=False)
         self.rebuilt = self.tried = self.seen
         for left in range(epochs, 0, -1):
             put_back, why, more = None if first else self.posterior.snapshot(), "", True
@@ -185,6 +185,7 @@ class StreamModel(Model):
                 self.posterior.failed()
                 why = error.message
             self.fitted, self.converged, first = batch, not more, False
+            units = units._replace(before=units.outputs)  # the next epoch has the scaling of this one
             yield reporting(self._step(_joined("epoch", why and f"undone: {why}"), healthy=not why), left_out)
             if not more:
                 return
@@ -298,11 +299,12 @@ class StreamModel(Model):
         back()
         return self._step(_joined(done, f"undone: {why}"), healthy=False)
 
-    def _rows(self, sample: Sample, rescale: bool) -> tuple[Rows, Units]:
-        """A sample in standardised units; `rescale`: of reference and scaling that are estimated from it."""
+    def _rows(self, sample: Sample, rescale: bool, fill: bool = True) -> tuple[Rows, Units]:
+        """A sample in standardised units; `rescale`: of reference and scaling that are estimated from it; `fill`: what
+        is missing is predicted, which differs from one epoch of a fit to the next."""
         x, y, weight, places = sample
         filled, missing = y, ~torch.isfinite(y)
-        if self.rebuilt and self.posterior.units and bool(missing.any()):
+        if fill and self.rebuilt and self.posterior.units and bool(missing.any()):
             filled = torch.where(missing, self.predict(x).mean, y)
         before = self.outputs.scale
         if rescale:
