@@ -135,7 +135,8 @@ def _rows(table: Table, now: float) -> Iterator[Finding]:
         what = f"{table.versions:,} rows have the time of another one and other values: read as {meta.duplicates}"
         yield Finding(table.path, "versions", "note", what, "train --fresh learns rows as they are now")
     if late and meta.series is None:
-        hint = "ingest into a new table with --lateness, or with --sort where the sources are complete"
+        takes = "train --fresh --online --late use takes them; or " if meta.every_ns is not None else ""
+        hint = f"{takes}ingest into a new table with --lateness, or with --sort where the sources are complete"
         yield Finding(table.path, "order", "note", f"training leaves out {late:,} rows behind a newer one", hint)
     ahead = newest * 1e-6 - now
     if meta.clock and meta.time is not None and meta.time_format not in ELAPSED and table.rows and ahead > AHEAD:
