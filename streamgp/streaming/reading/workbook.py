@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -69,14 +70,15 @@ def main(path: str, uri: str, sheet: str | None = None) -> None:
         about = {"names": names, "sheets": [[name, len(part), numbers] for name, part, numbers in sizes]}
     except DataError as error:
         about = {"refused": [error.message, error.hint]}
+    except ImportError as error:
+        about = {"refused": [f"{uri}: {error}", "pip install --force-reinstall 'streamgp[excel]'"]}
     out.write(b"\n".join([json.dumps(about).encode(), b"".join(parts)]))
     out.flush()
 
 
 def sheets_of(path: str, uri: str, sheet: str | None) -> tuple[list[str], Sheets]:
     """What `read_sheets` gives, read in this process."""
-    import fastexcel
-
+    fastexcel = importlib.import_module("fastexcel")
     try:
         if zipfile.is_zipfile(path):
             _check_parts(path, uri)

@@ -5,6 +5,7 @@ A file is read in a process of its own: damaged bytes can make the library read 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, TypeAlias
@@ -70,6 +71,8 @@ def leaves(path: str, uri: str) -> Found:
         UsageError: h5py is not installed.
     """
     h5py = needs("h5py", "hdf5")
+    if not os.path.getsize(path):
+        raise DataError(f"{uri}: the file is empty", hint="bring the whole file")
     try:
         file = h5py.File(path, "r", locking="best-effort")
     except OSError as error:

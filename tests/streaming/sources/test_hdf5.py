@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from scipy.io import savemat
+from scipy.sparse import eye
 
 from streamgp import registry
 from streamgp.errors import DataError, UsageError
@@ -18,6 +20,7 @@ from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
 from streamgp.streaming.reading.files import open_source
 from streamgp.streaming.recordings.apart import Apart
 from streamgp.streaming.recordings.joined import Joined
+from streamgp.streaming.sources import matlab
 
 T = np.arange(200) / 100
 EPOCH = 1_700_000_000
@@ -251,6 +254,27 @@ def test_matlab_variables(tmp_path: Path) -> None:
     found = frame(tmp_path / "a.mat")
     assert found.columns == ["time", "u", "y.0", "y.1"]
     assert found["y.1"].to_list() == (-T).tolist()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_variable_of_another_length_loses_no_other(tmp_path: Path, packed: bool) -> None:
+    """SciPy passes over what the length of a variable covers, and ends without a word at one beyond the file."""
+    path, c = tmp_path / "a.mat", np.array([T, "a", 5], dtype=object)
+    content = {"u": T, "c": c, "s": {"a": T, "b": {"c": "x"}}, "n": eye(9).tocsc(), "e": np.zeros((0, 3)), "y": T + 1j}
+    savemat(path, content, do_compression=packed)
+    whole = path.read_bytes()
+    names = [leaf.name for leaf in matlab._leaves(str(path), "a.mat")[0]]
+    assert names == ["u", "c.1", "c.3", "s.a", "e"]
+    starts = [128]
+    while starts[-1] < len(whole):
+        starts.append(starts[-1] + 8 + int.from_bytes(whole[starts[-1] + 4 : starts[-1] + 8], "little"))
+    assert len(starts) == 7 and starts[-1] == len(whole)
+    for at, (start, behind) in enumerate(pairwise(starts)):
+        after = [end - start - 8 for end in starts[at + 2 :]]
+        for length in (*after, 0, behind - start - 16, 0x0FFFFFF0, 0xFFFFFFF0):
+            path.write_bytes(whole[: start + 4] + length.to_bytes(4, "little") + whole[start + 8 :])
+            with pytest.raises(DataError, match="damaged at byte"):
+                matlab._leaves(str(path), "a.mat")
 
 
 @pytest.mark.parametrize("name", ["a.h5", "a.mat"])
