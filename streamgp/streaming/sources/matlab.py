@@ -154,7 +154,7 @@ def _wanted(parts: list[bytes], order: str, held: int) -> int:
         return 0 if kind in _ARRAYS else held
     if len(parts) < 3:
         return -1
-    cells = math.prod(struct.unpack(f"{order}{len(parts[1]) // 4}i", parts[1][: len(parts[1]) // 4 * 4]))
+    cells: int = math.prod(struct.unpack(f"{order}{len(parts[1]) // 4}i", parts[1][: len(parts[1]) // 4 * 4]))
     if kind == _CELL:
         return cells
     width = int.from_bytes(parts[3], "little" if order == "<" else "big") if len(parts) > 4 else 0
