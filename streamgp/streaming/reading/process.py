@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 
@@ -28,6 +29,11 @@ def started(module: str, *words: str) -> subprocess.Popen[bytes]:
 def patience(path: str) -> float:
     """Seconds to wait for a word about a file."""
     return PATIENCE * (1 + os.path.getsize(path) / 1e8)
+
+
+def end_in(seconds: float) -> None:
+    """Let the kernel end this process by then, whatever its library does and whether anybody waits for it; 0: never."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def limit_memory(path: str) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamgp.errors import DataError
 from streamgp.streaming.reading.cells import NULLS, convert
-from streamgp.streaming.reading.process import limit_memory, patience, started
+from streamgp.streaming.reading.process import end_in, limit_memory, patience, started
 
 _RATIO, _LEAST = 200, 1 << 30
 """What the parts of a workbook may be larger than the file, and the bytes that they may have in any case."""
@@ -62,6 +62,7 @@ def main(path: str, uri: str, sheet: str | None = None) -> None:
     """Write to standard output a line of JSON, and behind it the cells of each sheet."""
     out, sys.stdout = sys.stdout.buffer, sys.stderr
     limit_memory(path)
+    end_in(1.5 * patience(path))  # who waits gives up before
     parts = []
     try:
         names, found = sheets_of(path, uri, sheet)
@@ -72,6 +73,7 @@ def main(path: str, uri: str, sheet: str | None = None) -> None:
         about = {"refused": [error.message, error.hint]}
     except ImportError as error:
         about = {"refused": [f"{uri}: {error}", "pip install --force-reinstall 'streamgp[excel]'"]}
+    end_in(0)
     out.write(b"\n".join([json.dumps(about).encode(), b"".join(parts)]))
     out.flush()
 

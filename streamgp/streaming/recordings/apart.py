@@ -15,7 +15,7 @@ import numpy as np
 
 from streamgp import errors
 from streamgp.base import Json
-from streamgp.streaming.reading.process import limit_memory, patience, started
+from streamgp.streaming.reading.process import end_in, limit_memory, patience, started
 from streamgp.streaming.recordings.recording import Block, Lost, Wanted
 
 
@@ -91,13 +91,17 @@ def main(module: str, name: str, path: str, options: str, *patterns: str) -> Non
     """Read a recording, and write what it gives to standard output: a line of JSON each, and the numbers of a block."""
     out, sys.stdout = sys.stdout.buffer, sys.stderr
     limit_memory(path)
+    most = 1.5 * patience(path)  # who waits gives up before
+    end_in(most)
     recording: Any = None
 
     def send(numbers: bytes = b"", **what: Any) -> None:
         usual: dict[str, Any] = {"units": {}, "left_out": {}, "place": ""}
         report = {key: getattr(recording, key, nothing) for key, nothing in usual.items()} | what
+        end_in(0)  # who reads may take time
         out.write(json.dumps(report).encode() + b"\n" + numbers)
         out.flush()
+        end_in(most)
 
     def wanted(name: str) -> bool:
         return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

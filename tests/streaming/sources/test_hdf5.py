@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -220,9 +223,21 @@ def dies(path):
 def fills(path):
     return bytearray(3 << 30)
 
+def hangs(path):
+    while True:
+        pass
+
 def refuses(path, word):
     raise UsageError(f"no {word}", hint="another")
 """
+
+
+def test_a_library_that_hangs_is_ended_though_nobody_waits(tmp_path: Path) -> None:
+    (tmp_path / "reads.py").write_text(APART)
+    line = "from streamgp.streaming.recordings import apart; apart.patience = lambda _: 0.2; "
+    line += f"apart.main('reads', 'hangs', '{tmp_path}', '{{}}')"
+    done = subprocess.run([sys.executable, "-c", line], cwd=tmp_path, timeout=60)
+    assert done.returncode == -signal.SIGALRM
 
 
 def test_a_crash_of_a_library_ends_no_process_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,9 +308,6 @@ def test_half_a_file_is_refused(tmp_path: Path, name: str, share: float) -> None
 
 
 def test_no_format_is_imported_before_it_is_used() -> None:
-    import subprocess
-    import sys
-
     names = ["h5py", "mcap", "rosbags", "can", "cantools", "asammdf", "pyulog", "fastexcel", "scipy"]
     code = (
         "import sys; from streamgp.streaming.reading.files import suffixes; suffixes(); "
