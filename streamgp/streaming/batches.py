@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -13,8 +13,8 @@ SKIP = "skip"
 """Key of the rows to leave out behind a source's own offset; no source may use it as a partition."""
 
 
-def micro_batches(source: Source, after: Offset, size: int, first: int | None = None) -> Iterator[Chunk]:
-    """Chunks of exactly `size` rows, the first of `first`, the last as short as it comes; never an empty one.
+def micro_batches(source: Source, after: Offset, size: int | Callable[[], int]) -> Iterator[Chunk]:
+    """Chunks of exactly `size` rows, the last as short as it comes; never an empty one.
 
     A source can resume only where one of its own chunks ended. A micro-batch that ends elsewhere has the offset of
     the last such place and, under "skip", the number of rows between.
@@ -22,8 +22,7 @@ def micro_batches(source: Source, after: Offset, size: int, first: int | None = 
     Args:
         source: rows, in chunks of any size.
         after: `{}`, or the `after` of a chunk that this function yielded for the same source.
-        size: rows a micro-batch, at least 1.
-        first: rows of the first one, at least 1; `size` when left out.
+        size: rows a micro-batch, at least 1; or what says how many the next one has.
 
     Raises:
         CheckpointError: the source no longer holds the rows that `after` is behind.
@@ -42,7 +41,8 @@ def micro_batches(source: Source, after: Offset, size: int, first: int | None = 
     place: Offset = {key: value for key, value in after.items() if key != SKIP}  # where the present chunk begins
     skip = int(after.get(SKIP, 0))
     held: list[pa.RecordBatch] = []
-    count, wanted = 0, first or size
+    following = size if callable(size) else lambda: size
+    count, wanted = 0, following()
     for rows, behind in source.read(place):
         used = min(skip, rows.num_rows)  # rows of the present chunk that went out
         skip -= used
@@ -51,7 +51,7 @@ def micro_batches(source: Source, after: Offset, size: int, first: int | None = 
             used += taken
             offset = behind if used == rows.num_rows else {**place, SKIP: used}
             yield Chunk(together([*held, rows.slice(used - taken, taken)]), offset)
-            held, count, wanted = [], 0, size
+            held, count, wanted = [], 0, following()
         if used < rows.num_rows:
             held.append(rows.slice(used))
             count += rows.num_rows - used

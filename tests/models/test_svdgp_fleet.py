@@ -11,6 +11,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.models.svdgp import Config, SharedFleet
 from streamgp.models.svdgp.conjugate import Conjugate
+from streamgp.models.svdgp.stacked_regression import root
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference
 from streamgp.online.reservoir import Reservoir
@@ -183,6 +184,14 @@ def test_it_goes_on_from_its_state_bit_for_bit(linear: bool) -> None:
         return fleet.predict(x, series)
 
     check_stateful(lambda: SharedFleet(Config(**SMALL, linear=linear), SHAPE), advance, 5, torch.equal)
+
+
+def test_the_factor_of_a_series_does_not_depend_on_which_others_are_factorised_with_it() -> None:
+    phi = torch.randn(5, 60, 29, dtype=FLOAT, generator=torch.Generator().manual_seed(0))
+    outer, noise = phi.mT @ phi, torch.tensor(0.3, dtype=FLOAT)
+    together, _ = root(outer, noise)
+    torch.testing.assert_close(together @ together.mT, torch.eye(29, dtype=FLOAT) + outer / noise)
+    assert all(torch.equal(together[k], root(outer[k : k + 1], noise)[0][0]) for k in range(5))
 
 
 def test_one_series_needs_a_fleet() -> None:

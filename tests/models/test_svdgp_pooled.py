@@ -159,6 +159,8 @@ def test_it_goes_on_from_its_state_bit_for_bit() -> None:
         for time, part in ((turn + 1, series > 1), (turn, series < 2)):  # sums wait
             fleet.reach(turn, time)
             fleet.update(x.rows(part), y[part], series[part])
+        if turn == 3:
+            fleet.begin()  # rows that only wait follow
         return fleet.predict(x, series)
 
     check_stateful(lambda: SharedFleet(Config(**POOLED), SHAPE), advance, 5, torch.equal)

@@ -87,15 +87,18 @@ def test_a_series_does_not_depend_on_when_rows_of_others_come(tmp_path: Path) ->
         assert_frame_equal(of(one, name), of(two, name), **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["linear", "season", "pooled"])
-def test_a_run_in_pieces_is_a_run_in_one_piece(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "cut"), [("linear", 401), ("season", 401), ("pooled", 401), pytest.param("pooled", 103, id="before b")]
+)
+def test_a_run_in_pieces_is_a_run_in_one_piece(tmp_path: Path, name: str, cut: int) -> None:
     own = {"model": "svdgp", "set": POOLED} if name == "pooled" else RUNS[name]
     data, options = panel(), OPTIONS | {"fleet": True} | own
     whole, _ = fleet(make_table(tmp_path / "t", data), tmp_path / "whole", **own)
-    table = make_table(tmp_path / "u", data[:401], cuts=(7, 130))
+    assert ("b" in data[:cut]["unique_id"]) == (cut == 401)
+    table = make_table(tmp_path / "u", data[:cut], cuts=(7, 80))
     run(table, tmp_path / "pieces", **options)
-    append(table, data[401:], cuts=(100,))
-    assert 401 % (32 * len(NAMES))
+    append(table, data[cut:], cuts=(100,))
+    assert cut % (32 * len(NAMES))
     again = run(table, tmp_path / "pieces", **options)
     assert scores_of(again) == scores_of(whole)
     assert_same_state(tmp_path / "pieces", tmp_path / "whole")

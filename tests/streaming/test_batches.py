@@ -54,6 +54,10 @@ def test_cut_by_rows_and_resumed_anywhere(count: int, chunks: list[int], others:
         assert [values(chunk) for chunk in rest] == wanted[at + 1 :]
 
 
+def test_each_micro_batch_is_as_long_as_is_asked_when_it_begins() -> None:
+    assert [values(part) for part in micro_batches(Cut(5, [2]), {}, iter([1, 3, 9]).__next__)] == [[0], [1, 2, 3], [4]]
+
+
 def test_micro_batches_are_a_source_themselves() -> None:
     class Batches:
         schema = Cut(0, [1]).schema

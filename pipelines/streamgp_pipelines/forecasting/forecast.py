@@ -322,7 +322,7 @@ def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> t
         recipe = Recipe(options, spec, calibration, schedule, about["read"], about["buckets"])
         learner: Learner = Buckets(model, recipe)
     elif spec.fleet:
-        learner = fleet_learner(model, options, Windows(spec), calibration, schedule, about["read"], device)
+        learner = fleet_learner(model, options, Windows(spec), calibration, schedule, device)
     else:
         learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, rate)
     saved.restore(learner.parts() | {"tail": tail})

@@ -181,7 +181,8 @@ class Buckets(Learner):
         yield "load", {bucket: data for name, data in saved.shards.items() if (bucket := int(name)) in buckets}
         rows, offset = saved.rows, saved.manifest["offset"]
         if rows < self.rows:
-            for batch, _ in micro_batches(source, offset, self.size, self.size - rows % self.size):  # type: ignore[arg-type]
+            room = lambda: self.size - rows % self.size  # noqa: E731
+            for batch, _ in micro_batches(source, offset, room):  # type: ignore[arg-type]
                 yield "take", {bucket: part for bucket, part in self._split(batch).items() if bucket in buckets}
                 rows += batch.num_rows
                 if rows >= self.rows:

@@ -80,7 +80,7 @@ def manifest(
     """What a checkpoint says of itself: enough to rebuild the model and to forecast without the table."""
     spec = learner.windows.spec
     more: dict[str, Json] = {} if learner.alarm_rate is None else {"alarm_rate": learner.alarm_rate}
-    if spec.fleet:
+    if learner.buckets:
         more |= {"read": learner.size, "buckets": learner.buckets}
     return {
         "streamgp": streamgp.__version__,

@@ -32,21 +32,19 @@ from streamgp_pipelines.learning.tail import Tail
 AT_ONCE = 2**15
 """Forecasts that are made together at most, T for each row: memory stays bounded, and near."""
 READ = 8192
-"""Rows that are read at a time at most."""
+"""Rows that are read at a time at most, about."""
 NEVER = 2**62
 """A place in the stream that no row has."""
 
 
 def read_size(batch: int, series: int, most: int = READ) -> int:
-    """Rows that are read at a time: a micro-batch of every series that there is at the beginning, `most` at most.
-
-    No number of any series depends on it.
+    """Rows that are read at a time: a micro-batch of every series, in all `most` at most.
 
     Example:
         >>> read_size(batch=48, series=3), read_size(batch=48, series=5000)
-        (144, 8192)
+        (144, 8160)
     """
-    return max(batch, min(batch * series, most))
+    return batch * max(1, min(series, most // batch))
 
 
 class ModelOptions(NamedTuple):
@@ -217,7 +215,6 @@ class FleetLearner(Learner):
         fleet: the models.
         model: as each of them begins.
         windows, calibration, schedule, device: as of `Learner`; the rows of the schedule are those of a series.
-        size: rows that are read at a time.
     """
 
     def __init__(
@@ -227,10 +224,9 @@ class FleetLearner(Learner):
         windows: Windows,
         calibration: Calibration,
         schedule: Schedule,
-        size: int,
         device: torch.device | None = None,
     ) -> None:
-        self.fleet, self._size = fleet, size
+        self.fleet = fleet
         super().__init__(model, windows, calibration, schedule, device)
 
     def begin(self) -> None:
@@ -248,17 +244,16 @@ class FleetLearner(Learner):
         return max(len(self.windows.names), 1)
 
     @property
-    def size(self) -> int:
-        return self._size
-
-    @property
     def _most(self) -> int:
         """Rows that come at once."""
         return AT_ONCE // self.windows.shape.columns
 
     @property
     def room(self) -> int:
-        return self._size - self.rows % self._size
+        """Rows that are read next: of the series that have come, as what series learn from one another depends on it,
+        and so must not depend on what the table holds behind them."""
+        size = read_size(self.schedule.batch, self.streams)
+        return size - self.rows % size
 
     def advance(self, rows: pa.RecordBatch) -> tuple[Step | None, Due]:
         """Let rows wait, and learn the micro-batches that they fill; the returned pairs are those that count."""
@@ -381,7 +376,6 @@ def fleet_learner(
     windows: Windows,
     calibration: Calibration,
     schedule: Schedule,
-    size: int,
     device: torch.device,
 ) -> FleetLearner:
     """A fleet of models, before any data: one batched model where they are of one size, or separate ones.
@@ -389,13 +383,13 @@ def fleet_learner(
     Args:
         model: as each of them begins.
         options: what it was built with.
-        windows, calibration, schedule, size, device: as of `FleetLearner`.
+        windows, calibration, schedule, device: as of `FleetLearner`.
     """
     shape = windows.shape
     fleet = build_fleet(options.name, options.set, shape, device)
     if fleet is None:
         fleet = Separate(lambda: build_model(options.name, options.set, shape, device, options.seed))
-    return FleetLearner(fleet, model, windows, calibration, schedule, size, device)
+    return FleetLearner(fleet, model, windows, calibration, schedule, device)
 
 
 def _pairs_alone(due: Due) -> Due:

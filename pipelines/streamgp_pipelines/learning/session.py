@@ -31,7 +31,7 @@ from streamgp_pipelines.learning.collect import ROWS as COLLECTED
 from streamgp_pipelines.learning.columns import columns_read, window_spec
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.default_model import with_model
-from streamgp_pipelines.learning.fleet import READ, ModelOptions, fleet_learner, read_size
+from streamgp_pipelines.learning.fleet import ModelOptions, fleet_learner, read_size
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
@@ -48,6 +48,8 @@ from streamgp_pipelines.pace import Pace
 
 FEW = 20_000
 """Windows that are named as a sample that may fit into memory."""
+AT_ONCE = 8192
+"""Rows at least that are read at a time where some may be late."""
 HOLE = 24
 """An interval of so many usual ones is a hole."""
 
@@ -80,7 +82,7 @@ class Columns:
         """Rows from `after` on, in the order of the table."""
         self.held = None
         if self.table.meta.lateness is not None:  # its offsets are not those of single rows
-            yield from self.table.read(after, self.names, max(self.size, READ), self._keep if self.hold else None)
+            yield from self.table.read(after, self.names, max(self.size, AT_ONCE), self._keep if self.hold else None)
             return
         for rows, behind in self.table.read(after, self.names):
             for start in range(0, rows.num_rows, self.size):
@@ -282,20 +284,16 @@ def open_fleet(
         StateError: it began in one piece, and cannot be dealt to workers.
     """
     options, dealt = ModelOptions(config.model, config.set, config.seed), config.engine == "ray"
-    buckets, size = (
-        dealt * buckets_for(series),
-        read_size(config.batch, series, DEALT if dealt else READ),
-    )
-    if saved is not None:
-        buckets, size = cast(int, saved.manifest.get("buckets", 0)), cast(int, saved.manifest["read"])
+    buckets = dealt * buckets_for(series) if saved is None else cast(int, saved.manifest.get("buckets", 0))
     if buckets:
+        size = read_size(config.batch, series, DEALT) if saved is None else cast(int, saved.manifest["read"])
         return Buckets(model, Recipe(options, spec, calibration, schedule, size, buckets), workers)
     if dealt:
         raise StateError(
             f"{config.checkpoint} has a fleet in one piece, which is not dealt to workers",
             hint="leave out --engine, or begin again with --fresh",
         )
-    return fleet_learner(model, options, Windows(spec), calibration, schedule, size, device)
+    return fleet_learner(model, options, Windows(spec), calibration, schedule, device)
 
 
 def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> list[str]:

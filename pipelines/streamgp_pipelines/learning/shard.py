@@ -126,7 +126,7 @@ class Shard:
         """The fleet of a bucket, made when it first has rows."""
         if bucket not in self.held:
             made = self.recipe
-            arguments = Windows(made.spec), made.calibration, made.schedule, made.size, self.device
+            arguments = Windows(made.spec), made.calibration, made.schedule, self.device
             self.held[bucket] = fleet_learner(self.model, made.options, *arguments)
         return self.held[bucket]
 

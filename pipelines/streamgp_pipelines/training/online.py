@@ -120,7 +120,7 @@ class OnlineRun:
     def _pass(self) -> bool:
         """Read to the end of the table as it is now; True when `--max-rows` is reached."""
         session, limit = self.session, self.session.config.max_rows
-        learner, size = session.learner, session.learner.size
+        learner = session.learner
         self.tail = None
         keeps = session.table.meta.duplicates != "first" and session.table.rows > 0
         if keeps and KNOWN not in session.offset:  # the place within the first chunk that is read has none
@@ -128,7 +128,7 @@ class OnlineRun:
         if limit is not None and limit < learner.rows:
             session.warnings.append(f"this run has learned {learner.rows} rows already, more than --max-rows {limit}")
             return True
-        for rows, offset in micro_batches(session.source, session.offset, size, learner.room):
+        for rows, offset in micro_batches(session.source, session.offset, lambda: learner.room):
             room = rows.num_rows if limit is None else min(rows.num_rows, limit - learner.rows)
             if room < learner.room:
                 self.tail = rows.slice(0, room) if room else None

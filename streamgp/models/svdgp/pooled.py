@@ -68,7 +68,7 @@ class PooledRegression:
         self.coefficients: Tensor | None = None
         """(W + 1, T) c, that of the constant last, as of the last `reach`; None before any row."""
         self._waiting: list[Waiting] = []
-        self._begun, self._time = False, 0
+        self._begun = False
 
     def add(self, z: Tensor, t: Tensor, weight: Tensor, kept: float, until: int) -> None:
         """Let the rows of some series wait.
@@ -103,13 +103,12 @@ class PooledRegression:
 
     def reach(self, time: int) -> None:
         """Find the coefficients of series that have come to this time."""
-        self._time = time
         known = [one for one in self._waiting if one.until <= time]
         self.coefficients = None
         if self._begun or known:
             gram, moment = self._sums(known)
             identity = torch.eye(len(gram), dtype=FLOAT, device=gram.device)
-            self.coefficients = solve(cholesky(gram + identity, first=0.0).lower, moment)
+            self.coefficients = solve(cholesky(gram + identity, first=0.0).lower, moment).contiguous()
 
     def spread(self) -> tuple[Tensor, float]:
         """(W + 1, W + 1) lower Cholesky factor of G, and N, of all rows that were added."""
@@ -127,22 +126,24 @@ class PooledRegression:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {"gram": self.gram, "moment": self.moment}
+        if self.coefficients is not None:  # sums may have been added up since they were found
+            tensors["coefficients"] = self.coefficients
         if self._waiting:
             tensors |= {
                 "waiting.gram": torch.stack([one.gram for one in self._waiting]),
                 "waiting.moment": torch.stack([one.moment for one in self._waiting]),
             }
         waiting: list[Json] = [[one.until, one.kept] for one in self._waiting]
-        return tensors, {"begun": self._begun, "time": self._time, "waiting": waiting}
+        return tensors, {"begun": self._begun, "waiting": waiting}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         about: Any = rest
         self.gram, self.moment = tensors["gram"].to(self.gram), tensors["moment"].to(self.moment)
+        self.coefficients = tensors["coefficients"].to(self.gram) if "coefficients" in tensors else None
         self._begun, self._waiting = bool(about["begun"]), []
         for at, (until, kept) in enumerate(about["waiting"]):
             gram, moment = (tensors[f"waiting.{name}"][at].to(self.gram) for name in ("gram", "moment"))
             self._waiting.append(Waiting(until, gram, moment, kept))
-        self.reach(about["time"])
 
 
 def with_one(z: Tensor) -> Tensor:

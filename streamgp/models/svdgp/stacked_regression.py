@@ -17,6 +17,9 @@ from streamgp.base import FLOAT
 from streamgp.online.stacked import wide
 from streamgp.online.stacked_units import State
 
+ALIGNED = 4
+"""Sizes of matrices that are factorised together are multiples of it: LAPACK may round by where one begins."""
+
 
 class Observed(NamedTuple):
     """Rows of K series. phi: (K, N, P); y: (K, N, T) standardised, NaN = not observed; weight: (K, N)."""
@@ -69,8 +72,10 @@ def loss(held: State, noise: Tensor, mean: Tensor | None) -> Tensor:
 
 
 def root(outer: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """(K, P, P) chol(I + S/σ²), and (K,) 0 where there is one."""
-    precision = outer / noise
+    """(K, P, P) chol(I + S/σ²), and (K,) 0 where there is one; the same bits whatever the others are."""
+    size = outer.shape[1]
+    more = -size % ALIGNED
+    precision = torch.nn.functional.pad(outer / noise, (0, more, 0, more))
     precision.diagonal(dim1=1, dim2=2).add_(1.0)
     upper, failed = torch.linalg.cholesky_ex(precision.mT, upper=True)  # LAPACK's is column-major
-    return upper.mT.contiguous(), failed
+    return upper.mT[:, :size, :size].contiguous(), failed
