@@ -42,6 +42,7 @@ class RayTasks:
     def __init__(self, count: int | None = None, address: str | None = None) -> None:
         self.cluster = RayCluster(count, address)
         self.lost = 0
+        self._asked: Any = None
 
     def run(self, task: Task[A, R], arguments: Mapping[str, A], report: Report) -> dict[str, R]:
         """See `streamgp_pipelines.tasks.Tasks`.
@@ -80,6 +81,7 @@ class RayTasks:
                         logging.getLogger(record.name).handle(record)
             self._report(board, report)
         finally:
+            self._asked = None
             for asked in running:
                 ray.cancel(asked)
             if running:
@@ -93,9 +95,14 @@ class RayTasks:
 
     def _report(self, board: Any, report: Report) -> None:
         """Pass on how far the tasks are; progress alone is not worth an error."""
-        with contextlib.suppress(*self.cluster.gone, self.cluster.ray.exceptions.GetTimeoutError):
-            for news in self.cluster.ray.get(board.take.remote(), timeout=10 * POLL):
+        asked, self._asked = self._asked or board.take.remote(), None
+        try:
+            for news in self.cluster.ray.get(asked, timeout=10 * POLL):
                 report(news)
+        except self.cluster.ray.exceptions.GetTimeoutError:
+            self._asked = asked  # what it takes comes later, and only once
+        except self.cluster.gone:
+            pass
 
 
 class Board:
