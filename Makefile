@@ -4,9 +4,10 @@
 # make docs      build the guides and the API reference to site/index.html
 # make dist      the sdist and the wheel, in dist/
 # make sbom      what is installed in .venv, as CycloneDX, in dist/sbom.json
-# A machine needs python3.11 or newer with pip, nothing else.
+# A machine needs python3.11 or newer with pip, nothing else. `make setup EXTRAS=test,serve` installs other extras too.
 
 PYTHON ?= python3
+EXTRAS ?= test
 BIN := .venv/bin
 READY := .venv/.ready
 DOCS := .venv/.docs
@@ -26,7 +27,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up .venv (once, about three minutes)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -q -e '.[test]' -c constraints.txt
+	$(BIN)/pip install -q -e '.[$(EXTRAS)]' -c constraints.txt
 	touch $@
 
 demo: $(READY)
