@@ -85,6 +85,7 @@ class DataConfig(Settings):
     gaps: Annotated[Literal["reset", "fill"], Flag(Panel.DATA)] = Field(
         "fill", description="Where a window lacks values: fill takes the last ones before them, reset skips the window"
     )
+    late: Annotated[Late, Flag(Panel.DATA)] = "skip"
     test_column: Annotated[str | None, Flag(Panel.TEST, "COL")] = Field(
         None, description="Test rows are those where this column is not 0: they are not learned"
     )
@@ -113,6 +114,8 @@ class DataConfig(Settings):
             raise ValueError("give --test-column or --test-tail, not both")
         if self.test_blocks is not None and self.test_tail is None:
             raise ValueError("--test-blocks needs --test-tail")
+        if self.late == "use" and (self.test_column is not None or self.test_tail is not None):
+            raise ValueError("--late use is of streams: leave out --test-column and --test-tail")
         if self.lags == 0 and (self.horizon != 1 or self.season):
             raise ValueError("--lags 0 is regression: it takes --horizon 1 and no --season")
         return self
@@ -234,7 +237,6 @@ class TrainConfig(FromBroker, RunConfig):
         description="A model for each series, learned as if it were alone (svdgp: but for --set shared=true); numbers "
         "of rows are those of one series",
     )
-    late: Annotated[Late, Flag(Panel.ONLINE)] = "skip"
     follow: Annotated[Follow, Flag(Panel.ONLINE)] = False
     metrics: Annotated[MetricsAt, Flag(Panel.RUN, "HOST:PORT")] = None
     epochs: Annotated[int | None, Flag(Panel.BATCH)] = Field(

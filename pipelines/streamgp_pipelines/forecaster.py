@@ -348,6 +348,7 @@ class Forecaster:
     def scores(self) -> dict[str, Any]:
         """Of every forecast so far whose truth has come: rmse, mae, mase, coverage by level, `steps`, ...
 
+        `late` counts rows that were left out because they came late, `late_used` those that late="use" took.
         `calibrated_crps`, `pinball`, `coverage` and `width` are of the distribution that `forecast` issues; `crps`,
         `nlpd` and what is named `raw_` are of the model's own, before calibration.
         """

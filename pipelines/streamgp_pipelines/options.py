@@ -22,6 +22,7 @@ class RunOptions(TypedDict, total=False):
     horizon: int
     season: str | int | Sequence[int]
     gaps: Literal["reset", "fill"]
+    late: Literal["skip", "use"]
     test_column: str | None
     test_tail: float | None
     test_blocks: int | None
@@ -56,7 +57,6 @@ class TrainOptions(RunOptions, total=False):
     online: bool
     simulate: int | None
     fleet: bool
-    late: Literal["skip", "use"]
     follow: bool
     metrics: str | None
     source: str | None

@@ -339,9 +339,9 @@ Parts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValid
 Late = Annotated[
     Literal["skip", "use"],
     Field(
-        description="Rows behind a newer one of their series (in a table with --lateness, those later than it): skip "
-        "leaves them out; use takes them as past values of later forecasts, and as truths of those still open. Needs a "
-        "table with --every"
+        description="Rows of a stream behind a newer one of their series (in a table with --lateness, those later than "
+        "it): skip leaves them out; use takes them as past values of later forecasts, and as truths of those still "
+        "open. Needs a table with --every"
     ),
 ]
 AlarmRate = Annotated[

@@ -45,7 +45,8 @@ class Asks(NamedTuple):
 
 class Answers(NamedTuple):
     """Truths. series, step, position, ds: (R,) as in Asks; y: (R, O), NaN is missing; seasonal: (R, O) the targets one
-    season before (one step, without a season), NaN where not known."""
+    season before (one step, without a season), NaN where not known; filed: (R,) of late rows that took their places,
+    at which nothing is asked."""
 
     series: Tensor
     step: Tensor
@@ -53,6 +54,7 @@ class Answers(NamedTuple):
     ds: Tensor
     y: Tensor
     seasonal: Tensor
+    filed: Tensor
 
     def rows(self, index: Tensor) -> Answers:
         """The truths at `index`."""

@@ -269,6 +269,7 @@ class Windows:
         answers = self._answer(current, timeline)
         gone = step - self.spec.season <= self._last[0, code] - self._ring.capacity
         answers.seasonal[torch.from_numpy(gone)] = torch.nan
+        answers.filed[:] = True
         return nothing, answers, current
 
     def _place(self, code: Ints, ds: Ints) -> Ints:
@@ -446,7 +447,8 @@ class Windows:
         off = np.array([0, -self.spec.season])
         y = timeline.look(rows.code, rows.step, rows.place, off, self._targets)  # (N, 2, O)
         series, step, position, ds = (_long(part) for part in (rows.code, rows.step, rows.position, rows.ds))
-        return Answers(series, step, position, ds, torch.from_numpy(y[:, 0].copy()), torch.from_numpy(y[:, 1].copy()))
+        now, before = (torch.from_numpy(y[:, at].copy()) for at in (0, 1))
+        return Answers(series, step, position, ds, now, before, torch.zeros(len(series), dtype=torch.bool))
 
     def _past(self) -> Timeline:
         """The rows read before, and no new ones."""

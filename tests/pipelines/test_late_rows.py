@@ -12,8 +12,23 @@ import pytest
 import torch
 
 from streamgp.errors import UsageError
+from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp_pipelines import compare
+from streamgp_pipelines.comparing.peers.statistical import Config, Statistical
+from streamgp_pipelines.config import CompareConfig, TuneConfig
 from streamgp_pipelines.forecaster import Forecaster
-from tests.pipelines.worlds import HOUR_NS, append, assert_same_state, frame_of, make_table, run, scores_of, tensors_of
+from streamgp_pipelines.tuning.tune import Tuning
+from tests.pipelines.worlds import (
+    HOUR_NS,
+    Diary,
+    append,
+    assert_same_state,
+    frame_of,
+    make_table,
+    run,
+    scores_of,
+    tensors_of,
+)
 
 USE: dict[str, Any] = {"late": "use"}
 HOUR = pl.duration(hours=1)
@@ -46,12 +61,18 @@ def test_without_late_rows_it_is_the_same_run(tmp_path: Path) -> None:
 
 def test_a_run_in_parts_gives_the_same_numbers(tmp_path: Path) -> None:
     data, cuts = late_world(), [0, 230, 303, 305, 306, 420, 500]
-    once = run(make_table(tmp_path / "t", data), tmp_path / "a", **USE)
+    diary = Diary(tmp_path)
+    once = run(make_table(tmp_path / "t", data), tmp_path / "a", diary, **USE)
     table = make_table(tmp_path / "u", data[:0])
     for begin, end in pairwise(cuts):
         append(table, data[begin:end])
         parts = run(table, tmp_path / "b", **USE)
     assert once["late_used"] == 18 and once["late"] == 1  # one came too late
+    assert {"late_rows": 1.0, "late_rows_used": 18.0}.items() <= diary.points[-1][1].items()
+    assert once["forecasts"]["all"] == once["scored"] + sum(once["forecasts"]["skipped"].values())
+    skipped = {name: count for name, count in once["forecasts"]["skipped"].items() if count}
+    assert skipped.pop("truth_missing") > 0  # of forecasts that were complete when the row came
+    assert skipped == {"warm_up": 600, "late_row": 3, "late_row_used": 3 * 18, "not_yet_due": 6}
     assert scores_of(once) == scores_of(parts)
     assert_same_state(tmp_path / "a", tmp_path / "b")
 
@@ -118,7 +139,9 @@ def test_frames_are_learned_as_the_table_is(tmp_path: Path) -> None:
     forecaster = Forecaster("y", horizon=3, time="t", every="1h", **options)
     for begin, end in pairwise([0, 250, 303, 304, 500]):
         forecaster.learn(data[begin:end])
-    assert forecaster.scores["rmse"] == whole["rmse"]
+    counted = ("rmse", "late", "late_used")
+    assert [forecaster.scores[name] for name in counted] == [whole[name] for name in counted]
+    assert forecaster.scores["late_used"] > 0
     assert any("place" in warning for warning in forecaster.warnings)
 
 
@@ -138,12 +161,78 @@ def test_rows_without_an_interval_have_no_places(tmp_path: Path) -> None:
     assert "--every" in str(error.value.hint)
 
 
+def test_models_are_compared_on_late_rows_too(tmp_path: Path) -> None:
+    make_table(tmp_path / "t", late_world(400))
+    options: dict[str, Any] = {"lags": 6, "horizon": 3, "warmup": 200, "batch": 64, "device": "cpu"}
+    used = {}
+    for late in ("skip", "use"):
+        compare(tmp_path / "t", "y", "linear", directory=tmp_path / late, late=late, **options)
+        used[late] = pl.read_parquet(tmp_path / late / "linear" / "predictions.parquet")
+    home = tmp_path / "own"
+    run(tmp_path / "t", home / "c", season=None, predictions=home / "p.parquet", **USE)
+    keys = ["cutoff", "ds"]
+    found, own = used["use"].sort(keys), pairs_of(home).sort(keys)
+    assert found.select(*keys, "y", "linear").equals(own.select(*keys, "y", "linear"))
+    assert found.height != used["skip"].height
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_a_peer_sees_what_had_come(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """At each origin the newest values that were read by then, each in the place of its time."""
+    data = delayed(frame_of(90), {row: 1 + row % 6 for row in range(11, 80, 5)} | {40: 30})
+    spec = WindowSpec(("y",), lags=3, horizon=2, time="t", every_ns=HOUR_NS, late="use", season=4)
+    windows, seen = Windows(spec), dict[int, Any]()
+    peer = Statistical(Config(every=1, history=12), "autoets", spec.shape, (0.5,))
+
+    def look(self: Statistical, code: int, target: int, origin: int, y: Any) -> Any:
+        seen[origin] = y
+        return np.zeros((3, 2))
+
+    monkeypatch.setattr(Statistical, "_forecast", look)
+    rows = data.select("t", "y").to_arrow().combine_chunks().to_batches()[0]
+    for start in range(0, rows.num_rows, size):
+        asks, answers = windows.push(rows.slice(start, size))
+        peer.follow(answers)
+        peer.issue(asks)
+    assert windows.late_used == 14 and windows.late == 1 and len(seen) > 60
+    step = ((data["t"] - data["t"].min()).dt.total_hours()).to_numpy()
+    for origin, y in seen.items():
+        come = np.full(12, np.nan)
+        for at in range(int(np.flatnonzero(step == origin)[0]) + 1):
+            place = step[at] - origin + 11
+            if place >= 0 and step[at] != 40:
+                come[place] = data["y"][at]
+        assert y.tolist() == peer._filled(come).tolist()
+
+
+def test_tuning_looks_at_the_windows_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_table(tmp_path / "t", late_world(400))
+    monkeypatch.setattr(Tuning, "_standardised", lambda _, x, y: (x.past, y))
+    given: dict[str, Any] = {"table": tmp_path / "t", "target": "y", "lags": 6, "horizon": 3, "gaps": "reset"}
+    given |= {"rows": 1000, "output": tmp_path / "o.json"}
+    found: dict[str, Any] = {}
+    for late in ("skip", "use"):
+        tuning = Tuning(TuneConfig.read(given | {"late": late}))
+        found[late] = tuning.lesson(lambda _: None)
+    sorted_table = make_table(tmp_path / "s", late_world(400).sort("t"))
+    whole: Any = Tuning(TuneConfig.read(given | {"table": sorted_table.path})).lesson(lambda _: None)
+    windows = {name: {tuple(one) for one in torch.cat([x.flatten(1), y], 1).tolist()} for name, (x, y) in found.items()}
+    those = {tuple(one) for one in torch.cat([whole[0].flatten(1), whole[1]], 1).tolist()}
+    assert windows["skip"] < windows["use"] < those
+
+
 @pytest.mark.parametrize(("option", "word"), [({"simulate": 12}, "simulate"), ({"online": False}, "online")])
 def test_what_it_does_not_go_with_is_refused(tmp_path: Path, option: dict[str, Any], word: str) -> None:
     table = make_table(tmp_path / "t", frame_of(60))
     given = {**USE, **option, "warmup": None, "checkpoint_every": None, "season": None, "horizon": 1}
     with pytest.raises(UsageError, match=word):
         run(table, tmp_path / "c", **given)
+
+
+@pytest.mark.parametrize("config", [CompareConfig, TuneConfig])
+def test_it_is_of_streams(config: Any) -> None:
+    with pytest.raises(UsageError, match="test-tail"):
+        config.read({"table": "t", "late": "use", "test_tail": 0.2})
 
 
 def test_rows_that_come_later_than_the_lateness(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ class OracleWindows:
         seen[row.step] = row
         if not spec.known or row.step + spec.horizon <= last.step:
             self.current(row, ask=False)
+            self.answers[-1]["filed"] = True
             if row.step - spec.season <= last.step - self.reach:
                 self.answers[-1]["seasonal"] = [NAN] * len(spec.targets)
         else:
@@ -156,6 +157,7 @@ class OracleWindows:
                 "step": t,
                 "position": row.position,
                 "ds": row.ds,
+                "filed": False,
                 "y": [row.values[name] for name in spec.targets],
                 "seasonal": [self.value(row, name, before, t) for name in spec.targets],
             }

@@ -58,7 +58,6 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         )
     simulated = config.simulate or 0 if isinstance(config, TrainConfig) else 0  # with every input at every step
     fleet = isinstance(config, TrainConfig) and config.fleet
-    late = config.late if isinstance(config, TrainConfig) else "skip"
     if fleet and meta.series is None:
         raise UsageError("--fleet is for several series, and this table has one", hint="leave it out")
     return WindowSpec(
@@ -78,7 +77,7 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         tolerance_ns=meta.tolerance_ns,
         simulated=simulated,
         fleet=fleet,
-        late=late,
+        late=config.late,
     )
 
 

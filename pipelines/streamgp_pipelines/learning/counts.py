@@ -11,19 +11,21 @@ from streamgp.base import Json, Shape, Step
 from streamgp.forecasting.scores import Scores
 from streamgp.streaming.windows import Windows
 
-_NAMES = ("warmup", "before", "whole", "broken", "held", "missing", "undone", "beyond")
+_NAMES = ("warmup", "before", "whole", "broken", "late_used", "held", "missing", "undone", "beyond")
 
 
 class Counts:
     """Rows of the stream by what became of the question at each; Stateful.
 
-    A row is counted once, when it becomes current. Late rows never do; rows that wait for known inputs, not yet.
+    A row is counted once, when it becomes current. Late rows that are left out never do; rows that wait for known
+    inputs, not yet.
 
     Attributes:
         warmup: rows of the warm-up.
         before: rows behind it at which scoring had not started.
         whole: rows at which a forecast that counts was issued.
         broken: rows at which one would have counted, but the window was not whole.
+        late_used: late rows that took their places, where one would have counted: nothing is forecast at them.
         held: in batch training, held-out rows; `missing`: their targets without a value.
         beyond: values outside of --lower and --upper.
         undone: updates that were not healthy; `reason`: what the last of them did.
@@ -31,28 +33,31 @@ class Counts:
     Example:
         >>> import torch
         >>> counts, warm = Counts(), torch.tensor([True, False, False, False])
-        >>> counts.add(warm, ~warm, asked=2)
-        >>> counts.warmup, counts.before, counts.whole, counts.broken
-        (1, 0, 2, 1)
+        >>> counts.add(warm, ~warm, asked=1, filed=torch.tensor([False, True, False, False]))
+        >>> counts.warmup, counts.before, counts.whole, counts.late_used, counts.broken
+        (1, 0, 1, 1, 1)
     """
 
     def __init__(self) -> None:
-        self.warmup = self.before = self.whole = self.broken = self.held = self.missing = self.undone = self.beyond = 0
+        self.warmup = self.before = self.whole = self.broken = self.late_used = 0
+        self.held = self.missing = self.undone = self.beyond = 0
         self.reason = ""
 
-    def add(self, warm: Tensor, counting: Tensor, asked: int) -> None:
+    def add(self, warm: Tensor, counting: Tensor, asked: int, filed: Tensor) -> None:
         """Count the rows of one micro-batch.
 
         Args:
             warm: (R,) which rows that became current belong to the warm-up.
             counting: (R,) which are behind it, and not before scoring starts.
             asked: at how many of the latter there was a whole window.
+            filed: (R,) as of Answers.
         """
-        counted = int(counting.sum())
+        counted, late_used = int(counting.sum()), int((counting & filed).sum())
         self.warmup += int(warm.sum())
         self.before += int((~warm & ~counting).sum())
         self.whole += asked
-        self.broken += counted - asked
+        self.late_used += late_used
+        self.broken += counted - asked - late_used
 
     def add_held(self, y: Tensor) -> None:
         """Count the targets (R, O) of held-out rows."""
@@ -94,7 +99,7 @@ class Counts:
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         for name in _NAMES:
-            setattr(self, name, cast(int, rest[name]))
+            setattr(self, name, cast(int, rest.get(name, 0)))
         self.reason = str(rest["reason"])
 
 
@@ -104,7 +109,7 @@ def online_forecasts(counts: Counts, shape: Shape, windows: Windows, scores: Sco
     Args:
         to_come: forecasts that count and whose truth is not due yet.
     """
-    current = counts.warmup + counts.before + counts.whole + counts.broken
+    current = counts.warmup + counts.before + counts.whole + counts.broken + counts.late_used
     waiting = windows.rows - windows.late - current
     width = shape.columns
     return {
@@ -114,6 +119,7 @@ def online_forecasts(counts: Counts, shape: Shape, windows: Windows, scores: Sco
             "warm_up": counts.warmup * width,
             "before_score_from": counts.before * width,
             "late_row": windows.late * width,
+            "late_row_used": counts.late_used * width,
             "window_not_whole": counts.broken * width,
             "not_yet_due": waiting * width + to_come,
             "truth_missing": counts.whole * width - scores.scored - to_come,

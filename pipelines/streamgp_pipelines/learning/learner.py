@@ -265,12 +265,14 @@ class Learner:
         return in_units(due, self.windows.spec.transforms, self.windows.shape, self.calibration)
 
     def summary(self) -> dict[str, Any]:
-        """Scores so far, coverage in parts and, of a mix, the weights of its experts in each of `steps`."""
+        """Scores so far, coverage in parts, rows that came late and, of a mix, the weights of its experts in each of
+        `steps`."""
         found: dict[str, Any] = self.scores.summary()
         shares = self.model.shares()
         for at, one in enumerate(found.get("steps", []) if shares else []):
             one["weights"] = {name: float(share[at]) for name, share in shares.items()}
-        return found | {"coverage_by": self.scores.breakdown(self.windows.names)}
+        found["coverage_by"] = self.scores.breakdown(self.windows.names)
+        return found | {"late": self.windows.late, "late_used": self.windows.late_used}
 
     def to_come(self) -> int:
         """Forecasts that count and whose truth is not due yet."""
@@ -311,7 +313,7 @@ class Learner:
         counting = self._counts(answers.series, answers.position, answers.ds)
         self.counts.add_values(answers.y, self.calibration.lower, self.calibration.upper)
         asked = self._counts(asks.series, asks.position, asks.cutoff)
-        self.counts.add(warm, counting, int(asked.sum()))
+        self.counts.add(warm, counting, int(asked.sum()), answers.filed)
         return self._pair(asks, answers)
 
     def _pair(self, asks: Asks, answers: Answers) -> Due:

@@ -99,6 +99,7 @@ class View:
                 "name": self.name,
                 "rows": self.rows,
                 "late": learner.windows.late,
+                "late_used": learner.windows.late_used,
                 "warnings": [*learner.model.warnings(), *learner.counts.warnings()],
             }
             return to_json(found, inf_nan_mode="null")

@@ -21,6 +21,7 @@ from streamgp_pipelines.training.summary import (
     add_point,
     alarm_metrics,
     lap_metrics,
+    late_metrics,
     note,
     overall_metrics,
     simulation,
@@ -170,7 +171,8 @@ class OnlineRun:
         if lap is not None:
             metrics = lap_metrics(lap, step) | learner.model.figures()
             self.health.scores = metrics
-            self.tracker.metrics(metrics | self._overall() | alarm_metrics(learner), step=learner.rows)
+            counts = alarm_metrics(learner) | late_metrics(learner)
+            self.tracker.metrics(metrics | self._overall() | counts, step=learner.rows)
             if learner.clock.total and learner.rows != self._total():
                 self.tracker.metrics({"rows_per_second": learner.rows / learner.clock.total}, step=learner.rows)
             self._tell(note(lap))

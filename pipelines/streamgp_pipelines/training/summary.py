@@ -40,7 +40,8 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         beside the scores and times: `warmup`, rows of warm-up; `forecasts`, the T = targets · horizon forecasts at
         every row: `all` of them, those `scored`, and those `skipped` by the first reason that holds, which add up;
         `coverage_by`, coverage in parts (`Scores.breakdown`); `mase_scale`, what MASE divides by; `snapped`, rows off
-        the grid of --every by no more than the --tolerance; `simulation`, of --simulate; `weights`, of the experts of
+        the grid of --every by no more than the --tolerance; `late`, rows that were left out because they came behind
+        a newer one, `late_used`, those that --late use took; `simulation`, of --simulate; `weights`, of the experts of
         a mix at the end, {} where the model mixes none, and by step in `steps`; `alarms`, of --alarm-rate
         (`Alarms.summary`); `transforms`, of each target, {} where none was asked for.
     """
@@ -89,8 +90,6 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "lags": learner.windows.spec.lags,
         "seasons": list(learner.windows.spec.seasons),
         "transforms": kinds,
-        "late": learner.windows.late,
-        "late_used": learner.windows.late_used,
         "warnings": list(warnings),
     }
 
@@ -203,6 +202,12 @@ def alarm_metrics(learner: Learner) -> dict[str, float]:
     """Alarms so far as flat metrics, alarms_anomaly, alarms_share, ...; none where nobody asked for alarms."""
     found = {} if learner.alarms is None else learner.alarms.summary()
     return {f"alarms_{name}": float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+def late_metrics(learner: Learner) -> dict[str, float]:
+    """Rows that came late so far as flat metrics: late_rows, left out, and late_rows_used; none where none came."""
+    found = {"late_rows": learner.windows.late, "late_rows_used": learner.windows.late_used}
+    return {name: float(count) for name, count in found.items() if count}
 
 
 def note(lap: dict[str, Any]) -> str:

@@ -33,7 +33,14 @@ from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.batch import BatchRun, SharedRows, check_samples, check_shares
 from streamgp_pipelines.training.online import OnlineRun
 from streamgp_pipelines.training.outlook import Outlook, outlook
-from streamgp_pipelines.training.summary import alarm_metrics, overall_metrics, simulation, simulation_metrics, summary
+from streamgp_pipelines.training.summary import (
+    alarm_metrics,
+    late_metrics,
+    overall_metrics,
+    simulation,
+    simulation_metrics,
+    summary,
+)
 
 Draw: TypeAlias = Callable[[Curves, dict[str, Json], Outlook | None, Path], None]
 """Draws a run's curves, scores and forecast into a directory."""
@@ -209,6 +216,7 @@ def finish(
     """Final metrics, scores per step ahead, plots and the model that forecasts alone."""
     speed = found["rows_per_second"]
     scores = overall_metrics(found) | simulation_metrics(simulation(ahead)) | alarm_metrics(ahead)
+    scores |= late_metrics(ahead)
     run.metrics(scores | ({"rows_per_second": speed} if isinstance(speed, float) else {}), ahead.rows)
     home = session.config.checkpoint
     found["registered"] = run.model(checkpoint.newest(home), lambda: card(session, found, checkpoint.read(home)))

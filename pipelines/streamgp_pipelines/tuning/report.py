@@ -70,7 +70,7 @@ def train_line(config: TuneConfig, initial: Initial, rows: int) -> str:
         if given := getattr(config, name):
             words += [f"--{name}", ",".join(given)]
     words += ["--calendar"] if config.calendar else []
-    for name in ("lags", "horizon", "season", "gaps", "test_column", "test_tail", "test_blocks"):
+    for name in ("lags", "horizon", "season", "gaps", "late", "test_column", "test_tail", "test_blocks"):
         if name in config.model_fields_set and (given := getattr(config, name)) is not None:
             text = ",".join(map(str, given)) if isinstance(given, tuple) else str(given)
             words += [f"--{name.replace('_', '-')}", text] if text else []

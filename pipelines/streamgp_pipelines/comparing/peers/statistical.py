@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 
 from streamgp.base import FLOAT, Shape
-from streamgp.streaming.calendar import Floats
+from streamgp.streaming.calendar import Floats, Ints
 from streamgp.streaming.windows import Answers, Asks
 from streamgp_pipelines.comparing.peers.peer import Issued, Options, Peer
 
@@ -61,24 +61,36 @@ class Statistical(Peer):
         self.refit = config.refit or max(2 * shape.season, 500)
         self.history = config.history or min(max(4 * shape.season, 500), 2000)
         self._values: dict[int, Floats] = {}  # series -> (n, O) newest values, NaN where there is none
+        self._known: dict[int, Ints] = {}  # series -> (n,) in which place of the stream each of them came
         self._step: dict[int, int] = {}  # series -> step of the newest
+        self._came: dict[int, int] = {}  # position of a row of this micro-batch -> its place
+        self._seen = 0
         self._fitted: dict[tuple[int, int], tuple[int, Any]] = {}  # (series, target) -> (step, model)
         self._failed = 0
 
     def follow(self, answers: Answers) -> None:
+        came = self._seen + np.arange(len(answers.series))
+        self._seen += len(came)
+        self._came = dict(zip(answers.position.tolist(), came.tolist(), strict=True))
         for code in answers.series.unique().tolist():
-            mine = answers.series == code
+            mine = (answers.series == code).numpy()
             step, y = answers.step[mine].numpy(), answers.y[mine].numpy()
             held = self._values.get(code, np.empty((0, y.shape[1])))[-self.history :]
-            first = self._step.get(code, int(step[0]) - 1) + 1
-            new = np.full((int(step[-1]) - first + 1, y.shape[1]), np.nan)
-            new[step - first] = y
-            self._values[code], self._step[code] = np.concatenate([held, new]), int(step[-1])
+            came_held = self._known.get(code, np.empty(0, np.int64))[-self.history :]
+            newest = self._step.get(code, int(step.min()) - 1)
+            first, last = newest - len(held) + 1, max(newest, int(step.max()))
+            values = np.full((last - first + 1, y.shape[1]), np.nan)
+            known = np.zeros(len(values), np.int64)
+            values[: len(held)], known[: len(held)] = held, came_held
+            kept = step >= first  # a row that came late has its place, where that is still kept
+            values[step[kept] - first], known[step[kept] - first] = y[kept], came[mine][kept]
+            self._values[code], self._known[code], self._step[code] = values, known, last
 
     def issue(self, asks: Asks) -> Issued:
         found: list[tuple[int, Floats]] = []
         for at in np.flatnonzero(asks.origin.numpy() % self.every == 0).tolist():
-            quantiles = self._ask(int(asks.series[at]), int(asks.origin[at]))
+            came = self._came[int(asks.position[at])]
+            quantiles = self._ask(int(asks.series[at]), int(asks.origin[at]), came)
             if quantiles is not None:
                 found.append((at, quantiles))
         kept = torch.tensor([at for at, _ in found], dtype=torch.int64)
@@ -95,10 +107,13 @@ class Statistical(Peer):
             found.append(f"statsforecast failed at {self._failed} origins, which are left out")
         return found
 
-    def _ask(self, code: int, origin: int) -> Floats | None:
-        """(2 + Q, T) mean, standard deviation and quantiles at an origin; None where the library fails."""
+    def _ask(self, code: int, origin: int, came: int) -> Floats | None:
+        """(2 + Q, T) mean, standard deviation and quantiles at an origin, of the values that had come when its row
+        did; None where the library fails."""
         behind = self._step[code] - origin
-        past = self._values[code][: len(self._values[code]) - behind][-self.history :]
+        known = self._known[code][:, None] <= came
+        values = np.where(known, self._values[code], np.nan)
+        past = values[: len(values) - behind][-self.history :]
         found = [self._forecast(code, target, origin, self._filled(past[:, target])) for target in range(past.shape[1])]
         parts = [part for part in found if part is not None and np.isfinite(part).all()]
         if len(parts) < len(found):
