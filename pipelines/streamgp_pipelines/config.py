@@ -446,8 +446,8 @@ class DoctorConfig(Settings):
 
     table: Annotated[TableUri | None, Flag(metavar="DIRECTORY")] = Field(None, description="Table to look at")
     checkpoint: Annotated[Checkpoint | None, Flag()] = Field(None, description="Checkpoint to look at")
-    source: Annotated[tuple[str, ...], Flag(metavar="FILE")] = Field(
-        (), description="File to look at, repeatable; with --table also whether it is in there"
+    source: Annotated[tuple[str, ...], Flag(metavar="FILE|URL")] = Field(
+        (), description="File or broker to look at, repeatable; with --table also whether a file is in there"
     )
     mend: bool = Field(
         False, description="Merge small files, and delete what killed processes left; rows are never changed"

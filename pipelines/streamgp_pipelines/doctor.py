@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ from streamgp.streaming import checkpoint
 from streamgp.streaming.compaction import Compaction, due, leftovers, remove
 from streamgp.streaming.delta import filesystem, spans
 from streamgp.streaming.instants import ELAPSED
+from streamgp.streaming.messages import Away, is_feed, open_feed
 from streamgp.streaming.quarantine import Quarantine
 from streamgp.streaming.reading.bytes import Position, name_of
 from streamgp.streaming.reading.cells import FAULT, LINE
@@ -26,6 +28,7 @@ from streamgp.streaming.remote import shown
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.forecasting.forecast import learner_of
+from streamgp_pipelines.health import others
 from streamgp_pipelines.learning.checkpointing import held, passed_over
 from streamgp_pipelines.learning.session import check_table
 from streamgp_pipelines.learning.tail import Tail
@@ -75,7 +78,7 @@ def doctor(config: DoctorConfig, now: float | None = None) -> list[Finding]:
     if config.checkpoint is not None:
         found += _checkpoint(config.checkpoint, config.mend)
     for uri in config.source:
-        found += _source(uri, table)
+        found += _broker(uri, table) if is_feed(uri) else _source(uri, table)
     return found
 
 
@@ -268,6 +271,28 @@ def _half_written(directory: Path, mend: bool) -> list[Finding]:
     if mend:
         return [Finding(of, "left over", "mended", f"{what}: deleted")]
     return [Finding(of, "left over", "note", what, "the next training deletes them, and --mend does")]
+
+
+def _broker(uri: str, table: Table | None) -> list[Finding]:
+    """Whether a broker answers, and what members of its group hold that are silent."""
+    address, feed = open_feed(uri, "doctor")
+    of = address.name
+    with closing(feed):
+        try:
+            pending = feed.look()
+        except Away as error:
+            hint = "is the address right, and does the broker run?"
+            return [Finding(of, "broker", "fault", f"it cannot be read: {error}", hint)]
+        except StreamgpError as error:
+            return [_fault(of, "broker", error)]
+    found = [Finding(of, "broker", "ok", "it answers")]
+    if pending is None:
+        return found
+    if not pending.messages:
+        return [*found, Finding(of, "group", "ok", "every message that a member was sent is acknowledged")]
+    into = f" --table {table.path}" if table is not None else ""
+    hint = f"where that member is dead, streamgp ingest{into} --follow with this URL takes them over"
+    return [*found, Finding(of, "group", "note", others(pending), hint)]
 
 
 def _source(uri: str, table: Table | None) -> list[Finding]:

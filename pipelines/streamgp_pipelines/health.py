@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
+from streamgp.streaming.messages import Pending
 from streamgp_pipelines.numbers import lasting
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the seconds that a commit may take, of a histogram."""
+
+SILENT = 10.0
+"""Seconds after which a member of a group that holds messages may be dead: one that lives asks every second or so."""
 
 EVERY = 60.0
 """Seconds from one line to the next."""
@@ -25,6 +29,7 @@ class Taken:
     Attributes:
         accepted, quarantined, redelivered, late: rows since the start.
         waiting: messages that are collected and not committed. since: when the first of them came, monotonic seconds.
+        pending: what other members of the group hold, where there is one.
         newest: time of the newest row, seconds since 1970; None where the table has no clock.
         store_away: whether the store of the table does not answer.
         connected: whether the broker is there; None without one. reconnects: how often it came back.
@@ -37,6 +42,7 @@ class Taken:
     late: int = 0
     waiting: int = 0
     since: float | None = None
+    pending: Pending | None = None
     newest: float | None = None
     store_away: bool = False
     connected: bool | None = None
@@ -86,6 +92,19 @@ class Learned:
         return 0.0 if since is None else time.monotonic() - since
 
 
+def others(pending: Pending) -> str:
+    """What other members of a group hold, in words.
+
+    Example:
+        >>> others(Pending(40, 60.0)), others(Pending(40, 60.0, idle=300.0))
+        ('other members hold 40', 'other members hold 40, one of them silent for 5:00: taken over 60 s after delivery')
+    """
+    found = f"other members hold {pending.messages:,}"
+    if pending.idle is None or pending.idle < SILENT:
+        return found
+    return f"{found}, one of them silent for {lasting(pending.idle)}: taken over {pending.claim:g} s after delivery"
+
+
 @dataclass
 class Health:
     """Of one command; the parts that it does not have are None. It is written by the work and read by other threads."""
@@ -111,8 +130,10 @@ class Health:
             age = f" for {lasting(taken.lag)}" if taken.lag >= 1 else ""
             away = ", the broker is away" if taken.connected is False else ""
             away += ", the store does not answer" if taken.store_away else ""
+            held = "" if taken.pending is None or not taken.pending.messages else f", {others(taken.pending)}"
             parts.append(
-                f"{taken.accepted:,} rows taken, {taken.quarantined:,} quarantined, {taken.waiting:,} wait{age}{away}"
+                f"{taken.accepted:,} rows taken, {taken.quarantined:,} quarantined, {taken.waiting:,} wait{age}{held}"
+                f"{away}"
             )
         if self.learned is not None:
             learned = self.learned

@@ -49,6 +49,21 @@ class Message(NamedTuple):
     about: tuple[bytes, ...] = ()
 
 
+@dataclass(frozen=True)
+class Pending:
+    """What other members of a group were sent, and have not acknowledged.
+
+    Attributes:
+        messages: how many.
+        claim: seconds after which those of a dead member are sent to one that asks.
+        idle: seconds since the member that is silent for longest was heard of; None where the broker does not say.
+    """
+
+    messages: int
+    claim: float
+    idle: float | None = None
+
+
 Marks = Callable[[str], tuple[int, ...]]
 """Partition -> the position of its last message that the table has, () before the first; it looks into the table."""
 
@@ -83,6 +98,22 @@ class Feed(Protocol):
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         """The table has these, in the order of `poll`; those of an earlier connection are left to the broker.
+
+        Raises:
+            Away, ServiceError: as `connect`.
+        """
+        ...
+
+    def pending(self) -> Pending | None:
+        """What other members of the group hold; None without a group, or where the broker does not say.
+
+        Raises:
+            Away, ServiceError: as `connect`.
+        """
+        ...
+
+    def look(self) -> Pending | None:
+        """Connect, ask as `pending`, and end the connection; nothing is subscribed to and nothing changes.
 
         Raises:
             Away, ServiceError: as `connect`.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from streamgp.streaming.messages import Away, Marks, Message
+from streamgp.streaming.messages import Away, Marks, Message, Pending
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.live.follow import follow
 
@@ -26,6 +26,7 @@ class Memory:
         acknowledged: places of the payloads, in the order of their acknowledgement.
         polled: the sizes of what `poll` gave.
         away: how many calls of `connect` and `poll` still fail.
+        others: what other members of its group hold.
     """
 
     def __init__(self, payloads: Sequence[bytes], width: int = 1, piece: int = 1000) -> None:
@@ -34,6 +35,7 @@ class Memory:
         self.polled: list[int] = []
         self.delivered: set[int] = set()
         self.away, self.next = 0, 0
+        self.others: Pending | None = None
         self.topic: Callable[[int], str] = lambda at: f"plant/{at % 2}"
 
     def connect(self, marks: Marks) -> None:
@@ -56,6 +58,13 @@ class Memory:
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         self.acknowledged += [message.tag for message in messages]
+
+    def pending(self) -> Pending | None:
+        return self.others
+
+    def look(self) -> Pending | None:
+        self._there()
+        return self.others
 
     def close(self) -> None:
         pass

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from streamgp.streaming.messages import open_feed
 from streamgp.streaming.table import Table
+from streamgp_pipelines.config import DoctorConfig
+from streamgp_pipelines.doctor import doctor
 from tests.live.brokers import BROKERS, PASSWORD, Followers, kafka, running
 from tests.live.feeds import row
 from tests.pipelines.ingesting import quarantine, rows
@@ -146,6 +149,50 @@ def test_processes_that_share_a_stream_divide_it(name: str, tmp_path: Path, foll
         pair[1].communicate(timeout=TIMEOUT)
         assert pair[1].returncode == 130
     assert sorted(rows(table)["y"].to_list()) == [float(i) for i in range(2001)]
+
+
+@pytest.mark.parametrize("name", ["nats-group", "redis-group"])
+def test_what_a_dead_member_holds_is_shown(name: str, tmp_path: Path, follower: Followers) -> None:
+    """By the doctor, who takes nothing, and at the end of an ingestion that could not have it."""
+    with running(name, tmp_path) as (broker, publish):
+        url = broker.url.format(f":{PASSWORD}").replace("claim=2", "claim=40")
+        publish([row(at) for at in range(50)])
+
+        def seen() -> list[tuple[str, str]]:
+            found = doctor(DoctorConfig.read({"source": (url,)}))
+            assert not any(PASSWORD in str(one) for one in found)
+            return [(one.what, one.about) for one in found]
+
+        assert seen() == [("broker", "it answers")]
+        _, dead = open_feed(url, "dead")
+        dead.connect(lambda _: ())
+        taken = 0
+        while taken < 50:
+            taken += len(dead.poll(1000, 0.5))
+        own = dead.pending()
+        assert own is not None and own.messages == 0
+        dead.close()
+        assert seen()[1] == ("group", "other members hold 50")
+        publish([row(50)])
+        out, said = follower(url, tmp_path / "table").communicate(timeout=TIMEOUT)
+        assert "other members of the group hold 50 messages" in " ".join((out + said).split())
+        assert count(tmp_path / "table") == 1
+
+
+@pytest.mark.parametrize("name", ["mqtt", "kafka"])
+def test_the_doctor_reaches_a_broker_and_leaves_it_as_it_is(name: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        if name == "kafka":
+            url, publish = stack.enter_context(kafka())
+        else:
+            broker, publish = stack.enter_context(running(name, tmp_path))
+            url = broker.url.format(f":{PASSWORD}")
+        publish([row(0)])
+        (found,) = doctor(DoctorConfig.read({"source": (url,)}))
+        assert (found.state, found.about) == ("ok", "it answers")
+    if name == "mqtt":
+        (found,) = doctor(DoctorConfig.read({"source": (url,)}))
+        assert found.state == "fault" and "refused" in found.about and found.remedy
 
 
 @pytest.mark.parametrize("name", ["kafka", "mqtt"])

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamgp.errors import ServiceError, UsageError
+from streamgp.streaming.messages import Pending
 from streamgp.streaming.table import Table
 from streamgp_cli._health import watched
 from streamgp_pipelines.adapters.web.exporter import exporting
@@ -43,9 +44,13 @@ def test_what_was_taken_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         if seen[-1]["streamgp_ingest_rows_total accepted"] == 98:
             raise KeyboardInterrupt
 
+    feed.others = Pending(7, 60.0, 90.0)
+    monkeypatch.setattr(engine, "LOOK", 0.0)
     with exporting("0", health) as port, pytest.raises(KeyboardInterrupt):
         engine.follow(IngestConfig.read(config | {"follow": True}), look, feed=feed, health=health)
     last = seen[-1]
+    assert last["streamgp_ingest_group_pending_messages"] == 7
+    assert "other members hold 7, one of them silent for 1:30: taken over 60 s" in health.line()
     outcomes = {name: last[f"streamgp_ingest_rows_total {name}"] for name in ("accepted", "quarantined")}
     assert outcomes["accepted"] == 98 == Table.open(tmp_path / "t").rows and outcomes["quarantined"] >= 2
     assert last["streamgp_broker_reconnects_total"] == 1 and last["streamgp_broker_connected"] == 1

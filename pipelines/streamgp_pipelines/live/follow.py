@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from operator import itemgetter, lt
 from pathlib import Path
 from threading import Event
@@ -27,6 +28,9 @@ from streamgp_pipelines.live.patience import LONGEST, SHORTEST, Patience
 
 GROUP, HELD = 1 << 16, 64 << 20
 """Messages, and bytes of them, from which on a commit waits for no other."""
+
+LOOK = 10.0
+"""Seconds from one look at what other members of the group hold to the next."""
 
 SLICE = 0.05
 """Seconds between two looks for the end of a commit under way."""
@@ -106,6 +110,7 @@ class Follow:
         self._progress, self._say, self._began = progress, say, time.monotonic()
         self._ending, self._health = ending, health
         self._waits: float | None = None  # since when the first of those held has
+        self._looked = float("-inf")
         self._report = SourceReport(name)
         self._held: list[Message] = []
         self._seen: dict[str, tuple[int, ...]] = {}
@@ -127,8 +132,17 @@ class Follow:
                 self._submit()
             if ended and not self._config.follow:
                 self._settle()
-                return
+                break
+            if time.monotonic() - self._looked > LOOK:
+                self._look()
         self.flush()
+        self._look()
+
+    def _look(self) -> None:
+        """See what other members of the group hold."""
+        self._looked = time.monotonic()
+        with suppress(Away):  # the next poll says so
+            self._health.pending = self._feed.pending()
 
     def flush(self) -> None:
         """Commit what was collected, and acknowledge it."""
@@ -164,7 +178,15 @@ class Follow:
         writer = self._commits.writer
         if writer is None:
             raise DataError(f"{self._name}: no message has a row yet", hint="is the name right, and the --format?")
-        return summary(self._config.table, writer.table, [self._report], self._began, sort=False)
+        found = summary(self._config.table, writer.table, [self._report], self._began, sort=False)
+        pending, hints = self._health.pending, found["hints"]
+        if pending is not None and pending.messages and not self._config.follow:
+            assert isinstance(hints, list)
+            hints.append(
+                f"other members of the group hold {pending.messages:,} messages; where one of them is dead, the same "
+                f"command takes its messages {pending.claim:g} s after they were delivered"
+            )
+        return found
 
     # The broker
 

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import repeat
 from typing import Any
 
-from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, client
+from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, Pending, client
 
 SCHEMES, ENCRYPTED = ("kafka", "kafkas"), ("kafkas",)
 OPTIONS = ("mechanism",)
@@ -111,6 +111,19 @@ class Kafka:
         of = self._kafka.TopicPartition
         offsets = [of(self._address.path, int(partition), offset + 1) for partition, offset in last.items()]
         self._consumer.commit(offsets=offsets, asynchronous=True)
+
+    def pending(self) -> Pending | None:
+        return None  # partitions are divided, not messages
+
+    def look(self) -> Pending | None:
+        self.close()
+        settings = {**self._settings(), "allow.auto.create.topics": False}
+        self._lost, self._consumer = None, self._kafka.Consumer(settings, logger=_silent())
+        try:
+            self._known()
+        finally:
+            self.close()
+        return None
 
     def close(self) -> None:
         if self._consumer is not None:

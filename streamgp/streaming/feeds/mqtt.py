@@ -15,7 +15,7 @@ from threading import Condition
 from typing import Any
 
 from streamgp.errors import ServiceError, UsageError
-from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, client
+from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, Pending, client
 
 SCHEMES, ENCRYPTED = ("mqtt", "mqtts"), ("mqtts",)
 OPTIONS = ("client",)
@@ -62,18 +62,25 @@ class Mqtt:
 
     def connect(self, marks: Marks) -> None:
         mqtt, address = self._mqtt, self._address
+        self._open(address.query.get("client", address.member))
+        topic = f"$share/{address.query['group']}/{address.path}" if "group" in address.query else address.path
+        options = mqtt.SubscribeOptions(qos=1, retainHandling=1)  # what is retained comes with the first subscription
+        self._client.subscribe(topic, options=options)
+        self._await("subscribed")
+
+    def _open(self, name: str, session: bool = True) -> None:
+        mqtt, address = self._mqtt, self._address
         self.close()
         self._life += 1
         self._messages.clear()
         self._lost, self._state = None, ""
-        name = address.query.get("client", address.member)
         self._client = mqtt.Client(
             mqtt.CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5, reconnect_on_failure=False, manual_ack=True
         )
         if address.user or address.password:
             self._client.username_pw_set(address.user, address.password or address.token or None)
         properties = mqtt.Properties(mqtt.PacketTypes.CONNECT)
-        properties.SessionExpiryInterval, properties.ReceiveMaximum = 0xFFFFFFFF, WINDOW
+        properties.SessionExpiryInterval, properties.ReceiveMaximum = 0xFFFFFFFF if session else 0, WINDOW
         life = self._life
         self._client.on_connect = lambda _client, _data, _flags, code, _more: self._told(life, "connected", code)
         self._client.on_subscribe = lambda _client, _data, _mid, codes, _more: self._told(life, "subscribed", *codes)
@@ -83,17 +90,13 @@ class Mqtt:
             if address.tls:
                 self._client.tls_set(address.query.get("ca"), address.query.get("cert"), address.query.get("key"))
             port = address.port or (8883 if address.tls else 1883)
-            self._client.connect(address.host, port, 30, clean_start=False, properties=properties)
+            self._client.connect(address.host, port, 30, clean_start=not session, properties=properties)
         except ssl.SSLError as error:
             raise address.refused(error) from None
         except OSError as error:
             raise Away(address.plain(error)) from None
         self._client.loop_start()
         self._await("connected")
-        topic = f"$share/{address.query['group']}/{address.path}" if "group" in address.query else address.path
-        options = mqtt.SubscribeOptions(qos=1, retainHandling=1)  # what is retained comes with the first subscription
-        self._client.subscribe(topic, options=options)
-        self._await("subscribed")
 
     def poll(self, most: int, timeout: float) -> list[Message]:
         with self._changed:
@@ -109,6 +112,16 @@ class Mqtt:
             life, number, quality = message.tag
             if life == self._life:
                 self._client.ack(number, quality)
+
+    def pending(self) -> Pending | None:
+        return None  # the broker does not say what it holds for others
+
+    def look(self) -> Pending | None:
+        try:
+            self._open("", session=False)  # a name of the broker's choice: that of the reader would end its connection
+        finally:
+            self.close()
+        return None
 
     def close(self) -> None:
         if self._client is not None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from streamgp.errors import ServiceError, UsageError
-from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, client
+from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, Pending, client
 
 SCHEMES, ENCRYPTED = ("nats", "natss"), ("natss",)
 OPTIONS = ("claim",)
@@ -61,11 +61,14 @@ class Nats:
         self._loop = asyncio.new_event_loop()
         self._client: Any = None
         self._subscription: Any = None
+        self._stream, self._own = "", set[int]()
         self._delivered, self._full = 0, False
 
     def connect(self, marks: Marks) -> None:
         self._end()
         self._delivered, last = 0, marks("") if self.width else ()
+        self._own.clear()
+        self._run(self._open())
         self._run(self._subscribe(last))
 
     def poll(self, most: int, timeout: float) -> list[Message]:
@@ -75,11 +78,24 @@ class Nats:
                 self._delivered += 1
                 if message.tag.metadata.sequence.consumer != self._delivered:  # the client drops what it cannot hold
                     raise Away("a message was dropped on the way")
+        else:
+            self._own.update(message.tag.metadata.sequence.stream for message in found)
         return found
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         if self._group:
             self._run(self._acknowledge([message.tag for message in messages]))
+            self._own.difference_update(message.tag.metadata.sequence.stream for message in messages)
+
+    def pending(self) -> Pending | None:
+        return self._run(self._pending()) if self._group else None
+
+    def look(self) -> Pending | None:
+        self._run(self._open())
+        try:
+            return self.pending()
+        finally:
+            self._end()
 
     def close(self) -> None:
         self._end()
@@ -94,8 +110,8 @@ class Nats:
             finally:
                 self._client = None
 
-    async def _subscribe(self, last: tuple[int, ...]) -> None:
-        address, api = self._address, self._js.api
+    async def _open(self) -> None:
+        address = self._address
         options: dict[str, Any] = {"token": address.token} if address.token else {}
         if address.user:
             options |= {"user": address.user, "password": address.password}
@@ -115,10 +131,14 @@ class Nats:
         )
         stream = self._client.jetstream(timeout=PATIENCE)
         try:
-            name = await stream.find_stream_name_by_subject(address.path)
+            self._stream = await stream.find_stream_name_by_subject(address.path)
         except self._js.errors.NotFoundError:
             what = f"{address.name}: no stream of JetStream has the subject {address.path}"
             raise ServiceError(what, hint="make one: nats stream add NAME --subjects SUBJECT") from None
+
+    async def _subscribe(self, last: tuple[int, ...]) -> None:
+        address, api, name = self._address, self._js.api, self._stream
+        stream = self._client.jetstream(timeout=PATIENCE)
         if self._group:
             config = api.ConsumerConfig(
                 ack_policy=api.AckPolicy.EXPLICIT, ack_wait=self._claim, max_ack_pending=PENDING, max_deliver=-1
@@ -150,6 +170,14 @@ class Nats:
                     found += await self._subscription.fetch(most - 1, timeout=SHORT)
         self._full = len(found) == most
         return found
+
+    async def _pending(self) -> Pending | None:
+        stream = self._client.jetstream(timeout=PATIENCE)
+        try:
+            found = await stream.consumer_info(self._stream, self._group)
+        except self._js.errors.NotFoundError:
+            return None  # nobody has begun yet
+        return Pending(max(0, (found.num_ack_pending or 0) - len(self._own)), self._claim)
 
     async def _acknowledge(self, messages: Sequence[Any]) -> None:
         for message in messages:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamgp.errors import UsageError
-from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, client
+from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, Pending, client
 
 SCHEMES, ENCRYPTED = ("redis", "rediss"), ("rediss",)
 OPTIONS = ("stream", "claim")
@@ -56,7 +56,7 @@ class Redis:
         self._client: Any = None
         self._last, self._claimed = "0-0", 0.0
 
-    def connect(self, marks: Marks) -> None:
+    def _open(self) -> None:
         address, redis = self._address, self._redis
         self.close()
         options: dict[str, Any] = {"ssl": address.tls}
@@ -78,6 +78,11 @@ class Redis:
         )
         with self._asking():
             self._client.ping()
+
+    def connect(self, marks: Marks) -> None:
+        address, redis = self._address, self._redis
+        self._open()
+        with self._asking():
             if self._group:
                 try:
                     self._client.xgroup_create(self._stream, self._group, "0", mkstream=True)
@@ -114,6 +119,31 @@ class Redis:
         if self._group and messages:
             with self._asking():
                 self._client.xack(self._stream, self._group, *(message.tag for message in messages))
+
+    def pending(self) -> Pending | None:
+        return self._pending(self._consumer)
+
+    def look(self) -> Pending | None:
+        self._open()
+        try:
+            return self._pending("")
+        finally:
+            self.close()
+
+    def _pending(self, own: str) -> Pending | None:
+        """What members hold, but for this one."""
+        if not self._group:
+            return None
+        with self._asking():
+            try:
+                members = self._client.xinfo_consumers(self._stream, self._group)
+            except self._redis.ResponseError as error:
+                if "NOGROUP" in str(error) or "no such key" in str(error).lower():
+                    return None  # nobody has begun yet
+                raise
+        others = [one for one in members if one["pending"] and one["name"] != own.encode()]
+        idle = max((one["idle"] / 1000 for one in others), default=None)
+        return Pending(sum(one["pending"] for one in others), self._claim, idle)
 
     def close(self) -> None:
         if self._client is not None:

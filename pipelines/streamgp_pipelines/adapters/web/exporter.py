@@ -64,6 +64,9 @@ def _of_intake(taken: Taken) -> Iterator[Metric]:
     yield rows
     yield _gauge("ingest_waiting_messages", "Messages that are collected and not committed", taken.waiting)
     yield _gauge("ingest_lag_seconds", "How long the oldest of them has waited", taken.lag)
+    if taken.pending is not None:
+        text = "Messages that other members of the group were sent and have not acknowledged"
+        yield _gauge("ingest_group_pending_messages", text, taken.pending.messages)
     if taken.newest is not None:
         yield _gauge("ingest_delay_seconds", "Now minus the time of the newest row", time.time() - taken.newest)
     if taken.connected is not None:
