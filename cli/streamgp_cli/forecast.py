@@ -89,7 +89,7 @@ def _follow(settings: ForecastConfig) -> NoReturn:
         warn(result.warnings)
         say("info", f"forecast from {result.frame['cutoff'].max()!s}")
 
-    follow(settings, show, lambda error: warn([f"no new forecast: {error.message}"]))
+    follow(settings, show, lambda error: warn([f"no new forecast: {error.message}"]), say=lambda news: warn([news]))
     raise AssertionError("it has no end")
 
 

@@ -55,7 +55,7 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
             collect_seldom()
             found = follow(settings, progress, lambda news: warn([news]), health=health)
         else:
-            found = run(settings, progress, health=health)
+            found = run(settings, progress, health=health, say=lambda news: warn([news]))
     if json:
         print_json(found)
     else:

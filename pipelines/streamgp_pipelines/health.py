@@ -23,7 +23,29 @@ EVERY = 60.0
 
 
 @dataclass
-class Taken:
+class Stored:
+    """Of what is kept in a store.
+
+    Attributes:
+        away_since: since when the store has not answered, monotonic seconds; None while it does.
+    """
+
+    away_since: float | None = None
+
+    @property
+    def away(self) -> float:
+        """Seconds for which the store has not answered; 0 while it does."""
+        since = self.away_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def said(self) -> str:
+        """The same in words; "" while it answers."""
+        return "" if self.away_since is None else f", the store has not answered for {lasting(self.away)}"
+
+
+@dataclass
+class Taken(Stored):
     """Of rows that are taken into a table.
 
     Attributes:
@@ -31,7 +53,6 @@ class Taken:
         waiting: messages that are collected and not committed. since: when the first of them came, monotonic seconds.
         pending: what other members of the group hold, where there is one.
         newest: time of the newest row, seconds since 1970; None where the table has no clock.
-        store_away: whether the store of the table does not answer.
         connected: whether the broker is there; None without one. reconnects: how often it came back.
         commits: by how long they took: at most each of BOUNDS, and longer. commit_seconds: of all of them.
     """
@@ -44,7 +65,6 @@ class Taken:
     since: float | None = None
     pending: Pending | None = None
     newest: float | None = None
-    store_away: bool = False
     connected: bool | None = None
     reconnects: int = 0
     commits: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
@@ -63,14 +83,13 @@ class Taken:
 
 
 @dataclass
-class Learned:
+class Learned(Stored):
     """Of rows that are learned from a table.
 
     Attributes:
         rows: seen, those behind the last whole micro-batch with them. saved: in the newest checkpoint.
         table: rows of the table. since: since when some of them have not been seen, monotonic seconds.
         scores: of the rows since the last point, by name.
-        store_away: whether the store of the table or the checkpoint does not answer.
     """
 
     rows: int = 0
@@ -78,7 +97,6 @@ class Learned:
     table: int = 0
     since: float | None = None
     scores: dict[str, float] = field(default_factory=dict)
-    store_away: bool = False
 
     def look(self, rows: int, saved: int, table: int) -> None:
         """Update what is known of the rows."""
@@ -107,21 +125,28 @@ def others(pending: Pending) -> str:
 
 @dataclass
 class Health:
-    """Of one command; the parts that it does not have are None. It is written by the work and read by other threads."""
+    """Of one command; the parts that it does not have are None. It is written by the work and read by other threads.
 
+    Attributes:
+        opening: of the tables and checkpoints that it begins with.
+    """
+
+    opening: Stored = field(default_factory=Stored)
     taken: Taken | None = None
     learned: Learned | None = None
 
     @property
     def ready(self) -> bool:
         """Whether rows are taken or learned."""
+        if self.opening.away_since is not None:
+            return False
         return self.learned is not None or (self.taken is not None and self.taken.connected is not False)
 
     def line(self) -> str:
         """On one line.
 
         Example:
-            >>> Health(Taken(accepted=1200, connected=True), Learned(rows=1000, saved=1000, table=1200)).line()
+            >>> Health(taken=Taken(accepted=1200), learned=Learned(rows=1000, saved=1000, table=1200)).line()
             '1,200 rows taken, 0 quarantined, 0 wait; 1,000 rows learned, 200 behind'
         """
         parts = list[str]()
@@ -129,7 +154,7 @@ class Health:
             taken = self.taken
             age = f" for {lasting(taken.lag)}" if taken.lag >= 1 else ""
             away = ", the broker is away" if taken.connected is False else ""
-            away += ", the store does not answer" if taken.store_away else ""
+            away += taken.said
             held = "" if taken.pending is None or not taken.pending.messages else f", {others(taken.pending)}"
             parts.append(
                 f"{taken.accepted:,} rows taken, {taken.quarantined:,} quarantined, {taken.waiting:,} wait{age}{held}"
@@ -139,8 +164,8 @@ class Health:
             learned = self.learned
             behind = max(0, learned.table - learned.rows)
             age = f" for {lasting(learned.lag)}" if learned.lag >= 1 else ""
-            away = ", the store does not answer" if learned.store_away else ""
-            parts.append(f"{learned.rows:,} rows learned, {behind:,} behind{age}{away}")
+            parts.append(f"{learned.rows:,} rows learned, {behind:,} behind{age}{learned.said}")
+        parts += [f"starting{self.opening.said}"] if self.opening.away_since is not None else []
         return "; ".join(parts)
 
 

@@ -34,6 +34,9 @@ SHARED = ("predictions/*.parquet", "alarms/*.parquet", "raised.json")
 """Files of a run that the next machine needs beside the checkpoint."""
 _MARK = ".remote.json"
 _UNANSWERED = re.compile(r"retry_timeout|error sending request")
+_REFUSED = re.compile(r"\b40[0134]\b|NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch")
+_IDENTITY = re.compile(r"169\.254\.|fd00:ec2|metadata\.google|oauth2/")
+"""Services that machines of a cloud ask for credentials."""
 _URL = re.compile(r"(s3a?|gs|az|abfss?|adl):/+([^/]+/.+)")
 
 
@@ -44,12 +47,26 @@ def unanswered(error: BaseException) -> bool:
         >>> unanswered(OSError("HTTP error: error sending request")), unanswered(OSError("403 Forbidden"))
         (True, False)
     """
+    texts = list(_chain(error))
+    return any(map(_UNANSWERED.search, texts)) and not any(map(_REFUSED.search, texts))
+
+
+def without_credentials(error: BaseException) -> bool:
+    """Whether what did not answer is no store, but where this machine would get credentials: none were given.
+
+    Example:
+        >>> without_credentials(OSError("PUT http://169.254.169.254/latest/api/token: error sending request"))
+        True
+    """
+    return any(map(_IDENTITY.search, _chain(error)))
+
+
+def _chain(error: BaseException) -> Iterator[str]:
+    """What an error says, and what led to it."""
     seen: BaseException | None = error
     while seen is not None:
-        if _UNANSWERED.search(str(seen)):
-            return True
+        yield str(seen)
         seen = seen.__cause__ or seen.__context__
-    return False
 
 
 def mirror(where: str | Path) -> Path:

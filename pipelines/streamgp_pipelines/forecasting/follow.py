@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+from threading import Event
 
 from streamgp.errors import StreamgpError
-from streamgp.streaming.remote import refresh
+from streamgp.streaming.remote import refresh, shown
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.forecasting.forecast import forecast
 from streamgp_pipelines.forecasting.results import Forecast
+from streamgp_pipelines.health import Stored
+from streamgp_pipelines.patience import Patience
 
 POLL_SECONDS = 1.0
 
@@ -20,6 +24,7 @@ def follow(
     publish: Callable[[Forecast], None],
     warn: Callable[[StreamgpError], None],
     wait: Callable[[float], None] = time.sleep,
+    say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Forecast now, and again when the table, the checkpoint or the file of `--future` has changed, without end.
 
@@ -29,16 +34,19 @@ def follow(
         warn: called with what kept a later forecast from being made, once for the same message in a row; it is tried
             again.
         wait: sleeps between two looks.
+        say: called when the store of the table or the checkpoint does not answer, and when it does again.
 
     Raises:
         StreamgpError: the first forecast cannot be made.
     """
     before, trouble = None, ""
+    assert config.checkpoint is not None
+    patience = Patience(shown(config.checkpoint), say, Event(), Stored())
     while True:
-        seen = _seen(config)
+        seen = patience.wait_for(partial(_seen, config))
         if seen != before:
             try:
-                found = forecast(config)
+                found = patience.wait_for(partial(forecast, config))
             except StreamgpError as error:
                 if before is None:
                     raise

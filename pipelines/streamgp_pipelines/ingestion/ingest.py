@@ -20,6 +20,7 @@ def ingest(
     progress: Progress = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
     health: Health | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Json]:
     """Take the new rows of every source into the table; with `follow`, until `stop()`.
 
@@ -28,6 +29,7 @@ def ingest(
         progress: called after each commit.
         stop: asked after each look at the sources.
         health: its `taken` is kept up to date.
+        say: called when the store of a table that is followed does not answer, and when it does again.
 
     Raises:
         DataError, SchemaError: a source cannot be taken; what came before it is in the table.
@@ -43,8 +45,9 @@ def ingest(
         taken.accepted, taken.quarantined = now.rows, now.quarantined
         progress(now)
 
-    run = Run(config, report)
+    run = Run(config, report, taken, say)
     with run:
+        run.open()
         while True:
             files = expand(config.source)
             if config.as_name is not None and len(files) > 1:

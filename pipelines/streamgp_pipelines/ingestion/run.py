@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -46,9 +48,14 @@ from streamgp_pipelines.ingestion.dry_run import DryRun
 from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, doubts, summary, understood
+from streamgp_pipelines.patience import Patience
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
+    from streamgp_pipelines.health import Stored
+
+
+T = TypeVar("T")
 
 
 class Moved(Exception):
@@ -56,11 +63,20 @@ class Moved(Exception):
 
 
 class Run:
-    """The state of one run over all its sources. Use as a context, then ask for the `summary`."""
+    """The state of one run over all its sources. Use as a context, `open` it, then ask for the `summary`.
 
-    def __init__(self, config: IngestConfig, progress: Progress) -> None:
+    Args:
+        config, progress, say: as of `ingest`.
+        health: says whether the store is away.
+    """
+
+    def __init__(
+        self, config: IngestConfig, progress: Progress, health: Stored, say: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._config = config
         self._progress = progress
+        self._ending = Event()
+        self._patience = Patience(str(config.table), say, self._ending, health)
         self._began = time.monotonic()
         self._sources: dict[str, SourceReport] = {}
         self._dry: DryRun | None = None
@@ -69,8 +85,6 @@ class Run:
         self._table: Table | None = None
         self._stopped: dict[str, Stopped | None] = {}
         self._anonymous = f"stdin-{uuid4()}"
-        if Table.exists(config.table):
-            self._adopt(Table.open(config.table, config.durable))
         self._writer = ThreadPoolExecutor(1, "commit")
         self._pending: tuple[Prepared, Sorted, Position, Future[None]] | None = None
 
@@ -78,7 +92,21 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ending.set()
         self._writer.shutdown(wait=True)
+
+    def open(self) -> None:
+        """Look at the table, where there is one."""
+
+        def look() -> None:
+            if Table.exists(self._config.table):
+                self._adopt(Table.open(self._config.table, self._config.durable))
+
+        self._patient(look)
+
+    def _patient(self, work: Callable[[], T]) -> T:
+        """Wait for the store where the sources are followed."""
+        return self._patience.wait_for(work) if self._config.follow else work()
 
     def take(self, uri: str) -> None:
         """Take what is new in one source."""
@@ -139,9 +167,10 @@ class Run:
             return
         table = self._table or self._create(chosen)
         if chosen.meta != table.meta and chosen.meta.every_ns is not None:
-            table.declare(chosen.meta.every_ns, chosen.meta.tolerance_ns)
-            self._admission = Admission(table)
-        start = self._position(table, report.name)
+            every, tolerance = chosen.meta.every_ns, chosen.meta.tolerance_ns
+            self._patient(lambda: table.declare(every, tolerance))
+            self._admission = self._patient(lambda: Admission(table))
+        start = self._patient(lambda: self._position(table, report.name))
         sieve = Sieve(chosen.schema, chosen.meta.time, chosen.meta.series, report.name)
         if config.repair and (before := self._repair(source, chosen, sieve, report, start)) is not None:
             start = before
@@ -262,7 +291,7 @@ class Run:
             try:
                 future.result()
             except Conflict:
-                self._catch_up(self._table)
+                self._patient(partial(self._catch_up, self._table))
                 if self._position(self._table, report.name) != start:
                     raise Moved from None
                 self._submit(sieve, report, part, start)
@@ -276,6 +305,33 @@ class Run:
         self._admission = Admission(table)
 
     def _commit(self, name: str, part: Prepared, divided: Sorted, start: Position) -> None:
+        tried = False
+
+        def write() -> None:
+            nonlocal tried
+            if tried and self._is_there(name, part.after):
+                return
+            tried = True
+            self._write(name, part, divided, start)
+
+        self._patient(write)
+        if self._config.follow:
+            with suppress(TableError, ServiceError):  # said to those who read the damaged file, or write next
+                self._compaction.committed()
+
+    def _is_there(self, name: str, after: Position) -> bool:
+        """Whether the last commit is there, which was not answered.
+
+        Raises:
+            Conflict: others have committed.
+        """
+        assert self._table is not None
+        before = self._table.version
+        if self._table.refresh() != before and self._position(self._table, name) != after:
+            raise Conflict
+        return self._position(self._table, name) == after
+
+    def _write(self, name: str, part: Prepared, divided: Sorted, start: Position) -> None:
         assert self._table is not None
         self._quarantine.add(divided.quarantined, name, start.lines)
         marks = {f"{name}#{key}": value for key, value in part.after._asdict().items()}
@@ -283,9 +339,6 @@ class Run:
             self._table.commit(divided.accepted, marks, divided.revises, divided.late)
         else:
             self._table.commit(None, marks)
-        if self._config.follow:
-            with suppress(TableError, ServiceError):  # said to those who read the damaged file, or write next
-                self._compaction.committed()
 
     @staticmethod
     def _position(table: Table, name: str) -> Position:

@@ -11,6 +11,7 @@ from streamgp_pipelines.health import Health
 from streamgp_pipelines.ingestion.config import IngestConfig
 from streamgp_pipelines.ingestion.report import IngestProgress
 from streamgp_pipelines.live.follow import Say, follow
+from streamgp_pipelines.patience import Patience
 
 ENDING = 30.0
 """Seconds that the end may take: a broker that is away is not waited for."""
@@ -90,9 +91,15 @@ def taking(config: IngestConfig | None, say: Say, health: Health | None = None) 
         follow(config, say=say, health=health)
         yield None
         return
+    opening = Patience(config.table, say, Event(), (health or Health()).opening)
+
+    def has_rows() -> bool:
+        return Table.exists(config.table) and Table.open(config.table).rows > 0
+
+    opening.wait_for(has_rows)  # before there are two that say that the store is away
     found = Beside(config, say, health=health)
     try:
-        while not Table.exists(config.table) or not Table.open(config.table).rows:
+        while not opening.wait_for(has_rows):
             found.wait(1.0)
         yield found
     finally:

@@ -29,8 +29,8 @@ from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, put_futu
 from streamgp_pipelines.ingestion.plan import Plan, plan, plan_as_table
 from streamgp_pipelines.ingestion.writer import Lot, Writer
 from streamgp_pipelines.live.decoding import Content, Decoder, Messages
-from streamgp_pipelines.live.patience import Patience
 from streamgp_pipelines.live.positions import Positions
+from streamgp_pipelines.patience import Patience
 
 UNKNOWN = 1000
 """Messages without a row that may come before the first row says what a new table is."""
@@ -93,8 +93,7 @@ class Commits:
         self._decoder = Decoder(config, name)
         self._readers: dict[pa.Schema | None, Reader] = {}
         self.writer: Writer | None = None
-        if Table.exists(config.table):
-            self._adopt(Table.open(config.table, config.durable))
+        self._patient(self._begin)
 
     def mark(self, partition: str) -> tuple[int, ...]:
         """The position of the last message of a partition that the table has; asked in any moment of a commit."""
@@ -168,6 +167,10 @@ class Commits:
     def _patient(self, work: Callable[[], T]) -> T:
         """Wait for the store where the source is followed."""
         return self._patience.wait_for(work) if self._config.follow else work()
+
+    def _begin(self) -> None:
+        if Table.exists(self._config.table):
+            self._adopt(Table.open(self._config.table, self._config.durable))
 
     def _adopt(self, table: Table) -> None:
         if not self._width and table.meta.time is None:

@@ -24,7 +24,7 @@ from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.health import Health, Taken
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, summary
 from streamgp_pipelines.live.commits import Batch, Commits, Judged
-from streamgp_pipelines.live.patience import LONGEST, SHORTEST, Patience
+from streamgp_pipelines.patience import LONGEST, SHORTEST, Patience
 
 GROUP, HELD = 1 << 16, 64 << 20
 """Messages, and bytes of them, from which on a commit waits for no other."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event
+from typing import TypeVar
 
 from streamgp.errors import UsageError
 from streamgp.streaming import remote
@@ -13,9 +15,12 @@ from streamgp.streaming.table import Table
 from streamgp_pipelines.health import Health
 from streamgp_pipelines.learning.checkpointing import held
 from streamgp_pipelines.live.beside import Beside
+from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.serving.host import Host, resume
 from streamgp_pipelines.serving.intake import Intake
 from streamgp_pipelines.serving.settings import ServeConfig
+
+T = TypeVar("T")
 
 
 class Service:
@@ -74,19 +79,29 @@ def serving(
         StateError: a checkpoint does not fit, or another process holds it.
     """
     service = Service()
-    tables = {table.id: table for table in map(Table.open, config.table)}
+
+    def reached(name: str | Path, work: Callable[[], T]) -> T:
+        """Wait for the store of a table or checkpoint."""
+        shown = remote.shown(name) if isinstance(name, Path) else name
+        return Patience(shown, say, Event(), service.health.opening).wait_for(work)
+
+    opened = [reached(name, partial(Table.open, name)) for name in config.table]
+    tables = {table.id: table for table in opened}
     with ExitStack() as stack:
         for directory in config.checkpoint:
             name = Path(directory).resolve().name
             if name in service.hosts:
                 raise UsageError(f"two checkpoints are called {name}", hint="rename one of the directories")
-            remote.refresh(Path(directory))
+            reached(directory, partial(remote.refresh, Path(directory)))
             if Path(directory).is_dir():  # what is not there says so below, and is not made
                 stack.enter_context(held(directory))
-            session = resume(directory, tables, config.device, config.checkpoint_every, config.on_alarm)
+            every, bell = config.checkpoint_every, config.on_alarm
+            session = reached(directory, partial(resume, directory, tables, config.device, every, bell))
             host = service.hosts[name] = Host(name, session, failed, say)
             if session.table.id not in service.intakes:
-                intake = service.intakes[session.table.id] = Intake(Table.open(session.table.path), config.max_ahead)
+                where = session.table.path
+                table = reached(where, partial(Table.open, where))
+                intake = service.intakes[session.table.id] = Intake(table, config.max_ahead)
                 stack.callback(intake.close)
             intake = service.intake(host)
             intake.committed.append(host.wake)

@@ -15,7 +15,7 @@ from streamgp_pipelines.health import Learned
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.live.beside import Beside
-from streamgp_pipelines.live.patience import Patience
+from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.summary import (
     add_point,

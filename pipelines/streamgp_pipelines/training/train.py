@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TypeAlias
 
 import polars as pl
@@ -14,7 +15,7 @@ import torch
 
 from streamgp.base import Due, Json, ModelCard, Progress, Tracker
 from streamgp.errors import UsageError
-from streamgp.streaming import checkpoint
+from streamgp.streaming import checkpoint, remote
 from streamgp.streaming.table import Table
 from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.config import TrainConfig
@@ -28,6 +29,7 @@ from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.session import Session, open_session
 from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
 from streamgp_pipelines.live.beside import Beside, taking
+from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.titles import title
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.batch import BatchRun, SharedRows, check_samples, check_shares
@@ -89,9 +91,12 @@ def train(
         check_writable(config.alarms, "--alarms", (".parquet",), make=True)
     if Table.exists(config.checkpoint):
         raise UsageError(f"--checkpoint {config.checkpoint} is a table", hint="name another directory")
+    messages, health = config.intake(config.table, config.follow), health or Health()
+    if config.follow:
+        state = Patience(remote.shown(config.checkpoint), say, Event(), health.opening)
+        state.wait_for(partial(remote.refresh, config.checkpoint))
     if config.fresh:
         set_aside(config.checkpoint)
-    messages, health = config.intake(config.table, config.follow), health or Health()
     with (
         held(config.checkpoint),
         unless_refused(config.checkpoint) as learned,
@@ -104,7 +109,11 @@ def train(
         if config.engine == "ray":
             torch.set_num_threads(1)  # as the workers have
         workers = here if cluster is None or config.engine != "ray" else partial(cluster, config)
-        session = open_session(config, workers=workers)
+        begin = partial(open_session, config, workers=workers)
+        if config.follow:
+            opening = Patience(config.table, say, Event(), health.opening)
+            opening.wait_for(partial(Table.exists, config.table))
+        session = opening.wait_for(begin) if config.follow and config.engine == "local" else begin()
         sums = None if sharing is None or config.engine != "ray" or config.fleet else sharing(config)
         if sums is not None:
             check_shares(session.learner.model, session.config.model)

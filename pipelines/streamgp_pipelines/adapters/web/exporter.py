@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 
@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from streamgp.errors import ServiceError
-from streamgp_pipelines.health import BOUNDS, Health, Learned, Taken
+from streamgp_pipelines.health import BOUNDS, Health, Learned, Stored, Taken
 
 
 @contextmanager
@@ -44,13 +44,21 @@ def exporting(address: str, health: Health) -> Iterator[int]:
 
 
 class HealthCollector(Collector):
-    """The measures of a command, as they are when they are asked for."""
+    """The measures of a command, as they are when they are asked for.
 
-    def __init__(self, health: Health) -> None:
-        self._health = health
+    Args:
+        health: of the command.
+        more: gives what else is kept in a store.
+    """
+
+    def __init__(self, health: Health, more: Callable[[], Iterable[Stored]] = tuple) -> None:
+        self._health, self._more = health, more
 
     def collect(self) -> Iterator[Metric]:
         """Counters and gauges of what the command does."""
+        parts = (self._health.opening, self._health.taken, self._health.learned, *self._more())
+        away = max(part.away for part in parts if part is not None)
+        yield _gauge("store_away_seconds", "How long the store of a table or checkpoint has not answered", away)
         if self._health.taken is not None:
             yield from _of_intake(self._health.taken)
         if self._health.learned is not None:

@@ -34,7 +34,8 @@ class Metrics:
             "streamgp_rows", "Rows of requests, by what became of them", ("table", "outcome"), registry=self._registry
         )
         self._registry.register(_Learners(service))
-        self._registry.register(HealthCollector(service.health))
+        hosts = service.hosts
+        self._registry.register(HealthCollector(service.health, lambda: [host.health for host in hosts.values()]))
 
     def request(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request."""

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from threading import Event
 from typing import TypeVar
 
-from streamgp.streaming.remote import unanswered
-from streamgp_pipelines.health import Learned, Taken
+from streamgp.streaming.remote import unanswered, without_credentials
+from streamgp_pipelines.health import Stored
 
 SHORTEST, LONGEST = 0.5, 30.0
 """Seconds from one attempt to reach a service to the next, which double."""
@@ -24,7 +24,7 @@ class Patience:
         name: of what is in the store.
         say: called when it does not answer, and when it does again.
         ending: once it is set, nothing is waited for.
-        health: `store_away` of it is kept up to date.
+        health: `away_since` of it is kept up to date.
 
     Example:
         >>> attempts = iter([OSError("error sending request"), None])
@@ -32,7 +32,7 @@ class Patience:
         ...     if (error := next(attempts)) is not None:
         ...         raise error
         ...     return 7
-        >>> Patience("s3://bucket/t", print, Event(), Taken(), shortest=0.0).wait_for(read)
+        >>> Patience("s3://bucket/t", print, Event(), Stored(), shortest=0.0).wait_for(read)
         s3://bucket/t: the store does not answer (error sending request); trying again
         s3://bucket/t: the store is back after 0 s
         7
@@ -43,16 +43,18 @@ class Patience:
         name: str,
         say: Callable[[str], None],
         ending: Event,
-        health: Taken | Learned,
+        health: Stored,
         shortest: float = SHORTEST,
     ) -> None:
+        self._reached = False
         self._name, self._say, self._ending, self._health, self._shortest = name, say, ending, health, shortest
 
     def wait_for(self, work: Callable[[], T]) -> T:
         """What `work` gives; it is called until the store answers. It must do no harm to call it again.
 
         Raises:
-            Exception: of `work`; that the store does not answer only after the end.
+            Exception: of `work`; that the store does not answer only after the end, and that there are no credentials
+                only before it has answered once.
         """
         wait, since = self._shortest, time.monotonic()
         while True:
@@ -61,14 +63,17 @@ class Patience:
             except Exception as error:
                 if not unanswered(error) or self._ending.is_set():
                     raise
-                if not self._health.store_away:
-                    self._health.store_away = True
+                if not self._reached and without_credentials(error):
+                    raise
+                if self._health.away_since is None:
+                    self._health.away_since = since
                     reason = str(error).splitlines()[0]
                     self._say(f"{self._name}: the store does not answer ({reason}); trying again")
                 self._ending.wait(wait * random.uniform(0.5, 1.0))
                 wait = min(2 * wait, LONGEST)
                 continue
-            if self._health.store_away:
-                self._health.store_away = False
+            self._reached = True
+            if self._health.away_since is not None:
+                self._health.away_since = None
                 self._say(f"{self._name}: the store is back after {time.monotonic() - since:.0f} s")
             return found
