@@ -100,7 +100,7 @@ def _table(path: str, mend: bool, now: float) -> tuple[Table | None, list[Findin
     found.append(_quarantine(table))
     if "://" not in path:
         found += [_left(table, mend), _disk(Path(path))]
-    return table, found
+    return table, [one._replace(of=path) for one in found]
 
 
 def _damaged(table: Table) -> Iterator[Finding]:

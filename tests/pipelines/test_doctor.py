@@ -44,6 +44,11 @@ def test_what_is_well_is_ok(table: Table, tmp_path: Path) -> None:
     assert findings(checkpoint=tmp_path / "c")["table"].about.endswith(" has 7 rows more")
 
 
+def test_a_table_has_the_name_that_it_was_given(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(table.path).parent)
+    assert {one.of for one in findings(table="t").values()} == {"t"}
+
+
 def test_a_damaged_file_is_named(table: Table) -> None:
     file = next(Path(table.path).glob("*.parquet"))
     file.write_bytes(file.read_bytes()[:-9] + b"123456789")

@@ -13,11 +13,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import zstandard
+from scipy.io import savemat
 
-from streamgp.errors import DataError, SchemaError, TableError
+from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp.streaming import delta
 from streamgp.streaming.reading import records
 from streamgp.streaming.table import Table
@@ -226,6 +228,16 @@ def test_nothing_but_a_waiting_line_is_no_table_yet(text: str, sort: bool, tmp_p
     assert take(tmp_path / "t", path, sort=sort)["added"] == 0
 
 
+@pytest.mark.parametrize(("form", "meant"), [("h5", "hdf5"), (".mat", "matlab"), ("json", "jsonl"), ("foo", None)])
+def test_a_format_that_there_is_not_is_named_with_those_that_there_are(
+    tmp_path: Path, form: str, meant: str | None
+) -> None:
+    with pytest.raises(UsageError, match=f"--format {form}: there is no such format") as caught:
+        take(tmp_path / "t", write(tmp_path / "a.csv", "ds,y\n1,2\n"), format=form)
+    assert "arrow, can, csv, excel, hdf5, jsonl" in caught.value.hint
+    assert caught.value.hint.startswith("the formats" if meant is None else f"did you mean {meant}?")
+
+
 def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def feed(data: bytes) -> None:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
@@ -243,7 +255,9 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     feed(text)
     anonymous = take(tmp_path / "t", "-")
     assert (anonymous["added"], anonymous["duplicates"]) == (0, 50)
-    for data in (gzip.compress(text), _parquet_bytes(), FRAME.write_ndjson().encode()):
+    matlab = io.BytesIO()
+    savemat(matlab, {"ds": np.arange(40.0), "y": np.arange(40.0) ** 2})
+    for data in (gzip.compress(text), _parquet_bytes(), FRAME.write_ndjson().encode(), matlab.getvalue()):
         feed(data)
         assert take(tmp_path / f"t{len(data)}", "-", time="ds")["added"] > 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -111,6 +112,7 @@ def open_source(uri: str, form: str | None, options: dict[str, Any], looking: bo
             f"{uri}: the suffix {Path(uri).suffix!r} names no known format",
             hint=f"rename it to one of {', '.join(sorted(suffixes()))}, or say --format csv",
         )
+    _check_format(name)
     module: ModuleType = registry.load(KIND, name)
     given = {key: value for key, value in options.items() if value not in (None, (), False)}
     alien = sorted(set(given) - set(module.Config.model_fields) - {"final", "max_line", "time", "time_format"})
@@ -133,4 +135,35 @@ def _sniffed() -> str:
         return "parquet"
     if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
         return "arrow"
+    for magic, name in _MAGIC.items():
+        if head.startswith(magic):
+            return name
     return "jsonl" if head.lstrip()[:1] == b"{" else "csv"
+
+
+def _check_format(name: str) -> None:
+    """See that there is a format of this name.
+
+    Raises:
+        UsageError: there is none; a suffix says which is meant.
+    """
+    known = registry.names(KIND)
+    if name in known or "." in name.strip("."):
+        return
+    near = get_close_matches(name, known, n=1)
+    meant = suffixes().get(f".{name.strip('.').lower()}") or (near[0] if near else None)
+    among = f"the formats of files are {', '.join(known)}"
+    hint = among if meant is None else f"did you mean {meant}? {among}"
+    raise UsageError(f"--format {name}: there is no such format", hint=hint)
+
+
+_MAGIC = {
+    b"MATLAB": "matlab",
+    b"\x89HDF": "hdf5",
+    b"\x89MCAP": "mcap",
+    b"ULog": "ulog",
+    b"#ROSBAG": "rosbag",
+    b"MDF ": "mdf",
+    b"PK\x03\x04": "excel",
+}
+"""First bytes of files that are no text."""

@@ -68,7 +68,7 @@ class Excel(Columnar):
             hint = f"it has: {', '.join(names)}"
             raise UsageError(f"--sheet {self._config.sheet!r}: {uri} has no such sheet", hint=hint)
         if len(filled) > 1:
-            hint = f"--sheet {next(iter(filled))!r}"
+            hint = f"say which: {', '.join(f'--sheet {name!r}' for name in filled)}"
             raise UsageError(f"{uri}: several sheets have rows: {', '.join(filled)}", hint=hint)
         name = next(iter(filled), None)
         if name is None:

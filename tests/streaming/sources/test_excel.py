@@ -57,7 +57,7 @@ def test_several_sheets_are_no_guess(tmp_path: Path) -> None:
     path = book(tmp_path / "a.xlsx", more=True)
     with pytest.raises(UsageError) as caught:
         take(tmp_path / "t", path)
-    assert "--sheet" in caught.value.hint
+    assert "--sheet 'Messung', --sheet 'zweites'" in caught.value.hint
     assert take(tmp_path / "t", path, sheet="Messung")["added"] == 200
     with pytest.raises(UsageError):
         take(tmp_path / "t", path, sheet="drittes")
