@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
+from itertools import tee
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -47,6 +49,15 @@ class Message(NamedTuple):
     again: bool
     tag: Any
     about: tuple[bytes, ...] = ()
+
+
+def by_partition(messages: Iterable[Message]) -> dict[str, tuple[int, ...]]:
+    """Partition -> the position of its last message."""
+    one, other = tee(messages)
+    return dict(zip(map(_PARTITION, one), map(_POSITION, other), strict=True))
+
+
+_PARTITION, _POSITION = itemgetter(2), itemgetter(3)
 
 
 @dataclass(frozen=True)

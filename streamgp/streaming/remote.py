@@ -34,7 +34,10 @@ SHARED = ("predictions/*.parquet", "alarms/*.parquet", "raised.json")
 """Files of a run that the next machine needs beside the checkpoint."""
 _MARK = ".remote.json"
 _UNANSWERED = re.compile(r"retry_timeout|error sending request")
-_REFUSED = re.compile(r"\b40[0134]\b|NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch")
+_REFUSED = re.compile(
+    r"\b(400 Bad Request|401 Unauthorized|403 Forbidden|404 Not Found)"
+    r"|NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch"
+)
 _IDENTITY = re.compile(r"169\.254\.|fd00:ec2|metadata\.google|oauth2/")
 """Services that machines of a cloud ask for credentials."""
 _URL = re.compile(r"(s3a?|gs|az|abfss?|adl):/+([^/]+/.+)")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from itertools import groupby
 from operator import itemgetter, lt
 from pathlib import Path
 from threading import Event
@@ -252,13 +253,14 @@ class Follow:
 
     def _unseen(self, messages: list[Message]) -> list[Message]:
         """Without those that this process has taken: a broker may go back where partitions change hands."""
-        partitions: dict[str, list[tuple[int, ...]]] = {}
-        for message in messages:
-            partitions.setdefault(message.partition, []).append(message.position)
-        if all(
-            found[0] > self._seen.get(name, ()) and all(map(lt, found, found[1:])) for name, found in partitions.items()
-        ):
-            self._seen |= {name: found[-1] for name, found in partitions.items()}
+        seen = dict(self._seen)
+        for name, run in groupby(messages, itemgetter(2)):
+            found = list(map(itemgetter(3), run))
+            if found[0] <= seen.get(name, ()) or not all(map(lt, found, found[1:])):
+                break
+            seen[name] = found[-1]
+        else:
+            self._seen = seen
             return messages
         fresh = []
         for message in messages:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamgp.streaming.messages import Message
+from streamgp.streaming.messages import Message, by_partition
 from streamgp.streaming.quarantine import QUARANTINE
 from streamgp.streaming.table import Table
 from streamgp_pipelines.ingestion.writer import Aside
@@ -37,7 +38,7 @@ class Positions:
         """(N,) messages that are behind the mark of their partition."""
         fresh = np.ones(len(messages), bool)
         if self._width:
-            first = {one.partition: one.position for one in reversed(messages)}
+            first = by_partition(reversed(messages))
             marks = {partition: self.mark(table, partition) for partition in first}
             if all(position > marks[partition] for partition, position in first.items()):
                 return fresh  # those of a partition come in the order of their positions
@@ -49,7 +50,7 @@ class Positions:
         """The marks behind these messages."""
         if not self._width:
             return {self._count: table.mark(self._count, 0) + len(messages)}
-        last = {message.partition: message.position for message, new in zip(messages, fresh, strict=True) if new}
+        last = by_partition(messages if fresh.all() else compress(messages, fresh))
         return {
             key: value for partition in last for key, value in zip(self._keys(partition), last[partition], strict=True)
         }

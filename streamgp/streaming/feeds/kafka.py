@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import repeat
 from typing import Any
 
-from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, Pending, client
+from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, Pending, by_partition, client
 
 SCHEMES, ENCRYPTED = ("kafka", "kafkas"), ("kafkas",)
 OPTIONS = ("mechanism",)
@@ -56,6 +56,7 @@ class Kafka:
         self._assigned, self._looked = False, 0.0
         self._partitions: list[int] = []
         self._number = cache(str)
+        self._message = partial(tuple.__new__, Message)  # without a call of Python for each
 
     def connect(self, marks: Marks) -> None:
         kafka, address = self._kafka, self._address
@@ -107,9 +108,9 @@ class Kafka:
     def acknowledge(self, messages: Sequence[Message]) -> None:
         if not messages or self._consumer is None:
             return
-        last = {message.partition: message.position[0] for message in messages}
         of = self._kafka.TopicPartition
-        offsets = [of(self._address.path, int(partition), offset + 1) for partition, offset in last.items()]
+        last = by_partition(messages).items()
+        offsets = [of(self._address.path, int(partition), offset + 1) for partition, (offset,) in last]
         self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def pending(self) -> Pending | None:
@@ -162,8 +163,8 @@ class Kafka:
         payloads = [one.value() or b"" for one in taken]
         partitions = [self._number(one.partition()) for one in taken]
         positions = zip([one.offset() for one in taken], strict=True)
-        parts = payloads, repeat(self._address.path), partitions, positions, repeat(False), repeat(None)
-        found = list(map(Message, *parts))  # what repeats has no end
+        parts = payloads, repeat(self._address.path), partitions, positions, repeat(False), repeat(None), repeat(())
+        found = list(map(self._message, zip(*parts, strict=False)))  # what repeats has no end
         if self._lost is not None and not found:
             raise self._lost
         return found
