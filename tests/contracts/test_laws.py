@@ -64,13 +64,14 @@ class Made:
 
 
 def names(*served: WindowSpec) -> list[Any]:
-    """Every model with every kind of window. Slow: the twins, and the plain window where another is served."""
+    """Every model with every kind of window, the twins with one. Slow: these, and the plain window where another is
+    served."""
     both = ("linear", "svdgp")
     return [
         pytest.param(n, s, marks=[pytest.mark.slow] if n in TWINS or (s is PLAIN and n not in both) else [])
         for n in registry.names("models")
         for s in served
-        if s.lags or n in both
+        if (s.lags or n in both) and not (n in TWINS and s is PLAIN)
     ]
 
 
