@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -43,6 +43,13 @@ def build(address: Address) -> Kafka:
     return Kafka(address)
 
 
+class _Numbers(dict[int, str]):
+    """Numbers as text."""
+
+    def __missing__(self, number: int) -> str:
+        return self.setdefault(number, str(number))
+
+
 class Kafka:
     """A Feed."""
 
@@ -55,8 +62,7 @@ class Kafka:
         self._held: list[Message] = []
         self._assigned, self._looked = False, 0.0
         self._partitions: list[int] = []
-        self._number = cache(str)
-        self._message = partial(tuple.__new__, Message)  # without a call of Python for each
+        self._numbers = _Numbers()
 
     def connect(self, marks: Marks) -> None:
         kafka, address = self._kafka, self._address
@@ -154,17 +160,20 @@ class Kafka:
     def _take(self, most: int, timeout: float) -> list[Message]:
         first = self._consumer.consume(1, timeout)  # of more it would wait for all, until the timeout
         taken = [*first, *(self._consumer.consume(most - 1, 0.0) if first and most > 1 else ())]
-        wrong = [error for one in taken if (error := one.error()) is not None]
+        kind = self._kafka.Message  # its methods are mapped: no code of Python runs for each message
+        wrong = [error for error in map(kind.error, taken) if error is not None]
         if wrong:
             taken = [one for one in taken if one.error() is None]
         for error in wrong:
             if error.code() != self._kafka.KafkaError._PARTITION_EOF:
                 self._failed(error)
-        payloads = [one.value() or b"" for one in taken]
-        partitions = [self._number(one.partition()) for one in taken]
-        positions = zip([one.offset() for one in taken], strict=True)
+        payloads = list(map(kind.value, taken))
+        if None in payloads:
+            payloads = [payload or b"" for payload in payloads]
+        partitions = map(self._numbers.__getitem__, map(kind.partition, taken))
+        positions = zip(map(kind.offset, taken), strict=True)
         parts = payloads, repeat(self._address.path), partitions, positions, repeat(False), repeat(None), repeat(())
-        found = list(map(self._message, zip(*parts, strict=False)))  # what repeats has no end
+        found = list(map(partial(tuple.__new__, Message), zip(*parts, strict=False)))  # what repeats has no end
         if self._lost is not None and not found:
             raise self._lost
         return found
