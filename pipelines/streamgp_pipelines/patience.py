@@ -67,7 +67,7 @@ class Patience:
                     raise
                 if self._health.away_since is None:
                     self._health.away_since = since
-                    reason = str(error).splitlines()[0]
+                    reason = str(error).splitlines()[0].removeprefix(f"{self._name}: ")
                     self._say(f"{self._name}: the store does not answer ({reason}); trying again")
                 self._ending.wait(wait * random.uniform(0.5, 1.0))
                 wait = min(2 * wait, LONGEST)
