@@ -7,6 +7,7 @@ from pathlib import Path
 import mlflow
 import pytest
 from mlflow import MlflowClient
+from mlflow.utils import requirements_utils
 
 from streamgp.base import ModelCard
 from streamgp.streaming import checkpoint
@@ -138,7 +139,10 @@ def test_old_versions_are_pruned_but_not_those_with_an_alias(
     assert sorted(versions(uri, name)) == [1, 2, 3, 5, 6]
 
 
-def test_a_model_that_was_logged_before_a_kill_is_not_left_behind(uri: str, saved: Path, tmp_path: Path) -> None:
+def test_a_model_that_was_logged_before_a_kill_is_not_left_behind(
+    uri: str, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requirements_utils, "_MODULES_TO_PACKAGES", None)  # as in a process that has logged none
     tracker = MlflowTracker(tmp_path / "c", uri, "killed")
     client = MlflowClient(uri, uri)
     experiment = client.get_experiment_by_name("killed")
@@ -147,3 +151,4 @@ def test_a_model_that_was_logged_before_a_kill_is_not_left_behind(uri: str, save
     tracker.model(saved, lambda: CARD._replace(table="/data/three"))
     logged = client.search_logged_models([experiment.experiment_id])
     assert [model.name for model in logged] == ["linear gw h3"]
+    assert requirements_utils._MODULES_TO_PACKAGES is None  # no file lists were read, and whoever needs them will

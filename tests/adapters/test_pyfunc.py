@@ -91,10 +91,21 @@ def test_the_version_belongs_to_the_run_and_names_what_it_needs(made: dict[str, 
     assert version.run_id == made["run"]
     model = loaded(made)
     needs = mlflow.pyfunc.get_model_dependencies(f"models:/roof-y-h3@{CHAMPION}")
-    assert "streamgp==" in Path(needs).read_text()
+    assert {"streamgp", "torch", "mlflow"} <= {line.split("==")[0] for line in Path(needs).read_text().splitlines()}
     signature = model.metadata.signature
     assert signature.inputs.input_names() == ["ds", "y", "w"]
     assert signature.outputs.input_names() == list(made["expected"].columns)
+
+
+def test_the_logged_model_has_the_parameters_and_the_final_scores_of_its_run(made: dict[str, Any]) -> None:
+    client = MlflowClient(made["uri"])
+    run = client.get_run(made["run"])
+    (output,) = run.outputs.model_outputs
+    logged = client.get_logged_model(output.model_id)
+    assert (str(logged.status), logged.source_run_id, logged.params) == ("READY", made["run"], run.data.params)
+    assert logged.tags["mlflow.source.name"] == "streamgp" and logged.tags["metric"] == "calibrated_crps"
+    scores = {metric.key: metric.value for metric in logged.metrics}
+    assert scores["overall/calibrated_crps"] == run.data.metrics["overall/calibrated_crps"] > 0
 
 
 def test_its_input_example_can_be_asked_with(made: dict[str, Any]) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from streamgp_pipelines.titles import logged_name, task_name, title
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
     from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel
     from mlflow.entities.model_registry import ModelVersion
     from mlflow.models import ModelSignature
 
@@ -42,30 +44,20 @@ def log_model(client: MlflowClient, uri: str, run_id: str, checkpoint: Path, car
     Returns:
         the new version.
     """
-    import mlflow
     from mlflow.exceptions import MlflowException
 
     name = task_name(card.table, card.targets, card.horizon)
     about = registry.tags(card)
-    forecaster = load(checkpoint)
     with tracking_at(uri):
-        with mlflow.start_run(run_id=run_id, nested=True):
-            info = mlflow.pyfunc.log_model(
-                name=logged_name(title(card.model, card.targets, card.horizon)),
-                python_model=str(Path(__file__).with_name("pyfunc.py")),
-                artifacts={"checkpoint": str(checkpoint)},
-                signature=signature(forecaster),
-                input_example=example(forecaster),
-                pip_requirements=[f"{package}=={version(package)}" for package in REQUIREMENTS],
-                tags=about,
-                step=card.rows,
-            )
+        logged = _logged(client, run_id, checkpoint, card, about)
         try:
             client.create_registered_model(name, description=_DESCRIPTION)
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
-        made = client.create_model_version(name, info.model_uri, run_id, tags=about, model_id=info.model_id)
+        made = client.create_model_version(
+            name, f"models:/{logged.model_id}", run_id, tags=about, model_id=logged.model_id
+        )
         holder, verdict = registry.crown(client, made, card)
         if verdict.unlike:
             _log.warning(
@@ -75,6 +67,74 @@ def log_model(client: MlflowClient, uri: str, run_id: str, checkpoint: Path, car
             )
         registry.prune(client, made)
     return made
+
+
+def _logged(client: MlflowClient, run_id: str, checkpoint: Path, card: ModelCard, about: dict[str, str]) -> LoggedModel:
+    """What mlflow.pyfunc.log_model does, without what takes it seconds and shows nobody anything: it reads the whole
+    history of every metric for the newest values, and loads the model once more to forecast its example."""
+    import mlflow
+    from mlflow.entities import LoggedModelOutput, Metric
+    from mlflow.models import Model
+
+    run, forecaster = client.get_run(run_id), load(checkpoint)
+    logged = client.create_logged_model(
+        run.info.experiment_id,
+        logged_name(title(card.model, card.targets, card.horizon)),
+        run_id,
+        tags=about | {key: value for key, value in run.data.tags.items() if key in _SOURCE},
+        params=run.data.params,
+    )
+    status: Literal["READY", "FAILED"] = "FAILED"
+    try:
+        client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=card.rows)])
+        newest = [one for one in run.to_proto().data.metrics if one.step >= card.rows]
+        client.log_batch(
+            run_id,
+            metrics=[Metric(one.key, one.value, one.timestamp, one.step, model_id=logged.model_id) for one in newest],
+        )
+        with TemporaryDirectory() as folder, _no_file_lists():
+            mlflow.pyfunc.save_model(
+                f"{folder}/model",
+                mlflow_model=Model(
+                    artifact_path=logged.artifact_location,
+                    run_id=run_id,
+                    model_uuid=logged.model_id,
+                    model_id=logged.model_id,
+                ),
+                python_model=str(Path(__file__).with_name("pyfunc.py")),
+                artifacts={"checkpoint": str(checkpoint)},
+                signature=signature(forecaster),
+                input_example=example(forecaster),
+                pip_requirements=[f"{package}=={version(package)}" for package in REQUIREMENTS],
+            )
+            client.log_model_artifacts(logged.model_id, f"{folder}/model")
+        status = "READY"
+    finally:
+        client.finalize_logged_model(logged.model_id, status)
+    return logged
+
+
+_SOURCE = ("mlflow.source.name", "mlflow.source.type", "mlflow.user")
+
+
+@contextmanager
+def _no_file_lists() -> Iterator[None]:
+    """Spare MLflow the file lists of all installed packages, a second and more: it wants to know which module belongs
+    to a package that is required and not installed, and ours are pinned to what is installed.
+
+    MLflow has no public switch. A version of it that keeps the map elsewhere reads the lists.
+    """
+    from mlflow.utils import requirements_utils
+
+    where: Any = requirements_utils
+    unread = getattr(where, "_MODULES_TO_PACKAGES", ()) is None
+    if unread:
+        where._MODULES_TO_PACKAGES = {}
+    try:
+        yield
+    finally:
+        if unread:
+            where._MODULES_TO_PACKAGES = None
 
 
 _DESCRIPTION = (

@@ -166,6 +166,7 @@ class MlflowTracker:
 
         self._idle = self._identity.state == about.state
         if not self._idle:
+            self._metrics.flush()  # the model takes the final scores with it
             self._do("the model", log)
         if self._identity.state == about.state:
             self._do("the champion", look)
