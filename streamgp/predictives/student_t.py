@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from scipy.special import stdtr, stdtrit
 from torch import Generator, Tensor
 
 from streamgp.predictives._shared import broadcast
@@ -29,11 +28,15 @@ def t_log_pdf(z: Tensor, dof: Tensor) -> Tensor:
 
 def t_cdf(z: Tensor, dof: Tensor) -> Tensor:
     """Distribution function of the standard t, by SciPy, on the CPU and without a gradient."""
+    from scipy.special import stdtr  # a Gaussian run does not wait for it
+
     return torch.from_numpy(np.asarray(stdtr(*_arrays(dof, z)))).to(z)
 
 
 def t_quantile(p: Tensor, dof: Tensor) -> Tensor:
     """(K,), (...) -> (K, ...): inverse of `t_cdf`, solved once for every distinct dof."""
+    from scipy.special import stdtrit
+
     unique, place = torch.unique(dof, return_inverse=True)
     grid = p.to(dof)[:, None].expand(-1, unique.numel())
     tail = torch.minimum(grid, 1.0 - grid)  # SciPy's lower tail is good to 1e-8, its upper one to 1e-6

@@ -49,7 +49,7 @@ def test_models_need_torch_alone(tmp_path: Path, environment: dict[str, str]) ->
     data, table, home = tmp_path / "data.csv", tmp_path / "table", tmp_path / "run"
     write_rows(data, 0, 200)
     assert run("ingest", data, "--table", table).exit_code == 0
-    learn = ("train", "--online", "--table", table, "--target", "y", "--model", "seasonal_naive", "--lags", 4)
+    learn = ("train", "--online", "--table", table, "--target", "y", "--model", "linear", "--lags", 4)
     learn += ("--warmup", 40, "--batch", 32, "--tracking-uri", "none", "--checkpoint", home)
     assert imported(environment, *learn) == {"torch"}
     ask = ("forecast", "--checkpoint", home)

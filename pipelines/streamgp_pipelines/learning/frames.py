@@ -74,10 +74,16 @@ def forecast_columns(predictive: Predictive, quantiles: Tensor, naming: Naming) 
         quantiles: (Q, R) of the calibrated ones, at `naming.calibration.probabilities`.
         naming: of the columns.
     """
+    mean, *deviations, raw = raw_parts(predictive, naming)
+    return assembled(mean, quantiles, raw, [deviation.numpy() for deviation in deviations], naming)
+
+
+def raw_parts(predictive: Predictive, naming: Naming) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mean, standard deviation, that of the latent function (R,) and ends of the bands (2K, R) of raw distributions."""
     ends = [] if naming.calibration.none else [side for level in naming.levels for side in sides(level)]
     raw = predictive.quantile(torch.tensor(ends, dtype=FLOAT))[..., 0]
-    deviations = [predictive.variance.sqrt()[:, 0].numpy(), predictive.latent_variance.sqrt()[:, 0].numpy()]
-    return assembled(predictive.mean[:, 0], quantiles, raw, deviations, naming)
+    std, latent = predictive.variance.sqrt()[:, 0], predictive.latent_variance.sqrt()[:, 0]
+    return predictive.mean[:, 0], std, latent, raw
 
 
 def assembled(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from hashlib import file_digest, sha256
 from io import BytesIO
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import polars as pl
 import torch
@@ -20,7 +21,7 @@ from streamgp.base import Due, Shape
 from streamgp.errors import CheckpointError
 from streamgp.forecasting.alarms import KINDS
 from streamgp_pipelines.files import replaced
-from streamgp_pipelines.learning.frames import Naming, forecast_columns
+from streamgp_pipelines.learning.frames import Naming, assembled, raw_parts
 from streamgp_pipelines.learning.learner import select
 
 FOLDER = "predictions"
@@ -46,14 +47,15 @@ class Predictions:
         self.alarms, self.durable = alarms, durable
         self.naming = naming
         self.shape = shape
-        self.frames: list[pl.DataFrame] = []
         self.since = 0
+        self._collected: list[Pairs] = []
+        self._names: Sequence[str] = ()
         self._written: set[Path] = set()  # by this process
 
     def resume(self, rows: int) -> None:
         """Drop what was written after `rows`: those rows come again."""
         self.since = rows
-        self.frames = []
+        self._collected = []
         for part in self._parts():
             if int(part.stem.split("-")[1]) > rows:
                 part.unlink()
@@ -65,19 +67,22 @@ class Predictions:
         if self.alarms:
             due = alarming(due)
         if len(due.y):
-            self.frames.append(frame(due, names, self.naming, self.shape))
+            self._collected.append(pairs(due, self.naming))
+            self._names = names  # they only grow
 
     def write_part(self, rows: int) -> None:
         """Write what was collected up to `rows`; call it before the checkpoint of these rows is written."""
-        if self.frames:
-            whole, frames = BytesIO(), pl.concat(self.frames, how="vertical_relaxed")
-            frames.write_parquet(whole, compression="lz4", statistics=False)  # is read once, to be assembled
+        if self._collected:
+            whole, collected = BytesIO(), joined(self._collected)
+            framed(collected, self._names, self.naming, self.shape).write_parquet(
+                whole, compression="lz4", statistics=False
+            )  # is read once, to be assembled
             digest = sha256(whole.getbuffer()).hexdigest()[:DIGITS]
             part = self.folder / f"{self.since:012d}-{rows:012d}-{digest}.parquet"
             with replaced(part, self.durable) as temporary:
                 temporary.write_bytes(whole.getbuffer())
             self._written.add(part)
-        self.frames = []
+        self._collected = []
         self.since = rows
 
     def assemble(self, path: Path, last: Sequence[pl.DataFrame]) -> int:
@@ -128,20 +133,64 @@ def _verify(part: Path) -> None:
         )
 
 
+class Pairs(NamedTuple):
+    """What the columns of R pairs are made of.
+
+    Attributes:
+        series, ds, cutoff, column, y: (R,) as those of `Due`.
+        mean, std, std_latent: (R,) of the raw distributions.
+        raw: (2K, R) ends of their bands.
+        quantiles: (Q, R) of the calibrated distributions.
+        tail, alarm: (R,) as those of `Due`.
+    """
+
+    series: Tensor
+    ds: Tensor
+    cutoff: Tensor
+    column: Tensor
+    y: Tensor
+    mean: Tensor
+    std: Tensor
+    std_latent: Tensor
+    raw: Tensor
+    quantiles: Tensor
+    tail: Tensor | None
+    alarm: Tensor | None
+
+
+def pairs(due: Due, naming: Naming) -> Pairs:
+    """The numbers of pairs, without the windows that they came with."""
+    own = (due.series, due.ds, due.cutoff, due.column, due.y)
+    return Pairs(*own, *raw_parts(due.predictive, naming), due.quantiles, due.tail, due.alarm)
+
+
+def joined(parts: Sequence[Pairs]) -> Pairs:
+    """All pairs, part by part: one frame of them costs a fraction of a frame a part."""
+    columns: Any = zip(*parts, strict=True)
+    whole: list[Any] = [None if column[0] is None else torch.cat(column, -1) for column in columns]
+    return Pairs(*whole)
+
+
 def frame(due: Due, names: Sequence[str], naming: Naming, shape: Shape) -> pl.DataFrame:
     """One row a pair: unique_id, ds, cutoff, y and the forecast columns."""
+    return framed(pairs(due, naming), names, naming, shape)
+
+
+def framed(found: Pairs, names: Sequence[str], naming: Naming, shape: Shape) -> pl.DataFrame:
+    """One row a pair; names: of the series."""
     columns: dict[str, object] = {
-        "unique_id": pl.Series(names, dtype=pl.String).gather(due.series.numpy()),
-        "ds": naming.times(due.ds),
-        "cutoff": naming.times(due.cutoff),
+        "unique_id": pl.Series(names, dtype=pl.String).gather(found.series.numpy()),
+        "ds": naming.times(found.ds),
+        "cutoff": naming.times(found.cutoff),
     }
     if shape.outputs > 1:
-        columns["target"] = pl.Series(shape.targets, dtype=pl.String).gather((due.column // shape.horizon).numpy())
-    columns["y"] = due.y.numpy()
-    columns |= forecast_columns(due.predictive, due.quantiles, naming)
+        columns["target"] = pl.Series(shape.targets, dtype=pl.String).gather((found.column // shape.horizon).numpy())
+    columns["y"] = found.y.numpy()
+    deviations = [found.std.numpy(), found.std_latent.numpy()]
+    columns |= assembled(found.mean, found.quantiles, found.raw, deviations, naming)
     if naming.alarms:
-        p = pl.Series([] if due.tail is None else due.tail.numpy(), dtype=pl.Float64).fill_nan(None)
-        words = pl.Series(_WORDS, dtype=pl.String).gather([] if due.alarm is None else due.alarm.numpy())
+        p = pl.Series([] if found.tail is None else found.tail.numpy(), dtype=pl.Float64).fill_nan(None)
+        words = pl.Series(_WORDS, dtype=pl.String).gather([] if found.alarm is None else found.alarm.numpy())
         columns |= {f"{naming.model}-p": p, f"{naming.model}-alarm": words}
     return pl.DataFrame(columns)
 
