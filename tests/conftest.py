@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import secrets
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+
+gc.set_threshold(50_000, 20, 50)  # as in a command: a search through all that torch and MLflow import takes a second
 
 collect_ignore = ["users_script.py"]  # a script for the type checkers, without a test
 
@@ -43,6 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Draw the seed, or take HYPOTHESIS_SEED, before the workers start: they are given the options, and share it."""
     if _exploring(config) and config.getoption("--hypothesis-seed") is None:
         config.option.hypothesis_seed = os.environ.get("HYPOTHESIS_SEED") or str(secrets.randbelow(2**32))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Modules and tests stay until the end: nothing of them is garbage."""
+    gc.freeze()
 
 
 def _repeat(config: pytest.Config) -> str:

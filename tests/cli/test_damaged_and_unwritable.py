@@ -41,7 +41,7 @@ def test_a_whole_checkpoint_warns_of_nothing(world: World) -> None:
 
 
 def test_a_run_that_goes_on_from_an_older_checkpoint_says_so(world: World, damaged: Path) -> None:
-    found = run(*world.line(checkpoint=damaged), "--json")
+    found = run(*world.line(checkpoint=damaged, tracking_uri="none"), "--json")
     assert found.exit_code == 0, found.stderr
     assert json.loads(found.stdout)["warnings"]
 

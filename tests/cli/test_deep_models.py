@@ -22,7 +22,7 @@ ONE: dict[str, Any] = {"model": "gp_lstm", "horizon": 1, "season": 1}
 
 def line(world: World, home: Path, *sets: str, **options: Any) -> list[object]:
     """A train command with small parts."""
-    words = world.line(checkpoint=home, **ONE | options)
+    words = world.line(checkpoint=home, tracking_uri="none", **ONE | options)
     return [*words, *(word for option in (*SMALL, *sets) for word in ("--set", option))]
 
 

@@ -68,7 +68,7 @@ def test_json_has_the_scores_and_the_bins(wet: dict[str, Any]) -> None:
 
 
 def test_a_level_is_answered_in_training_and_refused_in_forecasts(wet: dict[str, Any], tmp_path: Path) -> None:
-    done = train(wet, "--checkpoint", tmp_path / "c", "--level", 80, "--max-rows", 400)
+    done = train(wet, "--checkpoint", tmp_path / "c", "--level", 80, "--max-rows", 400, "--tracking-uri", "none")
     assert done.exit_code == 0 and names(done.stdout, "--level")
     refused = run("forecast", "--checkpoint", wet["home"], "--level", 80)
     assert refused.exit_code == 2 and names(refused.stderr, "--level")

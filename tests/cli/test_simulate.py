@@ -22,7 +22,7 @@ pytestmark = [
 def one(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a linear model of one step."""
     home = tmp_path_factory.mktemp("one") / "c"
-    result = run(*world.line(checkpoint=home, model="linear", horizon=1, season=1, warmup=300))
+    result = run(*world.line(checkpoint=home, model="linear", horizon=1, season=1, warmup=300, tracking_uri="none"))
     assert result.exit_code == 0, result.stderr
     return home
 
@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_a_usage_error(one: Path, words: list[object], says
 def test_models_of_several_steps_and_without_functions(world: World, tmp_path: Path) -> None:
     result = run("forecast", "--checkpoint", world.checkpoint, "--horizon", 9, "--paths", 50)
     assert result.exit_code == 2 and names(result.stderr, "3")
-    assert run(*world.line(checkpoint=tmp_path / "c", horizon=1, known="w")).exit_code == 0
+    assert run(*world.line(checkpoint=tmp_path / "c", horizon=1, known="w", tracking_uri="none")).exit_code == 0
     future = tmp_path / "w.csv"
     future.write_text("ds,w\n" + "".join(f"2020-02-07T{hour}:00:00,1\n" for hour in range(12, 20)))
     words = ["forecast", "--checkpoint", tmp_path / "c", "--future", future, "--horizon"]
