@@ -210,7 +210,8 @@ class StreamModel(Model):
         early = PATIENCE * self.tried + rows
         if self.posterior.overdue and since >= HASTE:
             return True
-        return bool(self.options.rebuild) and since >= min(self.options.rebuild, early)
+        usual = self.posterior.interval(self.options.rebuild, self.tried)
+        return bool(self.options.rebuild) and since >= min(usual, early)
 
     def _shift(self, x: Inputs) -> Tensor:
         """(N, T) the reference, of which targets are departures; where they have no units, nothing."""

@@ -197,6 +197,10 @@ class Posterior(nn.Module, ABC):
         learned in the units of now."""
         return True
 
+    def interval(self, rebuild: int, seen: int) -> float:
+        """Rows from one rebuild to the next, after `seen` rows. rebuild: the option."""
+        return rebuild
+
     @property
     def overdue(self) -> bool:
         """Whether the forecasts of late say that a rebuild should not wait for its turn."""

@@ -10,6 +10,7 @@ import torch
 from streamgp.base import Inputs, Shape, Step
 from streamgp.errors import NotPositiveDefinite
 from streamgp.models import svdgp
+from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.online.model import StreamModel
 from streamgp.testing.models import SHAPES, example_windows
 
@@ -49,11 +50,60 @@ def test_a_sorted_stream_is_learned_as_well_as_a_shuffled_one() -> None:
     assert errors[0] < 0.5 and errors[1] < 1.3 * errors[0] + 0.1  # the spread is 5
 
 
+def rebuilds(steps: list[Step], batch: int = 50) -> list[int]:
+    """Rows seen at each rebuild."""
+    return [batch * (number + 1) for number, step in enumerate(steps) if step.done.startswith("rebuild")]
+
+
 def test_rebuilds_come_early_and_then_at_their_interval() -> None:
-    model = built(REGRESSION, basis=40, rebuild=300, reservoir=200, evidence_rows=30)
-    done = [step.done for step in run(model, *surface(1500))]
-    at = [50 * (number + 1) for number, what in enumerate(done) if what.startswith("rebuild")]
+    model = built(REGRESSION, basis=40, rebuild=300, reservoir=200, evidence_rows=30, memory=500)
+    at = rebuilds(run(model, *surface(1500)))
     assert at[0] == 50 and at[1] <= 150 and max(b - a for a, b in pairwise(at)) == 300
+
+
+def test_where_nothing_is_forgotten_rebuilds_come_in_proportion_to_the_stream() -> None:
+    """Rows that the reservoir does not keep are lost at a rebuild. Unless they come from where none came before."""
+    (x, y), found = surface(1000), list[list[int]]()
+    for order in (torch.arange(1000), torch.argsort(x.future[:, 0, 0])):
+        model = built(REGRESSION, basis=40, rebuild=100, reservoir=400, evidence_rows=30)
+        found.append(rebuilds(run(model, x.rows(order), y[order])))
+    assert found[0] == [50, 150, 250, 350, 450, 600, 750, 950]
+    assert len(found[1]) >= 9
+
+
+def test_only_novel_rows_become_basis_points_of_a_long_stream() -> None:
+    """A basis that many rows chose waits for rows where there were none; a checkpoint knows what is novel."""
+    x, y = surface(1200)
+    near = x.future[:, 0, 0] < 0
+    options = {"basis": 64, "rebuild": 1000, "reservoir": 1000, "evidence_rows": 60, "linear": False}
+    model, other = built(REGRESSION, **options), built(REGRESSION, **options)
+    steps = run(model, x.rows(near), y[near])
+    after = [step.basis for step in steps[rebuilds(steps)[-1] // 50 - 1 :]]
+    assert len(after) >= 3 and after[0] == 64 - 64 // 16 and after[-1] <= after[0] + 1  # a share would be 3 a batch
+    other.restore(*model.state())
+    far = (~near).nonzero()[:150, 0]
+    for one in (model, other):
+        run(one, x.rows(far), y[far])
+        regression = one.posterior.regression
+        border = (one.inputs(x)[x.future[:, 0, 0].abs().argmin()] * regression.inverse)[0]
+        assert int((regression.points[:, 0] > border).sum()) >= 8
+    assert torch.equal(model.predict(x).mean, other.predict(x).mean)
+
+
+def test_windows_that_were_forecast_are_learned_without_their_features_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = surface(300)
+    models, asked = [built(REGRESSION, basis=60, evidence_rows=60) for _ in range(2)], list[int]()
+    for model in models:
+        run(model, x.rows(slice(0, 200)), y[:200], batch=200)
+    features = Conjugate.features
+    monkeypatch.setattr(Conjugate, "features", lambda self, z: (asked.append(len(z)), features(self, z))[1])
+    new = x.rows(slice(200, 250))
+    models[0].predict(new)
+    assert asked == [50]
+    for model in models:
+        model.update(new, y[200:250])
+    assert asked == [50, 50]  # the second model had forecast nothing
+    assert torch.equal(models[0].predict(x).mean, models[1].predict(x).mean)
 
 
 def test_small_batches_are_learned_together() -> None:

@@ -3,6 +3,11 @@
 A rebuild estimates the hyper-parameters by the evidence of thinned rows and chooses a new basis among the rows. Between
 rebuilds the basis grows by the rows that it explains least; when it is full the least needed points give way.
 
+Where nothing is forgotten, a rebuild loses all rows that the reservoir does not keep, and what was learned before a
+basis point came knows nothing of it. A stream is settled whose rows since the last rebuild lie where those of the
+reservoir do. Its rebuilds come in proportion to its length, once it is longer than the reservoir, and its basis is
+almost full from the beginning: only novel rows, which the basis explains less than nearly all of the reservoir, join.
+
 Learning is cubic in the basis however few the rows are, so that small batches wait until they are `TOGETHER` rows, or
 an eighth of what was learned before. They are learned with the weights that they have by then.
 
@@ -33,6 +38,14 @@ CHUNK = 1024
 """Rows whose features are held at once."""
 ROOM = 4
 """A rebuild leaves room for the growth until the next one, at most the basis divided by this."""
+SPARE = 16
+"""The same where the stream is settled."""
+NOVEL, COMPARED = 0.99, 512
+"""A row is novel whose unexplained variance is beyond this quantile of so many rows of the reservoir."""
+MANY = 2.0
+"""Rows a basis point from which on it is known which rows are novel."""
+STRANGE = 0.05
+"""Part of novel rows beyond which a stream is not settled."""
 EVIDENCE = 1600
 """Rows at most that estimate hyper-parameters in batch: each step is cubic in them."""
 TOGETHER = 48
@@ -59,6 +72,14 @@ class Waiting(NamedTuple):
     weight: Tensor
 
 
+class Features(NamedTuple):
+    """Features of windows z (N, W), φ (N, E + m), on the basis with this factor C: no method changes one in place."""
+
+    z: Tensor
+    phi: Tensor
+    lower: Tensor
+
+
 class SvdgpPosterior(RegressionPosterior):
     """See the module; built by `streamgp.models.svdgp.build`.
 
@@ -70,6 +91,10 @@ class SvdgpPosterior(RegressionPosterior):
 
     Attributes:
         factor: (T,) on the variance, 1 but after a fit in batch.
+        lasting: whether nothing is forgotten.
+        novelty: unexplained variance from which on a row is novel; 0: not known.
+        novel: rows since the basis was chosen that were.
+        sparing: whether only these become basis points.
     """
 
     regression: Conjugate
@@ -82,11 +107,14 @@ class SvdgpPosterior(RegressionPosterior):
         self.regression = Conjugate(len(groups), shape.columns, config.basis, linear, covariance=config.basis)
         self.search = Search(count, config.learn == "once")
         self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
+        self.lasting = config.forgetting(shape) is None
+        self.novelty, self.novel, self.sparing = 0.0, 0, False
         self.since = 0  # rows since the basis was chosen
         self.epochs = 0  # of the fit that is going on
         self.waiting: Waiting | None = None
         self.learning = False  # whether the newest rows were learned with those that waited
         self.kept = 1.0  # part of the weight of what was learned that is left since
+        self.latest: Features | None = None
 
     @property
     def sums_rows(self) -> bool:
@@ -96,16 +124,33 @@ class SvdgpPosterior(RegressionPosterior):
     def size(self) -> int:
         return len(self.regression.points)
 
+    def interval(self, rebuild: int, seen: int) -> float:
+        return rebuild * max(1.0, seen / self.config.reservoir) if self.settled else rebuild
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is forgotten, and rows come from where those before them came."""
+        return self.lasting and self.novelty > 0 and self.novel <= STRANGE * self.since
+
     def look(self, z: Tensor) -> Look:
-        phi = self.regression.features(z)
+        phi = self._features(z)
         mean, latent = self.regression.mean(phi), self.regression.variance(phi)[:, None]
         return Look(z, phi, mean, latent * self.factor, self.regression.residual * self.factor)
 
     def glance(self, z: Tensor) -> Look:
         """Without the latent variance, which costs as much as the features."""
-        phi = self.regression.features(z)
+        phi = self._features(z)
         mean = self.regression.mean(phi)
         return Look(z, phi, mean, mean.new_zeros(len(z), 1), self.regression.residual * self.factor)
+
+    def _features(self, z: Tensor) -> Tensor:
+        """φ of windows; of those forecast last they are not computed again to learn them."""
+        last = self.latest
+        if last is not None and last.lower is self.regression.lower and torch.equal(last.z, z):
+            return last.phi
+        phi = self.regression.features(z)
+        self.latest = Features(z, phi, self.regression.lower) if len(z) <= CHUNK else None
+        return phi
 
     def measured(self, look: Look, rows: Tensor) -> Look:
         latent = look.latent.clone()
@@ -128,6 +173,10 @@ class SvdgpPosterior(RegressionPosterior):
         self.learning = True
         before, self.since = self.since, self.since + len(y)
         rows = math.floor(growth * self.since) - math.floor(growth * before)
+        if self.novelty:
+            novel = int((self.regression.unexplained(phi) > self.novelty).sum())
+            self.novel += novel
+            rows = min(rows, novel) if self.sparing else rows
         excess = self.size + rows - self.config.basis
         if excess > 0:
             given = min(max(excess, self.config.basis // 8), self.size - 1)
@@ -144,8 +193,10 @@ class SvdgpPosterior(RegressionPosterior):
 
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
         coming = math.ceil(self.config.growth * self.config.rebuild) if self.config.rebuild else self.config.basis
-        size = self.config.basis - min(coming, self.config.basis // ROOM)
+        sparing = self.settled
+        size = self.config.basis - min(coming, self.config.basis // (SPARE if sparing else ROOM))
         self._begin(rows, units, size, self.config.evidence_rows, generator, running)
+        self.sparing = sparing
         return ""
 
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
@@ -192,17 +243,24 @@ class SvdgpPosterior(RegressionPosterior):
         self.regression.solve()
         self.since, self.waiting, self.kept = 0, None, 1.0
         self.factor = torch.ones_like(self.factor)
+        self.novelty, self.novel, self.sparing = 0.0, 0, False
+        if self.lasting and len(rows.y) >= MANY * self.config.basis:
+            some = torch.linspace(0, len(rows.y) - 1, COMPARED, device=rows.z.device).round().long()
+            gap = self.regression.unexplained(self.regression.features(rows.z[some]))
+            self.novelty = float(gap.quantile(NOVEL))
 
     def snapshot(self) -> Callable[[], None]:
         """References suffice: no method of the regression changes a tensor in place. Rows that waited are given up with
         those that could not be learned: nobody knows whose fault it was."""
         regression, hyper = self.regression.holding(), self.search.held()
         rest, waiting = (self.since, self.epochs, self.kept, self.factor), self.waiting
+        growth = self.novelty, self.novel, self.sparing
 
         def put_back() -> None:
             regression()
             self.search.put_back(hyper)
             self.since, self.epochs, self.kept, self.factor = rest
+            self.novelty, self.novel, self.sparing = growth
             self.waiting = None if self.learning else waiting
 
         return put_back
@@ -212,6 +270,7 @@ class SvdgpPosterior(RegressionPosterior):
         if self.waiting is not None:
             tensors |= {f"waiting.{name}": value for name, value in self.waiting._asdict().items()}
         own: dict[str, Json] = {"since": self.since, "epochs": self.epochs, "kept": self.kept}
+        own |= {"novelty": self.novelty, "novel": self.novel, "sparing": self.sparing}
         return tensors | {"hyper": self.search.pack(), "factor": self.factor}, rest | own
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
@@ -219,6 +278,8 @@ class SvdgpPosterior(RegressionPosterior):
         self.search.unpack(tensors["hyper"])
         self.factor = tensors["factor"].clone().to(self.factor.device)
         self.since, self.epochs = int(str(rest["since"])), int(str(rest["epochs"]))
+        self.novelty = float(str(rest.get("novelty", 0.0)))  # the first checkpoints have none
+        self.novel, self.sparing = int(str(rest.get("novel", 0))), bool(rest.get("sparing"))
         self.kept, device = float(str(rest["kept"])), self.regression.weight.device
         found = [tensors[name].to(device) for part in Waiting._fields if (name := f"waiting.{part}") in tensors]
         self.waiting = Waiting(*(part.clone() for part in found)) if found else None
