@@ -75,6 +75,7 @@ class Compaction:
         with suppress(Conflict):  # the handle stays behind what others wrote, of which its owner knows nothing yet
             delta.configure(self.table.log, self.table.path, PROPERTIES, self.table.disk)
             self._merge()
+        pa.default_memory_pool().release_unused()  # what Arrow would keep of the merge
         if "://" not in self.table.path and time.monotonic() - self._swept > KEPT / 4:
             self._sweep()
             self._swept = time.monotonic()
