@@ -134,15 +134,8 @@ def _verify(part: Path) -> None:
 
 
 class Pairs(NamedTuple):
-    """What the columns of R pairs are made of.
-
-    Attributes:
-        series, ds, cutoff, column, y: (R,) as those of `Due`.
-        mean, std, std_latent: (R,) of the raw distributions.
-        raw: (2K, R) ends of their bands.
-        quantiles: (Q, R) of the calibrated distributions.
-        tail, alarm: (R,) as those of `Due`.
-    """
+    """What the columns of R pairs are made of: numbers of `Due`, and of its raw distributions mean, standard deviations
+    (R,) and ends of the bands (2K, R)."""
 
     series: Tensor
     ds: Tensor
