@@ -50,9 +50,10 @@ from streamgp.forecasting.error_shape import (
     Truths,
     View,
 )
+from streamgp.forecasting.lanes import Lanes
 from streamgp.forecasting.masses import Course, Masses
 from streamgp.forecasting.quantiles import below, crps, hits_at
-from streamgp.forecasting.volatility import JUMP, TINY, Errors, Lanes, Volatility
+from streamgp.forecasting.volatility import JUMP, TINY, Errors, Volatility
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -333,7 +334,8 @@ class Bands(Volatility):
             both = np.concatenate([plain[..., judged], mixed[..., judged]], -1)
             beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(self.lower, self.upper)
             quantiles[n, o] = np.where(self._earned(units[v])[group, state[n, o], None], mixed, plain)
-        quantiles = quantiles.clip(self.lower, self.upper)
+        if np.isfinite([self.lower, self.upper]).any():
+            quantiles = quantiles.clip(self.lower, self.upper)
         features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, phase]
         alone = ~self._split[units][unit][..., None]
         for view, own in zip(views[1:], beside, strict=True):
@@ -377,7 +379,11 @@ class Bands(Volatility):
         values = past.numpy()  # (N, L, O)
         last, back = values[:, -1], min(SLOPE_ROWS, values.shape[1] - 1)
         near = self._masses.widths(units)[unit]
-        run = np.cumprod(np.abs(values - last[:, None])[:, ::-1] <= near[:, None], 1).sum(1)
+        run = np.isfinite(last).astype(np.float64)
+        if values.shape[1] > 1:  # few values are those of the row before
+            again = np.flatnonzero((np.abs(values[:, -2] - last) <= near).any(1))
+            same = np.abs(values[again] - last[again, None]) <= near[again, None]
+            run[again] = np.cumprod(same[:, ::-1], 1).sum(1)
         slope = (last - values[:, -1 - back]) / max(back, 1)
         found = [none + part[..., None] for part in (last, run, slope)]
         return found[0], found[1], found[2]

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import Json, Shape
+from streamgp.forecasting.lanes import blocks
+from streamgp.linalg.batched import product
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -47,8 +49,6 @@ MARGIN = 10.0
 """Log likelihood, of the last rows, that the second histograms must be ahead by."""
 STEADY = 0.3
 """Scales that a target moves until the step at its present slope, where the centre is half-way to y₀."""
-FEW = 8
-"""Cells for each truth from which on it is cheaper to look for those that have one."""
 _STATE = ("gram", "moment", "theta", "counts", "beside", "ahead")
 
 
@@ -185,7 +185,10 @@ class ErrorShape:
                 flat = np.ravel_multi_index(np.broadcast_arrays(place[unit], block, group), held.shape[:3])
                 rows = held.reshape(-1, held.shape[3]).take(flat, 0)
             table = rows if len(some) == len(units) else np.where(own[..., None], rows, table)
-        return np.asarray((mean + point * scale)[..., None] + scale[..., None] * table)
+        found = np.empty((p.shape[-1], *mean.shape))  # as they are kept, and nothing is turned around later
+        np.multiply(np.moveaxis(table, -1, 0), scale, out=found)
+        found += mean + point * scale
+        return np.moveaxis(found, 0, -1)
 
     def learn(self, truths: Truths, view: View, fair: Bools) -> None:
         """Learn from the truths where `fair` (R,) is true; view: as it was issued, (R,) each."""
@@ -263,16 +266,9 @@ class ErrorShape:
         left = np.searchsorted(EDGES, scaled)
         between = scaled == EDGES[np.minimum(left, BINS)]  # an error of 0 counts half in each of two bins
         sides = (left, left + between) if between.any() else (left,)
-        some: Ints | slice
         for side in sides:
             cell = np.ravel_multi_index((*at, np.clip(side - 1, 0, BINS - 1)), counts.shape)
-            cell = cell if fair.all() else cell[fair]
-            if counts.size > FEW * len(cell):  # cells of many series: few of them have a truth
-                some, times = np.unique(cell, return_counts=True)
-            else:
-                some, times = slice(None), np.bincount(cell, minlength=counts.size)
-            for _ in range(2 // len(sides)):
-                counts.reshape(-1)[some] += 0.5 * times / self.shape.horizon
+            np.add.at(counts.reshape(-1), cell if fair.all() else cell[fair], 1 / len(sides) / self.shape.horizon)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}, {}
@@ -303,13 +299,8 @@ def _located(cells: Floats, p: Floats) -> Floats:
 def _products(unit: Ints, phi: Floats, wanted: Floats, count: int) -> tuple[Floats, Floats]:
     """(V, W, W) Σ φφᵀ and (V, W) Σ φ·wanted of the rows (R,) of each unit: padded, and one batched product."""
     both = np.concatenate([phi, wanted[:, None]], 1)
-    if count == 1:
-        rows = both[None]
-    else:
-        order = np.argsort(unit, kind="stable")
-        place = np.arange(len(order)) - np.searchsorted(unit[order], unit[order])
-        rows = np.zeros((count, int(place.max(initial=-1)) + 1, both.shape[1]))
-        rows[unit[order], place] = both[order]
-    whole = torch.from_numpy(rows)  # NumPy's BLAS would wake all cores for so small a product
-    found = torch.bmm(whole.mT[:, :-1], whole).numpy()
+    found = np.zeros((count, phi.shape[1], both.shape[1]))
+    for block in blocks(unit, count):
+        whole = torch.from_numpy(block.laid(both, 0.0))
+        found[block.own] = product(whole.mT[:, :-1], whole).numpy()
     return found[..., :-1], found[..., -1]

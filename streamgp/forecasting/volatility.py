@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import Shape
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
+from streamgp.forecasting.lanes import Floats, Ints, Lanes, blocks, firsts
 
 HALF_LIVES = np.array([0.25, 1.0, 3.0])
 """Cycles after which an absolute error counts half, in the fast, the daily and the slow volatility."""
@@ -27,6 +24,8 @@ is no spike."""
 PROFILE_CYCLES = 0.7 * 28
 """Half-life in cycles of the profile of the steps."""
 TINY = 1e-300
+MOST_HALVINGS = 500
+"""Powers of 2 that a weight may grow by in a sum: float64 has 1023."""
 
 
 class Errors(NamedTuple):
@@ -43,22 +42,6 @@ class Errors(NamedTuple):
     row: Tensor
     column: Tensor
     error: Tensor
-
-
-class Lanes(NamedTuple):
-    """The streams that rows belong to: all of them to one, or each series to its own.
-
-    Attributes:
-        own: (K,) the streams there are.
-        at: (R,) which of these each row belongs to.
-    """
-
-    own: Ints
-    at: Ints
-
-    def units(self, outputs: int) -> Ints:
-        """(K · O,) the units of the streams: a unit is an output of a stream."""
-        return np.asarray((self.own[:, None] * outputs + np.arange(outputs)).reshape(-1))
 
 
 class Volatility:
@@ -82,23 +65,20 @@ class Volatility:
     def _lanes(self, series: Ints) -> Lanes:
         """The streams of rows of these series, (R,)."""
         if self.apart:
-            own, at = np.unique(series, return_inverse=True)
-            return Lanes(own, at)
+            return Lanes.of(series)
         return Lanes(np.zeros(1, np.int64), np.zeros(len(series), np.int64))
 
     def _follow(self, errors: Errors, profile: Floats, at: Ints) -> Floats | None:
         """Take in errors; (A, O, 3, 2) the volatility sums behind each of the A rows, None without rows.
 
         profile: (K, O, H) of the streams; at: (A,) which of them each row belongs to.
-
-        A parallel prefix sum of the affine maps x → m·x + b, so that no loop goes over the rows.
         """
         outputs, horizon, rows = self.shape.outputs, self.shape.horizon, len(errors.series)
         if not rows:
             return None
         series, row, column = errors.series.numpy(), errors.row.numpy(), errors.column.numpy()
         output, promised = column // horizon, np.exp(profile).reshape(len(profile), -1)[at[row], column]
-        held, local = np.unique(series, return_inverse=True)
+        held, local = Lanes.of(series)
         present = np.exp(self._volatility(self._errors[held], self._raw[held]).max(-1))  # (B, O) of B series
         size, place = np.abs(errors.error.numpy()), row * outputs + output
         limit = SPIKE * np.maximum(np.maximum(present, self._latest[held]), self._raw[held])
@@ -106,24 +86,32 @@ class Volatility:
         self._latest[held] = self._median(size, promised, place, local, self._latest[held])
         size = np.minimum(size, limit[local[row], output] * promised)
         parts = [np.bincount(place, part, rows * outputs) for part in (size, promised)]
-        new: Floats = np.stack(parts, -1).reshape(rows, outputs, 1, 2) / horizon
-        order = np.argsort(series, kind="stable")
-        new, held = new[order], series[order]
-        known = new[..., 1:] > 0  # (A, O, 1, 1)
-        rate = self._decay[:, None]
-        m = np.where(known, rate, 1.0) + np.zeros((rows, outputs, 3, 1))
-        b = np.where(known, (1 - rate) * new, 0.0)
-        first = np.append(True, held[1:] != held[:-1])
-        b[first] += m[first] * self._errors[held[first]]
-        m[first] = 0.0
-        by, longest = 1, int(np.diff(np.flatnonzero(np.append(first, True))).max())
-        while by < longest:
-            b[by:] += m[by:] * b[:-by].copy()
-            m[by:] *= m[:-by].copy()
-            by *= 2
-        self._errors[held[np.append(first[1:], True)]] = b[np.append(first[1:], True)]
-        found = np.empty_like(b)
-        found[order] = b
+        new: Floats = np.stack(parts, -1).reshape(rows, outputs, 2) / horizon
+        found = np.empty((rows, outputs, 3, 2))
+        for block in blocks(local, len(held)):
+            own = held[block.own]
+            sums = self._decayed(block.laid(new, 0.0), self._errors[own])
+            block.put(found, sums)
+            self._errors[own] = sums[:, -1]
+        return found
+
+    def _decayed(self, new: Floats, before: Floats) -> Floats:
+        """(B, N, O, 3, 2) the sums behind each of N rows, y ← λy + (1 − λ)x where x is known.
+
+        new: (B, N, O, 2) errors and profiles, 0 where not known; before: (B, O, 3, 2).
+
+        As no term is negative, the sum of λ⁻ʲx, times λʲ, has all digits of it, while λ⁻ʲ does not overflow.
+        """
+        known = (new[..., 1] > 0).cumsum(1)  # (B, N, O)
+        found, most = np.empty((*known.shape, 3, 2)), max(int(MOST_HALVINGS / -np.log2(self._decay[0])), 1)
+        for start in range(0, known.shape[1], most):
+            rows = slice(start, start + most)
+            count = known[:, rows] - (known[:, start - 1 : start] if start else 0)
+            power = self._decay ** np.arange(min(most, known.shape[1]) + 1)[:, None]  # (J, 3)
+            part = ((1 - self._decay) / power)[count][..., None] * new[:, rows, :, None]
+            part[:, 0] += before
+            found[:, rows] = power[count][..., None] * part.cumsum(1)
+            before = found[:, rows][:, -1]
         return found
 
     def _median(self, size: Floats, promised: Floats, place: Ints, series: Ints, before: Floats) -> Floats:
@@ -137,15 +125,14 @@ class Volatility:
         """
         outputs = self.shape.outputs
         total, weight = (np.bincount(place, part, len(series) * outputs) for part in (size, promised))
-        known = np.flatnonzero(weight > 0)
-        owner, mean = series[known // outputs] * outputs + known % outputs, total[known] / weight[known]
-        order = np.lexsort((mean, owner))
-        counts = np.bincount(owner, minlength=before.size)
-        middle = np.cumsum(counts) - counts + (counts - 1) // 2
-        found = before.flatten()
-        enough = counts >= LASTING
-        found[enough] = mean[order][middle[enough]]
-        return found.reshape(-1, outputs)
+        mean = np.divide(total, weight, out=np.full(len(total), np.nan), where=weight > 0).reshape(-1, outputs)
+        found = before.copy()
+        for block in blocks(series, len(before)):
+            ordered = np.sort(block.laid(mean, np.nan), 1)  # NaN last
+            known = (~np.isnan(ordered)).sum(1)  # (B, O)
+            middle = np.take_along_axis(ordered, (np.maximum(known, 1)[:, None] - 1) // 2, 1)[:, 0]
+            found[block.own] = np.where(known >= LASTING, middle, found[block.own])
+        return found
 
     def _volatility(self, sums: Floats, raw: Floats) -> Floats:
         """(..., O, 3, 2) sums, (..., O) promised -> (..., O, 3) log volatility, at least a thousandth of `raw`."""
@@ -156,7 +143,7 @@ class Volatility:
         """A series that is new starts with the standard deviations of its first forecast; all (N, ...)."""
         if not len(series):
             return
-        codes, first = np.unique(series, return_index=True)
+        codes, first = firsts(series)
         new = self._errors[codes, :, 0, 1].max(1) == 0
         codes, first = codes[new], first[new]
         promised = 0.8 * np.exp(np.log(deviation[first] + TINY) - profile[first]).mean(-1)  # (n, O): E|x| of a normal x
@@ -166,7 +153,7 @@ class Volatility:
 
     def _begin_profile(self, lanes: Lanes, deviation: Floats) -> None:
         """A stream that is new starts with the profile of its first forecast, among those of (N, O, H)."""
-        k, first = np.unique(lanes.at, return_index=True)
+        k, first = firsts(lanes.at)
         new = ~self._steps[lanes.own[k], 0].any((1, 2))
         start = np.maximum(deviation[first[new]], TINY)
         weight = np.full_like(start, self.cycle / 2)

@@ -47,7 +47,9 @@ def usable_rows(x: Inputs, y: Tensor) -> tuple[Tensor, Tensor, str]:
     observed = torch.isfinite(y).any(1)
     within = torch.ones_like(observed)
     for part in x.parts:
-        within &= ~(part.abs() > LARGEST).flatten(1).any(1)  # NaN is not beyond it
+        low, high = part.aminmax() if part.numel() else (y.new_zeros(()), y.new_zeros(()))
+        if not (low >= -LARGEST and high <= LARGEST):  # one is NaN, or beyond it
+            within &= ~(part.abs() > LARGEST).flatten(1).any(1)  # NaN is not beyond it
     count = int((observed & ~within).sum())
     left_out = f"undone: {count} windows hold values beyond {LARGEST:.0e}" if count else ""
     return y, observed & within, left_out

@@ -215,10 +215,11 @@ class Ledger:
             none = np.zeros(0, np.int64)
             return none, none, none
         held, origin = self._keys[0], self._keys[1]
-        by = np.lexsort((origin, held))
         low = origin.min() - 1  # steps are small beside it: keys cannot overflow for 2^31 series of 2^31 steps
         span = max(int(origin.max()), int(step.max())) - int(low) + 1
-        keys = held[by] * span + origin[by] - low
+        keys = held * span + origin - low
+        by = np.argsort(keys, kind="stable")
+        keys = keys[by]
         wanted = (series * span + step - low)[:, None] - np.arange(1, self.shape.horizon + 1)
         wanted[(step[:, None] - np.arange(1, self.shape.horizon + 1)) < low] = -1
         place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)

@@ -6,11 +6,17 @@ just been read. Memory is series · capacity; a look-up costs the same however m
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from streamgp.streaming.calendar import Bools, Floats, Ints
 
 NEVER = np.int64(-(2**62))
+
+DENSE = 2
+"""Places of the ring for each new row up to which they are all copied beside the new rows: see `Timeline.line`."""
 
 PACE = 24
 """Newest intervals of a series whose median counts as its interval, where none is declared."""
@@ -57,8 +63,9 @@ class Timeline:
     """The ring and, before it in time of writing, the rows of one micro-batch.
 
     Look-ups go from a row of the batch (or a waiting row of the ring) to a row some steps off. The batch's rows are
-    laid on a line where steps of a series lie side by side, jumps longer than `reach` cut to it, and series a
-    `reach` apart: a table over this line gives the row of the batch at a step, or -1.
+    laid on a line where steps of a series lie side by side, jumps longer than `reach` cut to it, and series so far
+    apart that what stands around one cannot be taken for another's: a table over this line gives the row of the batch
+    at a step, or -1.
 
     Args:
         ring: what was read before.
@@ -72,17 +79,34 @@ class Timeline:
 
     def __init__(self, ring: Ring, code: Ints, step: Ints, ds: Ints, values: Floats, back: int, front: int) -> None:
         self.ring, self.code, self.step, self.ds, self.values = ring, code, step, ds, values
-        self.front = front
+        self.back, self.front = back, front
         reach = back + front + 1
         self.place = np.empty(len(code), np.int64)  # (B,) of each row on the line
         if len(code):
-            jump = np.where(np.diff(code) != 0, reach, np.minimum(np.diff(step), reach))
+            jump = np.where(np.diff(code) != 0, reach + front, np.minimum(np.diff(step), reach))
             self.place[0] = reach
             np.cumsum(jump, out=self.place[1:])
             self.place[1:] += reach
         self.table = np.full((int(self.place[-1]) + front + 1) if len(code) else 1, -1, np.int64)
         if len(code):
             self.table[self.place] = np.arange(len(code))
+
+    @cached_property
+    def line(self) -> Floats | None:
+        """(P, C) the values at all places, NaN where there is no row: those of the ring, and the new ones over them.
+
+        None where there are few new rows for what stands in the ring: then it is searched for what is wanted of it.
+        """
+        first = np.flatnonzero(np.diff(self.code, prepend=-1))
+        off = np.arange(-self.back - self.front, self.front + 1)
+        if not len(first) or len(first) * len(off) > DENSE * len(self.code):
+            return None
+        found = np.full((len(self.table), self.ring.channels), np.nan)
+        slot = self.ring.find(self.code[first, None], self.step[first, None] + off)
+        row, at = np.nonzero(slot >= 0)
+        found[self.place[first[row]] + off[at]] = self.ring.values.reshape(-1, self.ring.channels)[slot[row, at]]
+        found[self.place] = self.values
+        return found
 
     def places(self, code: Ints, step: Ints) -> Ints:
         """Where rows of the ring stand on the line: before the first new row of their series, or -1 (nowhere near)."""
@@ -110,6 +134,11 @@ class Timeline:
 
     def look(self, code: Ints, step: Ints, place: Ints, off: Ints, channels: slice) -> Floats:
         """Values of `channels` at the steps `step` + `off`, (N, J, c); NaN where there is no row."""
+        if self.line is not None and len(place) and place.min() >= 0:
+            line = self.line[:, channels]
+            if len(off) and off[-1] - off[0] == len(off) - 1 and (np.diff(off) == 1).all():
+                return np.asarray(sliding_window_view(line, len(off), 0).swapaxes(1, 2)[place + off[0]])
+            return np.asarray(line[place[:, None] + off])
         new = self._new(place, off)
         here, there = self.values[:, channels], self.ring.values.reshape(-1, self.ring.channels)[:, channels]
         hit = new >= 0

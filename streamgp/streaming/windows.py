@@ -32,6 +32,7 @@ from streamgp.streaming._future import GIVE, Newest, known_ahead, regressors
 from streamgp.streaming._spec import Answers, Asks, History, WindowSpec
 from streamgp.streaming.calendar import Bools, Floats, Ints
 from streamgp.streaming.context import Filler
+from streamgp.streaming.missing import filled, finite
 from streamgp.streaming.rows import Names, Rows, increasing, numbers, times
 from streamgp.streaming.timeline import NEVER, PACE, Ring, Timeline
 from streamgp.transforms import each
@@ -381,20 +382,21 @@ class Windows:
             ahead.append(future)
         if spec.calendar:
             ahead.append(calendar.values(when, spec.zone, spec.every_ns))
-        x = np.concatenate(past, 2), np.concatenate(ahead, 2) if ahead else np.zeros((*when.shape, 0))
-        whole &= np.isfinite(x[1]).all((1, 2))
+        x = _beside(past), _beside(ahead) if ahead else np.zeros((*when.shape, 0))
+        whole &= finite(x[1])
         if spec.lags and spec.gaps == "fill":
             whole &= rows.step >= self._first
             whole &= np.isfinite(x[0][:, -1, :outputs]).all(1)
             whole &= not self.shape.seasonal or np.isfinite(x[0][:, -1, -outputs:]).all(1)
         elif spec.lags:
-            whole &= np.isfinite(x[0]).all((1, 2))
+            whole &= finite(x[0])
+        kept = slice(None) if whole.all() else whole
         origin = rows.step - (0 if spec.lags else 1)
-        parts = (part[whole] for part in (rows.code, origin, rows.position, rows.ds, when))
+        parts = (part[kept] for part in (rows.code, origin, rows.position, rows.ds, when))
         series, origins, position, cutoff, ds = (_long(part) for part in parts)
-        inputs = Inputs(torch.from_numpy(x[0][whole]), torch.from_numpy(x[1][whole]))
+        inputs = Inputs(torch.from_numpy(x[0][kept]), torch.from_numpy(x[1][kept]))
         if self._filler is not None:
-            left, near = _Current(*(part[whole] for part in rows)), columns[whole]
+            left, near = _Current(*(part[kept] for part in rows)), columns[kept]
 
             def look(off: Ints) -> Floats:
                 found, lag = self._look(timeline, left, off), off - self._lags[0]
@@ -402,8 +404,8 @@ class Windows:
                 found[:, inside] = near[:, lag[inside]]
                 return found
 
-            known = None if future is None else future[whole]
-            inputs = inputs._replace(context=torch.from_numpy(self._filler.fill(look, left.step, when[whole], known)))
+            known = None if future is None else future[kept]
+            inputs = inputs._replace(context=torch.from_numpy(self._filler.fill(look, left.step, when[kept], known)))
         return Asks(series, origins, position, cutoff, ds, inputs)
 
     def _run(self, rows: _Current, timeline: Timeline, off: Ints, channels: slice) -> Floats:
@@ -482,18 +484,9 @@ def _seasons_before(ahead: Ints, season: int) -> Ints:
     return np.asarray(ahead - -(-ahead // season) * season)
 
 
-def filled(values: Floats) -> Floats:
-    """(N, J, C) with each missing value as the last one before it along J, or else as the first one after it.
-
-    Example:
-        >>> filled(np.array([[[np.nan], [1.0], [np.nan], [2.0]]])).tolist()
-        [[[1.0], [1.0], [1.0], [2.0]]]
-    """
-    there = ~np.isnan(values)
-    if there.all():
-        return values
-    at = np.maximum.accumulate(np.where(there, np.arange(values.shape[1])[:, None], -1), 1)
-    return np.take_along_axis(values, np.where(at < 0, there.argmax(1)[:, None], at), 1)
+def _beside(parts: list[Floats]) -> Floats:
+    """(N, J, C) of several of them, their channels side by side."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, 2)
 
 
 def _long(array: Ints) -> Tensor:

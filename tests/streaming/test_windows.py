@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from streamgp.errors import DataError, SchemaError, UsageError
+from streamgp.streaming import timeline
 from streamgp.streaming.windows import Answers, Asks, Windows, WindowSpec
 from tests.properties import examples
 from tests.streaming.oracles_windows import NAN, OracleWindows, Row
@@ -96,15 +98,18 @@ def streams(draw: st.DrawFn) -> tuple[WindowSpec, list[Row], list[int]]:
     return spec, rows, cuts
 
 
-@given(streams())
+@given(streams(), st.sampled_from([0, timeline.DENSE, 10**9]))
 @examples(120)
-def test_any_chunking_gives_what_a_loop_over_rows_gives(stream: tuple[WindowSpec, list[Row], list[int]]) -> None:
+def test_any_chunking_gives_what_a_loop_over_rows_gives(
+    stream: tuple[WindowSpec, list[Row], list[int]], dense: int
+) -> None:
     spec, rows, cuts = stream
     windows = Windows(spec)
     oracle = OracleWindows(spec, windows.reach)
     parts = []
     for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        parts.append(windows.push(batch(spec, rows[start:end])))
+        with mock.patch.object(timeline, "DENSE", dense):  # rows of the ring are copied, or searched for
+            parts.append(windows.push(batch(spec, rows[start:end])))
         again = Windows(spec)
         again.restore(*windows.state())
         windows = again  # every piece goes on from saved state

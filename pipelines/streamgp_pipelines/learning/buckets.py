@@ -28,8 +28,9 @@ from streamgp.streaming.calendar import Ints
 from streamgp.streaming.windows import Asks, Windows
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.counts import Counts
-from streamgp_pipelines.learning.fleet import in_all, joined
+from streamgp_pipelines.learning.fleet import in_all
 from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.pairs import joined
 from streamgp_pipelines.learning.shard import PAIRS, Answer, Arrays, Recipe, Since, Tally, Workers, here
 
 FEWEST, BUCKETS, SERIES = 8, 64, 50
@@ -127,7 +128,7 @@ class Buckets(Learner):
     def to_come(self) -> int:
         return sum(tally.to_come for tally in self._tallies.values())
 
-    def advance(self, rows: pa.RecordBatch) -> tuple[Step | None, Due]:
+    def learn(self, rows: pa.RecordBatch, each: Callable[[Due], None]) -> Step | None:
         answers: dict[int, Answer] = self.workers.run("take", self._split(rows))
         self.rows += rows.num_rows
         for one in answers.values():
@@ -135,7 +136,8 @@ class Buckets(Learner):
             for seconds in one.updates:
                 self.clock.took("update", seconds)
         self._gather({bucket: one.tally for bucket, one in answers.items()})
-        return in_all([one.step for one in answers.values() if one.step is not None]), self._due(answers)
+        each(self._due(answers))
+        return in_all([one.step for one in answers.values() if one.step is not None])
 
     def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
         ahead = copy.copy(self)

@@ -9,7 +9,7 @@ silent series costs nothing.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -27,6 +27,7 @@ from streamgp_pipelines.assembly import build_fleet, build_model
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.each import Separate
 from streamgp_pipelines.learning.learner import Learner, Schedule, WarmUp
+from streamgp_pipelines.learning.pairs import alone
 from streamgp_pipelines.learning.tail import Tail
 
 AT_ONCE = 2**15
@@ -74,8 +75,9 @@ class Waiting:
     def add(self, rows: pa.RecordBatch, code: Ints) -> None:
         """Let rows wait, in the order of the stream. code: (N,) of their series."""
         if self._pieces:
-            schema = self._pieces[0][0].schema
-            rows = rows.select(schema.names).cast(schema)
+            names, (first, of_first) = rows.schema.names, self._pieces[0]
+            self._pieces[0] = (first.select(names), of_first)  # an older checkpoint has more columns
+            rows = rows.cast(self._pieces[0][0].schema)
         if len(code):
             self._pieces.append((rows, code))
         more = np.zeros(max(int(code.max(initial=-1)) + 1 - len(self.taken), 0), np.int64)
@@ -125,9 +127,10 @@ class Waiting:
     def _leave(self, wanted: Ints) -> tuple[pa.RecordBatch, Ints]:
         """The first rows of each series, so many as are wanted of it, one series after another."""
         rows, code = self._whole()
-        order = np.argsort(code, kind="stable")
+        few = len(wanted) <= np.iinfo(np.uint16).max
+        order = np.argsort(code.astype(np.uint16) if few else code, kind="stable")  # of 16 bits in linear time
         of = code[order]
-        leaves = np.arange(len(of)) - np.searchsorted(of, np.arange(len(wanted)))[of] < wanted[of]
+        leaves = np.arange(len(of)) - (self._count.cumsum() - self._count)[of] < wanted[of]
         stays = np.sort(order[~leaves])
         self._pieces = [(rows.take(stays), code[stays])] if len(stays) else []
         self._count = self._count - wanted
@@ -255,22 +258,23 @@ class FleetLearner(Learner):
         size = read_size(self.schedule.batch, self.streams)
         return size - self.rows % size
 
-    def advance(self, rows: pa.RecordBatch) -> tuple[Step | None, Due]:
-        """Let rows wait, and learn the micro-batches that they fill; the returned pairs are those that count."""
+    def learn(self, rows: pa.RecordBatch, each: Callable[[Due], None]) -> Step | None:
+        """Let rows wait, and learn the micro-batches that they fill."""
         self.rows += rows.num_rows
-        self.waiting.add(rows.select(columns_read(self.windows.spec)), self.windows.codes(rows))
+        names = [name for name in columns_read(self.windows.spec) if name != self.windows.spec.series]
+        self.waiting.add(rows.select(names), self.windows.codes(rows))
         self.bands.reserve(len(self.windows.names))  # at once: series by series, each would copy all before it
-        steps, found = list[Step](), list[Due]()
+        steps, rounds = list[Step](), 0
         if isinstance(self.fleet, Timed):
             self.fleet.begin()
-        for full in self.waiting.full(self.schedule, self._most):
+        for rounds, full in enumerate(self.waiting.full(self.schedule, self._most), 1):  # noqa: B007
             due = self._round(*full)
             steps += self._learned(due)
-            found.append(_pairs_alone(self.counted(due)))
-        if not found:
+            each(alone(self.counted(due)))
+        if not rounds:
             self._none = self._none or self._pair(*self.windows.push(rows.slice(0, 0)))
-            return None, self._none
-        return in_all(steps), joined(found)
+            each(self._none)
+        return in_all(steps)
 
     def preview(self, rows: pa.RecordBatch | None) -> tuple[Self, list[Due]]:
         """A copy that has learned the full micro-batches of these rows, and asked and scored the partial ones."""
@@ -278,7 +282,7 @@ class FleetLearner(Learner):
         for name in ("windows", "ledger", "bands", "scores", "counts", "clock", "waiting", "kept", "warmup", "fleet"):
             setattr(ahead, name, copy.deepcopy(getattr(self, name)))
         found = [] if rows is None else [ahead.advance(rows)[1]]
-        found += [_pairs_alone(ahead.counted(ahead._round(*rest))) for rest in ahead.waiting.rest(self._most)]
+        found += [alone(ahead.counted(ahead._round(*rest))) for rest in ahead.waiting.rest(self._most)]
         found.append(ahead.counted(ahead._pair(*ahead.windows.flush())))
         return ahead, found
 
@@ -392,12 +396,6 @@ def fleet_learner(
     return FleetLearner(fleet, model, windows, calibration, schedule, device)
 
 
-def _pairs_alone(due: Due) -> Due:
-    """Without the windows, of which those of all rounds would be held until the last."""
-    x, issued, none = due.x.rows(torch.zeros(0, dtype=torch.int64)), due.issued[:, :0].clone(), due.target[:0].clone()
-    return due._replace(x=x, target=none, issued=issued, features=due.features[:0].clone(), whole=None)
-
-
 def _reached(due: Due) -> tuple[int, int]:
     """The time that each series with complete windows has reached, and that of the last truth.
 
@@ -418,23 +416,3 @@ def in_all(steps: list[Step]) -> Step | None:
     losses = torch.tensor([step.loss for step in steps])
     worst = next((step for step in steps if not step.healthy), steps[0])
     return Step(losses.nanmean().item(), max(step.basis for step in steps), worst.healthy, worst.done)
-
-
-def joined(found: list[Due]) -> Due:
-    """The pairs of all, without what only the calibration looks at."""
-    known = [due.predictive for due in found if len(due.y)] or [found[0].predictive]  # one of nothing is of any family
-    issued = [predictive.parameters() for predictive in known]
-    columns = zip(*(due[:6] for due in found), strict=True)
-    series, position, cutoff, ds, column, y = (torch.cat(parts) for parts in columns)
-    quantiles = torch.cat([due.quantiles for due in found], 1)
-    return found[-1]._replace(
-        series=series,
-        position=position,
-        cutoff=cutoff,
-        ds=ds,
-        column=column,
-        y=y,
-        predictive=type(known[0]).from_parameters(torch.cat(issued, 1)),
-        quantiles=quantiles,
-        features=quantiles[:0],
-    )

@@ -33,6 +33,7 @@ from streamgp.streaming.windows import Answers, Asks, Windows
 from streamgp_pipelines.learning.clock import Clock
 from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.heldout import HeldOut, restrict
+from streamgp_pipelines.learning.pairs import joined, select
 from streamgp_pipelines.learning.phases import Phases
 from streamgp_pipelines.learning.rollout import Rehearsal
 from streamgp_pipelines.numbers import number
@@ -207,12 +208,24 @@ class Learner:
         return self.schedule.room(self.rows)
 
     def advance(self, rows: pa.RecordBatch) -> tuple[Step | None, Due]:
-        """Ask, answer, score and learn one full micro-batch; the returned pairs are those that count."""
+        """`learn` a full micro-batch; the returned pairs are those that count."""
+        found = list[Due]()
+        step = self.learn(rows, found.append)
+        return step, joined(found)
+
+    def learn(self, rows: pa.RecordBatch, each: Callable[[Due], None]) -> Step | None:
+        """Ask, answer, score and learn one full micro-batch.
+
+        Args:
+            rows: the micro-batch.
+            each: called with the pairs that count, in one piece or in several that are never held together.
+        """
         due = self._take(rows)
         step = self._learn(due)
         if self.rehearsal is not None:
             self.rehearsal.follow(rows, self.model, self.windows.names, self.warmup.done_at is not None)
-        return step, self.counted(due)
+        each(self.counted(due))
+        return step
 
     def observe(self, rows: pa.RecordBatch) -> Due:
         """Ask, answer and score rows without learning from them; the returned pairs are those that count."""
@@ -365,8 +378,11 @@ class Learner:
         seen = self.ledger.seen(answers._replace(y=self.windows.spec.learned(answers.y)))
         fair = ~self._warm(answers.series[seen.row], seen.position)
         errors = Errors(answers.series, seen.row[fair], seen.column[fair], seen.error[fair])
-        order = answers.position.argsort()
-        at = order[torch.searchsorted(answers.position[order], asks.position)]
+        if torch.equal(asks.position, answers.position):
+            at = torch.arange(len(asks.position))
+        else:
+            order = answers.position.argsort()
+            at = order[torch.searchsorted(answers.position[order], asks.position)]
         return self.bands.issue(self.questions(asks, issued, at), errors)
 
     def questions(self, asks: Asks, issued: Predictive, at: Tensor | None = None) -> Questions:
@@ -432,23 +448,3 @@ class Learner:
         padding = -rows % self.schedule.batch
         padded = Inputs.cat([x, x.rows(torch.full((padding,), rows - 1))])
         return model.predict(padded.to(self.device)).parameters()[:, :rows].cpu()
-
-
-def select(due: Due, keep: Tensor) -> Due:
-    """The pairs where `keep` (R,) is true; the complete windows stay."""
-    if bool(keep.all()):
-        return due
-    family = type(due.predictive)
-    return due._replace(
-        series=due.series[keep],
-        position=due.position[keep],
-        cutoff=due.cutoff[keep],
-        ds=due.ds[keep],
-        column=due.column[keep],
-        y=due.y[keep],
-        predictive=family.from_parameters(due.predictive.parameters()[:, keep]),
-        quantiles=due.quantiles[:, keep],
-        features=due.features[:, keep],
-        tail=None if due.tail is None else due.tail[keep],
-        alarm=None if due.alarm is None else due.alarm[keep],
-    )

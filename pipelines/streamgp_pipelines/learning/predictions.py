@@ -22,7 +22,7 @@ from streamgp.errors import CheckpointError
 from streamgp.forecasting.alarms import KINDS
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.learning.frames import Naming, assembled, raw_parts
-from streamgp_pipelines.learning.learner import select
+from streamgp_pipelines.learning.pairs import select
 
 FOLDER = "predictions"
 

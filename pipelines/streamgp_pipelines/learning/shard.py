@@ -22,8 +22,9 @@ from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
 from streamgp_pipelines.assembly import build_model
-from streamgp_pipelines.learning.fleet import FleetLearner, ModelOptions, fleet_learner, joined
+from streamgp_pipelines.learning.fleet import FleetLearner, ModelOptions, fleet_learner
 from streamgp_pipelines.learning.learner import Schedule
+from streamgp_pipelines.learning.pairs import joined
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 

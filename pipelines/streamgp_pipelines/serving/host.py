@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from pydantic_core import to_json
 
-from streamgp.base import Due, Step
+from streamgp.base import Step
 from streamgp.errors import StateError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.checkpoint import Saved
@@ -179,9 +179,9 @@ class Host(OnlineRun):
         """Wait for the end."""
         self._thread.join()
 
-    def between(self, step: Step | None, due: Due, rows: int) -> None:
+    def between(self, step: Step | None, rows: int) -> None:
         """As in training; the state is shown now and then while there is much to learn."""
-        super().between(step, due, rows)
+        super().between(step, rows)
         if time.monotonic() - self.shown_at > SHARE * self._cost:
             self._show()
         if self.ending.is_set():

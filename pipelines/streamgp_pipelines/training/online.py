@@ -68,8 +68,10 @@ class OnlineRun:
         """Once it is set, no store is waited for."""
         self._patience = Patience(str(session.table.path), say, self.ending, self.health)
         self.tail: pa.RecordBatch | None = None
-        self.recent: Due | None = None
-        """The newest scored forecasts of a full micro-batch, of those that this process has made."""
+        self.recent: list[Due] = []
+        """The newest scored forecasts of a full micro-batch, of those that this process has made, where the picture of
+        a model needs them: one that forecasts without known inputs shows what it forecasts next."""
+        self._newest: list[Due] = []
         self._mark = self._saved_at = self._saving = 0.0
         self._rung = (-1, 0)  # rows and tail when alarms were passed on last
 
@@ -134,9 +136,11 @@ class OnlineRun:
             if room < learner.room:
                 self.tail = rows.slice(0, room) if room else None
                 break
-            step, due = learner.advance(rows)
+            self._newest = []
+            step = learner.learn(rows, self.keep)
+            self.recent = self._newest or self.recent
             session.offset = offset
-            self.between(step, due, rows.num_rows)
+            self.between(step, rows.num_rows)
         self.tail = self._with_held(limit)
         return limit is not None and learner.rows + self._tail_rows() >= limit
 
@@ -157,15 +161,19 @@ class OnlineRun:
         session = self.session
         return (session.learner.rows, self._tail_rows()) != (session.saved_rows, session.saved_tail)
 
-    def between(self, step: Step | None, due: Due, rows: int) -> None:
-        """After one micro-batch of `rows`: keep its forecasts, tell its scores, write a checkpoint when it is time."""
-        session, learner = self.session, self.session.learner
-        if len(due.y):
-            self.recent = due
+    def keep(self, due: Due) -> None:
+        """Take in forecasts whose truth has come."""
+        windows = self.session.learner.windows
+        if len(due.y) and (windows.spec.known or not windows.spec.lags):
+            self._newest.append(due)
         for predictions in self.predictions:
-            predictions.add(due, learner.windows.names)
+            predictions.add(due, windows.names)
         if self.bell is not None:
             self.bell.add(due)
+
+    def between(self, step: Step | None, rows: int) -> None:
+        """After one micro-batch of `rows`: tell its scores, write a checkpoint when it is time."""
+        session, learner = self.session, self.session.learner
         lap = add_point(session.curves, learner, step, rows)
         self._look()
         if lap is not None:

@@ -172,7 +172,7 @@ def _train(
         recent = online.recent
     else:
         batch = BatchRun(session, run, predictions, progress, sums)
-        (ahead, scored), recent = batch.run(), batch.recent
+        (ahead, scored), recent = batch.run(), [] if batch.recent is None else [batch.recent]
     if predictions is not None and config.predictions is not None:
         written, wanted = predictions.assemble(config.predictions, scored), ahead.scores.scored
         if written < wanted:
@@ -190,7 +190,7 @@ def _train(
         )
     found = summary(session, ahead, run.run_id)
     progress(Progress("artifacts", 0, 1))
-    newest = scored if recent is None or draw is None else [_frame(session, ahead, recent), *scored]
+    newest = scored if draw is None else [*(_frame(session, ahead, due) for due in recent), *scored]
     finish(session, ahead, run, found, newest, draw)
     progress(Progress("artifacts", 1, 1))
     return found

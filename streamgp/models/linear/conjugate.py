@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
+from streamgp.linalg.batched import product
 from streamgp.online.scaling import still
 
 A0 = 2.0
@@ -101,7 +102,7 @@ def leverage(factor: Tensor, u: Tensor) -> Tensor:
     """(..., N, 1) uᵀA⁻¹u. u: (..., N, W + 1)."""
     if factor.dim() > 2 and factor.shape[-1] <= INVERTED:
         identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
-        half: Tensor = u @ torch.linalg.solve_triangular(factor, identity, upper=False).mT  # (..., N, W + 1)
+        half = product(u, torch.linalg.solve_triangular(factor, identity, upper=False).mT)  # (K, N, W + 1)
         size: Tensor = torch.linalg.vector_norm(half, dim=-1, keepdim=True)
         return size.square()
     half = torch.linalg.solve_triangular(factor, u.mT, upper=False)  # (..., W + 1, N)

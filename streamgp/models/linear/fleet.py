@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Predictive, Shape, Step
+from streamgp.linalg.batched import product
 from streamgp.models.linear import conjugate
 from streamgp.models.linear.window import CHUNK, INDEFINITE, OVERFLOW, REVIEW, Config, Linear
 from streamgp.online.inputs import reporting, usable_rows
@@ -68,10 +69,11 @@ class LinearFleet:
         """Each model learns its windows, as `Linear.update` does; a step for each, in the order of the codes."""
         whole, observed = Packed.of(series), y
         y, taken, _ = usable_rows(x, y)
-        packed = Packed.of(series[taken])
+        packed = whole if bool(taken.all()) else Packed.of(series[taken])
         done = dict[int, Step]()
         if len(packed.codes):
-            done = self._update(packed, x.rows(taken), y[taken])
+            some = (x, y) if bool(taken.all()) else (x.rows(taken), y[taken])
+            done = self._update(packed, *some)
         nothing = Step(math.nan, self._width, True, "nothing observed")
         why = zip(whole.codes.tolist(), left_out(whole, observed, taken), strict=True)
         return [reporting(done.get(code, nothing), text) for code, text in why]
@@ -114,27 +116,28 @@ class LinearFleet:
     def _flat(self, packed: Packed, x: Inputs) -> Tensor:
         """(K, N, W)"""
         parts = [part.flatten(1) for part in (x.past, x.future) if part.shape[1] * part.shape[2]]
-        return (parts[0] if len(parts) == 1 else torch.cat([x.past.flatten(1), x.future.flatten(1)], 1))[packed.rows]
+        return packed.laid(parts[0] if len(parts) == 1 else torch.cat([x.past.flatten(1), x.future.flatten(1)], 1))
 
     def _features(self, flat: Tensor, centre: Tensor) -> Tensor:
         """(K, N, W + 1), see `Linear`."""
-        found = flat.new_ones(*flat.shape[:2], flat.shape[2] + 1)
-        torch.nan_to_num(flat.sub_(centre[:, None]), nan=0.0, out=found[..., 1:])
+        found = flat.new_empty(*flat.shape[:2], flat.shape[2] + 1)
+        found[..., 0] = 1.0
+        torch.sub(flat, centre[:, None], out=found[..., 1:]).nan_to_num_(nan=0.0)
         return found
 
     def _look(self, packed: Packed, held: dict[str, Tensor], x: Inputs) -> Look:
         """The forecasts of their models; before any data those of a random walk."""
-        reference = self._one.reference(x)[packed.rows]  # (K, N, T)
+        reference = packed.laid(self._one.reference(x))  # (K, N, T)
         fresh = held["rows"] == 0
         u = self._features(self._flat(packed, x), held["feature_centre"])
         factor = torch.where(fresh[:, None, None], torch.eye(self._width).to(u), held["factor"])
         lever = conjugate.leverage(factor, u)
         shape = (conjugate.A0 + held["count"] / 2)[:, None]  # (K, 1, T)
         noise = held["noise"][:, None] / (shape - 1)
-        mean = reference + held["target_centre"][:, None] + u @ held["weights"]
+        mean = reference + held["target_centre"][:, None] + product(u, held["weights"])
         latent, variance = noise * lever, noise * (1 + lever)
         if bool(fresh.any()):
-            none, prior = fresh[:, None, None], random_walk_variance(x, self.shape)[packed.rows]
+            none, prior = fresh[:, None, None], packed.laid(random_walk_variance(x, self.shape))
             mean = torch.where(none, reference, mean)
             latent, variance = torch.where(none, 0.0, latent), torch.where(none, prior, variance)
         return Look(u, lever, mean, latent, variance, (2 * shape).expand_as(mean))
@@ -162,7 +165,7 @@ class LinearFleet:
             guarded: truths are limited, and windows weighed; see `Linear`.
         """
         there, counts = packed.there[..., None], packed.counts
-        truth = torch.where(there, y[packed.rows], torch.nan)  # (K, N, T)
+        truth = torch.where(there, packed.laid(y), torch.nan)  # (K, N, T)
         look = self._look(packed, held, x)
         issued = self._distribution(*(part.flatten(0, 1) for part in look[2:]))
         density = issued.log_prob(truth.flatten(0, 1)).unflatten(0, truth.shape[:2])
@@ -172,7 +175,7 @@ class LinearFleet:
             forecast, excess = (look.mean, look.variance, truth), held["limit.excess"]
             truth, held["limit.excess"] = limited(self._one.limit, packed, *forecast, held["count"], excess)
         begun = held["rows"] > 0
-        target = truth - self._one.reference(x)[packed.rows]
+        target = truth - packed.laid(self._one.reference(x))
         known = torch.isfinite(target)
         u = look.u
         if not bool(begun.all()):
@@ -186,7 +189,7 @@ class LinearFleet:
                 held[name] = torch.where(begun[:, None], held[name], value)
             u = self._features(flat, held["feature_centre"])
         target = target - held["target_centre"][:, None]
-        completed = torch.where(known, target, u @ held["weights"])
+        completed = target if bool(known.all()) else torch.where(known, target, product(u, held["weights"]))
         weight = there.to(u)
         if guarded:
             weight, held["limit.far"] = self._weighed(packed, held, look.lever)
@@ -198,8 +201,8 @@ class LinearFleet:
             "square": (weight * completed.square()).sum(1),
             "count": (weight * known).sum(1),
             "rows": total,
-            "gram": u.mT @ weighted,
-            "cross": weighted.mT @ completed,
+            "gram": product(u.mT, weighted),
+            "cross": product(weighted.mT, completed),
         }.items():
             held[name] = held[name] * wide(kept, new) + new
         held["since"] = held["since"] + total

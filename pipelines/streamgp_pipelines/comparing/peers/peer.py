@@ -20,7 +20,8 @@ from streamgp.predictives.gaussian import Gaussian
 from streamgp.streaming.windows import Answers, Asks
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.checkpointing import held
-from streamgp_pipelines.learning.learner import Learner, select
+from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.pairs import select
 from streamgp_pipelines.learning.predictions import Predictions, frame
 from streamgp_pipelines.learning.session import Session, open_session
 from streamgp_pipelines.titles import title

@@ -1,0 +1,109 @@
+"""The streams that rows belong to, and the rows of many streams side by side, so that no loop goes over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+
+class Lanes(NamedTuple):
+    """The streams that rows belong to: all of them to one, or each series to its own.
+
+    Attributes:
+        own: (K,) the streams there are.
+        at: (R,) which of these each row belongs to.
+    """
+
+    own: Ints
+    at: Ints
+
+    @classmethod
+    def of(cls, series: Ints) -> Lanes:
+        """Each series a stream; where the codes (R,) increase, as in a fleet, nothing is sorted.
+
+        Example:
+            >>> Lanes.of(np.array([4, 4, 7])).at.tolist(), Lanes.of(np.array([7, 4])).at.tolist()
+            ([0, 0, 1], [1, 0])
+        """
+        if (series[1:] < series[:-1]).any():
+            return cls(*np.unique(series, return_inverse=True))
+        new = np.diff(series, prepend=-1) > 0
+        return cls(series[new], np.cumsum(new) - 1)
+
+    def units(self, outputs: int) -> Ints:
+        """(K · O,) the units of the streams: a unit is an output of a stream."""
+        return np.asarray((self.own[:, None] * outputs + np.arange(outputs)).reshape(-1))
+
+
+class Block(NamedTuple):
+    """Streams with about as many rows, side by side.
+
+    Attributes:
+        own: (B,) which streams.
+        there: (B, N) whether a stream has so many rows.
+        rows: (B, N) which they are, in their order; where there are fewer, the first again. None: all, side by side.
+    """
+
+    own: Ints
+    there: Bools
+    rows: Ints | None
+
+    def laid(self, values: Floats, empty: float) -> Floats:
+        """(R, ...) of all rows -> (B, N, ...), `empty` where there is none."""
+        if self.rows is None:
+            return values.reshape(*self.there.shape, *values.shape[1:])
+        found = values[self.rows]
+        found[~self.there] = empty
+        return found
+
+    def put(self, found: Floats, values: Floats) -> None:
+        """Put values (B, N, ...) where they belong in (R, ...)."""
+        if self.rows is None:
+            found[:] = values.reshape(found.shape)
+        else:
+            found[self.rows[self.there]] = values[self.there]
+
+
+def blocks(at: Ints, count: int) -> Iterator[Block]:
+    """The rows of streams side by side, those that have about as many together: at most as many again are left empty.
+
+    Args:
+        at: (R,) the stream of each row, 0 to count − 1.
+        count: how many streams there are; one without rows is in no block.
+
+    Example:
+        >>> [(block.own.tolist(), block.there.sum(1).tolist()) for block in blocks(np.array([2, 0, 2, 2, 1]), 3)]
+        [([0, 1], [1, 1]), ([2], [3])]
+    """
+    lengths = np.bincount(at, minlength=count)
+    increasing = not (at[1:] < at[:-1]).any()
+    if increasing and len(at) and (lengths == lengths[0]).all():
+        yield Block(np.arange(count), np.ones((count, lengths[0]), bool), None)
+        return
+    order = np.arange(len(at)) if increasing else np.argsort(at, kind="stable")
+    begin, about = np.cumsum(lengths) - lengths, np.ceil(np.log2(np.maximum(lengths, 1)))
+    for size in np.unique(about[lengths > 0]):
+        own = np.flatnonzero((about == size) & (lengths > 0))
+        column = np.arange(lengths[own].max())
+        there = column < lengths[own, None]
+        yield Block(own, there, order[begin[own, None] + np.where(there, column, 0)])
+
+
+def firsts(series: Ints) -> tuple[Ints, Ints]:
+    """The codes there are, and the first place of each.
+
+    Example:
+        >>> [part.tolist() for part in firsts(np.array([4, 4, 7]))]
+        [[4, 7], [0, 2]]
+    """
+    if (series[1:] < series[:-1]).any():
+        return np.unique(series, return_index=True)
+    begin = np.flatnonzero(np.diff(series, prepend=-1))
+    return series[begin], begin

@@ -1,0 +1,76 @@
+"""The volatility against a loop over rows, and the rows of streams side by side."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from streamgp.base import Shape
+from streamgp.forecasting import volatility
+from streamgp.forecasting.lanes import Lanes, blocks, firsts
+from streamgp.forecasting.volatility import SPIKE, Errors, Volatility
+from tests.properties import examples
+
+OUTPUTS, HORIZON = 2, 3
+SHAPE = Shape(targets=("y", "z"), horizon=HORIZON, lags=1, past=("y", "z"), future=())
+
+
+@pytest.mark.parametrize("halvings", [volatility.MOST_HALVINGS, 1], ids=["at once", "in pieces"])
+@pytest.mark.parametrize("series", [[0, 0, 0, 1, 1, 1], [2, 0, 2, 2, 1, 0, 2, 2], [1]])
+def test_sums_are_those_of_a_loop_over_rows(series: list[int], halvings: int) -> None:
+    rng, code = np.random.default_rng(0), np.array(7 * series)
+    count, columns = len(code), OUTPUTS * HORIZON
+    row, column = np.nonzero(rng.random((count, columns)) < 0.4)  # of some rows and outputs no error is known
+    error = rng.standard_t(2, len(row))
+    profile = rng.normal(size=(1, OUTPUTS, HORIZON))
+    found = Volatility(SHAPE, 24.0)
+    found.reserve(3)
+    found._errors[:] = rng.uniform(0.5, 1.5, found._errors.shape)
+    found._raw[:] = rng.uniform(0.1, 0.2, found._raw.shape)
+    sums, latest = found._errors.copy(), found._latest.copy()
+    known = (sums[..., 0] / sums[..., 1]).max(-1)
+    limit = SPIKE * np.maximum(np.maximum(known, latest), found._raw)
+    expected = np.empty((count, OUTPUTS, 3, 2))
+    for at in range(count):
+        for output in range(OUTPUTS):
+            own = (row == at) & (column // HORIZON == output)
+            promised = np.exp(profile[0, output, column[own] % HORIZON])
+            size = np.minimum(np.abs(error[own]), limit[code[at], output] * promised)
+            if own.any():
+                new = np.array([size.sum(), promised.sum()]) / HORIZON
+                rate = found._decay[:, None]
+                sums[code[at], output] = rate * sums[code[at], output] + (1 - rate) * new
+        expected[at] = sums[code[at]]
+    errors = Errors(*map(torch.from_numpy, (code, row, column, error)))
+    with mock.patch.object(volatility, "MOST_HALVINGS", halvings):
+        got = found._follow(errors, profile, np.zeros(count, np.int64))
+    assert got is not None
+    assert_allclose(got, expected, rtol=1e-13)
+    assert_allclose(found._errors, sums, rtol=1e-13)
+
+
+@given(st.lists(st.integers(0, 6), max_size=60), st.booleans())
+@examples(60)
+def test_rows_side_by_side_are_those_of_each_stream_in_their_order(codes: list[int], ordered: bool) -> None:
+    series = np.array(sorted(codes) if ordered else codes, np.int64)
+    lanes, values = Lanes.of(series), np.random.default_rng(0).normal(size=(len(series), 2))
+    assert_array_equal(lanes.own[lanes.at], series)
+    first = dict(zip(*(part.tolist() for part in firsts(series)), strict=True))
+    assert first == {code: series.tolist().index(code) for code in set(series.tolist())}
+    met, back = list[int](), np.full_like(values, np.nan)
+    for block in blocks(lanes.at, len(lanes.own)):
+        laid = block.laid(values, 0.0)
+        block.put(back, laid)
+        assert 2 * block.there.sum() >= block.there.size
+        for own, there, rows in zip(block.own, block.there, laid, strict=True):
+            met.append(int(own))
+            assert_array_equal(rows[there], values[lanes.at == own])
+            assert not rows[~there].any()
+    assert sorted(met) == list(range(len(lanes.own)))
+    assert_array_equal(back, values)
