@@ -230,17 +230,26 @@ class ErrorShape:
 
     def _of_all(self, counts: Floats) -> Floats:
         """(V, 1, 1, BINS) the histogram of all phases or blocks and groups, shrunk to the logistic distribution."""
-        prior, total = TO_PRIOR * self.cycle, counts.sum((1, 2), keepdims=True)
+        prior, total = TO_PRIOR * self.cycle, counts.sum(1, keepdims=True).sum(2, keepdims=True)
         return np.asarray((total + prior * self._prior) / (total.sum(-1, keepdims=True) + prior))
 
     def _cells(self, counts: Floats) -> Floats:
         """(V, phases, groups, BINS) the first histograms."""
         smooth = max(TO_ALL * self.cycle / self._phases, 60.0), max(TO_PHASE * self.cycle / self._phases, 30.0)
-        phase = counts.sum(2, keepdims=True)  # (V, phases, 1, BINS)
+        phase = counts.sum(2, keepdims=True) if counts.shape[2] > 1 else counts  # (V, phases, 1, BINS)
         if self._phases >= 4:  # neighbours are alike
-            phase = phase + 0.5 * (np.roll(phase, 1, 1) + np.roll(phase, -1, 1))
-        phase = (phase + smooth[0] * self._of_all(counts)) / (phase.sum(-1, keepdims=True) + smooth[0])
-        return np.asarray((counts + smooth[1] * phase) / (counts.sum(-1, keepdims=True) + smooth[1]))
+            around = np.empty_like(phase)
+            np.add(phase[:, :-2], phase[:, 2:], out=around[:, 1:-1])
+            np.add(phase[:, -1], phase[:, 1], out=around[:, 0])
+            np.add(phase[:, -2], phase[:, 0], out=around[:, -1])
+            around *= 0.5
+            around += phase
+            phase = around
+        shrunk = phase + smooth[0] * self._of_all(counts)
+        shrunk *= smooth[1] / (phase.sum(-1, keepdims=True) + smooth[0])
+        found = counts + shrunk
+        found /= counts.sum(-1, keepdims=True) + smooth[1]
+        return np.asarray(found)
 
     def _cells_beside(self, counts: Floats) -> Floats:
         """(V, blocks, groups, BINS) the second histograms."""

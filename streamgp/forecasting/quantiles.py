@@ -36,7 +36,8 @@ def crps(probabilities: Sequence[float], quantiles: Tensor, y: Tensor, loss: Ten
 def pinball(p: Tensor, quantiles: Tensor, y: Tensor) -> Tensor:
     """(Q, R) max(p (y − q), (p − 1)(y − q)). p: (Q,); quantiles: (Q, R); y: (R,)."""
     error = y - quantiles
-    return torch.maximum(p[:, None] * error, (p[:, None] - 1) * error)
+    above = p[:, None] * error
+    return torch.maximum(above, error.mul_(p[:, None] - 1), out=above)
 
 
 def below(probabilities: Floats, quantiles: Floats, y: Floats) -> Floats:

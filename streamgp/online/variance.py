@@ -52,7 +52,8 @@ def random_walk_variance(x: Inputs, shape: Shape) -> Tensor:
     known = torch.isfinite(change)
     count = known.sum(1)
     mean = torch.where(known, change, 0.0).sum(1) / count.clamp(min=1)
-    size = torch.nanmean(x.past[..., : shape.outputs].abs(), 1).nan_to_num(0.0)
-    level = torch.where(count > 0, still(size).square(), 1.0)
-    one = torch.where(mean > 0, mean, level)  # (N, O)
-    return (one[..., None] * steps).flatten(1)
+    if not bool((mean > 0).all()):
+        size = torch.nanmean(x.past[..., : shape.outputs].abs(), 1).nan_to_num(0.0)
+        level = torch.where(count > 0, still(size).square(), 1.0)
+        mean = torch.where(mean > 0, mean, level)  # (N, O)
+    return (mean[..., None] * steps).flatten(1)

@@ -30,7 +30,7 @@ from streamgp_pipelines.learning.learner import Learner, Schedule, WarmUp
 from streamgp_pipelines.learning.pairs import alone
 from streamgp_pipelines.learning.tail import Tail
 
-AT_ONCE = 2**15
+AT_ONCE = 2**14
 """Forecasts that are made together at most, T for each row: memory stays bounded, and near."""
 READ = 8192
 """Rows that are read at a time at most, about."""
@@ -177,27 +177,24 @@ class Kept:
         self._windows.finish(0)
         self._windows.add(x.rows(~leaves), y[~leaves])
         self._series = self._series[~leaves]
-        self._reserve(found[2])
         self._begun[0, found[2]] = place
         return found
 
     def score(self, series: Tensor, place: Tensor) -> None:
         """These series are scored from these places on."""
-        self._reserve(series)
         self._begun[1, series] = place
 
     def fitted(self, series: Tensor) -> Tensor:
         """(N,) the places from which on these series are fitted."""
-        self._reserve(series)
-        return self._begun[0, series]
+        return self._begun[0].index_select(0, series)
 
     def scored(self, series: Tensor) -> Tensor:
         """(N,) the places from which on these series are scored."""
-        self._reserve(series)
-        return self._begun[1, series]
+        return self._begun[1].index_select(0, series)
 
-    def _reserve(self, series: Tensor) -> None:
-        grown = int(series.max()) + 1 - self._begun.shape[1] if len(series) else 0
+    def reserve(self, series: int) -> None:
+        """Room for so many series."""
+        grown = series - self._begun.shape[1]
         if grown > 0:
             self._begun = torch.cat([self._begun, torch.full((2, grown), NEVER)], 1)
 
@@ -263,6 +260,7 @@ class FleetLearner(Learner):
         self.rows += rows.num_rows
         names = [name for name in columns_read(self.windows.spec) if name != self.windows.spec.series]
         self.waiting.add(rows.select(names), self.windows.codes(rows))
+        self.kept.reserve(len(self.windows.names))
         self.bands.reserve(len(self.windows.names))  # at once: series by series, each would copy all before it
         steps, rounds = list[Step](), 0
         if isinstance(self.fleet, Timed):
@@ -304,6 +302,7 @@ class FleetLearner(Learner):
         return int(np.minimum(self.waiting.taken, self.schedule.warmup).sum())
 
     def fitted(self, series: Tensor) -> Tensor:
+        self.kept.reserve(len(self.windows.names))
         return self.kept.fitted(series) < NEVER
 
     def predict(self, asks: Asks) -> Tensor:
@@ -315,6 +314,7 @@ class FleetLearner(Learner):
             return self.model.family.from_parameters(found.cpu())
 
     def _warm(self, series: Tensor, position: Tensor) -> Tensor:
+        self.kept.reserve(len(self.windows.names))
         return position < self.kept.fitted(series)
 
     def _scored_from(self, series: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ NUMBER = 8
 PARAMETERS = 10
 """P of the distributions that models issue: 2 to 4, or 3 and one an expert of a mix."""
 
-AT_ONCE = 2**15
+AT_ONCE = 2**14
 """Forecasts that a fleet makes together, about."""
 
 COPIES = 3
