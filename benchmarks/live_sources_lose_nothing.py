@@ -225,15 +225,15 @@ def _commits(url: str, table: str, answer: Connection) -> None:
 def _scores(url: str, table: str, answer: Connection) -> None:
     """In a process of its own: seconds from `ds` to the score of the forecast, of every row behind the first ones."""
     waits: list[float] = []
-    between = OnlineRun.between
+    keep = OnlineRun.keep
 
-    def measured(self: OnlineRun, step: Any, due: Any, rows: int) -> None:
+    def measured(self: OnlineRun, due: Any) -> None:
         if len(due.ds) and self.session.learner.warmup.done_at is not None:
             waited = time.time() - due.ds.numpy() / 1e9
             waits.extend(waited[waited < 3600].tolist())
-        between(self, step, due, rows)
+        keep(self, due)
 
-    OnlineRun.between = measured  # type: ignore[method-assign]
+    OnlineRun.keep = measured  # type: ignore[method-assign]
     torch.set_num_threads(1)
     options = {"table": table, "checkpoint": f"{table}-model", "online": True, "follow": True, "source": url}
     options |= {"model": "linear", "lags": 4, "batch": 16, "warmup": 50, "max_rows": int(SECONDS) * RATE}

@@ -125,7 +125,7 @@ class ErrorShape:
         self._moment = np.zeros((units, width))
         self._theta = np.zeros((units, width))
         self._counts = np.zeros((units, phases, groups, BINS))
-        self._beside = np.zeros((units, AT_MASS + 1, groups, BINS))
+        self._beside = np.zeros((units, AT_MASS + 1, groups, BINS if phases == 1 else 0))  # without a cycle alone
         self._ahead = np.zeros(units)  # log likelihood of the second histograms over that of the first
 
     def reserve(self, units: int) -> None:
@@ -285,6 +285,8 @@ class ErrorShape:
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         for name in _STATE:
             setattr(self, f"_{name}", tensors[name].numpy().copy())
+        if self._phases > 1:  # older checkpoints have these too
+            self._beside = self._beside[..., :0].copy()
 
 
 def _quantiles(cells: Floats, p: Floats) -> Floats:

@@ -24,7 +24,7 @@ GRADIENT = {"set": {"likelihood": "student_t", "gradient.mean_basis": "32", "gra
 CHECKPOINT, PREDICTIONS = "streamgp.streaming.checkpoint", "streamgp_pipelines.learning.predictions"
 CRASHES = {
     "before any row": Crash("streamgp_pipelines.training.online", "OnlineRun.run", 1),
-    "in the warm-up": Crash("streamgp_pipelines.learning.learner", "Learner.advance", 2),
+    "in the warm-up": Crash("streamgp_pipelines.learning.learner", "Learner.learn", 2),
     "after the model was fitted": Crash("streamgp.models.linear", "DirectLinear.fit", 1, after=True),
     "in the middle of a micro-batch": Crash("streamgp.models.linear", "DirectLinear.update", 5),
     "after an update, before a checkpoint": Crash("streamgp.models.linear", "DirectLinear.update", 8, after=True),

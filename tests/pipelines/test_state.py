@@ -277,7 +277,7 @@ def test_the_manifest_names_what_was_read(copied: World) -> None:
 
 
 def test_set_aside_after_a_kill_keeps_both(finished: World, tmp_path: Path) -> None:
-    crash = Crash("streamgp_pipelines.learning.learner", "Learner.advance", 5)
+    crash = Crash("streamgp_pipelines.learning.learner", "Learner.learn", 5)
     options = {"checkpoint_every": 64}
     process = start(train_apart, finished.table.path, str(tmp_path / "c"), options, crash, None)
     assert code_of(process) == -signal.SIGKILL

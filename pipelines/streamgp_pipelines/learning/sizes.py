@@ -111,8 +111,8 @@ def shared(settings: Any, shape: Shape) -> int:
 
 
 def calibration(shape: Shape) -> int:
-    """Of each series of a fleet: histograms of 240 bins in 18 parts and up to 4 groups of steps, and a third more."""
-    return COPIES * shape.outputs * 24 * min(shape.horizon, 4) * 240 * NUMBER
+    """Of each series of a fleet: histograms of 240 bins in 12 parts and up to 4 groups of steps, and a third more."""
+    return COPIES * shape.outputs * 16 * min(shape.horizon, 4) * 240 * NUMBER
 
 
 def pairs(shape: Shape, series: int, levels: int, batch: int, rows: int) -> int:
