@@ -83,7 +83,6 @@ FEATURES = 15
 PHASE = 14
 """Which of them the phase is."""
 
-
 SHAPES = ("all", "outside")
 _STATE = ("errors", "raw", "latest", "steps", "off", "lost", "split")
 
@@ -334,8 +333,7 @@ class Bands(Volatility):
             both = np.concatenate([plain[..., judged], mixed[..., judged]], -1)
             beside[0][:, n, o] = np.moveaxis(both, -1, 0).clip(self.lower, self.upper)
             quantiles[n, o] = np.where(self._earned(units[v])[group, state[n, o], None], mixed, plain)
-        if np.isfinite([self.lower, self.upper]).any():
-            quantiles = quantiles.clip(self.lower, self.upper)
+        quantiles = quantiles.clip(self.lower, self.upper)
         features = [views[0].log_scale, base, *found[:-1], *views[0][1:], last, run, slope, phase]
         alone = ~self._split[units][unit][..., None]
         for view, own in zip(views[1:], beside, strict=True):
@@ -380,10 +378,9 @@ class Bands(Volatility):
         last, back = values[:, -1], min(SLOPE_ROWS, values.shape[1] - 1)
         near = self._masses.widths(units)[unit]
         run = np.isfinite(last).astype(np.float64)
-        if values.shape[1] > 1:  # few values are those of the row before
-            again = np.flatnonzero((np.abs(values[:, -2] - last) <= near).any(1))
-            same = np.abs(values[again] - last[again, None]) <= near[again, None]
-            run[again] = np.cumprod(same[:, ::-1], 1).sum(1)
+        again = np.flatnonzero((np.abs(values[:, -2:-1] - last[:, None]) <= near[:, None]).any((1, 2)))  # few
+        same = np.abs(values[again] - last[again, None]) <= near[again, None]
+        run[again] = np.cumprod(same[:, ::-1], 1).sum(1)
         slope = (last - values[:, -1 - back]) / max(back, 1)
         found = [none + part[..., None] for part in (last, run, slope)]
         return found[0], found[1], found[2]
