@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LARGEST = 2**18
-"""Multiplications of one of the products, up to which NumPy's BLAS does not wake other cores for it."""
+LARGEST, THIN = 2**18, 9 * 2**10
+"""Multiplications of one of the products, and of one with a vector, up to which NumPy's BLAS wakes no other cores."""
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -20,6 +20,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
         >>> product(torch.ones(2, 3, 4), torch.ones(2, 4, 1))[1, :, 0].tolist()
         [4.0, 4.0, 4.0]
     """
-    if a.is_cuda or a.shape[-2] * a.shape[-1] * b.shape[-1] > LARGEST:
+    most = THIN if 1 in (a.shape[-2], b.shape[-1]) else LARGEST
+    if a.is_cuda or a.shape[-2] * a.shape[-1] * b.shape[-1] > most:
         return a @ b
     return torch.from_numpy(np.matmul(a.numpy(), b.numpy()))
