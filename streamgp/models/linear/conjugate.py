@@ -105,5 +105,5 @@ def leverage(factor: Tensor, u: Tensor) -> Tensor:
         half = product(u, torch.linalg.solve_triangular(factor, identity, upper=False).mT)  # (K, N, W + 1)
         size: Tensor = torch.linalg.vector_norm(half, dim=-1, keepdim=True)
         return size.square()
-    half = torch.linalg.solve_triangular(factor, u.mT, upper=False)  # (..., W + 1, N)
-    return half.square().sum(-2)[..., None]
+    solved: Tensor = torch.linalg.solve_triangular(factor, u.mT, upper=False)  # (..., W + 1, N)
+    return solved.square().sum(-2)[..., None]
