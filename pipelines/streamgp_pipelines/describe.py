@@ -103,7 +103,7 @@ def _series(table: Table, pace: Pace) -> Json:
 
 def _seasons(table: Table) -> Json:
     """Rows in each season that `--season auto` would take, by the column."""
-    kinds = (pa.types.is_floating, pa.types.is_integer)
+    kinds = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal)
     skipped = {table.meta.time, table.meta.series, SEQ}
     names = [f.name for f in table.schema if f.name not in skipped and any(kind(f.type) for kind in kinds)]
     found: dict[str, Json] = {name: list(proposed(table, name)) for name in names[:COLUMNS]}

@@ -63,7 +63,7 @@ class Forecaster:
             zone days, weeks and years begin: the same instants in another zone are another stream.
         series: column that names the series; default: unique_id, else a single series.
         every: interval between rows, such as "30m"; default: rows are counted.
-        timezone: of times without an offset.
+        timezone: of times without an offset; where others have one, that of the first frame.
         tolerance: as that of `streamgp ingest`.
         lateness: as that of `streamgp ingest`, such as "10m": rows of all frames are learned in the order of their
             times.

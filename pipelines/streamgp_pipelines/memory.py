@@ -20,7 +20,7 @@ from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import check_names, units_in, with_bookkeeping
 from streamgp.streaming.reading.columnar import Columnar, plain, storable
 from streamgp.streaming.table import SEQ, Table, TableMeta
-from streamgp.streaming.times import TimeReader
+from streamgp.streaming.times import Clock, TimeReader
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.chunk import Sieve
 from streamgp_pipelines.ingestion.ingest import ingest
@@ -171,8 +171,8 @@ class Reader:
         given |= {"time_format": time_format, "lateness": lateness, "duplicates": duplicates}
         self.config: IngestConfig = IngestConfig.read({"source": (NAME,), "table": NAME, **given})
         found = plan(FrameSource(rows), self.config, None)
-        self.meta, self.clock, self.schema = found.meta, found.clock, found.schema
-        self._times = None if self.clock is None else TimeReader(self.clock)
+        self.meta, self.schema = found.meta, found.schema
+        self._times = dict[Clock, TimeReader]()
         self._rows = 0
         self.rows = self.read(rows)
         self.table = Held(self.rows, self.meta)
@@ -185,12 +185,15 @@ class Reader:
             DataError: a cell cannot be read; the row is named, counted from 1 over all frames.
         """
         source = FrameSource(rows.select([name for name in rows.column_names if name in self.schema.names]))
-        plan(source, self.config, Held(self.schema.empty_table(), self.meta) if self._rows else None)
+        found = plan(source, self.config, Held(self.schema.empty_table(), self.meta) if self._rows else None)
+        clock = None  # a frame without offsets shows the clock of the stream's zone, also where others have them
+        if found.clock is not None:
+            clock = self._times.setdefault(found.clock, TimeReader(found.clock))
         sieve, parts, series = Sieve(self.schema, self.meta.time, self.meta.series, NAME), [], None
         for chunk in source.read({}):
             if self.meta.series is not None:
                 series = chunk.rows.column(self.meta.series)
-            times = None if self._times is None else self._times.read(chunk.rows.column(self.meta.time or ""), series)
+            times = None if clock is None else clock.read(chunk.rows.column(self.meta.time or ""), series)
             part = sieve.prepare(chunk.rows, times, Position.of(chunk.after))
             if part.faults:
                 row, (reason, column, detail) = min(part.faults.items())

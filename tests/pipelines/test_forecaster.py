@@ -140,6 +140,24 @@ def test_times_may_be_text(tmp_path: Path) -> None:
     assert again.learn(ours[250:]).scores == forecaster().learn(data).scores
 
 
+def test_times_without_an_offset_show_the_clock_of_the_stream() -> None:
+    """Also in the hour that occurs twice."""
+    begin, end = pl.datetime(2024, 10, 20), pl.datetime(2024, 12, 1)
+    hours = pl.datetime_range(begin, end, "1h", time_zone="Europe/London", eager=True)
+    data = frame_of(303).with_columns(t=hours.head(303))
+    naive = data.with_columns(pl.col("t").dt.replace_time_zone(None))
+    found = forecaster().learn(data.head(100)).learn(naive[100:200]).learn(naive[200:260]).learn(data[260:300])
+    wanted = forecaster().learn(data.head(300))
+    assert found.scores == wanted.scores
+    assert found.forecast(future=future_of(naive, 300)).equals(wanted.forecast(future=future_of(data, 300)))
+
+
+def test_decimals_are_numbers() -> None:
+    data = frame_of(300).with_columns(pl.col("y").round(3))
+    exact = data.with_columns(pl.col("y").cast(pl.Decimal(12, 3)))
+    assert forecaster().learn(exact).scores["rmse"] == pytest.approx(forecaster().learn(data).scores["rmse"])
+
+
 def test_the_river_habit() -> None:
     found = forecaster(horizon=1, known=())
     rows = frame_of(260).iter_rows(named=True)

@@ -187,7 +187,8 @@ def _expand(
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+    numbers = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
+    return any(fits(kind) for fits in numbers)
 
 
 def columns_read(spec: WindowSpec) -> tuple[str, ...]:
