@@ -40,10 +40,8 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         + known
     )
     for name in (*targets, *inputs):
-        if not _is_number(schema.field(name).type):
-            raise SchemaError(
-                f"column {name!r} is {schema.field(name).type}, not a number", hint=f"numbers are: {', '.join(numeric)}"
-            )
+        if not _is_number(kind := schema.field(name).type):
+            raise SchemaError(f"column {name!r} is {kind}, not a number", hint=_instead_of(kind, numeric))
     if config.calendar and meta.time is None:
         raise UsageError("--calendar needs a clock, and this table has none", hint="ingest it with --time COLUMN")
     assert config.season != "auto", "seasons are taken from the table first"
@@ -79,6 +77,15 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
         fleet=fleet,
         late=config.late,
     )
+
+
+def _instead_of(kind: pa.DataType, numeric: list[str]) -> str:
+    """What to do about a column that is no number: name another one, or read its cells as numbers."""
+    hints = [f"numbers are: {', '.join(numeric)}"] if numeric else []
+    if pa.types.is_string(kind):
+        what = "--decimal ',' (3,41), --thousands ',' (1,234) or --null '-' (a missing value)"
+        hints.append(f"if its cells are numbers, ingest again into a new table with {what}")
+    return "; ".join(hints) or "ingest numbers into a new table"
 
 
 def _default_lags(seasons: tuple[int, ...], meta: TableMeta, most: int) -> int:

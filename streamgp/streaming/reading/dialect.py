@@ -221,6 +221,17 @@ def unit_of(cells: Iterable[str]) -> str | None:
     return unit if count and 2 * count >= len(said) else None
 
 
+def numbers_of(column: Sequence[str]) -> Sequence[str]:
+    """The cells of a column without the unit that most have behind a number; as they are where there is none.
+
+    Example:
+        >>> numbers_of(["3,41 kW", "-", "12,5 kW"]), numbers_of(["1,5", "2"])
+        (['3,41', '-', '12,5'], ['1,5', '2'])
+    """
+    unit = unit_of(column)
+    return column if unit is None else [cell.strip().removesuffix(unit).rstrip() for cell in column]
+
+
 def without_unit(cells: pl.Series, unit: str) -> pl.Series:
     """Cells without their unit; one that has another, or none, stays a text that is no number.
 
@@ -241,8 +252,11 @@ def looks_like_numbers(cells: Iterable[str]) -> str | None:
     Example:
         >>> looks_like_numbers(["1,5", "", "2"]), looks_like_numbers(["a", "1,5"]), looks_like_numbers(["01.02.2024"])
         ('1,5', None, None)
+        >>> looks_like_numbers(["1,234 kW", "2 kW"])
+        '1,234 kW'
     """
     said = [cell.strip() for cell in cells if cell.strip()]
-    marked = [cell for cell in said if _NUMBER_LIKE.fullmatch(cell)]
-    plain = sum(cell.lstrip("+-").isdigit() for cell in said)
+    numbers = numbers_of(said)
+    marked = [cell for cell, number in zip(said, numbers, strict=True) if _NUMBER_LIKE.fullmatch(number)]
+    plain = sum(number.lstrip("+-").isdigit() for number in numbers)
     return marked[0] if marked and 2 * (len(marked) + plain) > len(said) else None

@@ -41,6 +41,7 @@ from streamgp.streaming.reading.dialect import (
     encoding_of,
     first_lines,
     looks_like_numbers,
+    numbers_of,
     separator_of,
     thousands_of,
     unit_of,
@@ -268,7 +269,8 @@ class Csv(Lines):
         if 2 * int(wrong.sum()) <= len(said):
             return exact_kind(said.to_list()) or pa.float64()
         if (unit := unit_of(said)) is not None:
-            _, wrong = convert(without_unit(said, unit), pa.float64(), self.dialect.decimal, self._nulls)
+            bare, dialect = without_unit(said, unit), self.dialect
+            _, wrong = convert(bare, pa.float64(), dialect.decimal, self._nulls, dialect.thousands)
             if 2 * int(wrong.sum()) <= len(said):
                 self._unit_behind[name] = unit
                 return pa.float64()
@@ -358,9 +360,17 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
             hint="make the header fit, or name the --separator",
         )
     columns = [series.drop_nulls().to_list() for series in rows]
-    decimal = config.decimal or decimal_of([cell for column in columns for cell in column], separator)
-    thousands = config.thousands or thousands_of(columns, decimal)
+    decimal = config.decimal or _decimal(columns, separator)
+    thousands = config.thousands or thousands_of([numbers_of(column) for column in columns], decimal)
     return _Found(Dialect(separator, decimal, encoding, thousands, trailing), names, rows.fill_null(""), waiting)
+
+
+def _decimal(columns: list[list[str]], separator: str) -> str:
+    """The decimal sign of plain numbers; those with a unit say it where plain ones do not, as "10.04 LTS" is a name."""
+    plain = [cell for column in columns for cell in column]
+    if decimal_of(plain, separator) == ",":
+        return ","
+    return decimal_of([*plain, *(cell for column in columns for cell in numbers_of(column))], separator)
 
 
 def _named(cells: list[str] | None, body: bytes, separator: str) -> list[str] | None:
