@@ -164,6 +164,9 @@ def test_what_a_dead_member_holds_is_shown(name: str, tmp_path: Path, follower: 
             return [(one.what, one.about) for one in found]
 
         assert seen() == [("broker", "it answers")]
+        if name == "redis-group":
+            (absent,) = doctor(DoctorConfig.read({"source": (url.replace("stream=", "stream=no-"),)}))
+            assert absent.state == "fault" and absent.remedy
         _, dead = open_feed(url, "dead")
         dead.connect(lambda _: ())
         taken = 0

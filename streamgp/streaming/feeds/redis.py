@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from streamgp.errors import UsageError
+from streamgp.errors import ServiceError, UsageError
 from streamgp.streaming.messages import PATIENCE, Address, Away, Marks, Message, Pending, client
 
 SCHEMES, ENCRYPTED = ("redis", "rediss"), ("rediss",)
@@ -126,6 +126,13 @@ class Redis:
     def look(self) -> Pending | None:
         self._open()
         try:
+            with self._asking():
+                there = self._client.exists(self._stream)
+            if not there:
+                name = self._address.name
+                raise ServiceError(
+                    f"{name}: there is no stream yet", hint="its first message makes it: is the name right?"
+                )
             return self._pending("")
         finally:
             self.close()
