@@ -39,14 +39,15 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True)
 class Sorted:
-    """accepted: the table's columns; quarantined: QUARANTINE; reasons: how many by reason; revises, late: (N,) of those
-    accepted, as those of `Verdict`."""
+    """accepted, conflicts: the table's columns; quarantined: QUARANTINE; reasons: how many by reason; revises, late:
+    (N,) of those accepted, as those of `Verdict`; conflicts: None where there are none, or they were not kept."""
 
     accepted: pa.Table
     quarantined: pa.Table
     reasons: Counter[str]
     revises: NDArray[np.int64]
     late: NDArray[np.bool_]
+    conflicts: pa.Table | None = None
 
     @property
     def versions(self) -> int:
@@ -159,11 +160,12 @@ class Sieve:
         for i, (reason, detail) in verdict.faults.items():
             faults[int(places[i])] = (reason, self._time or "", detail)
         accepted = verdict.accepted
+        conflicts = candidates.filter(pa.array(verdict.conflict)) if verdict.conflict.any() else None
         if not accepted.all():
             candidates = candidates.filter(pa.array(accepted))
         reasons = Counter(reason for reason, _, _ in faults.values())
         aside = self.quarantined(rows, faults)
-        return Sorted(candidates, aside, reasons, verdict.revises[accepted], verdict.late[accepted])
+        return Sorted(candidates, aside, reasons, verdict.revises[accepted], verdict.late[accepted], conflicts)
 
     def prepare(self, rows: pa.RecordBatch, times: Times | None, after: Position) -> Prepared:
         return Prepared(rows, self._typed(rows, times), self._faults(rows, times), after)

@@ -18,6 +18,7 @@ from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.recordings.joined import Joined
 from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.ingestion.chunk import Sorted
+from streamgp_pipelines.ingestion.naming import MOST, naming
 from streamgp_pipelines.ingestion.plan import Plan
 
 
@@ -45,6 +46,7 @@ class SourceReport:
         redelivered: messages, or rows of them, that a broker has delivered again, and that the table has.
         waiting: whether a last line without newline was left.
         doubts: what may be misunderstood, and what to do about it.
+        conflicts: the first rows that have the time of another one and other values.
     """
 
     name: str
@@ -59,6 +61,7 @@ class SourceReport:
     waiting: bool = False
     doubts: list[str] = field(default_factory=list)
     reads: dict[str, Json] = field(default_factory=dict)
+    conflicts: pa.Table | None = None
 
     def count(self, divided: Sorted, meta: TableMeta) -> None:
         """Add what one commit took."""
@@ -68,6 +71,9 @@ class SourceReport:
         self.versions += divided.versions
         self.future += _future(divided.accepted, meta)
         self.reasons.update(divided.reasons)
+        if divided.conflicts is not None and (self.conflicts is None or self.conflicts.num_rows < MOST):
+            parts = [divided.conflicts] if self.conflicts is None else [self.conflicts, divided.conflicts]
+            self.conflicts = pa.concat_tables(parts).slice(0, MOST)
 
     def summary(self) -> dict[str, Json]:
         return {
@@ -119,7 +125,9 @@ def summary(path: str, table: Table | None, sources: list[SourceReport], began: 
         "late": late,
         "future": future,
         "sources": [one.summary() for one in sources],
-        "hints": _order_hints(table, added, late, reasons["duplicate"] + reasons["conflict"], sort)
+        "hints": (
+            _mixed(table, sources) or _order_hints(table, added, late, reasons["duplicate"] + reasons["conflict"], sort)
+        )
         + _hints(sources, future, reasons)
         + _repeated(table, reasons["conflict"], versions, any(one.state == "dry run" for one in sources)),
         "seconds": round(seconds, 3),
@@ -145,6 +153,19 @@ def doubts(source: FileSource, chosen: Plan) -> list[str]:
 def _order_hints(table: Table | None, added: int, late: int, duplicates: int, sort: bool) -> list[Json]:
     """What can be done about rows that come late or twice."""
     return (_several(table, added, late, duplicates) if late or duplicates else []) or _order(table, late, sort)
+
+
+def _mixed(table: Table | None, sources: list[SourceReport]) -> list[Json]:
+    """Where rows of one time differ in a column that may name their series: first of all, which it is."""
+    conflicts = [one.conflicts for one in sources if one.conflicts is not None]
+    named = naming(table, pa.concat_tables(conflicts)) if table is not None and conflicts else []
+    if not named:
+        return []
+    which = " or ".join(f"--series {name!r}" for name in named[:3])
+    return [
+        f"rows of the same time have different values of {' and of '.join(map(repr, named[:3]))}: if these are several "
+        f"series, ingest into a new table with {which}; nothing is in conflict then"
+    ]
 
 
 def _several(table: Table | None, added: int, late: int, duplicates: int) -> list[Json]:
