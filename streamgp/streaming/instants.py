@@ -25,6 +25,11 @@ EPOCHS = _FROM_1970 | ELAPSED
 _YEAR_1980, _YEAR_2100 = 315_532_800_000_000, 4_102_444_800_000_000  # microseconds
 _YEAR = 31_556_952_000_000  # microseconds
 
+_SERIAL_1970 = 25_569
+"""Days from day 0 of a workbook (30 December 1899) to 1970."""
+_MILLIS = 9.2e15
+"""As microseconds these are an int64 still."""
+
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NaT", "null", "NULL", "None")
 """What stands for no time."""
 
@@ -147,6 +152,31 @@ def number_times(cells: pa.Array[Any], kind: str) -> Read:
     near = fraction.set(fraction.is_finite().not_().fill_null(False), None).round().cast(pl.Int64, strict=False)
     found = micros.fill_null(near)
     return found.to_arrow().cast(pa.timestamp("us", "UTC")), (said & found.is_null()).to_numpy()
+
+
+def serial_times(cells: pa.Array[Any]) -> Read:
+    """Days since 30 December 1899, as workbooks count them, to the millisecond that they keep; text or numbers.
+
+    Example:
+        >>> values, bad = serial_times(pa.array(["45292,5", "45292.25", "x"]))
+        >>> [str(value) for value in values], bad.tolist()
+        (['2024-01-01 12:00:00', '2024-01-01 06:00:00', 'None'], [False, False, True])
+    """
+    values = pl.Series(pl.from_arrow(cells))
+    if values.dtype == pl.String:
+        values = values.str.strip_chars()
+        values = values.set(values.is_in(list(MISSING)), None).str.replace(r"^([+-]?\d+),(\d+)$", "${1}.${2}")
+    millis = ((values.cast(pl.Float64, strict=False) - _SERIAL_1970) * 86_400_000).round()
+    millis = millis.set(millis.abs().le(_MILLIS).not_().fill_null(False), None)
+    found = (millis.cast(pl.Int64, strict=False) * 1000).to_arrow().cast(pa.timestamp("us"))
+    return found, (values.is_not_null() & millis.is_null()).to_numpy()
+
+
+def serial_years(cells: pa.Array[Any]) -> bool:
+    """Whether all cells are days of a workbook in the years 1990 to 2100."""
+    values, bad = serial_times(cells)
+    said = pl.Series(pl.from_arrow(values)).drop_nulls().dt.year()
+    return bool(len(said)) and not bad.any() and bool(said.is_between(1990, 2100).all())
 
 
 def epoch_years(kind: str) -> tuple[float, float]:

@@ -28,9 +28,12 @@ from streamgp.streaming.instants import (
     FORMATS,
     epoch_years,
     number_times,
+    serial_times,
+    serial_years,
     starts_over,
     text_times,
     timestamps,
+    whole_numbers,
 )
 from streamgp.streaming.zones import LocalClock, offset_of
 
@@ -53,9 +56,14 @@ Kind: TypeAlias = Literal[
     "elapsed-ms",
     "elapsed-us",
     "elapsed-ns",
+    "excel",
     "timestamp",
     "step",
 ]
+
+_TIME_NAMES = ("time", "timestamp", "date", "datetime", "ts", "ds", "epoch")
+_YEAR_2000 = 946_684_800 / 315_532_800
+"""The first instant of 2000 by that of 1980, both counted from 1970."""
 
 _EPOCH_KINDS: tuple[Kind, ...] = ("epoch-s", "epoch-ms", "epoch-us", "epoch-ns")
 _ELAPSED_KINDS: tuple[Kind, ...] = ("elapsed-s", "elapsed-ms", "elapsed-us", "elapsed-ns")
@@ -85,8 +93,8 @@ class Clock:
 
 
 def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone: str | None, where: str) -> Clock:
-    """How to read a time column, from its first cells. `given`: iso, epoch-s ..., elapsed-s ..., step, or a strptime
-    format. What is given as an epoch, and lies in its first year, is elapsed time.
+    """How to read a time column, from its first cells. `given`: iso, epoch-s ..., elapsed-s ..., step, excel, or a
+    strptime format. What is given as an epoch, and lies in its first year, is elapsed time.
 
     Raises:
         DataError: most of the cells cannot be read as times; the hint names a format that fits.
@@ -126,6 +134,36 @@ def is_time(sample: pa.ChunkedArray[Any]) -> bool:
     kinds: tuple[Kind, Kind] = ("iso", "iso-offset")
     reads = [TimeReader(Clock(kind, zone="UTC" if kind == "iso-offset" else None)).read(cells) for kind in kinds]
     return any(len(cells) - read.values.null_count > int(read.bad.sum()) for read in reads)
+
+
+def is_named_epoch(name: str, sample: pa.ChunkedArray[Any]) -> bool:
+    """Whether a column has the name of a time, and whole numbers that are an epoch of the years 2000 to 2100.
+
+    Example:
+        >>> cells = pa.chunked_array([[1704067200, 1704068100]])
+        >>> is_named_epoch("Time", cells), is_named_epoch("count", cells)
+        (True, False)
+    """
+    cells = sample.combine_chunks()
+    if name.strip().lower() not in _TIME_NAMES or not whole_numbers(cells) or (kind := _epoch_of(cells)) is None:
+        return False
+    middle = pl.Series(cells.to_pylist(), strict=False).cast(pl.Float64, strict=False).median()
+    return isinstance(middle, float) and middle >= epoch_years(kind)[0] * _YEAR_2000
+
+
+def format_of(sample: pa.ChunkedArray[Any] | pa.Array[Any]) -> str | None:
+    """A strptime format that all cells of a column of text have; None where no usual one fits.
+
+    Example:
+        >>> format_of(pa.array(["31.12.2024 23:45"])), format_of(pa.array(["", "a"])), format_of(pa.array([""]))
+        ('%d.%m.%Y %H:%M', None, None)
+    """
+    cells = sample.combine_chunks() if isinstance(sample, pa.ChunkedArray) else sample
+    for form in FORMATS if pa.types.is_string(cells.type) else ():
+        values, bad = text_times(cells, False, form)
+        if not bad.any() and values.null_count < len(values):
+            return form
+    return None
 
 
 class Times(NamedTuple):
@@ -168,6 +206,8 @@ class TimeReader:
             values, bad = text_times(cells, kind == "iso-offset", self.clock.format)
         elif kind == "timestamp":
             values, bad = timestamps(cells)
+        elif kind == "excel":
+            values, bad = serial_times(cells)
         else:
             values, bad = number_times(cells, kind)
         skipped = np.zeros(len(values), bool)
@@ -188,6 +228,8 @@ def _candidates(sample: pa.Array[Any], given: str | None, zone: str | None) -> l
         return iso
     if given == "step":
         return [Clock("step")]
+    if given == "excel":
+        return [Clock("excel", zone=zone, localise=zone is not None)]
     if given in ELAPSED or (given in EPOCHS and starts_over(sample, given)):
         elapsed = given.replace("epoch", "elapsed")
         return [Clock(kind) for kind in _ELAPSED_KINDS if kind == elapsed]
@@ -196,7 +238,7 @@ def _candidates(sample: pa.Array[Any], given: str | None, zone: str | None) -> l
     if "%" not in given:
         raise UsageError(
             f"time format {given!r} is unknown",
-            hint=f"use iso, {', '.join(EPOCHS)}, step, or a format like '%d.%m.%Y %H:%M'",
+            hint=f"use iso, {', '.join(EPOCHS)}, step, excel, or a format like '%d.%m.%Y %H:%M'",
         )
     aware = "%z" in given or "%Z" in given
     return [Clock("format", given, (zone or "UTC") if aware else zone, zone is not None and not aware)]
@@ -213,9 +255,10 @@ def _epoch_of(sample: pa.Array[Any]) -> Kind | None:
 
 
 def _suggest(sample: pa.Array[Any]) -> str:
-    for form in FORMATS if pa.types.is_string(sample.type) else ():
-        if not text_times(sample, False, form)[1].any():
-            return f"it looks like --time-format '{form}'"
+    if (form := format_of(sample)) is not None:
+        return f"it looks like --time-format '{form}'"
+    if serial_years(sample):
+        return "if it counts the days of a workbook (45292 is 2024-01-01), say --time-format excel"
     if not number_times(sample, "elapsed-s")[1].any():
         return (
             "if it counts from a start, say in what with --time-format elapsed-s, elapsed-ms, elapsed-us or elapsed-ns"

@@ -15,7 +15,7 @@ from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
 from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.table import SEQ, Table, TableMeta
-from streamgp.streaming.times import Clock, decide, is_time
+from streamgp.streaming.times import Clock, decide, format_of, is_named_epoch, is_time
 from streamgp.streaming.versions import REVISES, Policy
 from streamgp.streaming.zones import canonical
 
@@ -221,7 +221,9 @@ def _two_columns(time: str | None, series: str | None) -> None:
 def _found_time(source: FileSource, config: IngestConfig) -> str:
     if "ds" in source.names:
         return "ds"
-    candidates = [name for name in source.names if is_time(source.sample.column(name))]
+    cells = {name: source.sample.column(name) for name in source.names}
+    candidates = [name for name in source.names if is_time(cells[name])]
+    candidates = candidates or [name for name in source.names if is_named_epoch(name, cells[name])]
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
@@ -229,9 +231,13 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
             f"{source.uri}: {', '.join(candidates)} could each be the time",
             hint=f"say which: --time '{candidates[-1]}'",
         )
+    forms = {name: form for name in source.names if (form := format_of(cells[name])) is not None}
+    looks = " or ".join(f"--time '{name}' --time-format '{form}'" for name, form in list(forms.items())[:3])
     raise UsageError(
         f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}",
-        hint="name one with --time COLUMN (and --time-format), or use --time row where there is no clock",
+        hint=f"it looks like {looks}"
+        if looks
+        else "name one with --time COLUMN (and --time-format), or use --time row where there is no clock",
     )
 
 

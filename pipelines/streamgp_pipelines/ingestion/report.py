@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgp.base import Json
+from streamgp.streaming.reading.cells import said
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.recordings.joined import Joined
 from streamgp.streaming.table import Table, TableMeta
@@ -148,6 +149,21 @@ def doubts(source: FileSource, chosen: Plan) -> list[str]:
         return source.notes()
     texts = [field.name for field in chosen.schema if pa.types.is_string(field.type) and field.name != chosen.meta.time]
     return [source.doubts[name] for name in texts if name in source.doubts and name != chosen.meta.series]
+
+
+def epochs(source: FileSource, chosen: Plan) -> list[str]:
+    """Of numbers that were found to be an epoch: which one."""
+    name, clock = chosen.meta.time, chosen.clock
+    if name is None or clock is None or clock.kind not in _EPOCHS:
+        return []
+    first = next(said(value) for value in source.sample.column(name).drop_null())
+    return [
+        f"{source.uri}: column {name!r} is read as {_EPOCHS[clock.kind]} since 1970, such as {first}: if it is not, "
+        "say in a new table what it is with --time-format"
+    ]
+
+
+_EPOCHS = {"epoch-s": "seconds", "epoch-ms": "milliseconds", "epoch-us": "microseconds", "epoch-ns": "nanoseconds"}
 
 
 def _order_hints(table: Table | None, added: int, late: int, duplicates: int, sort: bool) -> list[Json]:

@@ -47,7 +47,15 @@ from streamgp_pipelines.ingestion.chunk import (
 from streamgp_pipelines.ingestion.dry_run import DryRun
 from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
-from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, doubts, summary, understood
+from streamgp_pipelines.ingestion.report import (
+    IngestProgress,
+    Progress,
+    SourceReport,
+    doubts,
+    epochs,
+    summary,
+    understood,
+)
 from streamgp_pipelines.patience import Patience
 
 if TYPE_CHECKING:
@@ -151,8 +159,6 @@ class Run:
         source = open_source(uri, config.format, options_of(config))
         if isinstance(source, Joined):
             config = _of_joined(source, config)
-        elif getattr(source, "serial", False):
-            config = config.model_copy(update={"time_format": None})
         if config.melt:
             clock = time_name(source, config, self._table) if source.sample.num_rows else None
             source = Melted(source, config.melt, config.series or "unique_id", clock)
@@ -161,6 +167,8 @@ class Run:
             return
         chosen = plan(source, config, self._table)
         report.reads, report.doubts = understood(source, chosen), doubts(source, chosen)
+        if self._table is None and config.time is None and config.time_format is None:
+            report.doubts += epochs(source, chosen)
         if config.dry_run:
             report.state = "dry run"
             self._count(source, chosen, report)

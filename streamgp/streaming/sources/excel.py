@@ -18,18 +18,13 @@ from streamgp.streaming.reading.workbook import read_sheets
 from streamgp.streaming.recordings.recording import missing
 
 SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-_EPOCH = 25_569
-"""Days from Excel's day 0 (30 December 1899) to 1970."""
 
 
 class Config(BaseModel):
-    """sheet: its name; None: the only one with rows. time, time_format: "excel" says that a column of numbers counts
-    days since 30 December 1899, as Excel's dates do."""
+    """sheet: its name; None: the only one with rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     sheet: str | None = None
-    time: str | None = None
-    time_format: str | None = None
 
 
 def build(config: Config, uri: str) -> Excel:
@@ -48,7 +43,6 @@ class Excel(Columnar):
 
     def __init__(self, uri: str, config: Config) -> None:
         self._config = config
-        self.serial = config.time_format == "excel"
         self._numbers: list[str] = []
         super().__init__(uri)
         self._kinds |= dict.fromkeys(self._numbers, pa.float64())
@@ -74,22 +68,10 @@ class Excel(Columnar):
         if name is None:
             raise DataError(f"{uri}: no sheet has rows", hint="the first row names the columns")
         rows, self._numbers = sheets[name]
-        self._rows = self._dated(rows).to_arrow(compat_level=pl.CompatLevel.oldest())
+        stamps = [name for name, kind in rows.schema.items() if isinstance(kind, pl.Datetime)]
+        rows = rows.with_columns(pl.col(name).cast(pl.Datetime("us")) for name in stamps)
+        self._rows = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
         return self._rows.schema, end
 
     def batches(self, start: int) -> Iterator[pa.RecordBatch]:
         yield from self._rows.slice(start).combine_chunks().to_batches(ROWS)
-
-    def _dated(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Timestamps in microseconds; the days of --time-format excel, to the millisecond that Excel keeps."""
-        stamps = [name for name, kind in rows.schema.items() if isinstance(kind, pl.Datetime)]
-        rows = rows.with_columns(pl.col(name).cast(pl.Datetime("us")) for name in stamps)
-        name = self._config.time
-        if not self.serial:
-            return rows
-        if name is None or name not in rows.columns or not rows.schema[name].is_numeric():
-            hint = f"--time names it: {', '.join(rows.columns)}"
-            raise UsageError(f"{self.uri}: --time-format excel belongs to a column of numbers", hint=hint)
-        days = pl.col(name).cast(pl.Float64)
-        millis = ((days - _EPOCH) * 86_400_000).round().cast(pl.Int64, strict=False)
-        return rows.with_columns(millis.cast(pl.Datetime("ms")).cast(pl.Datetime("us")).alias(name))

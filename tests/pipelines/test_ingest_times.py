@@ -1,0 +1,95 @@
+"""Ingest: times as people and programs write them, found by themselves, or named by the hint."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from streamgp.errors import DataError, UsageError
+from streamgp.streaming.table import Table
+from tests.pipelines.ingesting import quarantine, rows, take, write
+
+START = datetime(2024, 1, 1)
+TIMES = [START + timedelta(minutes=15 * at) for at in range(8)]
+SCALES = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("unit", SCALES)
+def test_an_epoch_with_the_name_of_a_time_is_the_time(unit: str, suffix: str, tmp_path: Path) -> None:
+    numbers = [int(time.replace(tzinfo=UTC).timestamp()) * SCALES[unit] for time in TIMES]
+    frame = pl.DataFrame({"Time": numbers, "kW": [at / 2 for at in range(8)], "count": [1_704_067_200] * 8})
+    path = tmp_path / f"a{suffix}"
+    {".csv": frame.write_csv, ".jsonl": frame.write_ndjson, ".parquet": frame.write_parquet}[suffix](path)
+    summary = take(tmp_path / "t", path)
+    assert rows(tmp_path / "t")["Time"].to_list() == [time.replace(tzinfo=UTC) for time in TIMES]
+    assert f"'Time' is read as {unit} since 1970" in summary["hints"][0]
+    again = take(tmp_path / "t", path)
+    assert (again["added"], again["hints"]) == (0, [])
+    take(tmp_path / "u", path, time="Time")
+    assert rows(tmp_path / "u").equals(rows(tmp_path / "t"))
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("count", [1_704_067_200, 1_704_067_260]),
+        ("time", [1, 2]),
+        ("time", [4e8, 5e8]),
+        ("ts", ["1704067200.5", "1704067201.5"]),
+    ],
+)
+def test_other_numbers_are_no_time_by_themselves(name: str, cells: list[object], tmp_path: Path) -> None:
+    text = "".join(f"{cell},1\n" for cell in cells)
+    with pytest.raises(UsageError, match="none of the columns"):
+        take(tmp_path / "t", write(tmp_path / "a.csv", f"{name},y\n{text}"))
+
+
+def test_dates_win_over_an_epoch(tmp_path: Path) -> None:
+    take(tmp_path / "t", write(tmp_path / "a.csv", "time,day,y\n1704067200,2024-01-01,1\n1704153600,2024-01-02,2\n"))
+    assert Table.open(tmp_path / "t").meta.time == "day"
+
+
+def test_the_first_message_names_the_format_of_a_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "Zeitstempel;kW;leer\n31.12.2024 23:45;1,5;\n01.01.2025 00:00;2,5;\n")
+    with pytest.raises(UsageError) as refused:
+        take(tmp_path / "t", path)
+    assert refused.value.hint == "it looks like --time 'Zeitstempel' --time-format '%d.%m.%Y %H:%M'"
+    take(tmp_path / "t", path, time="Zeitstempel", time_format="%d.%m.%Y %H:%M")
+    assert rows(tmp_path / "t")["Zeitstempel"].to_list() == [datetime(2024, 12, 31, 23, 45), datetime(2025, 1, 1)]
+
+
+@pytest.mark.parametrize("file", ["comma.csv", "point.csv", "a.jsonl", "a.parquet", "a.xlsx"])
+def test_days_of_a_workbook_in_every_file(file: str, tmp_path: Path) -> None:
+    serials = [round((time - datetime(1899, 12, 30)) / timedelta(days=1), 6) for time in TIMES]
+    frame = pl.DataFrame({"Serial": serials, "y": [0.5 + at for at in range(8)]})
+    path = tmp_path / file
+    if file.endswith(".csv"):
+        frame.write_csv(path, separator=";", decimal_comma=file == "comma.csv")
+    elif file == "a.jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in frame.to_dicts()))
+    elif file == "a.parquet":
+        frame.write_parquet(path)
+    else:
+        frame.write_excel(path, dtype_formats={pl.Float64: "0.000000"})
+    with pytest.raises(DataError) as refused:
+        take(tmp_path / "t", path, time="Serial")
+    assert "--time-format excel" in refused.value.hint
+    summary = take(tmp_path / "t", path, time="Serial", time_format="excel")
+    assert (summary["added"], summary["quarantined"]) == (8, {})
+    found = rows(tmp_path / "t")["Serial"].to_list()
+    assert found == [START + timedelta(milliseconds=round((day - 45292) * 86_400_000)) for day in serials]
+    assert all(abs(one - time) < timedelta(milliseconds=50) for one, time in zip(found, TIMES, strict=True))
+    take(tmp_path / "z", path, time="Serial", time_format="excel", timezone="Europe/Berlin")
+    assert rows(tmp_path / "z")["Serial"][0] == datetime(2023, 12, 31, 23, tzinfo=UTC)
+
+
+def test_a_day_that_is_none_goes_to_the_quarantine(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "t,y\n45292.5,1\nsoon,2\n1e300,3\n,4\n45293,5\n45294,6\n")
+    summary = take(tmp_path / "t", path, time="t", time_format="excel")
+    assert (summary["added"], summary["quarantined"]) == (3, {"no time": 1, "unparsable": 2})
+    assert quarantine(tmp_path / "t")["line"].to_list() == [3, 4, 5]
