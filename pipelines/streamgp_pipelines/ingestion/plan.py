@@ -18,6 +18,7 @@ from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.times import Clock, decide, format_of, is_named_epoch, is_time
 from streamgp.streaming.versions import REVISES, Policy
 from streamgp.streaming.zones import canonical
+from streamgp_pipelines.ingestion.header import header_below
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
@@ -221,6 +222,11 @@ def _two_columns(time: str | None, series: str | None) -> None:
 def _found_time(source: FileSource, config: IngestConfig) -> str:
     if "ds" in source.names:
         return "ds"
+    if (row := header_below(source)) is not None:
+        raise UsageError(
+            f"{source.uri}: the first row names no columns, and the header seems to be in row {row}",
+            hint="remove the rows above it, or name the time with --time if it is not",
+        )
     cells = {name: source.sample.column(name) for name in source.names}
     candidates = [name for name in source.names if is_time(cells[name])]
     candidates = candidates or [name for name in source.names if is_named_epoch(name, cells[name])]

@@ -357,7 +357,7 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
     if faults and not rows.height:
         raise DataError(
             f"{uri}, line 2: {split.widths[0]} cells, but the header has {len(names)}",
-            hint="make the header fit, or name the --separator",
+            hint="make the header fit, name the --separator, or remove the lines above the header",
         )
     columns = [series.drop_nulls().to_list() for series in rows]
     decimal = config.decimal or _decimal(columns, separator)
