@@ -86,6 +86,7 @@ def future_rows(first: int = ROWS) -> pd.DataFrame:
     return frame
 
 
+@pytest.mark.slow
 def test_the_version_belongs_to_the_run_and_names_what_it_needs(made: dict[str, Any]) -> None:
     version = MlflowClient(made["uri"]).get_model_version_by_alias("roof-y-h3", CHAMPION)
     assert version.run_id == made["run"]

@@ -122,6 +122,7 @@ def test_a_dry_run_writes_nothing(world: World, tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_train_prints_its_summary_again_and_tracks_one_run(world: World, tmp_path: Path) -> None:
     line = world.line(checkpoint=tmp_path / "c", predictions=tmp_path / "p.parquet", experiment="twice")
     first = document(run(*line, "--json"))

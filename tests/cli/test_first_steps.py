@@ -199,6 +199,7 @@ def test_a_separator_at_the_end_of_lines_is_no_column(
     assert rows(tmp_path / "t").columns == ["_seq", "ds", *columns]
 
 
+@pytest.mark.slow
 def test_a_run_without_a_season_says_which_the_target_shows(tmp_path: Path) -> None:
     days = [f"{math.sin(math.pi * hour / 12):.4f}" for hour in range(400)]
     line = (*TRAIN, "--table", table(tmp_path, "y", days), "--json", "--checkpoint")

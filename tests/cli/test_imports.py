@@ -37,6 +37,7 @@ def test_pages_need_nothing(words: tuple[str, ...], environment: dict[str, str])
     assert imported(environment, *words) == set()
 
 
+@pytest.mark.slow
 def test_tables_need_no_torch_and_no_pandas(tmp_path: Path, environment: dict[str, str]) -> None:
     data, table = tmp_path / "data.csv", tmp_path / "table"
     write_rows(data, 0, 48)

@@ -47,6 +47,7 @@ def train(made: dict[str, Any], *more: object) -> Result:
     return run(*words, *(word for one in SETS for word in ("--set", one)), *more)
 
 
+@pytest.mark.slow
 def test_the_summary_speaks_of_probabilities(wet: dict[str, Any]) -> None:
     printed = wet["done"].stdout
     for name in ("log loss", "brier", "accuracy", "calibration error", "base rate"):

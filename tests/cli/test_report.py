@@ -63,6 +63,7 @@ def test_what_is_wrong_ends_with_its_exit_code(
     assert result.exit_code == code and not list(tmp_path.glob("*.html"))
 
 
+@pytest.mark.slow
 def test_a_comparison_has_the_scores_of_its_tables(world: World, tmp_path: Path) -> None:
     line = ["compare", "--table", world.table, "--target=y", "--horizon=3", "--season=24", "--lags=4", "--warmup=200"]
     home = tmp_path / "c"

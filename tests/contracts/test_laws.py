@@ -27,6 +27,8 @@ NET: dict[str, Any] = {"encoder": {"hidden": 8}, "epochs": 2}
 GP = NET | {"rebuild": 128, "online": {"window": 128}, "solver": {"name": "kiss", "grid": 10}}
 TWINS = {"gp_gru", "gp_narx", "gp_rnn", "gru", "rnn"}
 """They share all but the net with `gp_lstm`."""
+HEAVY = TWINS | {"ensemble", "exact", "finite_rkhs", "gp_lstm", "lstm", "narx", "qsgp", "rvm", "svgp"}
+"""`make test` has the laws of the other models: the naive ones, the regressions and `svdgp`."""
 SMALL = {
     **dict.fromkeys(("gru", "lstm", "narx", "rnn"), NET),
     **dict.fromkeys(("gp_gru", "gp_lstm", "gp_narx", "gp_rnn"), GP),
@@ -64,11 +66,11 @@ class Made:
 
 
 def names(*served: WindowSpec) -> list[Any]:
-    """Every model with every kind of window, the twins with one. Slow: these, and the plain window where another is
-    served."""
+    """Every model with every kind of window, the twins with one. Slow: the heavy ones, and the plain window where
+    another is served."""
     both = ("linear", "svdgp")
     return [
-        pytest.param(n, s, marks=[pytest.mark.slow] if n in TWINS or (s is PLAIN and n not in both) else [])
+        pytest.param(n, s, marks=[pytest.mark.slow] if n in HEAVY or (s is PLAIN and n not in both) else [])
         for n in registry.names("models")
         for s in served
         if (s.lags or n in both) and not (n in TWINS and s is PLAIN)

@@ -93,8 +93,21 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {**SVGP, "encoder": {"hidden": 8}, "training": {"batch": 64}},
     ],
 }
-OTHERS = {"gp_gru", "gp_rnn", "gru", "rnn", "qsgp", "rvm", "svgp"}
-"""The first four share all but the net with `gp_lstm` or `lstm`; the laws of the last three take seconds each."""
+OTHERS = {
+    "gp_gru",
+    "gp_lstm",
+    "gp_narx",
+    "gp_rnn",
+    "gru",
+    "rnn",
+    "ensemble",
+    "exact",
+    "finite_rkhs",
+    "qsgp",
+    "rvm",
+    "svgp",
+}
+"""The laws of these take seconds each, or are those of `lstm` with another net."""
 CASES = [
     pytest.param(name, options, marks=[pytest.mark.slow] if place or name in OTHERS else [])
     for name in registry.names("models")

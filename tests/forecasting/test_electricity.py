@@ -71,6 +71,7 @@ def linear(one_thread: None) -> dict[str, np.ndarray]:
     return play(Year(), "linear")
 
 
+@pytest.mark.slow
 def test_bands_cover_over_the_year_and_in_every_tenth(linear: dict[str, np.ndarray]) -> None:
     found = linear
     inside = (found["low"] <= found["y"]) & (found["y"] <= found["high"])

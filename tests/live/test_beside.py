@@ -56,6 +56,7 @@ def seen(path: Path) -> int:
     return saved.rows + (0 if tail.rows is None else tail.rows.num_rows)
 
 
+@pytest.mark.slow
 def test_what_is_there_is_taken_and_learned_and_then_what_is_new(feed: Memory, tmp_path: Path) -> None:
     for count in (300, 400):
         feed.payloads = [row(at) for at in range(count)]
@@ -63,6 +64,7 @@ def test_what_is_there_is_taken_and_learned_and_then_what_is_new(feed: Memory, t
         assert feed.acknowledged[-1] == count - 1 and seen(tmp_path / "c") == count
 
 
+@pytest.mark.slow
 def test_rows_are_learned_while_they_come_and_the_end_loses_none(feed: Memory, tmp_path: Path) -> None:
     feed.payloads = [row(at) for at in range(200)]
     publisher = threading.Timer(0.5, lambda: feed.payloads.extend(row(at) for at in range(200, 500)))
@@ -94,6 +96,7 @@ def test_a_source_is_a_broker_and_belongs_to_an_online_run(tmp_path: Path) -> No
         config(tmp_path, online=False)
 
 
+@pytest.mark.slow
 def test_serve_learns_messages_beside_requests(feed: Memory, home: Path) -> None:
     feed.payloads = [json.dumps(one).encode() for one in as_objects(new_rows(20))]
     with serving(config_of(home, source="memory://plant")) as service:
@@ -107,6 +110,7 @@ def test_serve_learns_messages_beside_requests(feed: Memory, home: Path) -> None
     assert feed.acknowledged == list(range(20))
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_the_series_is_asked_for_again(feed: Memory, tmp_path: Path) -> None:
     feed.payloads = [row(at) for at in range(200)]
     take(tmp_path / "t", feed, topic="unique_id", series="unique_id")

@@ -210,6 +210,7 @@ def _interrupt(*_: Any) -> Any:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_run_that_follows_waits_and_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = frame_of(500)
     run(make_table(tmp_path / "one", data), tmp_path / "c")

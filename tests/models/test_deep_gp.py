@@ -218,6 +218,7 @@ def line(x: Inputs, y: Tensor) -> Model:
     return model
 
 
+@pytest.mark.slow
 def test_a_stream_may_begin_with_a_single_row() -> None:
     x, y = windows(SYSTEM, series(40))
     model = gp(online={"window": 300})
@@ -244,6 +245,7 @@ def test_basis_is_what_the_mean_is_made_of() -> None:
 SOLVERS: list[tuple[str, dict[str, int]]] = [("exact", {}), ("kiss", {"grid": 16})]
 
 
+@pytest.mark.slow
 def test_a_recurrent_system_is_learned_better_than_by_a_line() -> None:
     """Its band covers, and its log score beats the linear model's by far."""
     x, y = windows(SYSTEM, series(900))

@@ -27,6 +27,7 @@ def line(shape: Shape) -> Model:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gp_narx", "lstm"])
 def test_on_a_stream_the_regression_is_linear_and_the_net_learns_what_it_left(name: str) -> None:
     x, y = windows(PAIR, series(400))

@@ -23,6 +23,7 @@ from streamgp.testing import check_model
 from streamgp.testing.models import SEASONS, example_windows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("panel", [False, True])
 def test_it_keeps_the_laws(panel: bool) -> None:
     check_model(lambda shape: build(Config(), shape), shapes=[replace(SEASONS, panel=panel)])
@@ -197,6 +198,7 @@ def run(model: DirectLinear, x: Inputs, y: Tensor, batch: int = 24) -> Tensor:
     return torch.cat(errors)
 
 
+@pytest.mark.slow
 def test_it_is_far_better_than_the_naive_and_never_much_worse_at_first() -> None:
     y, k = stream(2000)
     x, truth, _ = windows_of(y, k)

@@ -86,6 +86,7 @@ def weights_of(x: Inputs, y: torch.Tensor, online: dict[str, float]) -> dict[str
     return model.figures()
 
 
+@pytest.mark.slow
 def test_a_net_that_loses_to_the_regression_has_no_weight_and_one_that_wins_has_most() -> None:
     """Where the truth is a line, a net that remembers 20 rows learns noise; where none is, one with a memory wins."""
     x, y = windows(SYSTEM, series(1000))

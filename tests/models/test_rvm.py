@@ -136,6 +136,7 @@ def test_a_glitch_widens_no_bands() -> None:
     assert bands[1] < 1.05 * bands[0]
 
 
+@pytest.mark.slow
 def test_a_rebuild_takes_up_the_kept_windows_and_follows_the_stream() -> None:
     """What was learned of one half of the line; then the other half is, and nothing of the first is lost."""
     x, y, truth = sinc(1000)

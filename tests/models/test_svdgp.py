@@ -90,6 +90,7 @@ def test_the_gpu_computes_what_the_cpu_does(options: dict[str, object]) -> None:
     torch.testing.assert_close(issued[1], issued[0], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_outcomes_begin_at_their_share_of_ones_and_become_probabilities() -> None:
     """P(y = 1) = σ(2u − 3): seldom 1, and the first batch alone already says how seldom."""
     torch.set_num_threads(1)

@@ -52,6 +52,7 @@ def learn(model: StreamModel, x: Inputs, y: Tensor, batch: int, start: int = 0) 
     return [model.update(x.rows(part), y[part]) for part in parts]
 
 
+@pytest.mark.slow
 def test_it_learns_in_batch() -> None:
     model = build()
     x, y = rows(512)
@@ -65,6 +66,7 @@ def test_it_learns_in_batch() -> None:
     assert (p.latent_variance >= 0).all()
 
 
+@pytest.mark.slow
 def test_it_learns_from_a_stream_that_is_sorted() -> None:
     model = build(reservoir=512)
     x, y = rows(1024)
@@ -75,6 +77,7 @@ def test_it_learns_from_a_stream_that_is_sorted() -> None:
     assert error(model, *rows(256, seed=1)) < 0.45
 
 
+@pytest.mark.slow
 def test_basis_points_move_to_where_the_stream_went() -> None:
     model = build(small={"steps": 128}, memory=256)
     learn(model, *rows(512), 32)
@@ -89,6 +92,7 @@ def test_before_the_first_row_it_is_the_prior() -> None:
     torch.testing.assert_close(look.latent, torch.ones(4, 1, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_restored_it_goes_on_bit_for_bit() -> None:
     x, y = rows(640)
     whole, fresh = build(memory=100), build(memory=100)
@@ -161,6 +165,7 @@ def test_student_t_noise_keeps_outliers_from_the_mean() -> None:
     assert error(robust, test_x, test_y) < 0.6 * error(plain, test_x, test_y)
 
 
+@pytest.mark.slow
 def test_an_encoder_is_trained_along() -> None:
     model = build(encoder={"hidden": 16, "layers": 1, "width": 2})
     before = copy.deepcopy(inside(model).encoder.state_dict())

@@ -135,6 +135,7 @@ def test_any_kernel_learns(kernel: Any) -> None:
     assert error(model, held, truth) < 2.0  # the spread is 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["laplace", "student_t"])
 def test_outliers_teach_less_under_noise_with_tails(likelihood: str) -> None:
     (x, y), (held, truth) = surface(600, noise=0.5), surface(200, seed=1)
@@ -239,6 +240,7 @@ def test_a_first_batch_without_signal_does_not_last(kernel: str | None) -> None:
     assert not model.warnings() and error(model, x.rows(slice(400, None)), y[400:]) < 2.0  # the spread is 5
 
 
+@pytest.mark.slow
 def test_a_stream_of_single_rows_and_of_equal_rows_is_survived() -> None:
     model = built(**SMALL, reservoir=64)
     x, y = surface(40)

@@ -121,6 +121,7 @@ def test_learning_in_pieces_and_in_any_order_is_learning_at_once() -> None:
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_forgetting_is_a_weight_and_leaves_the_prior() -> None:
     (x, y), (q, _) = data(60), data(10, seed=1)
     sparse = prior(x[:20])

@@ -50,6 +50,7 @@ def test_kl_is_the_dense_gaussians() -> None:
     np.testing.assert_allclose(variance, np.diag(cov), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_sampled_columns_are_unbiased_with_the_variance_of_sampling_without_replacement() -> None:
     a, k = draw(10, 2, seed=8), gram()
     draws, size, m = 20_000, 3, 10

@@ -72,6 +72,7 @@ def fitted(name: str, summing: Any, missing: bool) -> Model:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [False, True], ids=["whole", "missing"])
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n == "rvm" else []) for n in OPTIONS])
 def test_blocks_anywhere_have_the_same_bits(name: str, missing: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,7 @@ def test_alarms_change_nothing_else(tmp_path: Path) -> None:
     assert (found["linear-p"].is_null() == ~first).all()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_and_goes_on_raises_the_same(tmp_path: Path) -> None:
     make_table(tmp_path / "table", stuck(series=("a", "b")))
     files = {name: {part: tmp_path / f"{name}-{part}.parquet" for part in ("alarms", "predictions")} for name in "12"}

@@ -71,6 +71,7 @@ def digest(home: Path) -> str:
     return state_digest(checkpoint.read(home))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"season": 24, "inputs": "x", "known": "k"}], ids=["lags", "known"])
 def test_a_fleet_in_buckets_has_the_numbers_of_one_in_one_piece(tmp_path: Path, options: dict[str, Any]) -> None:
     table = make_table(tmp_path / "t", panel())
@@ -90,6 +91,7 @@ def test_a_fleet_in_buckets_has_the_numbers_of_one_in_one_piece(tmp_path: Path, 
     assert_frame_equal(many.history(), one.history())
 
 
+@pytest.mark.slow
 def test_it_goes_on_without_workers_and_a_new_series_joins(tmp_path: Path) -> None:
     data = panel()
     late = data.filter(pl.col("unique_id") == "c").with_columns(unique_id=pl.lit("new"))
@@ -106,6 +108,7 @@ def test_it_goes_on_without_workers_and_a_new_series_joins(tmp_path: Path) -> No
     assert "new" in forecasts[0]["unique_id"]
 
 
+@pytest.mark.slow
 def test_check_and_describe_know_its_rows_and_its_parts(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", panel())
     dealt(table, tmp_path / "many", in_process)
@@ -116,6 +119,7 @@ def test_check_and_describe_know_its_rows_and_its_parts(tmp_path: Path) -> None:
     assert parts["model"] > 0 and parts["windows"] > 0
 
 
+@pytest.mark.slow
 def test_a_shard_that_is_damaged_or_missing_is_found(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", panel())
     dealt(table, tmp_path / "many", in_process)

@@ -32,6 +32,7 @@ def trained(tmp_path: Path, data: pl.DataFrame, **options: Any) -> tuple[Path, d
     return tmp_path / "run", data["t"].dt.convert_time_zone("UTC").max()  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 def test_a_steady_run_raises_no_alarm_and_a_change_does(tmp_path: Path) -> None:
     steady, last = trained(tmp_path, frame_of(5000))
     limits = {"max_age": "3h", "max_crps_ratio": 1.2, "min_coverage": 0.9}
@@ -88,6 +89,7 @@ def test_steps_have_no_age(tmp_path: Path) -> None:
         findings(tmp_path / "nothing")
 
 
+@pytest.mark.slow
 def test_a_model_is_measured_against_the_naive_forecast(tmp_path: Path) -> None:
     data = frame_of(3000)
     home, _ = trained(tmp_path, data, season=24)

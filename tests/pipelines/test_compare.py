@@ -31,6 +31,7 @@ def made(tmp_path: Path, rows: int = 700, series: tuple[str, ...] = (), **option
     return compare(table, directory=tmp_path / "comparison", **(OPTIONS | options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("series", [(), ("a", "b")])
 def test_scores_are_those_of_the_runs_alone(tmp_path: Path, series: tuple[str, ...]) -> None:
     found = made(tmp_path, series=series, models="linear,seasonal_naive")
@@ -51,6 +52,7 @@ def test_scores_are_those_of_the_runs_alone(tmp_path: Path, series: tuple[str, .
     assert found.against == "seasonal_naive"
 
 
+@pytest.mark.slow
 def test_only_forecasts_that_every_model_made_count(tmp_path: Path) -> None:
     data = frame_of(700)
     make_table(tmp_path / "table", data.with_columns(y=pl.when(pl.int_range(700) == 400).then(None).otherwise("y")))
@@ -69,6 +71,7 @@ def test_only_forecasts_that_every_model_made_count(tmp_path: Path) -> None:
     assert_allclose(scores(cells).filter(model="linear")["mae"].item(), own, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_it_goes_on_and_takes_more_models_in(tmp_path: Path) -> None:
     make_table(tmp_path / "table", frame_of(900))
     first = made(tmp_path, models="linear", max_rows=600)
@@ -86,6 +89,7 @@ def test_it_goes_on_and_takes_more_models_in(tmp_path: Path) -> None:
     assert whole.cells > again.cells
 
 
+@pytest.mark.slow
 def test_a_frame_is_compared_as_its_table(tmp_path: Path) -> None:
     data = frame_of(500, zone=None)
     make_table(tmp_path / "table", data)
@@ -135,6 +139,7 @@ def test_what_cannot_be_compared_is_refused_before_any_run(tmp_path: Path, optio
     assert not (tmp_path / "comparison").exists()
 
 
+@pytest.mark.slow
 def test_rows_that_are_held_out_are_compared_in_batch(tmp_path: Path) -> None:
     found = made(tmp_path, models="linear,exact", lags=0, horizon=1, season=(), inputs="x", test_tail=0.2, warmup=None)
     assert set(found.scores.filter(by="all")["cells"]) == {140}

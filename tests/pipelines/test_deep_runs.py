@@ -176,6 +176,7 @@ def test_another_kernel_is_another_run(one_step: Path) -> None:
     assert caught.value.exit_code == 4 and "--fresh" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_simulation(one_step: Path, tmp_path: Path) -> None:
     """The same paths for the same seed, one function a path, spread that grows; a plain net only plugs in."""
 

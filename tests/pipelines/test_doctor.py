@@ -65,6 +65,7 @@ def test_no_table_and_a_broken_log(tmp_path: Path, table: Table) -> None:
     assert faults(findings(table=table.path)) == {"log"}
 
 
+@pytest.mark.slow
 def test_small_files_are_merged_and_the_rows_stay(tmp_path: Path) -> None:
     data = frame_of(180)
     table = make_table(tmp_path / "t", data[:100])

@@ -60,6 +60,7 @@ def of(found: pl.DataFrame, name: str) -> pl.DataFrame:
     return found.filter(pl.col("unique_id") == name).drop("unique_id").sort("cutoff", "ds")
 
 
+@pytest.mark.slow
 @each_run
 def test_the_numbers_of_a_series_are_those_of_a_run_on_it_alone(tmp_path: Path, options: dict[str, Any]) -> None:
     data = panel()
@@ -87,6 +88,7 @@ def test_a_series_does_not_depend_on_when_rows_of_others_come(tmp_path: Path) ->
         assert_frame_equal(of(one, name), of(two, name), **CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cut"), [("linear", 401), ("season", 401), ("pooled", 401), pytest.param("pooled", 103, id="before b")]
 )
@@ -166,6 +168,7 @@ def test_what_a_fleet_cannot_do_is_refused(tmp_path: Path, options: dict[str, An
         run(table, tmp_path / "c", **OPTIONS | {"fleet": True, "warmup": None} | options)
 
 
+@pytest.mark.slow
 def test_a_shared_kernel_forecasts_about_as_well_as_own_ones(tmp_path: Path) -> None:
     table, errors = make_table(tmp_path / "t", panel()), dict[str, float]()
     for shared in ("false", "true"):

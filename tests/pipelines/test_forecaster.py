@@ -158,6 +158,7 @@ def test_decimals_are_numbers() -> None:
     assert forecaster().learn(exact).scores["rmse"] == pytest.approx(forecaster().learn(data).scores["rmse"])
 
 
+@pytest.mark.slow
 def test_the_river_habit() -> None:
     found = forecaster(horizon=1, known=())
     rows = frame_of(260).iter_rows(named=True)

@@ -474,6 +474,7 @@ def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(seen) > 3
 
 
+@pytest.mark.slow
 def test_small_commits_of_following_are_merged(tmp_path: Path) -> None:
     folder = tmp_path / "rows"
     folder.mkdir()

@@ -85,6 +85,7 @@ def same(table: Path, other: Path) -> None:
     assert quarantine(table).select(names).equals(quarantine(other).select(names))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", quick_and_slow(CRASHES, QUICK), ids=CRASHES)
 def test_crash_scripts(crash: Crash, whole: tuple[Path, Path], tmp_path: Path) -> None:
     source, table = whole

@@ -76,6 +76,7 @@ def test_a_killed_ingest_goes_on(tmp_path: Path) -> None:
         assert quarantine(table)["reason"].to_list() == ["no time"] * 2
 
 
+@pytest.mark.slow
 def test_other_rows_of_one_file_are_another_source(tmp_path: Path) -> None:
     path = write(tmp_path / "a.h5")
     take(tmp_path / "t", path, join="nearest")

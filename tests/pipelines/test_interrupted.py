@@ -121,6 +121,7 @@ def test_killed_while_the_past_is_simulated(simulated: World, tmp_path: Path, cr
     assert simulated.expected["simulation"]["scored"] > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", quick_and_slow(CRASHES, QUICK), ids=CRASHES)
 def test_killed_at_a_given_place(linear: World, tmp_path: Path, crash: Crash) -> None:
     linear.survives(tmp_path, crash)
@@ -171,6 +172,7 @@ def test_killed_and_started_again_with_other_pauses(linear: World, tmp_path: Pat
     linear.compare(tmp_path)
 
 
+@pytest.mark.slow
 def test_interrupted_by_the_user(linear: World, tmp_path: Path) -> None:
     """Ctrl-C while a run follows its table; the next run, which does not follow, completes it."""
     table = Table.open(make_table(tmp_path / "t", frame_of(600, series=("a", "b"))[:300]).path)

@@ -58,6 +58,7 @@ def forecasts(frame: pl.DataFrame, until: Any) -> pl.DataFrame:
 # Law 1: ask first, answer later
 
 
+@pytest.mark.slow
 @each_model
 def test_a_forecast_does_not_change_with_what_comes_after_it(tmp_path: Path, model: str) -> None:
     data, row = frame_of(900), 610
@@ -69,6 +70,7 @@ def test_a_forecast_does_not_change_with_what_comes_after_it(tmp_path: Path, mod
     assert forecasts(one, until).height == 3 * (row - 200) and not one.equals(two)
 
 
+@pytest.mark.slow
 @each_model
 def test_known_inputs_beyond_the_horizon_change_no_forecast(tmp_path: Path, model: str) -> None:
     data, row, horizon = frame_of(800), 510, 3
@@ -135,6 +137,7 @@ def test_warm_up_rows_are_never_scored(tmp_path: Path) -> None:
 # Law 2: micro-batches are cut by rows
 
 
+@pytest.mark.slow
 @each_model
 def test_the_same_rows_in_other_chunks_give_the_same_run(tmp_path: Path, model: str) -> None:
     data = frame_of(700)
@@ -151,6 +154,7 @@ def test_the_same_rows_in_other_chunks_give_the_same_run(tmp_path: Path, model: 
     assert_frame_equal(frames[0], frames[2], check_exact=True)
 
 
+@pytest.mark.slow
 def test_a_compacted_table_goes_on_where_it_was(tmp_path: Path) -> None:
     """Compaction moves rows to other files in the middle of a run; offsets stay good."""
     data = frame_of(900)
@@ -209,6 +213,7 @@ def test_a_table_that_grows_is_the_same_as_the_whole_table(tmp_path: Path, model
     assert scores_of(one) == scores_of(two)
 
 
+@pytest.mark.slow
 def test_a_target_that_stops_obeys_the_laws_too(tmp_path: Path) -> None:
     """Its distribution has a point mass: the future changes none, and a run that is resumed has the same."""
     stands = np.random.default_rng(0).random(180).repeat(10) < 0.4

@@ -84,6 +84,7 @@ def test_a_row_an_hour_forecasts_as_one_pass(tmp_path: Path) -> None:
             assert_same_state(tmp_path / "c", tmp_path / f"c{rows}")
 
 
+@pytest.mark.slow
 @each_model
 def test_forecasts_in_between_leave_training_alone(tmp_path: Path, model: str) -> None:
     data, options = frame_of(800), {"model": model, "known": "k", **MODELS[model]}

@@ -259,6 +259,7 @@ def test_metrics_come_at_rows_seen_and_are_those_of_the_stretch(tmp_path: Path) 
     assert diary.told["set.ridge"] == "2" and diary.told["lags"] == 6 and diary.told["target"] == ["y"]
 
 
+@pytest.mark.slow
 def test_metrics_of_an_interrupted_run_are_told_again_alike(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(2500))
     whole, first, second = (Diary(tmp_path) for _ in range(3))
@@ -292,6 +293,7 @@ def test_a_failed_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert diary.status == "FAILED"
 
 
+@pytest.mark.slow
 def test_progress_counts_rows(tmp_path: Path) -> None:
     table, told = make_table(tmp_path / "t", frame_of(2500)), []
     train(config_of(table, tmp_path / "c"), Diary, told.append)
@@ -311,6 +313,7 @@ def test_another_seed_is_another_svdgp(tmp_path: Path) -> None:
     assert torch.equal(states[0], states[1]) and not torch.equal(states[0], states[2])
 
 
+@pytest.mark.slow
 def test_a_run_warns_of_series_that_follow_one_another(tmp_path: Path) -> None:
     """However the table is cut into pieces; rows that come late are no restart of the clock, not even early on."""
     mixed = frame_of(600, ("a", "b", "c"))

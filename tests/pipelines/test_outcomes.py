@@ -75,6 +75,7 @@ def trained(rain: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     return {"found": found, "home": home / "c", "diary": diary, "frame": pl.read_parquet(home / "p.parquet")}
 
 
+@pytest.mark.slow
 def test_probabilities_are_near_the_truth_and_calibrated(trained: dict[str, Any]) -> None:
     found, frame = trained["found"], trained["frame"]
     assert frame.columns == ["unique_id", "ds", "cutoff", "y", "svdgp", "svdgp-std", "svdgp-std-latent"]
@@ -115,6 +116,7 @@ def test_it_forecasts_alone_and_without_bands(trained: dict[str, Any]) -> None:
         load(trained["home"]).forecast(levels=[80.0], future=future)
 
 
+@pytest.mark.slow
 def test_stopped_and_taken_up_it_ends_the_same(tmp_path: Path) -> None:
     small = SETS | {"gradient.mean_basis": "32", "gradient.covariance_basis": "16", "gradient.steps": "4"}
     options = OPTIONS | {"set": small, "checkpoint_every": 256, "batch": 128, "warmup": 256, "horizon": 2}
@@ -130,6 +132,7 @@ def test_stopped_and_taken_up_it_ends_the_same(tmp_path: Path) -> None:
     assert pl.read_parquet(tmp_path / "a.parquet").equals(pl.read_parquet(tmp_path / "b.parquet"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pl.Int64, pl.Float64])
 def test_numbers_of_0_and_1_are_true_and_false(rain: Path, tmp_path: Path, kind: type[pl.DataType]) -> None:
     make_table(tmp_path / "table", outcomes(4000, kind=kind))
@@ -155,6 +158,7 @@ def test_other_models_take_0_and_1_as_numbers(rain: Path, tmp_path: Path) -> Non
     assert "log_loss" not in found and 0.7 < found["coverage"]["80"] < 1
 
 
+@pytest.mark.slow
 def test_batch_training_scores_what_was_held_out(rain: Path, tmp_path: Path) -> None:
     batch = OPTIONS | {"online": None, "warmup": None, "checkpoint_every": None, "test_tail": 0.25, "epochs": 4}
     found = run(rain, tmp_path / "c", **batch)

@@ -39,6 +39,7 @@ def panel() -> pl.DataFrame:
     return data.with_columns(y=pl.when(empty).then(None).otherwise("y")).drop("hour", "number")
 
 
+@pytest.mark.slow
 def test_every_series_of_a_panel_is_forecast_in_its_own_size(tmp_path: Path) -> None:
     data = panel()
     found = run(make_table(tmp_path / "t", data), tmp_path / "c", predictions=tmp_path / "p.parquet", **OPTIONS)
@@ -62,6 +63,7 @@ def test_every_series_of_a_panel_is_forecast_in_its_own_size(tmp_path: Path) -> 
     assert last < data["t"].max()  # what has gone quiet is not asked about
 
 
+@pytest.mark.slow
 def test_a_panel_forecasts_the_same_whatever_comes_after(tmp_path: Path) -> None:
     data = panel()
     moment = data["t"][6400]

@@ -68,6 +68,7 @@ def test_bands_of_lightgbm_are_quantiles_of_its_own_errors(tmp_path: Path) -> No
         assert_allclose(shift, [low, high], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["autoets", pytest.param("autoarima", marks=pytest.mark.slow), "mstl"])
 def test_statsforecast_has_its_own_forecasts_and_intervals(tmp_path: Path, name: str) -> None:
     data = frame_of(420)

@@ -135,6 +135,7 @@ def test_a_naive_clock_stays_naive(tmp_path: Path) -> None:
     assert data.schema["ds"] == pl.Datetime("us") and data["ds"].max() == rows["t"].max()
 
 
+@pytest.mark.slow
 def test_asked_for_late_the_file_says_what_it_lacks(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(800))
     run(table, tmp_path / "c", max_rows=500)
@@ -146,6 +147,7 @@ def test_asked_for_late_the_file_says_what_it_lacks(tmp_path: Path) -> None:
     assert pl.read_parquet(tmp_path / "p.parquet").height == whole["scored"] and not whole["warnings"]
 
 
+@pytest.mark.slow
 def test_the_file_can_go_elsewhere_later(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(500))
     run(table, tmp_path / "c", predictions=tmp_path / "p.parquet")
@@ -157,6 +159,7 @@ def parts_of(home: Path) -> list[Path]:
     return sorted((home / "predictions").glob("*.parquet"))
 
 
+@pytest.mark.slow
 def test_a_damaged_part_is_an_error_that_names_it(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(800))
     options: dict[str, Any] = {"predictions": tmp_path / "p.parquet", "checkpoint_every": 128}

@@ -76,6 +76,7 @@ def test_a_simulation_of_the_past_is_one_that_could_have_been_made(
         assert_allclose(paths.y[0, place, :, 0], alone.samples[0, code, :, 0], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_with_and_without(tmp_path: Path) -> None:
     """But that all inputs are known, as they are in a simulation, of a model that has no other way to train for it."""
     table = make_table(tmp_path / "t", frame_of(600))
@@ -110,6 +111,7 @@ def test_chunks_and_restarts_change_nothing(model: str, tmp_path: Path) -> None:
     assert_same_state(tmp_path / "whole", tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_bands_of_a_model_that_drifts_hold_what_they_say(tmp_path: Path) -> None:
     """A lag and a slow, unseen disturbance: the model of one step believes too much of its own output."""
     g, count, steps = np.random.default_rng(1), 3000, 30

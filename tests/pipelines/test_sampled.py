@@ -106,6 +106,7 @@ class InMemory:
             yield block_sums(way.learner, way.absorb, (z, target, way.weight.expand(len(y))), way.chunk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["svdgp", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES[1:])])
 def test_what_is_read_again_is_learned_as_what_is_held(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,7 @@ from tests.pipelines.worlds import frame_of, make_table, run, scores_of
 from tests.words import naming
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_what_it_learned_and_a_new_one_learns_the_newest(tmp_path: Path) -> None:
     data = frame_of(450).with_columns(pl.col("t").dt.replace_time_zone(None))
     wrong = data.with_row_index().with_columns(

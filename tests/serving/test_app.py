@@ -214,6 +214,7 @@ def test_a_token_is_needed_for_all_data(home: Path) -> None:
         assert client.get("/scores", headers={"Authorization": f"Basic {TOKEN}"}).status_code == 401
 
 
+@pytest.mark.slow
 def test_requests_have_limits(home: Path) -> None:
     with client_of(home, max_body=1024, request_rows=3, rate=50) as client:
         small = [{"t": f"2030-01-0{day}", "y": 1.0} for day in range(1, 6)]

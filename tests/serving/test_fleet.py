@@ -42,6 +42,7 @@ def send(service: Service, rows: pl.DataFrame, size: int) -> None:
     wait_for(lambda: host.rows == before + len(objects))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, SEASON], ids=["plain", "season"])
 def test_a_served_fleet_learns_as_the_command_line_does(tmp_path: Path, options: dict[str, Any]) -> None:
     begun(tmp_path, **options)

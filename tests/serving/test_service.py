@@ -162,6 +162,7 @@ def test_requests_at_the_same_time_and_another_writer_lose_nothing(intake: Intak
     assert Table.open(home / "table").rows == ROWS + 203
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["linear", pytest.param("auto", marks=pytest.mark.slow)])
 def test_it_learns_as_the_command_line_does(home: Path, model: str) -> None:
     options = {"model": model, **LINE}

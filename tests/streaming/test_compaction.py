@@ -47,6 +47,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return table
 
 
+@pytest.mark.slow
 def test_small_commits_leave_few_files_with_digests_and_the_same_rows(small: Table) -> None:
     files = delta.spans(small.log)
     assert [(file.first, file.rows) for file in files[:2]] == [(0, 4 * EVERY), (4 * EVERY, EVERY)]
@@ -81,6 +82,7 @@ def test_what_another_program_packed_otherwise_is_left_alone() -> None:
     assert compaction.due(large) == []
 
 
+@pytest.mark.slow
 def test_a_reader_of_an_older_version_goes_on_in_the_merged_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +104,7 @@ def test_a_reader_of_an_older_version_goes_on_in_the_merged_files(
         times(slow)
 
 
+@pytest.mark.slow
 def test_merged_files_stay_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table.create(tmp_path / "t", SCHEMA, META)
     merging = Compaction(table)
@@ -128,6 +131,7 @@ def test_merged_files_stay_for_a_while(tmp_path: Path, monkeypatch: pytest.Monke
     assert times(table) == list(range(2 * EVERY))
 
 
+@pytest.mark.slow
 def test_another_writer_meets_a_conflict_and_a_merge_yields_to_it(tmp_path: Path) -> None:
     table = Table.create(tmp_path / "t", SCHEMA, META)
     merging = Compaction(table)
@@ -150,6 +154,7 @@ def test_another_writer_meets_a_conflict_and_a_merge_yields_to_it(tmp_path: Path
     assert late.duplicate.all()
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_not_merged_into_a_sound_one(tmp_path: Path) -> None:
     table = Table.create(tmp_path / "t", SCHEMA, META)
     merging = Compaction(table)
@@ -161,6 +166,7 @@ def test_a_damaged_file_is_not_merged_into_a_sound_one(tmp_path: Path) -> None:
     assert table.rows == EVERY and len(delta.spans(table.log)) == EVERY
 
 
+@pytest.mark.slow
 def test_the_quarantine_is_merged_too(tmp_path: Path) -> None:
     table = Table.create(tmp_path / "t", SCHEMA, META)
     quarantine = Quarantine(table)

@@ -106,6 +106,7 @@ def test_a_table_reads_one_row_a_key_as_its_policy_says(
     assert [y for part in values for y in part.to_pylist()] == read["y"].to_list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mean", "quarantine"])
 @given(rows=ROWS, data=st.data())
 @examples(20)
@@ -135,6 +136,7 @@ def read_in_parts(table: Table, offset: Offset, ends: list[int]) -> tuple[pl.Dat
     return frame(out), frame(waits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["last", "mean", "quarantine"])
 @given(rows=ROWS, lateness=st.integers(0, 5), cut=st.integers(0, 30), ends=st.lists(st.integers(1, 8), max_size=2))
 @examples(25)
@@ -173,6 +175,7 @@ def test_a_correction_is_kept_behind_the_row_and_a_run_that_read_it_goes_on(tmp_
     assert again == [0.0, 9.0, 2.0, 3.0, 4.0]
 
 
+@pytest.mark.slow
 def test_compaction_keeps_the_versions(tmp_path: Path) -> None:
     table = make(tmp_path / "t", "last")
     for n in range(24):

@@ -98,6 +98,7 @@ def streams(draw: st.DrawFn) -> tuple[WindowSpec, list[Row], list[int]]:
     return spec, rows, cuts
 
 
+@pytest.mark.slow
 @given(streams(), st.sampled_from([0, timeline.DENSE, 10**9]))
 @examples(120)
 def test_any_chunking_gives_what_a_loop_over_rows_gives(

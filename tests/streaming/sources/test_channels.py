@@ -14,6 +14,7 @@ from tests.streaming.sources.recordings import COUNT, EPOCH, frame, opened, read
 T = np.arange(COUNT) / 100
 
 
+@pytest.mark.slow
 def test_channels_of_an_mdf(tmp_path: Path) -> None:
     write_mdf(tmp_path / "a.mf4")
     source = opened(tmp_path / "a.mf4")

@@ -34,6 +34,7 @@ def build(path: Path, data: str | bytes, **options: Any) -> csv.Csv:
     return csv.build(csv.Config(**options), str(path))
 
 
+@pytest.mark.slow
 @examples(60)
 @given(
     cells=st.lists(st.tuples(NUMBERS, TEXTS, NUMBERS), min_size=1, max_size=25),
@@ -69,6 +70,7 @@ def test_against_python(
         assert [row["a"], row["b"]] == [float(cell) if cell else None for cell in (a, b)]
 
 
+@pytest.mark.slow
 @examples(100)
 @given(
     lines=st.lists(st.text(alphabet='a1.,"', max_size=8), min_size=1, max_size=15),

@@ -39,6 +39,7 @@ def book(path: Path, serial: bool = False, more: bool = False) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("serial", "given"),
     [(False, {}), (True, {"time": "Zeit", "time_format": "excel"})],
@@ -53,6 +54,7 @@ def test_dates_of_a_workbook(tmp_path: Path, serial: bool, given: dict[str, Any]
     assert take(tmp_path / "t", path, **given)["added"] == 0
 
 
+@pytest.mark.slow
 def test_several_sheets_are_no_guess(tmp_path: Path) -> None:
     path = book(tmp_path / "a.xlsx", more=True)
     with pytest.raises(UsageError) as caught:

@@ -122,6 +122,7 @@ def first_times(path: Path, **options: Any) -> dict[str, float]:
     return {name: one.first / 1e9 for name, one in opened(path, **options).samples.signals.items()}
 
 
+@pytest.mark.slow
 def test_an_array_of_which_the_time_is_unsure_stops_no_other(tmp_path: Path) -> None:
     path = groups(tmp_path / "a.h5")
     beside = {"a.x": 0, "e.y": 50, "g.z": 0}
@@ -134,6 +135,7 @@ def test_an_array_of_which_the_time_is_unsure_stops_no_other(tmp_path: Path) -> 
     assert first_times(path, time="g.t") == beside  # it does not fit the loose array
 
 
+@pytest.mark.slow
 def test_only_what_is_wanted_is_an_error(tmp_path: Path) -> None:
     path = groups(tmp_path / "a.h5")
     source = opened(path, signals=("e.*",))
