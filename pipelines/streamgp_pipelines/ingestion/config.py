@@ -37,6 +37,15 @@ Sheet = Annotated[
     Flag(Panel.TEXT, "NAME"),
     Field(description="Sheet of an Excel workbook; default: the only one with rows"),
 ]
+HeaderRow = Annotated[
+    int | None,
+    Flag(Panel.TEXT, "ROW"),
+    Field(
+        ge=1,
+        description="Row of the column names in a CSV or a workbook, from 1: what is above it is skipped; default: the "
+        "first that is not empty",
+    ),
+]
 Format = Annotated[
     str | None,
     Flag(Panel.TEXT, "FORMAT"),
@@ -195,6 +204,7 @@ class IngestConfig(MessageSettings):
     salvage: Salvage = False
     format: Format = None
     sheet: Sheet = None
+    header_row: HeaderRow = None
     separator: Annotated[str | None, Flag(Panel.TEXT, "SIGN")] = Field(
         None, description="Field separator; default: detected"
     )
@@ -273,6 +283,7 @@ class DescribeConfig(Settings):
     )
     format: Format = None
     sheet: Sheet = None
+    header_row: HeaderRow = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from streamgp.base import Json
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
 from streamgp.streaming.reading.files import open_source
+from streamgp.streaming.reading.header import seems_in
 from streamgp.streaming.recordings.joined import Joined
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def describe_file(config: DescribeConfig) -> dict[str, Json]:
         UsageError: its format is unknown, or needs an extra.
     """
     uri = str(config.source)
-    names = ("time", "time_format", "signals", "dbc", "salvage", "sheet")
+    names = ("time", "time_format", "signals", "dbc", "salvage", "sheet", "header_row")
     options = {name: getattr(config, name) for name in names}
     source = open_source(uri, config.format, {**options, "look": True}, looking=True)
     if not isinstance(source, Joined):
@@ -31,7 +32,8 @@ def describe_file(config: DescribeConfig) -> dict[str, Json]:
             for field in source.schema
             if field.name not in (LINE, FAULT, TEXT)
         ]
-        return {"file": uri, "columns": columns}
+        note: dict[str, Json] = {} if source.header is None else {"note": seems_in(source.header)}
+        return {"file": uri, **note, "columns": columns}
     units = source.recording.units
     signals: list[Json] = []
     for name, one in sorted(source.samples.signals.items()):

@@ -14,11 +14,11 @@ from streamgp.streaming.intervals import nanoseconds, written
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
 from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.files import FileSource
+from streamgp.streaming.reading.header import seems_in
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.times import Clock, decide, format_of, is_named_epoch, is_time
 from streamgp.streaming.versions import REVISES, Policy
 from streamgp.streaming.zones import canonical
-from streamgp_pipelines.ingestion.header import header_below
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
@@ -55,7 +55,9 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
     meta = _meta(source, config, zone) if table is None else _agreed(config, table, zone)
     for name in (meta.time, meta.series):
         if name is not None and name not in source.names:
-            raise SchemaError(f"{source.uri}: there is no column {name!r}", hint=f"it has: {', '.join(source.names)}")
+            also = "" if source.header is None else f"; {seems_in(source.header)}"
+            hint = f"it has: {', '.join(source.names)}{also}"
+            raise SchemaError(f"{source.uri}: there is no column {name!r}", hint=hint)
     clock = None
     if meta.time is not None:
         where = f"{source.uri}, column {meta.time!r}"
@@ -222,10 +224,10 @@ def _two_columns(time: str | None, series: str | None) -> None:
 def _found_time(source: FileSource, config: IngestConfig) -> str:
     if "ds" in source.names:
         return "ds"
-    if (row := header_below(source)) is not None:
+    if source.header is not None:
         raise UsageError(
-            f"{source.uri}: the first row names no columns, and the header seems to be in row {row}",
-            hint="remove the rows above it, or name the time with --time if it is not",
+            f"{source.uri}: the first row names no columns",
+            hint=f"{seems_in(source.header)}; if it is not, name the time with --time",
         )
     cells = {name: source.sample.column(name) for name in source.names}
     candidates = [name for name in source.names if is_time(cells[name])]

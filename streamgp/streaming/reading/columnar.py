@@ -128,10 +128,14 @@ class Columnar(ABC):
         schema: the columns as a table keeps them, and the bookkeeping columns.
         sample: the first rows, as the file has them, but for its kind of text.
         waiting, doubts: always False, {}; such a file is whole or damaged, and says what it holds.
+        above: rows above the first that is counted from 0: those of a sheet up to its header.
+        header: the row that seems to be the header, of a sheet where the one that was taken is none; else None.
     """
 
     CHANGED = "if these are new rows, ingest it under another name: --as NAME"
     """What to do about a file that is not the one of before."""
+    above = 0
+    header: int | None = None
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -178,10 +182,12 @@ class Columnar(ABC):
                 f"{self.uri}: this is not the file that was ingested before: it was changed",
                 hint=self.CHANGED,
             )
-        row = start.lines
+        row = max(start.lines - self.above, 0)
         try:
             for batch in self._valid(row):
-                yield Chunk(self._typed(batch, row), self._end._replace(lines=row + batch.num_rows).offset())
+                yield Chunk(
+                    self._typed(batch, row), self._end._replace(lines=self.above + row + batch.num_rows).offset()
+                )
                 row += batch.num_rows
         except (pa.ArrowException, OSError) as error:
             raise self._damaged(error, row) from None
@@ -209,7 +215,7 @@ class Columnar(ABC):
                     faults[i] = faults[i] or fault("unparsable", name, f"{value} is no {kind}")
         nothing = pa.nulls(batch.num_rows, pa.string())
         wrong = nothing if faults is None else pa.array(faults, pa.string())
-        lines = pa.array(np.arange(row + 1, row + 1 + batch.num_rows))
+        lines = pa.array(self.above + np.arange(row + 1, row + 1 + batch.num_rows))
         return pa.record_batch([*columns, lines, wrong, nothing], schema=self.schema)
 
     def _damaged(self, error: Exception, rows: int = 0) -> DataError:

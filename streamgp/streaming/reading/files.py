@@ -28,6 +28,7 @@ class FileSource(Source, Protocol):
         waiting: whether a last line without newline was left, after a read.
         doubts: columns that may be misunderstood -> what to do about it.
         stopped: where it stopped reading; another source over the same file may be given it, to go on from there.
+        header: the row that seems to be the header where the one that was taken is none, from 1; else None.
     """
 
     uri: str
@@ -37,6 +38,7 @@ class FileSource(Source, Protocol):
     waiting: bool
     doubts: dict[str, str]
     stopped: Stopped | None
+    header: int | None
 
     def expect(self, schema: pa.Schema) -> None: ...
 

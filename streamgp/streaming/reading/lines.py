@@ -22,6 +22,7 @@ class Lines(ABC):
         schema: the columns, and the bookkeeping columns.
         waiting: whether there is a last line without newline; known after a read.
         stopped: where an earlier read ended, so that the next one need not read up to there.
+        header: the line that seems to be the header where the one that was taken is none; else None.
     """
 
     uri: str
@@ -29,6 +30,7 @@ class Lines(ABC):
     schema: pa.Schema
     waiting: bool
     stopped: Stopped | None
+    header: int | None = None
     _final: bool
     _kinds: dict[str, pa.DataType]
 

@@ -182,11 +182,11 @@ class Records:
 
     def first(self, size: int, lines: int = 2) -> bytes:
         """The first bytes, without consuming them: `size`, or more until there are `lines` newlines, as far as the
-        longest line that is taken; fewer when a pipe pauses behind its second line."""
+        longest line that is taken; fewer when a pipe pauses behind these lines, two at least."""
         wanted = size
         while True:
             while len(self._pending) < wanted and self._more(wanted - len(self._pending)):
-                if self._paused and self._pending.count(b"\n") > 1:
+                if self._paused and self._pending.count(b"\n") >= max(lines, 2):
                     return self._pending[:wanted]
             head = self._pending[:wanted]
             if self._ended or wanted > size + self._longest or head.count(b"\n") >= lines:

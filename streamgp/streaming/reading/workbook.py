@@ -10,7 +10,7 @@ import re
 import sys
 import zipfile
 from subprocess import TimeoutExpired
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -28,17 +28,33 @@ _ROW, _COLUMN = re.compile(rb"""r=["'][A-Z]*(\d+)"""), re.compile(rb"""r=["']([A
 
 _HINT = "save it again, or export it as CSV"
 
-Sheets: TypeAlias = "dict[str, tuple[pl.DataFrame, list[str]]]"
-"""Of a sheet, its cells and the names of columns of numbers that are text here because of some cells."""
+
+class Sheet(NamedTuple):
+    """A sheet.
+
+    Attributes:
+        cells: below the header. numbers: names of columns of numbers that are text here because of some cells.
+        header: the row of the header, from 1, empty rows counted.
+    """
+
+    cells: pl.DataFrame
+    numbers: list[str]
+    header: int
 
 
-def read_sheets(path: str, uri: str, sheet: str | None) -> tuple[list[str], Sheets]:
+def read_sheets(path: str, uri: str, sheet: str | None, header: int | None) -> tuple[list[str], dict[str, Sheet]]:
     """The names of all sheets; and the one that is asked for, or each.
+
+    Args:
+        path: of the file.
+        uri: for messages.
+        sheet: its name, or None for each.
+        header: the row of the header, from 1; None: the first that is not empty.
 
     Raises:
         DataError: it is damaged, or would take far more memory than it is worth.
     """
-    with started(__name__, path, uri, *([] if sheet is None else [sheet])) as process:
+    with started(__name__, path, uri, str(header or 0), *([] if sheet is None else [sheet])) as process:
         try:
             said, _ = process.communicate(timeout=patience(path))
         except TimeoutExpired:
@@ -52,23 +68,23 @@ def read_sheets(path: str, uri: str, sheet: str | None) -> tuple[list[str], Shee
         message, hint = about["refused"]
         raise DataError(message, hint=hint)
     found, at = {}, 0
-    for name, size, numbers in about["sheets"]:
-        found[name] = pl.read_ipc(io.BytesIO(content[at : at + size])), numbers
+    for name, size, numbers, row in about["sheets"]:
+        found[name] = Sheet(pl.read_ipc(io.BytesIO(content[at : at + size])), numbers, row)
         at += size
     return about["names"], found
 
 
-def main(path: str, uri: str, sheet: str | None = None) -> None:
+def main(path: str, uri: str, header: str, sheet: str | None = None) -> None:
     """Write to standard output a line of JSON, and behind it the cells of each sheet."""
     out, sys.stdout = sys.stdout.buffer, sys.stderr
     limit_memory(path)
     end_in(1.5 * patience(path))  # who waits gives up before
     parts = []
     try:
-        names, found = sheets_of(path, uri, sheet)
-        parts = [frame.write_ipc(None).getvalue() for frame, _ in found.values()]
-        sizes = zip(found, parts, (numbers for _, numbers in found.values()), strict=True)
-        about = {"names": names, "sheets": [[name, len(part), numbers] for name, part, numbers in sizes]}
+        names, found = sheets_of(path, uri, sheet, int(header) or None)
+        parts = [one.cells.write_ipc(None).getvalue() for one in found.values()]
+        sheets = zip(found.items(), parts, strict=True)
+        about = {"names": names, "sheets": [[name, len(part), *one[1:]] for (name, one), part in sheets]}
     except DataError as error:
         about = {"refused": [error.message, error.hint]}
     except ImportError as error:
@@ -78,7 +94,7 @@ def main(path: str, uri: str, sheet: str | None = None) -> None:
     out.flush()
 
 
-def sheets_of(path: str, uri: str, sheet: str | None) -> tuple[list[str], Sheets]:
+def sheets_of(path: str, uri: str, sheet: str | None, header: int | None) -> tuple[list[str], dict[str, Sheet]]:
     """What `read_sheets` gives, read in this process."""
     fastexcel = importlib.import_module("fastexcel")
     try:
@@ -86,7 +102,7 @@ def sheets_of(path: str, uri: str, sheet: str | None) -> tuple[list[str], Sheets
             _check_parts(path, uri)
         book = fastexcel.read_excel(path)
         names = list(book.sheet_names)
-        return names, {name: _cells(book, name) for name in names if sheet in (None, name)}
+        return names, {name: _read(book, name, header) for name in names if sheet in (None, name)}
     except DataError:
         raise
     except BaseException as error:  # a panic of Rust is no Exception
@@ -96,24 +112,47 @@ def sheets_of(path: str, uri: str, sheet: str | None) -> tuple[list[str], Sheets
         raise DataError(f"{uri}: not a whole workbook: {what}", hint=_HINT) from None
 
 
-def _cells(book: Any, name: str) -> tuple[pl.DataFrame, list[str]]:
-    """A sheet, and its columns of numbers with text in some cells, here as text: their digits, and what is no number.
+def _read(book: Any, name: str, header: int | None) -> Sheet:
+    """A sheet. Of columns of numbers with text in some cells: their digits, and what is no number.
 
     A column in which all is digits, and some is text, stays text: these may be keys.
     """
-    sheet = pl.DataFrame(book.load_sheet(name, schema_sample_rows=None))
+    loaded = book.load_sheet(name, header_row=(header or 1) - 1, schema_sample_rows=None)
+    row = header if header is not None and header > 1 else _first_row(book, name, loaded)
+    if _behind_the_end(loaded):
+        return Sheet(pl.DataFrame(), [], row)
+    sheet = pl.DataFrame(loaded)
     odd: dict[str, tuple[pl.Series, pl.Series]] = {}
     for cells in sheet.select(pl.col(pl.String)):
         found, wrong = convert(cells, pa.float64(), ".", NULLS)
         if 0 < int(wrong.sum()) <= found.count():
             odd[cells.name] = wrong, found.is_null()
     if odd:  # as text, numbers have 9 decimals only
-        numbers = pl.DataFrame(book.load_sheet(name, schema_sample_rows=None, dtypes=dict.fromkeys(odd, "float")))
+        kinds = dict.fromkeys(odd, "float")
+        numbers = pl.DataFrame(book.load_sheet(name, header_row=row - 1, schema_sample_rows=None, dtypes=kinds))
         sheet = sheet.with_columns(
             sheet[name].zip_with(wrong, numbers[name].set(missing, None).cast(pl.String))
             for name, (wrong, missing) in odd.items()
         )
-    return sheet, list(odd)
+    return Sheet(sheet, list(odd), row)
+
+
+def _first_row(book: Any, name: str, loaded: Any) -> int:
+    """The first row that is not empty, from 1: the library leaves out those above, unless the second one is asked for.
+
+    Args:
+        book: the workbook.
+        name: of the sheet.
+        loaded: the sheet from its first row on.
+    """
+    second = book.load_sheet(name, header_row=1, schema_sample_rows=1)
+    below = -1 if _behind_the_end(second) else int(second.total_height)
+    return 1 if _behind_the_end(loaded) else below - int(loaded.total_height) + 2
+
+
+def _behind_the_end(sheet: Any) -> bool:
+    """Whether the header was looked for below the last row: of its height one was taken away."""
+    return bool(sheet.total_height > 1 << 62)
 
 
 def _check_cells(stream: IO[bytes], size: int, uri: str) -> None:

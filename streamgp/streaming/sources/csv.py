@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.reading.bytes import open_bytes
@@ -36,6 +36,7 @@ from streamgp.streaming.reading.cells import (
 from streamgp.streaming.reading.dialect import (
     GROUPINGS,
     SAMPLE,
+    SEPARATORS,
     Dialect,
     decimal_of,
     encoding_of,
@@ -48,6 +49,7 @@ from streamgp.streaming.reading.dialect import (
     usable_separator,
     without_unit,
 )
+from streamgp.streaming.reading.header import MOST, header_below, seems_in
 from streamgp.streaming.reading.lines import Lines
 from streamgp.streaming.reading.quotes import Ints, header_end
 from streamgp.streaming.reading.records import LONGEST, Block, Records, Stopped, blank, count, too_long
@@ -67,6 +69,7 @@ class Config(BaseModel):
 
     Attributes:
         separator: between cells. decimal: "." or ",". encoding: a codec name.
+        header_row: the line of the column names, from 1; None: the first that is not blank.
         thousands: between groups of three digits: one of , . ' _ or a space.
         null: what else than an empty cell, NA, N/A, NaN, null and None stands for a missing value.
         final: take a last line that has no newline.
@@ -74,6 +77,7 @@ class Config(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    header_row: int | None = Field(None, ge=1)
     separator: str | None = None
     decimal: str | None = None
     thousands: str | None = None
@@ -115,13 +119,14 @@ class Csv(Lines):
         stream, self.compressed = open_bytes(uri)
         head = Records(stream, uri, longest=config.max_line)  # raw bytes, whatever the encoding
         try:
-            raw = head.first(SAMPLE)
+            raw = head.first(SAMPLE, (config.header_row or 1) + 1)
             whole = head.ended and config.final
         finally:
             head.close()
         reject_other_formats(raw, uri, "csv")
         found = _look(raw, config, separator, uri, whole)
-        self.dialect, self.names = found.dialect, found.names
+        self.dialect, self.names, self.header = found.dialect, found.names, found.below
+        self._above = found.above
         self.waiting = found.waiting
         self.units = units_in(self.names)
         self.sample = pa.table({name: pa.array(found.cells[name].to_list(), pa.string()) for name in self.names})
@@ -147,14 +152,14 @@ class Csv(Lines):
 
     def _parse(self, block: Block) -> pa.RecordBatch:
         encoding = "utf-8" if self.dialect.encoding.startswith("utf-16") else self.dialect.encoding
-        if block.long:
-            text = block.data.decode(encoding, "backslashreplace")
-            return unreadable(self.schema, block.line, too_long(block, self._config.max_line), text)
         data, line = block.data, block.line
-        if line == 1:
-            cut = header_end(data, self.dialect.separator.encode()) or len(data)
-            line += data[:cut].count(b"\n")
-            data = data[cut:]
+        if line <= self._above:
+            pieces = data.split(b"\n", self._above - line + 1)
+            data = pieces[-1] if len(pieces) > self._above - line + 1 else b""
+            line = self._above + 1
+        elif block.long:
+            text = data.decode(encoding, "backslashreplace")
+            return unreadable(self.schema, line, too_long(block, self._config.max_line), text)
         if not data or blank(data):
             return nothing(self.schema)
         lines = block.after.lines + 1 - line + (not data.endswith(b"\n"))
@@ -291,13 +296,21 @@ class Csv(Lines):
 
 
 class _Found(NamedTuple):
-    """What the first bytes say: the dialect, the columns, the cells of the first rows as text; and whether half a line
-    comes after them."""
+    """What the first bytes say.
+
+    Attributes:
+        dialect: how cells are written. names: the columns. cells: of the first rows, as text.
+        waiting: whether half a line comes after them.
+        above: lines of the header and of what is above it.
+        below: the line of the header if the one that was taken is none, as it seems; else None.
+    """
 
     dialect: Dialect
     names: list[str]
     cells: pl.DataFrame
     waiting: bool
+    above: int
+    below: int | None
 
 
 def _fit(separator: str | None, config: Config) -> None:
@@ -338,16 +351,21 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
             f"{uri}, line {where}: it is longer than --max-line, {config.max_line:,} bytes",
             hint="is this a text file? if so, give a larger --max-line",
         )
+    title, text = _cut(text, config.header_row, waiting, uri)
+    below = None if config.header_row else _header_below(text, separator)
     separator = separator or separator_of(text)
     dialect = Dialect(separator, config.decimal or ".", encoding)
     data = text.encode()
     end = header_end(data, separator.encode()) or (len(data) if whole else 0)
+    line = title + 1 + data.count(b"\n", 0, len(data) - len(data.lstrip(b"\r\n")))
     if not end:
         if text.strip():
-            raise DataError(f"{uri}, line 1: nothing closes a quote of the header", hint="correct the header")
-        return _Found(dialect, [], pl.DataFrame(), waiting)
+            raise DataError(f"{uri}, line {line}: nothing closes a quote of the header", hint="correct the header")
+        return _Found(dialect, [], pl.DataFrame(), waiting, title, below)
+    above = title + data.count(b"\n", 0, end) + (data[end - 1 : end] != b"\n")
     body = first_lines(data[end:], _SAMPLED)
-    names = _header(_named(split_line(data[:end].lstrip(b"\r\n"), separator), body, separator), uri)
+    named = _named(split_line(data[:end].lstrip(b"\r\n"), separator), body, separator)
+    names = _header(named, f"{uri}, line {line}", below)
     split = split_records(body, separator, len(names), True)
     plain = split_records(body, separator, len(names))
     trailing = 2 * int((plain.widths != split.widths).sum()) > len(split.widths)
@@ -355,14 +373,48 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
     cells, faults = split_cells(body, split, names, separator)
     rows = cells.filter(pl.Series([wrong is None for wrong in faults], dtype=pl.Boolean))
     if faults and not rows.height:
+        line = above + 1 + data.count(b"\n", end, end + int(split.starts[0]))
         raise DataError(
-            f"{uri}, line 2: {split.widths[0]} cells, but the header has {len(names)}",
-            hint="make the header fit, name the --separator, or remove the lines above the header",
+            f"{uri}, line {line}: {split.widths[0]} cells, but the header has {len(names)}",
+            hint="make the header fit, or name the --separator or the line of the header: --header-row N"
+            if below is None
+            else seems_in(below),
         )
     columns = [series.drop_nulls().to_list() for series in rows]
     decimal = config.decimal or _decimal(columns, separator)
     thousands = config.thousands or thousands_of([numbers_of(column) for column in columns], decimal)
-    return _Found(Dialect(separator, decimal, encoding, thousands, trailing), names, rows.fill_null(""), waiting)
+    dialect = Dialect(separator, decimal, encoding, thousands, trailing)
+    return _Found(dialect, names, rows.fill_null(""), waiting, above, below)
+
+
+def _cut(text: str, row: int | None, waiting: bool, uri: str) -> tuple[int, str]:
+    """The lines above the header, and the text from there on.
+
+    Raises:
+        DataError: there are fewer lines.
+    """
+    if row is None:
+        return 0, text
+    rest = text.split("\n", row - 1)
+    if len(rest) < row or not rest[-1].strip():
+        if waiting:
+            return text.count("\n"), ""
+        raise DataError(
+            f"{uri}: --header-row {row}, and it has {text.count(chr(10))} lines", hint="count from 1, blank lines too"
+        )
+    return row - 1, rest[-1]
+
+
+def _header_below(text: str, separator: str | None) -> int | None:
+    """The line of the header, where it seems to be below a title; by the separator that makes most cells of it."""
+    lines = [(line, cells) for line, cells in enumerate(text.split("\n", 2 * MOST)[: 2 * MOST], 1) if cells.strip()]
+    best, most = None, 1
+    for sign in [separator] if separator else SEPARATORS:
+        rows = [split_line(cells.encode(), sign) or [cells] for _, cells in lines]
+        place = header_below(rows)
+        if place is not None and len(rows[place]) > most:
+            best, most = lines[place][0], len(rows[place])
+    return best
 
 
 def _decimal(columns: list[list[str]], separator: str) -> str:
@@ -381,11 +433,20 @@ def _named(cells: list[str] | None, body: bytes, separator: str) -> list[str] | 
     return cells[:-1] if len(fits) and bool(fits.all()) else cells
 
 
-def _header(cells: list[str] | None, uri: str) -> list[str]:
+def _header(cells: list[str] | None, where: str, below: int | None) -> list[str]:
+    """The names of the columns.
+
+    Raises:
+        DataError: the line cannot name columns; where another one seems to, it is named.
+    """
+    hint = "give the file a header line" if below is None else seems_in(below)
     if cells is None:
-        raise DataError(f"{uri}, line 1: this is no line of column names", hint="give the file a header line")
+        raise DataError(f"{where}: this is no line of column names", hint=hint)
     names = [cell.strip() or f"column_{i}" for i, cell in enumerate(cells, 1)]
-    check_names(names, f"{uri}, line 1")
+    try:
+        check_names(names, where)
+    except DataError as error:
+        raise DataError(error.message, hint=error.hint if below is None else hint) from None
     if all(_NUMBER.fullmatch(name) for name in names):
-        raise DataError(f"{uri}, line 1: these are numbers, not column names", hint="give the file a header line")
+        raise DataError(f"{where}: these are numbers, not column names", hint=hint)
     return names

@@ -1,29 +1,38 @@
-"""Excel workbooks: one sheet, whose first row names the columns; read as a whole, in a process of its own."""
+"""Excel workbooks: one sheet, of which a row names the columns; read as a whole, in a process of its own."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 
 import polars as pl
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import with_bookkeeping
 from streamgp.streaming.reading.columnar import ROWS, Columnar, spooled
+from streamgp.streaming.reading.header import MOST, header_below
 from streamgp.streaming.reading.workbook import read_sheets
 from streamgp.streaming.recordings.recording import missing
 
+_UNNAMED = re.compile(r"__UNNAMED__\d+")
 SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
 class Config(BaseModel):
-    """sheet: its name; None: the only one with rows."""
+    """How to read a workbook.
+
+    Attributes:
+        sheet: its name; None: the only one with rows.
+        header_row: the row of the column names, from 1; None: the first that is not empty.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    header_row: int | None = Field(None, ge=1)
     sheet: str | None = None
 
 
@@ -53,11 +62,11 @@ class Excel(Columnar):
             raise missing("fastexcel", "excel")
         path, end, temporary = spooled(uri)
         try:
-            names, sheets = read_sheets(path, uri, self._config.sheet)
+            names, sheets = read_sheets(path, uri, self._config.sheet, self._config.header_row)
         finally:
             if temporary:
                 os.unlink(path)
-        filled = {name: sheet for name, (sheet, _) in sheets.items() if sheet.height}
+        filled = {name: sheet for name, sheet in sheets.items() if sheet.cells.height}
         if self._config.sheet and not sheets:
             hint = f"it has: {', '.join(names)}"
             raise UsageError(f"--sheet {self._config.sheet!r}: {uri} has no such sheet", hint=hint)
@@ -66,8 +75,14 @@ class Excel(Columnar):
             raise UsageError(f"{uri}: several sheets have rows: {', '.join(filled)}", hint=hint)
         name = next(iter(filled), None)
         if name is None:
-            raise DataError(f"{uri}: no sheet has rows", hint="the first row names the columns")
-        rows, self._numbers = sheets[name]
+            given = self._config.header_row
+            where = "no sheet has rows" if given is None else f"no sheet has rows below --header-row {given}"
+            raise DataError(f"{uri}: {where}", hint="a row of column names is above the others")
+        rows, self._numbers, self.above = sheets[name]
+        if self._config.header_row is None:
+            titles = [rows.columns, *map(list, rows.head(2 * MOST).rows())]
+            place = header_below([["" if _UNNAMED.fullmatch(one) else one for one in titles[0]], *titles[1:]])
+            self.header = None if place is None else self.above + place
         stamps = [name for name, kind in rows.schema.items() if isinstance(kind, pl.Datetime)]
         rows = rows.with_columns(pl.col(name).cast(pl.Datetime("us")) for name in stamps)
         self._rows = rows.to_arrow(compat_level=pl.CompatLevel.oldest())

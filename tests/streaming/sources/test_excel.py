@@ -131,7 +131,7 @@ def test_text_among_numbers_is_put_aside(tmp_path: Path) -> None:
             sheet.write_string(at + 1, 2, f"{at:05}")
     summary = take(tmp_path / "t", tmp_path / "a.xlsx")
     assert (summary["added"], summary["quarantined"]) == (count - 2, {"unparsable": 2})
-    assert quarantine(tmp_path / "t")["line"].to_list() == [4, 1401]
+    assert quarantine(tmp_path / "t")["line"].to_list() == [5, 1402]  # rows of the sheet
     found = rows(tmp_path / "t")
     assert found["load"].to_list() == [
         None if at in (7, 9) else round(at / 7, 12) for at in range(count) if at not in (3, 1400)
