@@ -25,6 +25,7 @@ from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.chunk import Sieve
 from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.ingestion.plan import plan
+from streamgp_pipelines.ingestion.report import serials
 
 Kind: TypeAlias = Literal["polars", "pandas", "arrow"]
 Frame: TypeAlias = "pl.DataFrame | pa.Table | pa.RecordBatch | Mapping[str, Any] | Any"
@@ -150,6 +151,7 @@ class Reader:
     Attributes:
         rows: of the first frame.
         table: them as they are read, for what is found from them. `forget` lets go of both.
+        notes: what may be misunderstood of the times.
 
     Raises:
         UsageError, SchemaError, DataError: as `plan`.
@@ -172,6 +174,7 @@ class Reader:
         self.config: IngestConfig = IngestConfig.read({"source": (NAME,), "table": NAME, **given})
         found = plan(FrameSource(rows), self.config, None)
         self.meta, self.schema = found.meta, found.schema
+        self.notes = serials(FrameSource(rows), found) if time_format is None else []
         self._times = dict[Clock, TimeReader]()
         self._rows = 0
         self.rows = self.read(rows)

@@ -172,11 +172,11 @@ def serial_times(cells: pa.Array[Any]) -> Read:
     return found, (values.is_not_null() & millis.is_null()).to_numpy()
 
 
-def serial_years(cells: pa.Array[Any]) -> bool:
-    """Whether all cells are days of a workbook in the years 1990 to 2100."""
+def serial_years(cells: pa.Array[Any], last: int = 2100) -> bool:
+    """Whether all cells are days of a workbook in the years 1990 to `last`."""
     values, bad = serial_times(cells)
     said = pl.Series(pl.from_arrow(values)).drop_nulls().dt.year()
-    return bool(len(said)) and not bad.any() and bool(said.is_between(1990, 2100).all())
+    return bool(len(said)) and not bad.any() and bool(said.is_between(1990, last).all())
 
 
 def epoch_years(kind: str) -> tuple[float, float]:

@@ -93,3 +93,19 @@ def test_a_day_that_is_none_goes_to_the_quarantine(tmp_path: Path) -> None:
     summary = take(tmp_path / "t", path, time="t", time_format="excel")
     assert (summary["added"], summary["quarantined"]) == (3, {"no time": 1, "unparsable": 2})
     assert quarantine(tmp_path / "t")["line"].to_list() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    ("first", "said"), [(45292, True), (58000, True), (1, False), (20240101, False), (60000, False)]
+)
+def test_whole_days_of_a_workbook_are_not_taken_for_steps_in_silence(
+    first: int, said: bool, suffix: str, tmp_path: Path
+) -> None:
+    frame = pl.DataFrame({"day": [first + at for at in range(8)], "y": [0.5 + at for at in range(8)]})
+    path = tmp_path / f"a{suffix}"
+    {".csv": frame.write_csv, ".jsonl": frame.write_ndjson, ".parquet": frame.write_parquet}[suffix](path)
+    hints = take(tmp_path / "t", path, time="day")["hints"]
+    assert any(f"such as {first}" in one and "--time-format excel" in one for one in hints) is said
+    assert not take(tmp_path / "t", path, time="day")["hints"]  # it is decided
+    assert not take(tmp_path / "u", path, time="day", time_format="step")["hints"]

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgp.base import Json
+from streamgp.streaming.instants import serial_years
 from streamgp.streaming.reading.cells import said
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.recordings.joined import Joined
@@ -160,6 +161,21 @@ def epochs(source: FileSource, chosen: Plan) -> list[str]:
     return [
         f"{source.uri}: column {name!r} is read as {_EPOCHS[clock.kind]} since 1970, such as {first}: if it is not, "
         "say in a new table what it is with --time-format"
+    ]
+
+
+def serials(source: FileSource, chosen: Plan) -> list[str]:
+    """Of whole numbers that are read as steps, and look like the days of a workbook: what they may be."""
+    name, clock = chosen.meta.time, chosen.clock
+    if name is None or clock is None or clock.kind != "step":
+        return []
+    cells = source.sample.column(name).combine_chunks()
+    if not serial_years(cells, 2060):
+        return []
+    first = next(said(value) for value in cells.drop_null())
+    return [
+        f"{source.uri}: column {name!r} is read as a counter of steps, such as {first}: if these are the days of a "
+        "workbook (45292 is 2024-01-01), ingest into a new table with --time-format excel"
     ]
 
 

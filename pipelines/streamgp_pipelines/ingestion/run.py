@@ -53,6 +53,7 @@ from streamgp_pipelines.ingestion.report import (
     SourceReport,
     doubts,
     epochs,
+    serials,
     summary,
     understood,
 )
@@ -167,8 +168,8 @@ class Run:
             return
         chosen = plan(source, config, self._table)
         report.reads, report.doubts = understood(source, chosen), doubts(source, chosen)
-        if self._table is None and config.time is None and config.time_format is None:
-            report.doubts += epochs(source, chosen)
+        if self._table is None and config.time_format is None:
+            report.doubts += serials(source, chosen) + (epochs(source, chosen) if config.time is None else [])
         if config.dry_run:
             report.state = "dry run"
             self._count(source, chosen, report)
