@@ -34,7 +34,7 @@ from streamgp_pipelines.learning.session import find_device, open_session
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, as_polars, back
 from streamgp_pipelines.moments import Moments
-from streamgp_pipelines.options import OptionValue
+from streamgp_pipelines.options import OptionValue, checked
 from streamgp_pipelines.ordering import Arrivals
 from streamgp_pipelines.training.summary import add_point
 
@@ -107,6 +107,7 @@ class Forecaster:
         True
     """
 
+    @checked
     def __init__(
         self,
         target: str | Sequence[str] = (),
@@ -157,8 +158,7 @@ class Forecaster:
             registry.check("models", model)
         self._columns = {"time": time, "series": series, "every": every, "timezone": timezone}
         self._columns |= {"tolerance": tolerance, "time_format": time_format, "lateness": lateness}
-        if duplicates != "first":
-            self._columns |= {"duplicates": duplicates}
+        self._columns |= {"duplicates": duplicates} if duplicates != "first" else {}
         self._reader: Reader | None = None
         self._learner: Learner | None = None
         self._about: dict[str, Json] = {}
@@ -168,8 +168,7 @@ class Forecaster:
         self._kind: Kind = "polars"
         self._ahead: forecasting.Forecaster | None = None
         self._warnings: list[str] = []
-        self._told = False
-        self._alarms: list[pl.DataFrame] = []
+        self._told, self._alarms = False, list[pl.DataFrame]()
 
     @classmethod
     def load(cls, path: str | Path, device: Literal["auto", "cpu", "cuda"] = "auto") -> Self:
@@ -226,6 +225,7 @@ class Forecaster:
         """`learn` of one row."""
         return self.learn({name: [value] for name, value in row.items()})
 
+    @checked
     def forecast(
         self,
         horizon: int | None = None,
@@ -416,7 +416,7 @@ class Forecaster:
         fresh = self._arrivals.take(reader.rows)
         reader.begin_with(self._arrivals.resolved(fresh))
         session = open_session(self._config, reader.table)
-        self._learner, self._warnings = session.learner, session.warnings
+        self._learner, self._warnings = session.learner, [*session.warnings, *reader.notes]
         self._about = manifest(session.config, session.learner, reader.table, session.options, {}) | {"fitted": False}
         self._reader = reader
         reader.forget()

@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Literal, TypeAlias, TypedDict
+from typing import Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
+
+from streamgp.errors import UsageError
 
 OptionValue: TypeAlias = "str | int | float | bool | Sequence[OptionValue] | Mapping[str, OptionValue] | None"
 """What an option of a model can be."""
 Names: TypeAlias = str | Sequence[str]
 Numbers: TypeAlias = str | float | Sequence[float]
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """What to say of an option that there is not.
+
+    Example:
+        >>> unknown("horizn", ["horizon", "season"]), unknown("x", [])
+        ("there is no option 'horizn'; did you mean 'horizon'?", "there is no option 'x'")
+    """
+    near = get_close_matches(name, list(known), n=1)
+    return f"there is no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
+    """The function, of which an option that it has not is a UsageError that names the closest one."""
+    known = [name for name in signature(function).parameters if name != "self"]
+
+    @wraps(function)
+    def call(*places: Given.args, **options: Given.kwargs) -> Made:
+        if wrong := [unknown(name, known) for name in options if name not in known]:
+            raise UsageError("; ".join(wrong), hint=f"it has: {', '.join(known)}")
+        return function(*places, **options)
+
+    return call
 
 
 class RunOptions(TypedDict, total=False):

@@ -12,7 +12,6 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -30,6 +29,7 @@ from pydantic_settings import (
 from streamgp import registry
 from streamgp.errors import UsageError
 from streamgp.streaming.remote import mirror
+from streamgp_pipelines.options import unknown
 
 
 class Settings(BaseSettings):
@@ -83,9 +83,7 @@ def _explain(error: ValidationError, settings: type[Settings]) -> str:
         if item["type"] == "default_factory_not_called":  # follows from another one
             continue
         if item["type"] == "extra_forbidden":
-            unknown = str(item["loc"][0])
-            near = get_close_matches(unknown, settings.model_fields, n=1)
-            lines.append(f"there is no option {unknown!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            lines.append(unknown(str(item["loc"][0]), settings.model_fields))
             continue
         name = "--" + ".".join(str(part) for part in item["loc"]).replace("_", "-") if item["loc"] else ""
         lines.append(f"{name}: {item['msg'].removeprefix('Value error, ')}".removeprefix(": "))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta, timezone
+from inspect import signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -274,3 +275,21 @@ def test_one_step_of_several_with_known_inputs_is_refused() -> None:
 def test_options_are_typed_as_the_flags_are_declared(options: type, config: type[Settings]) -> None:
     given = {"table", "target"} | ({"models"} if config is CompareConfig else set())
     assert set(get_type_hints(options)) == config.model_fields.keys() - given
+
+
+def test_a_misspelt_option_names_the_closest() -> None:
+    wrong: Any = {"horizn": 2, "modell": "linear"}
+    with pytest.raises(UsageError, match="'horizn'; did you mean 'horizon'.*'modell'; did you mean 'model'"):
+        streamgp.Forecaster("y", **wrong)
+    wrong = {"level": (90,)}
+    with pytest.raises(UsageError, match="did you mean 'levels'"):
+        forecaster().forecast(**wrong)
+    assert str(signature(streamgp.Forecaster)).startswith("(target")
+
+
+def test_whole_days_of_a_workbook_are_said() -> None:
+    days = pl.DataFrame({"day": range(45292, 45592), "y": [float(at % 7) for at in range(300)]})
+    options: dict[str, Any] = {"model": "linear", "time": "day", "lags": 4}
+    assert any("--time-format excel" in one for one in streamgp.Forecaster("y", **options).learn(days).warnings)
+    counted = streamgp.Forecaster("y", time_format="step", **options).learn(days)
+    assert not any("excel" in one for one in counted.warnings)
