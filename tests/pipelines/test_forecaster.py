@@ -279,7 +279,7 @@ def test_options_are_typed_as_the_flags_are_declared(options: type, config: type
 
 def test_a_misspelt_option_names_the_closest() -> None:
     wrong: Any = {"horizn": 2, "modell": "linear"}
-    with pytest.raises(UsageError, match="'horizn'; did you mean 'horizon'.*'modell'; did you mean 'model'"):
+    with pytest.raises(UsageError, match=r"'horizn'; did you mean 'horizon'.*'modell'; did you mean 'model'"):
         streamgp.Forecaster("y", **wrong)
     wrong = {"level": (90,)}
     with pytest.raises(UsageError, match="did you mean 'levels'"):

@@ -95,12 +95,19 @@ def test_a_day_that_is_none_goes_to_the_quarantine(tmp_path: Path) -> None:
     assert quarantine(tmp_path / "t")["line"].to_list() == [3, 4, 5]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize(
-    ("first", "said"), [(45292, True), (58000, True), (1, False), (20240101, False), (60000, False)]
+    ("suffix", "first", "said"),
+    [
+        (".csv", 45292, True),
+        (".jsonl", 33000, True),
+        (".parquet", 58000, True),
+        (".csv", 1, False),
+        (".csv", 20240101, False),
+        (".parquet", 60000, False),
+    ],
 )
 def test_whole_days_of_a_workbook_are_not_taken_for_steps_in_silence(
-    first: int, said: bool, suffix: str, tmp_path: Path
+    suffix: str, first: int, said: bool, tmp_path: Path
 ) -> None:
     frame = pl.DataFrame({"day": [first + at for at in range(8)], "y": [0.5 + at for at in range(8)]})
     path = tmp_path / f"a{suffix}"
