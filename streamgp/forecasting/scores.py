@@ -30,11 +30,13 @@ from streamgp.base import Due, Json, Predictive, Shape
 from streamgp.forecasting import outcomes
 from streamgp.forecasting.bands import PHASE
 from streamgp.forecasting.calibration import DECILES, Calibration
+from streamgp.forecasting.outliers import Largest, Outliers
 from streamgp.forecasting.quantiles import crps, pinball
 
 _POINT = ("rows", "square", "absolute", "nlpd", "crps")
 _QUANTILE = ("calibrated_crps", "pinball", "raw_pinball")
 _BAND = ("coverage", "raw_coverage", "width", "raw_width", "interval_score", "raw_interval_score")
+_LARGEST = ("squares", "places")
 PHASES = 6
 """Blocks of a cycle whose coverage is counted."""
 BLOCKS = 80
@@ -85,6 +87,7 @@ class Scores:
         self._span = 1  # rows of the stream in a block
         self._past = np.zeros(2)  # sum and count of |y[t] − y[t−S]|
         self._past_before = np.zeros(2)  # at the last lap
+        self._largest = Largest(shape.outputs)
 
     @property
     def scored(self) -> int:
@@ -131,6 +134,7 @@ class Scores:
         where = column.numpy()
         self._sums += _by_column(values, where, self.shape.columns)
         code = series.numpy()
+        self._largest.add(code, due.ds.numpy(), where // self.shape.horizon, values[1])
         self._own = _room(self._own, code)
         for at, row in enumerate(values[[0, 2]]):
             np.add.at(self._own.reshape(-1), (2 * code + at) * self.shape.columns + where, row)
@@ -201,6 +205,7 @@ class Scores:
                 own = getattr(part, f"_{name}")
                 total[codes[: len(own)]] = own
             setattr(self, f"_{name}", total)
+        self._largest.gather([(part._largest, codes) for part, codes, _ in parts])
         rows = sum(own for _, _, own in parts)
         while rows > self._span * BLOCKS:
             self._span *= 2
@@ -252,6 +257,16 @@ class Scores:
         shares = (counts[1:] / scored).tolist() if scored else [None] * len(self.levels)
         coverage: dict[str, Json] = {f"{level:g}": share for level, share in zip(self.levels, shares, strict=True)}
         return {"scored": round(scored), "coverage": coverage}
+
+    def outliers(self) -> dict[str, Outliers]:
+        """By target, the few truths that decide its RMSE, where there are such."""
+        horizon = self.shape.horizon
+        rows, square, absolute = self._sums[:3].reshape(3, self.shape.outputs, horizon).sum(2).tolist()
+        found = {
+            name: self._largest.outliers(at, rows[at], square[at], absolute[at], horizon)
+            for at, name in enumerate(self.shape.targets)
+        }
+        return {name: one for name, one in found.items() if one is not None}
 
     def summary(self) -> dict[str, Json]:
         """All scores since the beginning.
@@ -362,11 +377,16 @@ class Scores:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         names = ("sums", "before", "naive", "own", "own_before", "phases", "series", "blocks", "past", "past_before")
-        return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}, {"span": self._span}
+        tensors = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}
+        tensors |= {name: torch.from_numpy(getattr(self._largest, name).copy()) for name in _LARGEST}
+        return tensors, {"span": self._span}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         for name, tensor in tensors.items():
-            setattr(self, f"_{name}", tensor.numpy().copy())
+            if name in _LARGEST:
+                setattr(self._largest, name, tensor.numpy().copy())
+            else:
+                setattr(self, f"_{name}", tensor.numpy().copy())
         self._span = cast(int, rest["span"])
 
 

@@ -18,8 +18,11 @@ from streamgp_pipelines.learning.curves import Curves, next_lap
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
 from streamgp_pipelines.learning.whole import advice, span
+from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import number
 
+NAMED = 3
+"""Rows that decide the RMSE, of which a note names as many."""
 LOST = 0.1
 """Part of the rows without a whole window from which on a run says so."""
 
@@ -56,6 +59,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
             f"at {part:.0%} of the rows nothing was forecast, because a value of the window was missing: "
             "--gaps fill forecasts there too"
         )
+    warnings += _outliers(learner, Moments.of(session.table.meta))
     if learner.windows.late:
         warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows, session.table)}")
     if versions := session.table.versions_since(int(session.offset.get(KNOWN, session.table.rows))):
@@ -92,6 +96,25 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "transforms": kinds,
         "warnings": list(warnings),
     }
+
+
+def _outliers(learner: Learner, moments: Moments) -> list[str]:
+    """Which rows decide the RMSE alone, where there are such."""
+    names, found = learner.windows.names, []
+    for target, one in learner.scores.outliers().items():
+        count = len(one.ds)
+        rows = [
+            moments.say(ds) + (f" ({names[code]})" if len(names) > 1 else "")
+            for code, ds in zip(one.series.tolist(), one.ds.tolist(), strict=True)
+        ]
+        named = ", ".join(rows[:NAMED]) + (" ..." if count > NAMED else "")
+        make, them = ("make", "them") if count > 1 else ("makes", "it")
+        share = f"{min(one.share, 0.9999):.2%}"
+        found.append(
+            f"{count} of {one.truths:,} truths of {target} {make} {share} or more of the squared error: {named}. "
+            f"Without {them} RMSE is {number(one.rmse)}; MAE, CRPS and quantile scores depend on such rows far less"
+        )
+    return found
 
 
 def simulation(learner: Learner) -> dict[str, Json] | None:
