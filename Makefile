@@ -22,14 +22,22 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 .NOTPARALLEL:
 .PHONY: setup demo check test test-slow test-all bench docs pictures dist sbom clean
 
-# uv is several times faster than pip. It does not read pip's settings: behind a mirror that only pip knows, pip installs.
+# uv is several times faster than pip, and takes pip's settings from the environment alone. Where it does not come
+# through (behind a mirror that only pip's own file names), pip installs.
+export UV_SYSTEM_CERTS := true
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX := $(PIP_INDEX_URL)
+endif
+ifdef PIP_FIND_LINKS
+export UV_FIND_LINKS := $(PIP_FIND_LINKS)
+endif
 INSTALL = $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[$(1)]' \
 	|| $(BIN)/pip install -q -c constraints.txt -e '.[$(1)]'
 
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
-	@echo "setting up .venv (once, about a minute)"
+	@echo "setting up .venv (once, a minute or two)"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -q -c constraints.txt uv
 	$(call INSTALL,$(EXTRAS))
@@ -41,7 +49,7 @@ demo: $(READY)
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports
 
 # Two workers of one thread each: torch would otherwise start a thread per core in both.

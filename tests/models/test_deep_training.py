@@ -67,8 +67,7 @@ def test_the_best_weights_are_served_with_the_posterior_of_all_rows_at_them(solv
     assert kept, "no epoch was worse than an earlier one: the test says nothing"
 
 
-@EVERY
-@pytest.mark.parametrize("after", [1, 4])
+@pytest.mark.parametrize(("name", "after"), [("gp_narx", 1), ("gp_lstm", 4), ("narx", 4), ("rnn", 1)])
 def test_a_fit_taken_up_again_is_the_fit_that_was_never_left(name: str, after: int) -> None:
     x, y = windows(PAIR, series(160))
 

@@ -1,13 +1,29 @@
-"""No waiting for the disk."""
+"""No waiting for the disk, and one Ray for all that want it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+
+from streamgp_pipelines.adapters.ray import cluster
 
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that dies loses nothing that it has written; only a machine would, and none dies here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def ray() -> Iterator[Any]:
+    """Ray on this machine; to start it takes as long as many a test."""
+    pytest.importorskip("ray", reason="needs the extra ray")
+    found = cluster.imported()
+    found.init(
+        num_cpus=3, include_dashboard=False, object_store_memory=10**8, log_to_driver=False, logging_level="ERROR"
+    )
+    yield found
+    found.shutdown()

@@ -7,7 +7,6 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -173,17 +172,6 @@ def test_a_run_on_a_cluster_that_does_not_answer_ends(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", panel(150))
     with pytest.raises(ServiceError, match="cannot be reached"):
         dealt(table, tmp_path / "c", adapter.ray_workers, address="127.0.0.1:1")
-
-
-@pytest.fixture(scope="module")
-def ray() -> Iterator[Any]:
-    pytest.importorskip("ray", reason="needs the extra ray")
-    found = cluster.imported()
-    found.init(
-        num_cpus=3, include_dashboard=False, object_store_memory=10**8, log_to_driver=False, logging_level="ERROR"
-    )
-    yield found
-    found.shutdown()
 
 
 class Killed(adapter.RayWorkers):

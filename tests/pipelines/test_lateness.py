@@ -202,8 +202,9 @@ def coming_again(data: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts)[np.argsort(np.concatenate(places), kind="stable").tolist()]
 
 
-@pytest.mark.parametrize("policy", get_args(Policy))
-@pytest.mark.parametrize("late", [{}, {"lateness": "5h"}])
+@pytest.mark.parametrize(
+    ("policy", "late"), [("last", {}), *((policy, {"lateness": "5h"}) for policy in get_args(Policy))]
+)
 def test_a_forecaster_reads_rows_that_come_twice_as_the_command_line(
     tmp_path: Path, policy: Policy, late: dict[str, str]
 ) -> None:

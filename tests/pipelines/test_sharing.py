@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from streamgp.errors import ServiceError, UsageError
 from streamgp.optim.shared_gradients import Gradients
 from streamgp.streaming import checkpoint
 from streamgp.streaming.table import Table
-from streamgp_pipelines.adapters.ray import cluster
 from streamgp_pipelines.adapters.ray import sums as adapter
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TrainConfig
@@ -97,17 +96,6 @@ class Killed(adapter.RaySums):
         self.calls += 1
         if self.actors and self.calls % 2 == 0:
             os.kill(self.pid(self.calls // 2 % len(self.actors)), signal.SIGKILL)
-
-
-@pytest.fixture(scope="module")
-def ray() -> Iterator[Any]:
-    pytest.importorskip("ray", reason="needs the extra ray")
-    found = cluster.imported()
-    found.init(
-        num_cpus=3, include_dashboard=False, object_store_memory=10**8, log_to_driver=False, logging_level="ERROR"
-    )
-    yield found
-    found.shutdown()
 
 
 @pytest.mark.slow

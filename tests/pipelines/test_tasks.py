@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from polars.testing import assert_frame_equal
 from streamgp.base import Progress
 from streamgp.errors import DataError, ServiceError, UsageError
 from streamgp.streaming import checkpoint
-from streamgp_pipelines.adapters.ray import cluster
 from streamgp_pipelines.adapters.ray import tasks as adapter
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.comparing.compare import Comparison, compare
@@ -85,17 +83,6 @@ def test_a_worker_without_the_directory_says_so(tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match="no directory") as caught:
         compared(tmp_path / "c", table.path, lambda _: Elsewhere(), **DEALT)
     assert "share" in caught.value.hint
-
-
-@pytest.fixture(scope="module")
-def ray() -> Iterator[Any]:
-    pytest.importorskip("ray", reason="needs the extra ray")
-    found = cluster.imported()
-    found.init(
-        num_cpus=2, include_dashboard=False, object_store_memory=10**8, log_to_driver=False, logging_level="ERROR"
-    )
-    yield found
-    found.shutdown()
 
 
 def noted(folder: Path, name: str, times: int, tell: Report) -> int:
