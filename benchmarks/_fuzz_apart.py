@@ -58,14 +58,14 @@ def matlab(chance: random.Random, home: Path) -> bytes:
 
 def of_matlab(home: Path) -> Check:
     """As SciPy reads them in a process of its own."""
-    from streamgp.streaming.sources import matlab
+    from streamgp.streaming.recordings import matlab
 
     return _apart(home, "mat", _matlab_files(home), _here(matlab))
 
 
 def of_hdf5(home: Path) -> Check:
     """As h5py reads them in a process of its own; where they are ingested, in one."""
-    from streamgp.streaming.sources import hdf5 as source
+    from streamgp.streaming.recordings import hdf5 as source
 
     if _fuzz.INGESTED:
         return of_pool("h5", hdf5)(home)
@@ -76,8 +76,9 @@ def of_hdf5(home: Path) -> Check:
 def _here(module: Any) -> Callable[[str], Any]:
     """Sources whose recordings are read in this process."""
     from streamgp.streaming.recordings.joined import Joined
+    from streamgp.streaming.sources.hdf5 import Config
 
-    return lambda path: Joined(path, module.Config(), lambda file: module.recording(file, file, None, None, False))
+    return lambda path: Joined(path, Config(), lambda file: module.recording(file, file, None, None, False))
 
 
 def _hdf5_files(home: Path) -> Make:
@@ -100,7 +101,8 @@ def _matlab_files(home: Path) -> Make:
 def of_mdf(home: Path) -> Check:
     """As asammdf reads them in a process of its own."""
     from streamgp.streaming.recordings.joined import Joined
-    from streamgp.streaming.sources.mdf import Config, Mdf
+    from streamgp.streaming.recordings.mdf import Mdf
+    from streamgp.streaming.sources.mdf import Config
 
     return _apart(home, "mf4", _mdf_files(home), lambda path: Joined(path, Config(), Mdf))
 

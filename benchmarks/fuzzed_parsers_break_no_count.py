@@ -53,9 +53,9 @@ INGESTED = {f"{kind}, ingested": kind for kind in FILES}
 APART = tuple(apart.KINDS)
 """Read in a process of their own by streamgp."""
 IMPORTED = {
-    "MATLAB 5": ("scipy.io", "streamgp.streaming.sources.matlab"),
-    "HDF5": ("h5py", "streamgp.streaming.sources.hdf5"),
-    "MDF": ("streamgp.streaming.sources.mdf",),
+    "MATLAB 5": ("scipy.io", "streamgp.streaming.recordings.matlab"),
+    "HDF5": ("h5py", "streamgp.streaming.recordings.hdf5"),
+    "MDF": ("streamgp.streaming.recordings.mdf",),
 }
 TRIED = 100
 """Of their deaths, those that are tried with streamgp itself."""

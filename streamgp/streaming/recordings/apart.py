@@ -9,14 +9,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from threading import Timer
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamgp import errors
-from streamgp.base import Json
 from streamgp.streaming.reading.process import end_in, limit_memory, patience, started
 from streamgp.streaming.recordings.recording import Block, Lost, Wanted
+
+if TYPE_CHECKING:
+    from streamgp.base import Json
 
 
 class Apart:

@@ -21,9 +21,9 @@ from streamgp import registry
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
 from streamgp.streaming.reading.files import open_source
+from streamgp.streaming.recordings import matlab
 from streamgp.streaming.recordings.apart import Apart
 from streamgp.streaming.recordings.joined import Joined
-from streamgp.streaming.sources import matlab
 
 T = np.arange(200) / 100
 EPOCH = 1_700_000_000
