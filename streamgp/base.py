@@ -219,6 +219,9 @@ class Tracker(Protocol):
 
     def artifact(self, path: Path, folder: str = "") -> None: ...
 
+    def once(self, state: str, work: Callable[[], None]) -> None:
+        """Do `work`, which logs artifacts, unless it was done at this state of the run, and all of them arrived."""
+
     def model(self, checkpoint: Path, card: Callable[[], ModelCard]) -> dict[str, Json]:
         """Log the checkpoint as a model that forecasts alone. `card` reads the whole checkpoint: call it where it is
         needed, once.

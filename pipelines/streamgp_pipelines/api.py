@@ -44,6 +44,10 @@ class NoTracker:
     def artifact(self, path: Path, folder: str = "") -> None:
         """Nothing is kept."""
 
+    def once(self, state: str, work: Callable[[], None]) -> None:
+        """What was done is not known: do it."""
+        work()
+
     def model(self, checkpoint: Path, card: Callable[[], ModelCard]) -> dict[str, Json]:
         """Nothing is kept; the checkpoint stays where it is."""
         return {}

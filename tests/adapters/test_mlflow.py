@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pyarrow as pa
@@ -24,6 +25,8 @@ from streamgp_pipelines.adapters.mlflow import run as _mlflow_run
 from streamgp_pipelines.adapters.mlflow.metrics import BATCH, SPILL, MetricBuffer
 from streamgp_pipelines.adapters.mlflow.store import open_store, sqlite_file, store_uri
 from streamgp_pipelines.adapters.mlflow.tracker import MlflowTracker, mlflow_tracker
+from streamgp_pipelines.training.train import train
+from tests.pipelines.worlds import append, config_of, frame_of, make_table
 from tests.words import naming
 
 pytestmark = [
@@ -154,6 +157,50 @@ def test_a_run_that_is_gone_from_the_store_is_told_of_once(
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_pictures_are_made_again_only_where_something_came(uri: str, tmp_path: Path) -> None:
+    data, made = frame_of(420), list[Path]()
+    table = make_table(tmp_path / "table", data.head(400))
+
+    def draw(curves: object, found: object, outlook: object, folder: Path) -> None:
+        made.append(folder)
+        (folder / "a.png").write_bytes(b"png")
+
+    def again(name: str = "drawn", **options: Any) -> int:
+        train(config_of(table, tmp_path / "run", **options), mlflow_tracker(uri, name), draw=draw)
+        return len(made)
+
+    assert [again(), again(), again()] == [1, 1, 1]
+    append(table, data.tail(20))
+    assert [again(), again()] == [2, 2]
+    assert again("drawn elsewhere") == 3  # another run, which has none
+    assert again("drawn elsewhere", fresh=True) == 4
+
+
+def test_pictures_that_did_not_arrive_are_made_again(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = mlflow_tracker(uri, "away")(tmp_path / "checkpoint", "")
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"png")
+    away, made = ["the store is away"], list[int]()
+
+    def log(*_: object) -> None:
+        if away:
+            raise OSError(away[0])
+
+    def show() -> None:
+        made.append(1)
+        tracker.artifact(picture)
+
+    monkeypatch.setattr(tracker.client, "log_artifact", log)
+    tracker.once("state", show)
+    away.clear()
+    tracker.once("state", show)
+    tracker.once("state", show)
+    assert len(made) == 2 and "away" in caplog.text
+
+
 def test_the_duration_is_that_of_the_work_and_not_of_the_time_between(uri: str, tmp_path: Path) -> None:
     def hours() -> float:
         info = MlflowClient(uri).get_run(tracker.run_id).info

@@ -222,19 +222,28 @@ def finish(
     newest: Sequence[pl.DataFrame],
     draw: Draw | None,
 ) -> None:
-    """Final metrics, scores per step ahead, plots and the model that forecasts alone."""
+    """Final metrics, scores per step ahead, plots and the model that forecasts alone.
+
+    Where nothing came since these were logged, they are not made again.
+    """
     speed = found["rows_per_second"]
     scores = overall_metrics(found) | simulation_metrics(simulation(ahead)) | alarm_metrics(ahead)
     scores |= late_metrics(ahead)
     run.metrics(scores | ({"rows_per_second": speed} if isinstance(speed, float) else {}), ahead.rows)
     home = session.config.checkpoint
     found["registered"] = run.model(checkpoint.newest(home), lambda: card(session, found, checkpoint.read(home)))
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "summary.json").write_text(json.dumps(found, indent=1))
-        if draw is not None:
-            draw(session.curves, found, outlook(session, newest), Path(folder))
-        for path in sorted(Path(folder).iterdir()):
-            run.artifact(path, "plots" if path.suffix == ".png" else "")
+
+    def show() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "summary.json").write_text(json.dumps(found, indent=1))
+            if draw is not None:
+                draw(session.curves, found, outlook(session, newest), Path(folder))
+            for path in sorted(Path(folder).iterdir()):
+                run.artifact(path, "plots" if path.suffix == ".png" else "")
+            run.flush()
+
+    with_plots = "" if draw is None else " with plots"
+    run.once(f"{ahead.rows} rows, {ahead.clock.updates} updates, table {session.table.version}{with_plots}", show)
     run.flush()
 
 

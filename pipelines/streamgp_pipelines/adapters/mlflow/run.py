@@ -39,6 +39,7 @@ class RunIdentity:
         run_id: MLflow's id, or "" while there is none.
         state: digest of the state that was logged as the model, or "".
         name, version: of that model in the registry.
+        drawn: the state of the run whose artifacts were logged, or "".
         worked_ms: how long the processes that have tracked this run were at work, up to the last one that ended.
     """
 
@@ -50,6 +51,7 @@ class RunIdentity:
     state: str = ""
     name: str = ""
     version: int = 0
+    drawn: str = ""
     worked_ms: int = 0
 
 

@@ -141,6 +141,16 @@ class MlflowTracker:
         log = self.client.log_artifacts if path.is_dir() else self.client.log_artifact
         self._do(f"the artifact {path.name}", lambda: log(self.run_id, str(path), folder or None))
 
+    def once(self, state: str, work: Callable[[], None]) -> None:
+        """Do `work`, which logs artifacts, unless it was done at this state of the run, and all of them arrived."""
+        about = f"{self.run_id} {state}"
+        if self._identity.drawn == about:
+            return
+        work()
+        self._retry()
+        if not self._again:
+            self.note(drawn=about)
+
     def model(self, checkpoint: Path, card: Callable[[], ModelCard]) -> dict[str, Json]:
         """Log the checkpoint as a pyfunc that forecasts alone, and register it; nothing is done for an unchanged state.
 
