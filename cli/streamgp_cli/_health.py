@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from streamgp_cli._log import say
@@ -53,5 +52,4 @@ def _say(health: Health, quiet: bool) -> None:
     line = health.line()
     notify(STATUS=line)
     if line and not quiet:
-        about = {name: asdict(part) for name, part in vars(health).items() if part is not None}
-        say("info", f"health: {line}", health=about)
+        say("info", f"health: {line}", health=health.figures())

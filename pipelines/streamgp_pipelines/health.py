@@ -6,9 +6,11 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 from threading import Event, Thread
 
+from streamgp.base import Json
 from streamgp.streaming.messages import Pending
 from streamgp_pipelines.numbers import lasting
 
@@ -167,6 +169,28 @@ class Health:
             parts.append(f"{learned.rows:,} rows learned, {behind:,} behind{age}{learned.said}")
         parts += [f"starting{self.opening.said}"] if self.opening.away_since is not None else []
         return "; ".join(parts)
+
+    def figures(self) -> dict[str, Json]:
+        """The figures of each part: a reader has another clock, so that instants are in UTC, ISO 8601.
+
+        Example:
+            >>> Health(taken=Taken(accepted=1200)).figures()["taken"]["accepted"]
+            1200
+        """
+        found: dict[str, Json] = {}
+        for name, part in vars(self).items():
+            if part is not None:
+                figures = asdict(part)
+                found[name] = figures | {
+                    key: _instant(figures[key]) for key in ("since", "away_since") if figures.get(key) is not None
+                }
+        return found
+
+
+def _instant(monotonic: float) -> str:
+    """The time of a reading of the monotonic clock, to the second."""
+    moment = datetime.now(UTC) - timedelta(seconds=time.monotonic() - monotonic)
+    return moment.isoformat(timespec="seconds")
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import time
 import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from streamgp_cli._health import watched
 from streamgp_pipelines.adapters.web.exporter import exporting
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import IngestConfig, TrainConfig
-from streamgp_pipelines.health import Health, Learned, Taken
+from streamgp_pipelines.health import Health, Learned, Stored, Taken
 from streamgp_pipelines.live import follow as engine
 from streamgp_pipelines.training.train import train
 from tests.live.feeds import Memory, row
@@ -110,3 +113,14 @@ def test_lines_are_said_at_a_steady_interval() -> None:
     with reported(Health(learned=Learned(rows=3, table=5)), lambda health: lines.append(health.line()), every=0.01):
         wait_for(lambda: len(lines) >= 3)
     assert set(lines) == {"3 rows learned, 2 behind"}
+
+
+def test_the_figures_say_since_when_by_the_clock_on_the_wall() -> None:
+    """Readers of the log have another monotonic clock, or none."""
+    now = time.monotonic()
+    health = Health(Stored(now - 60), Taken(waiting=3, since=now - 600), Learned(table=7))
+    found: Any = json.loads(json.dumps(health.figures()))
+    for text, ago in ((found["opening"]["away_since"], 60), (found["taken"]["since"], 600)):
+        assert abs((datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds() - ago) < 5
+    assert found["learned"]["since"] is None and found["learned"]["table"] == 7
+    assert found["taken"]["waiting"] == 3
