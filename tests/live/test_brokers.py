@@ -10,7 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
+from streamgp.streaming.feeds import redis as feed
 from streamgp.streaming.messages import open_feed
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import DoctorConfig
@@ -180,6 +182,39 @@ def test_what_a_dead_member_holds_is_shown(name: str, tmp_path: Path, follower: 
         out, said = follower(url, tmp_path / "table").communicate(timeout=TIMEOUT)
         assert "other members of the group hold 50 messages" in " ".join((out + said).split())
         assert count(tmp_path / "table") == 1
+
+
+def test_dead_members_that_hold_nothing_leave_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "FORGOTTEN", 0.3)
+    with running("redis-group", tmp_path) as (broker, publish), Redis(port=broker.port, password=PASSWORD) as client:
+        publish([row(at) for at in range(3)])
+        client.xgroup_create("plant", "tables", "0")
+
+        def names() -> set[bytes]:
+            return {one["name"] for one in client.xinfo_consumers("plant", "tables")}
+
+        def start() -> None:
+            _, one = open_feed(broker.url.format(f":{PASSWORD}"), "t")
+            one.connect(lambda _: ())
+            one.close()
+
+        for name in ("streamgp-gone-1", "streamgp-my-host.2-77", "streamgp-viewer", "theirs-3", "gone-1"):
+            client.xgroup_createconsumer("plant", "tables", name)
+        client.xreadgroup("tables", "streamgp-holds-2", {"plant": ">"}, 1)
+        before = names()
+        start()
+        assert names() == before  # they have been seen a moment ago
+        time.sleep(0.4)
+        start()
+        assert before - names() == {b"streamgp-gone-1", b"streamgp-my-host.2-77"}
+        assert client.xpending("plant", "tables")["pending"] == 1
+        client.acl_setuser("plain", True, nopass=True, categories=["+@all", "-@scripting"], keys=["*"])
+        client.xgroup_createconsumer("plant", "tables", "streamgp-gone-1")
+        time.sleep(0.4)
+        _, one = open_feed(broker.url.format("plain:any"), "t")
+        one.connect(lambda _: ())  # who may run no script leaves them
+        assert len(one.poll(10, 1.0)) == 2
+        one.close()
 
 
 @pytest.mark.parametrize("name", ["mqtt", "kafka"])

@@ -2,7 +2,8 @@
 
 An entry has its payload in its only field; with several fields, these are the columns of a row. The identifiers of
 entries are their positions. With `group=NAME` a consumer group divides the entries over processes: each is
-acknowledged, and what a dead process left is claimed after `claim` seconds; such entries are known by their rows.
+acknowledged, and what a dead process left is claimed after `claim` seconds; such entries are known by their rows. A
+dead consumer that holds nothing is removed when another one starts.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from streamgp.errors import ServiceError, UsageError
@@ -22,6 +23,25 @@ SCHEMES, ENCRYPTED = ("redis", "rediss"), ("rediss",)
 OPTIONS = ("stream", "claim")
 EXAMPLE = "redis://localhost:6379/0?stream=meters"
 
+MEMBER = "streamgp-"
+"""Beginning of the names of our consumers, before the host and the process."""
+FORGOTTEN = 3600.0
+"""Seconds after which a consumer of ours that holds nothing is removed from its group; one that lives asks every second
+or so, and is there again as soon as it asks."""
+_REMOVE = """
+local removed = 0
+for _, about in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+    local one = {}
+    for at = 1, #about, 2 do one[about[at]] = about[at + 1] end
+    local ours = string.sub(one['name'], 1, #ARGV[2]) == ARGV[2] and string.find(one['name'], '-%d+$')
+    if ours and one['name'] ~= ARGV[3] and one['pending'] == 0 and one['idle'] > tonumber(ARGV[4]) then
+        redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], one['name'])
+        removed = removed + 1
+    end
+end
+return removed
+"""
+"""Run by the server in one piece: nobody is sent a message between the look and the removal."""
 PIECE = 1 << 12
 """Entries that are asked for at once."""
 
@@ -47,7 +67,7 @@ class Redis:
         self._address = address
         self._redis = client("redis", "redis")
         self._stream, self._group = address.query["stream"], address.query.get("group", "")
-        self._consumer = f"{socket.gethostname()}-{os.getpid()}"
+        self._consumer = f"{MEMBER}{socket.gethostname()}-{os.getpid()}"
         try:
             self._claim = float(address.query.get("claim", "60"))
         except ValueError:
@@ -89,6 +109,7 @@ class Redis:
                 except redis.ResponseError as error:
                     if "BUSYGROUP" not in str(error):
                         raise
+                self._forget()
         last = marks("") if self.width else ()
         self._last = f"{last[0]}-{last[1]}" if last else "0-0"
         with self._asking():
@@ -97,6 +118,12 @@ class Redis:
                 oldest = _position(about["first-entry"][0] if about["first-entry"] else about["last-generated-id"])
                 removed = max(_position(about.get("max-deleted-entry-id") or b"0-0"), oldest)
                 address.check_reach(last, _position(about["last-generated-id"]), removed)
+
+    def _forget(self) -> None:
+        """Remove dead consumers of ours that hold nothing; they stay where the server lets nobody do this."""
+        given = (self._group, MEMBER, self._consumer, int(FORGOTTEN * 1000))
+        with suppress(self._redis.ResponseError):  # no right to run scripts
+            self._client.eval(_REMOVE, 1, self._stream, *given)
 
     def poll(self, most: int, timeout: float) -> list[Message]:
         count, block = min(most, PIECE), max(1, int(timeout * 1000))
