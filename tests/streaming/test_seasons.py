@@ -45,3 +45,29 @@ def test_a_clock_has_a_day_and_a_week_where_the_series_is_long_enough() -> None:
     assert of_clock(10**9, 10**7) == ()  # seconds: a day is too far away
     assert of_clock(24 * 60 * minute, 1000) == (7,)
     assert of_clock(None, 1000) == ()
+
+
+@pytest.mark.parametrize("kind", ["normal", "exponential", "rare"])
+@pytest.mark.parametrize("rows", [40, 100])
+def test_white_noise_has_no_season(kind: str, rows: int) -> None:
+    """Short series, of which some lag of many always has an autocorrelation above 0.3: 1 in 1,000 columns at most."""
+    rng = np.random.default_rng(rows)
+    columns = {
+        "normal": lambda: rng.standard_normal(rows),
+        "exponential": lambda: rng.exponential(size=rows),
+        "rare": lambda: (rng.random(rows) < 0.05).astype(float),
+    }
+    assert sum(propose(columns[kind]()) != () for _ in range(1000)) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [20, 40, 100, 300])
+def test_fewer_than_one_column_of_white_noise_in_a_thousand_has_a_season(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    assert sum(propose(rng.standard_normal(rows)) != () for _ in range(10_000)) < 10
+
+
+@pytest.mark.parametrize(("rows", "season"), [(100, 12), (200, 24), (60, 7)])
+def test_a_season_in_a_short_series_is_found(rows: int, season: int) -> None:
+    at, noise = np.arange(rows), np.random.default_rng(1).standard_normal(rows)
+    assert propose(np.sin(2 * np.pi * at / season) + 0.05 * noise)[:1] == (season,)
