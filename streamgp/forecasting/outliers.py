@@ -44,25 +44,26 @@ class Largest:
 
     Args:
         outputs: how many targets.
+        steps: forecasts of a truth.
 
     Example:
-        >>> largest = Largest(1)
+        >>> largest = Largest(1, 1)
         >>> errors = np.append(np.ones(999), 1e4)
         >>> largest.add(np.zeros(1000, np.int64), np.arange(1000), np.zeros(1000, np.int64), errors**2)
-        >>> found = largest.outliers(0, 1000.0, (errors**2).sum(), errors.sum(), 1)
+        >>> found = largest.outliers(0, 1000.0, (errors**2).sum(), errors.sum())
         >>> found.ds.tolist(), round(float(found.share), 4), float(found.rmse)
         ([999], 1.0, 1.0)
     """
 
-    def __init__(self, outputs: int) -> None:
+    def __init__(self, outputs: int, steps: int) -> None:
+        self._steps = steps
         self.squares: Floats = np.zeros((outputs, MOST))
         self.places: Ints = np.zeros((outputs, MOST, 2), np.int64)
         """Series and time of each."""
 
     def add(self, series: Ints, ds: Ints, output: Ints, squares: Floats) -> None:
-        """Take squared errors (R,) of the forecasts of truths; the steps of a truth come together."""
-        steps = len(squares) // max(len(np.unique(ds)), 1) + 1
-        if not len(squares) or squares.max() * steps <= self.squares.min():
+        """Take squared errors (R,) of the forecasts of truths; the steps of a truth come together. Mostly one pass over R."""
+        if not len(squares) or squares.max() * self._steps <= self.squares.min():
             return
         for target in range(len(self.squares)):
             here = output == target
@@ -76,7 +77,7 @@ class Largest:
             self.squares[target], self.places[target] = 0.0, 0
             self.squares[target, : len(best)], self.places[target, : len(best)] = total[best], places[first[best]]
 
-    def outliers(self, output: int, forecasts: float, square: float, absolute: float, steps: int) -> Outliers | None:
+    def outliers(self, output: int, forecasts: float, square: float, absolute: float) -> Outliers | None:
         """The truths that decide the RMSE of a target; None where there are no such.
 
         Args:
@@ -84,8 +85,8 @@ class Largest:
             forecasts: of it that were scored.
             square: the sum of their squared errors.
             absolute: the sum of their absolute errors.
-            steps: forecasts of a truth.
         """
+        steps = self._steps
         truths = round(forecasts / steps)
         held = self.squares[output]
         least = int(np.searchsorted(held.cumsum(), SHARE * square)) + 1

@@ -87,7 +87,7 @@ class Scores:
         self._span = 1  # rows of the stream in a block
         self._past = np.zeros(2)  # sum and count of |y[t] − y[t−S]|
         self._past_before = np.zeros(2)  # at the last lap
-        self._largest = Largest(shape.outputs)
+        self._largest = Largest(shape.outputs, shape.horizon)
 
     @property
     def scored(self) -> int:
@@ -260,10 +260,9 @@ class Scores:
 
     def outliers(self) -> dict[str, Outliers]:
         """By target, the few truths that decide its RMSE, where there are such."""
-        horizon = self.shape.horizon
-        rows, square, absolute = self._sums[:3].reshape(3, self.shape.outputs, horizon).sum(2).tolist()
+        rows, square, absolute = self._sums[:3].reshape(3, self.shape.outputs, self.shape.horizon).sum(2).tolist()
         found = {
-            name: self._largest.outliers(at, rows[at], square[at], absolute[at], horizon)
+            name: self._largest.outliers(at, rows[at], square[at], absolute[at])
             for at, name in enumerate(self.shape.targets)
         }
         return {name: one for name, one in found.items() if one is not None}

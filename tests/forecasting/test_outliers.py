@@ -12,7 +12,7 @@ HORIZON = 4
 
 def fed(errors: np.ndarray, batch: int, series: np.ndarray | None = None) -> Largest:
     """Errors (N, H) of truths, a batch of truths at a time."""
-    largest, count = Largest(1), len(errors)
+    largest, count = Largest(1, HORIZON), len(errors)
     names = np.zeros(count, np.int64) if series is None else series
     for at in range(0, count, batch):
         part = errors[at : at + batch]
@@ -24,7 +24,7 @@ def fed(errors: np.ndarray, batch: int, series: np.ndarray | None = None) -> Lar
 
 
 def asked(largest: Largest, errors: np.ndarray) -> Outliers | None:
-    return largest.outliers(0, float(errors.size), float((errors**2).sum()), float(np.abs(errors).sum()), HORIZON)
+    return largest.outliers(0, float(errors.size), float((errors**2).sum()), float(np.abs(errors).sum()))
 
 
 @pytest.mark.parametrize("batch", [1, 7, 5000])
@@ -68,9 +68,9 @@ def test_heavy_tails_are_no_accident(kind: str) -> None:
     }[kind]
     fired = 0
     for count in np.repeat([200, 1000, 5000], 100).tolist():
-        errors, largest, nil = draw(count), Largest(1), np.zeros(count, np.int64)
+        errors, largest, nil = draw(count), Largest(1, 1), np.zeros(count, np.int64)
         largest.add(nil, np.arange(count), nil, errors**2)
-        found = largest.outliers(0, float(count), float((errors**2).sum()), float(np.abs(errors).sum()), 1)
+        found = largest.outliers(0, float(count), float((errors**2).sum()), float(np.abs(errors).sum()))
         fired += found is not None
     assert fired <= 3 * (kind == "t3")
 
@@ -81,16 +81,16 @@ def test_parts_of_the_series_together() -> None:
     parts = []
     for codes in ([0, 2], [1, 3]):
         here = np.isin(series, codes)
-        one = Largest(1)
+        one = Largest(1, HORIZON)
         ds = np.repeat(np.flatnonzero(here), HORIZON)
         own = np.repeat(np.searchsorted(codes, series[here]), HORIZON)
         one.add(own, ds, np.zeros(len(ds), np.int64), (errors[here] ** 2).reshape(-1))
         parts.append((one, np.array(codes)))
-    whole = Largest(1)
+    whole = Largest(1, HORIZON)
     whole.gather(parts)
     alone = fed(errors, 64, series)
     assert whole.places.tolist() == alone.places.tolist() and whole.squares == pytest.approx(alone.squares)
 
 
 def test_nothing_scored() -> None:
-    assert Largest(1).outliers(0, 0.0, 0.0, 0.0, HORIZON) is None
+    assert Largest(1, HORIZON).outliers(0, 0.0, 0.0, 0.0) is None
