@@ -62,7 +62,7 @@ class Largest:
         """Series and time of each."""
 
     def add(self, series: Ints, ds: Ints, output: Ints, squares: Floats) -> None:
-        """Take squared errors (R,) of the forecasts of truths; the steps of a truth come together. Mostly one pass over R."""
+        """Take squared errors (R,) of the forecasts of truths; those of a truth together. Mostly one pass over R."""
         if not len(squares) or squares.max() * self._steps <= self.squares.min():
             return
         for target in range(len(self.squares)):
