@@ -92,7 +92,11 @@ def _ingested(home: Path, suffix: str, options: dict[str, Any]) -> Callable[...,
     from streamgp_pipelines.ingestion.ingest import ingest
 
     numbers = iter(range(10**9))
-    time = {"time": "t"} if suffix.split(".")[0] in ("csv", "jsonl", "arrows", "feather", "parquet", "xlsx") else {}
+    time = (
+        {"time": "t"}
+        if suffix.split(".")[0] in ("csv", "jsonl", "arrows", "feather", "parquet", "xlsx", "xls", "xlsb", "ods")
+        else {}
+    )
 
     def aside(table: Path) -> list[tuple[Any, ...]]:
         if not (table / FOLDER).is_dir():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import _fuzz
+import _fuzz_workbooks as workbooks
 from _fuzz import Check, Found, Make, damaged, of_file, of_pool, pool, tried
 
 ROWS = 5
@@ -140,8 +141,12 @@ def _mdf_files(home: Path) -> Make:
 
 def as_streamgp_reads(kind: str, home: Path, chance: random.Random) -> Found:
     """What becomes of the file of a case, where its library is in a process of its own."""
+    if kind in workbooks.KINDS:
+        check = workbooks.KINDS[kind](home)
+        workbooks.excel.read_sheets = workbooks.workbook.read_sheets
+        return check(chance)
     make, suffix = {"MATLAB 5": (_matlab_files, "mat"), "HDF5": (_hdf5_files, "h5"), "MDF": (_mdf_files, "mf4")}[kind]
     return of_file(home, suffix)(make(home)(chance), None)
 
 
-KINDS: dict[str, Callable[[Path], Check]] = {"MATLAB 5": of_matlab, "HDF5": of_hdf5, "MDF": of_mdf}
+KINDS: dict[str, Callable[[Path], Check]] = {"MATLAB 5": of_matlab, "HDF5": of_hdf5, "MDF": of_mdf, **workbooks.KINDS}

@@ -9,8 +9,9 @@ Claimed of each case:
 - where the number of rows is known (it is counted by the benchmark itself), that many are read or set aside;
 - no case takes more than ten seconds of CPU time, no process dies of a signal, memory stays below a limit.
 
-A process that dies or hangs costs that case. SciPy (MATLAB), h5py and asammdf (MDF) are used in a process of their own
-by streamgp too: their deaths are counted, and end no process of streamgp, which is tried.
+A process that dies or hangs costs that case. SciPy (MATLAB), h5py, asammdf (MDF) and fastexcel (.xls, .xlsb, .ods) are
+used in a process of their own by streamgp too: their deaths are counted, and end no process of streamgp, which is
+tried.
 
     python benchmarks/fuzzed_parsers_break_no_count.py [--cases 100000] [--seconds 600] [--seed 0] [--kind CSV]
 """
@@ -48,6 +49,7 @@ from streamgp.streaming.reading.process import LEAST
 
 KINDS = {**text.KINDS, **tables.KINDS, **recordings.KINDS, **apart.KINDS}
 FILES = ("CSV", "JSON Lines", "CSV in gzip", "CSV in zstd", "Arrow stream", "Feather", "Parquet", "Excel (.xlsx)",
+         "Excel (.xls)", "Excel (.xlsb)", "OpenDocument (.ods)",
          "ULog", "BLF", "HDF5", "MCAP", "ROS 1 bag", "ROS 2 bag")  # fmt: skip
 INGESTED = {f"{kind}, ingested": kind for kind in FILES}
 APART = tuple(apart.KINDS)
@@ -56,6 +58,7 @@ IMPORTED = {
     "MATLAB 5": ("scipy.io", "streamgp.streaming.recordings.matlab"),
     "HDF5": ("h5py", "streamgp.streaming.recordings.hdf5"),
     "MDF": ("streamgp.streaming.recordings.mdf",),
+    **dict.fromkeys(("Excel (.xls)", "Excel (.xlsb)", "OpenDocument (.ods)"), ("fastexcel",)),
 }
 TRIED = 100
 """Of their deaths, those that are tried with streamgp itself."""
@@ -214,8 +217,9 @@ def write_tables(found: dict[str, Result]) -> None:
         f"Inputs made by random numbers, {WANTED:,} cases of each kind: valid structures with odd values, types, names "
         "and lengths, and damaged bytes. Each is read, set aside or refused with an error that names a remedy; no "
         f"process dies, no case takes more than {PATIENCE:.0f} s of CPU time, known numbers of rows are met, memory "
-        f"stays below {LIMIT_MB} MB. A case is a file, a message or a cell. SciPy (MATLAB), h5py and asammdf (MDF) "
-        f"are in processes of their own in streamgp and end no other: the first {TRIED} files on which they died were "
+        f"stays below {LIMIT_MB} MB. A case is a file, a message or a cell. SciPy (MATLAB), h5py, asammdf (MDF) and "
+        "fastexcel (.xls, .xlsb, .ods) are in processes of their own in streamgp and end no other: the first "
+        f"{TRIED} files on which they died were "
         "tried. "
         "Cases a second are of CPU time. Kinds of fewer cases ran out of time: a case of CSV takes 5 ms of our own and "
         "polars' time, one of HDF5 mostly h5py's; a death costs a new process, a hang ten seconds."

@@ -11,6 +11,7 @@ import sys
 import zipfile
 from subprocess import TimeoutExpired
 from typing import IO, Any, NamedTuple
+from xml.parsers import expat
 
 import polars as pl
 import pyarrow as pa
@@ -173,6 +174,18 @@ def _check_cells(stream: IO[bytes], size: int, uri: str) -> None:
             raise DataError(f"{uri}: a cell is far from all others", hint="delete it, or export the sheet as CSV")
 
 
+def _check_tags(stream: IO[bytes], uri: str) -> None:
+    """See that the tags of an OpenDocument are closed: the library looks for the end of a table for ever.
+
+    Raises:
+        DataError: they are not.
+    """
+    try:
+        expat.ParserCreate().ParseFile(stream)
+    except expat.ExpatError as error:
+        raise DataError(f"{uri}: not a whole workbook: content.xml, {error}", hint=_HINT) from None
+
+
 def _number(letters: bytes) -> int:
     """The number of a column.
 
@@ -196,6 +209,9 @@ def _check_parts(path: str, uri: str) -> None:
             for part in sheets:
                 with file.open(part) as stream:
                     _check_cells(stream, part.file_size, uri)
+            if "content.xml" in file.namelist():
+                with file.open("content.xml") as stream:
+                    _check_tags(stream, uri)
     if size > _RATIO * os.path.getsize(path) + _LEAST:
         raise DataError(f"{uri}: it unpacks to {size:,} bytes, out of all proportion", hint="export it as CSV")
 

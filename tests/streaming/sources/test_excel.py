@@ -94,6 +94,16 @@ def test_a_library_that_dies_or_hangs_ends_no_process_of_ours(
         take(tmp_path / "t", book(tmp_path / "a.xlsx"))
 
 
+def test_a_table_that_nothing_closes_is_refused_at_once(tmp_path: Path) -> None:
+    """Of an OpenDocument: the library would look for its end for ever."""
+    text = "<a><table:table table:name='S'><table:table-row/></a>"
+    with zipfile.ZipFile(tmp_path / "a.ods", "w") as file:
+        file.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        file.writestr("content.xml", text)
+    with pytest.raises(DataError, match=r"content\.xml, mismatched tag"):
+        take(tmp_path / "t", tmp_path / "a.ods")
+
+
 def test_units_in_cells(tmp_path: Path) -> None:
     """As exports of car diagnostics have them: a cell with another unit, or without one, is no number."""
     lines = [f"2024-01-01 00:00:{at:02},{40 + at} km/h,{at / 2}%,{800 + at} rpm,a{at}" for at in range(40)]
