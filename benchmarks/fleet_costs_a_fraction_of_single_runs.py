@@ -2,11 +2,11 @@
 
 Hourly series are simulated: a day of their own size and phase, and an autoregressive rest. Each is learned online with
 a model of its own, one step ahead, from 24 lags, micro-batches of 256 rows, 200 rows of warm-up, on one thread.
-CPU-seconds are user and system time of learning alone, without imports and the making of tables. Beside them, on some
-of the same series: loops over runs on one series each, in one process that has imported everything; and AutoETS of
-statsforecast (season of 24), fitted again every 256 rows to the last 500. `linear` is run without seasons and with a
-season of 24; svdgp has a basis of 64: its models are learned one after another, what is around them together, but
-with shared=true, where they share kernel and basis and are batched.
+CPU-seconds are user and system time of learning alone, without imports and the making of tables; memory that is freed
+is kept, as commands keep it. Beside them, on some of the same series: loops over runs on one series each, in one
+process that has imported everything; and AutoETS of statsforecast (season of 24), fitted again every 256 rows to the
+last 500. `linear` is run without seasons and with a season of 24; svdgp has a basis of 64: its models are learned one
+after another, what is around them together, but with shared=true, where they share kernel and basis and are batched.
 
 Claimed: a fleet of `linear` costs at most a twentieth of the loop, a fleet of svdgp too; the exponent of the cost in
 the number of series is below 1.1.
@@ -83,9 +83,11 @@ def learn(what: str, series: int, steps: int, folder: Path) -> dict[str, float]:
     import torch
 
     from streamgp.streaming import checkpoint
+    from streamgp_cli import _memory
     from streamgp_pipelines import fit_stream
 
     torch.set_num_threads(1)
+    _memory.spend()
     y = simulated(series, steps)
     options: dict[str, Any] = {
         "lags": LAGS,

@@ -158,6 +158,11 @@ class Stacked:
         for name, part in state.items():
             self._held[name][codes] = part
 
+    def write(self, name: str, at: tuple[Tensor, Tensor], values: Tensor) -> None:
+        """Change a tensor of the states at these series and places."""
+        self._own()
+        self._held[name][at] = values
+
     def _own(self) -> None:
         """Share no tensor with a copy."""
         if self._lent:
@@ -173,6 +178,11 @@ class Stacked:
         """The inverse of `state`."""
         self._held = {name: tensors[name].to(part).clone() for name, part in self.fresh.items()}
         self.size, self._lent = len(next(iter(self._held.values()))), False
+
+
+def chosen(codes: Tensor, state: Mapping[str, Tensor], where: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Some of the series (K,) and their states; the same ones where that is all."""
+    return (codes, state) if bool(where.all()) else (codes[where], {name: part[where] for name, part in state.items()})
 
 
 def wide(values: Tensor, like: Tensor) -> Tensor:

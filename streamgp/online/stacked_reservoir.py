@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -11,9 +12,20 @@ from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.online.stacked import Packed
 from streamgp.online.stacked_units import Rows, State
 
+WINDOWS = ("past", "future", "y")
+"""The parts of a state that hold windows and truths: most of its bytes, of which a batch changes few."""
+
+
+class Entered(NamedTuple):
+    """Windows that enter reservoirs: whose, (M,) among the series; where, (M,); which row of the batch, (M,)."""
+
+    series: Tensor
+    place: Tensor
+    row: Tensor
+
 
 class StackedReservoir:
-    """At most C windows of each of K series, in the order of their arrival.
+    """At most C windows of each of K series.
 
     Args:
         capacity: C.
@@ -39,25 +51,35 @@ class StackedReservoir:
         }
         return {name: part.to(FLOAT) for name, part in found.items()}
 
-    def offer(self, packed: Packed, held: State, x: Inputs, y: Tensor, generator: Generator) -> None:
-        """Offer windows to the reservoirs of their series, in place; see `Reservoir.offer`."""
-        rows, there = packed.rows, packed.there
+    def offer(self, packed: Packed, held: State, generator: Generator) -> Entered:
+        """Offer windows to the reservoirs of their series; see `Reservoir.offer`. Keys, times and counts change in
+        place; the windows that enter are the caller's to write, into the places of those that leave."""
+        there, rooms = packed.there, self.capacity
         arrival = held["seen"][:, None] + there.cumsum(1) - 1.0
         draws = torch.empty(there.shape, dtype=FLOAT).exponential_(generator=generator).clamp_min_(1e-300)
         key = draws.log_().to(arrival) - self.rate * arrival
         every = torch.cat([held["key"], torch.where(there, key, torch.inf)], 1)
         ordered = every.sort(1)
-        kept = ordered.indices[:, : self.capacity].sort(1).values
-        held["threshold"] = torch.minimum(held["threshold"], ordered.values[:, self.capacity])
-        for name, new in (("past", x.past[rows]), ("future", x.future[rows]), ("y", y[rows]), ("arrival", arrival)):
-            whole = torch.cat([held[name], new], 1)
-            index = kept.view(*kept.shape, *[1] * (whole.dim() - 2)).expand(*kept.shape, *whole.shape[2:])
-            held[name] = whole.gather(1, index)
-        held["key"] = every.gather(1, kept)
+        stays = torch.zeros_like(every, dtype=torch.bool).scatter_(1, ordered.indices[:, :rooms], True)
+        held["threshold"] = torch.minimum(held["threshold"], ordered.values[:, rooms])
+        series, place = (~stays[:, :rooms]).nonzero(as_tuple=True)  # as many as enter, series by series
+        window = stays[:, rooms:].nonzero(as_tuple=True)
+        held["key"][series, place] = every[:, rooms:][window]
+        held["arrival"][series, place] = arrival[window]
         held["seen"] = held["seen"] + packed.counts
+        return Entered(series, place, packed.rows[window])
+
+    def ordered(self, held: State) -> State:
+        """States of which the windows are in the order of their arrival, empty places last."""
+        order = torch.where(held["key"].isfinite(), held["arrival"], torch.inf).argsort(stable=True, dim=1)
+        found = dict(held)
+        for name in (*WINDOWS, "key", "arrival"):
+            part = held[name]
+            found[name] = part.gather(1, order.view(*order.shape, *[1] * (part.dim() - 2)).expand_as(part))
+        return found
 
     def sample(self, held: State) -> Rows:
-        """What the reservoirs keep; see `Reservoir.shares`."""
+        """What `ordered` reservoirs keep; see `Reservoir.shares`."""
         last = held["seen"][:, None] - 1.0
         share = torch.exp(-self.rate * (last - held["arrival"]))
         kappa = torch.exp(held["threshold"][:, None] + self.rate * last)

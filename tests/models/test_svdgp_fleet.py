@@ -11,7 +11,9 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.models.svdgp import Config, SharedFleet
 from streamgp.models.svdgp.conjugate import Conjugate
-from streamgp.models.svdgp.stacked_regression import root
+from streamgp.models.svdgp.look import Look, Seen
+from streamgp.models.svdgp.stacked_features import ALIGNED, NEAR, aligned, features
+from streamgp.models.svdgp.stacked_regression import root, whole
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.reference import LearnedReference
 from streamgp.online.reservoir import Reservoir
@@ -108,12 +110,15 @@ def test_a_rebuild_learns_the_reservoir_with_its_weights() -> None:
     (step,) = fleet.update(more.rows(slice(120, 170)), truth[120:], of[120:])
     assert step.done == "rebuild: 170 rows" and step.healthy
     state = fleet.state()[0]
+    order = state["series.arrival"][0].argsort()
+    for name in ("past", "future", "y", "key", "arrival"):
+        state[f"series.{name}"] = state[f"series.{name}"][:, order]
     held = state["series.key"][0].isfinite()
     assert int(held.sum()) == 64 and float(state["series.seen"][0]) == 370.0
     places = state["series.arrival"][0].long()
     both = torch.cat([y, truth])
     torch.testing.assert_close(state["series.y"][0], both[places])
-    assert bool((places.diff() > 0).all()), "in the order of arrival"
+    assert bool((places.diff() > 0).all()), "each once"
     rows = Inputs(state["series.past"][0], state["series.future"][0])
     own = Reservoir(64, SHAPE, 100.0)
     own.load_state_dict(
@@ -187,13 +192,81 @@ def test_it_goes_on_from_its_state_bit_for_bit(linear: bool) -> None:
 
 
 def test_the_factor_of_a_series_does_not_depend_on_which_others_are_factorised_with_it() -> None:
-    phi = torch.randn(5, 60, 29, dtype=FLOAT, generator=torch.Generator().manual_seed(0))
+    phi = torch.randn(5, 60, aligned(29), dtype=FLOAT, generator=torch.Generator().manual_seed(0))
     outer, noise = phi.mT @ phi, torch.tensor(0.3, dtype=FLOAT)
     together, _ = root(outer, noise)
-    torch.testing.assert_close(together @ together.mT, torch.eye(29, dtype=FLOAT) + outer / noise)
+    torch.testing.assert_close(together @ together.mT, torch.eye(32, dtype=FLOAT) + outer / noise)
     assert all(torch.equal(together[k], root(outer[k : k + 1], noise)[0][0]) for k in range(5))
 
 
 def test_one_series_needs_a_fleet() -> None:
     with pytest.raises(ValueError, match="closed form"):
         Config(shared=True, inference="gradient")
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_features_of_many_rows_are_those_of_the_kernel(linear: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(2 * NEAR + 7, 3, dtype=FLOAT, generator=generator)
+    kernel = Conjugate(3, 1, 20, linear)
+    scales = torch.tensor([0.5, 1.0, 2.0], dtype=FLOAT)
+    kernel.begin(z[:20], scales, torch.tensor(1.7, dtype=FLOAT), torch.tensor(0.2, dtype=FLOAT))
+    columns = aligned(20 + kernel.explicit)
+    found, gap = features(kernel, z, columns)
+    expected = kernel.features(z)
+    torch.testing.assert_close(found[:, : expected.shape[1]], expected, rtol=0.0, atol=1e-10)
+    assert found.shape[1] == columns and not bool(found[:, expected.shape[1] :].any())
+    torch.testing.assert_close(gap, kernel.unexplained(expected), rtol=0.0, atol=1e-10)
+
+
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_windows_that_were_forecast_just_before_are_learned_as_others_are(
+    monkeypatch: pytest.MonkeyPatch, horizon: int
+) -> None:
+    shape = Shape(targets=("y",), horizon=horizon, lags=2, past=("y",), future=())
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(3, 90 + horizon, generator=generator, dtype=FLOAT).cumsum(1)
+    windows, truths = values.unfold(1, 2, 1)[:, :90, :, None], values.unfold(1, horizon, 1)[:, 2:]
+
+    def rows(start: int, stop: int) -> tuple[Inputs, Tensor, Tensor]:
+        past = windows[:, start:stop].flatten(0, 1)
+        own = torch.arange(3).repeat_interleave(stop - start)
+        return Inputs(past, past.new_zeros(len(past), horizon, 0)), truths[:, start:stop].flatten(0, 1), own
+
+    seen, recalled = list[bool](), Seen.recalled
+
+    def spy(*args: Any) -> Look | None:
+        found = recalled(*args)
+        seen.append(found is not None)
+        return found
+
+    monkeypatch.setattr(Seen, "recalled", spy)
+    config = Config(basis=8, reservoir=32, evidence_rows=20, shared=True, rebuild=0)
+    asking, silent = SharedFleet(config, shape), SharedFleet(config, shape)
+    for fleet in (asking, silent):
+        fleet.fit(*rows(0, 40))
+    asked = rows(40, 80)
+    asking.predict(asked[0], asked[2])
+    learned = rows(40 - horizon, 80 - horizon)
+    for fleet in (asking, silent):
+        fleet.update(*learned)
+    assert seen == [True]
+    for name, part in asking.state()[0].items():
+        torch.testing.assert_close(part, silent.state()[0][name], rtol=1e-9, atol=1e-9, equal_nan=True)
+    asking.predict(asked[0], asked[2])
+    learned[0].past[5] += 1.0  # not what was asked
+    asking.update(*learned)
+    assert seen == [True, False]
+
+
+def test_a_checkpoint_of_whole_matrices_can_be_read() -> None:
+    fleet, older = (SharedFleet(Config(**SMALL), SHAPE) for _ in range(2))
+    x, y, series = batch(0, 400)
+    fleet.fit(x, y, series)
+    tensors, rest = fleet.state()
+    size = 16 + len(KernelInputs(SHAPE).groups) + 1
+    tensors["series.outer"] = whole(tensors["series.outer"], aligned(size))[:, :size, :size]
+    for name in ("series.moment", "series.coefficients"):
+        tensors[name] = tensors[name][:, :size]
+    older.restore(tensors, rest)
+    assert size % ALIGNED and same_bits(older.predict(x, series), fleet.predict(x, series))

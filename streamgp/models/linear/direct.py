@@ -150,6 +150,11 @@ class DirectRegression(nn.Module):
         self.sums, self.known = None, []
 
     def begin(self, x: Inputs, y: Tensor) -> None:
+        """Start over, with what the first windows and their truths (N, T) say."""
+        self.describe(x, y)
+        self.assume(x, self.known)
+
+    def describe(self, x: Inputs, y: Tensor) -> None:
         """Take levels, types of day and bases from the first windows, with their truths (N, T)."""
         parts = self.columns.split(x)
         self.known = [describe(parts.step(f"at({name})").flatten()) for name in self.context.known]
@@ -163,7 +168,6 @@ class DirectRegression(nn.Module):
         error = (y - bases).abs().nanmedian(1).values.nan_to_num(0.0)  # (B, T)
         groups = error.new_zeros(len(bases), len(self.sizes)).index_add_(1, self.group, error)
         self.base.copy_(groups.argmin(0)[self.group])  # steps that share coefficients depart from the same
-        self.assume(x, self.known)
 
     def assume(self, x: Inputs, known: list[Known]) -> None:
         """Begin with columns for known inputs of these kinds; windows like x."""

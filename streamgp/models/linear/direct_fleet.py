@@ -20,11 +20,11 @@ from streamgp.base import FLOAT, Inputs, Json, Shape, Step
 from streamgp.mixing.mixer import Mixer
 from streamgp.models.linear import sums
 from streamgp.models.linear.columns import KNOTS, Known
-from streamgp.models.linear.direct import BEGUN, CHUNK, WIDTH_ROWS, DirectLinear
+from streamgp.models.linear.direct import BEGUN, CHUNK, WIDTH_ROWS, DirectLinear, DirectRegression
 from streamgp.models.linear.phases import Phased
 from streamgp.models.linear.sums import Sums
-from streamgp.online.inputs import plausible, reporting, usable_rows
-from streamgp.online.stacked import Packed, Stacked, left_out, limited, wide
+from streamgp.online.inputs import reporting, usable_rows
+from streamgp.online.stacked import Packed, Stacked, left_out, limited, plausible_rows, wide
 from streamgp.online.variance import random_walk_variance
 from streamgp.predictives.gaussian import Gaussian
 
@@ -206,7 +206,7 @@ class DirectFleet:
         self, shape: Shape, ridge: float, memory: float | None, limit: float | None, device: torch.device
     ) -> None:
         self._make: Callable[[], DirectLinear] = lambda: DirectLinear(shape, ridge, memory, limit).to(device)
-        self._fresh, self._device = self._make(), device
+        self._fresh, self._first, self._device = self._make(), self._make(), device
         self._alike: list[Alike] = []
         self._where = torch.zeros(0, 2, dtype=torch.int64)  # (S, 2) which of them a series is of, and its place there
 
@@ -228,9 +228,8 @@ class DirectFleet:
         whole, observed = Packed.of(series), y
         y, taken, _ = usable_rows(x, y)
         x, own, series, steps = x.rows(taken), y[taken], series[taken], dict[int, Step]()
-        for code in series[self._of(series)[:, 0] < 0].unique().tolist():
-            rows = series == code
-            self._begin(code, x.rows(rows), own[rows])
+        new = (self._of(series)[:, 0] < 0).nonzero()[:, 0]
+        self._begin(Packed.of(series[new]), x.rows(new), own[new])
         issued = None if issued is None else issued[:, taken]
         for alike, packed in self._packed(series):
             steps |= zip(series[packed.rows[:, 0]].tolist(), alike.update(packed, x, own, issued), strict=True)
@@ -240,27 +239,22 @@ class DirectFleet:
     def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
         """Each model starts over from its windows, as `DirectLinear.fit` does; a step for each, in the order of the
         codes."""
-        whole = Packed.of(series)
-        codes, reports, parts = whole.codes.tolist(), list[str](), list[tuple[Inputs, Tensor, Tensor]]()
-        self._of(whole.codes)
-        self._where[whole.codes] = -1
-        for code, rows, there in zip(codes, whole.rows, whole.there, strict=True):
-            own, truth, why = plausible(x.rows(rows[there]), y[rows[there]])
-            seen = torch.isfinite(truth).any(1)
-            if bool(seen.any()):
-                self._begin(code, own.rows(seen), truth[seen])
-            reports.append(why)
-            parts.append((own, truth, torch.full((len(truth),), code)))
-        x, y = Inputs.cat([own for own, _, _ in parts]), torch.cat([truth for _, truth, _ in parts])
-        series = torch.cat([of for _, _, of in parts])
-        packed, steps = Packed.of(series), {code: list[tuple[int, Step]]() for code in codes}
+        codes = series.unique()
+        self._of(codes)
+        self._where[codes] = -1
+        y, within, reports = plausible_rows(x, y, series)
+        x, y, series = x.rows(within), y[within], series[within]
+        self._begin(Packed.of(series), x, y)
+        packed, steps = Packed.of(series), {code: list[tuple[int, Step]]() for code in codes.tolist()}
         for start in range(0, packed.there.shape[1], CHUNK):
             some = packed.some(packed.there[:, start], slice(start, start + CHUNK))
             rows = some.rows[some.there]
             learned = self.update(x.rows(rows), y[rows], series[rows], None)
             for code, count, step in zip(some.codes.tolist(), some.counts.tolist(), learned, strict=True):
                 steps[code].append((count, step))
-        return [reporting(self._epoch(code, steps[code]), why) for code, why in zip(codes, reports, strict=True)]
+        return [
+            reporting(self._epoch(code, steps[code]), why) for code, why in zip(codes.tolist(), reports, strict=True)
+        ]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         tensors = {"where": self._where.clone()}
@@ -291,19 +285,24 @@ class DirectFleet:
             for some in packed._replace(rows=own[packed.rows]).parts(NEAR // alike.held.bytes):
                 yield alike, some
 
-    def _begin(self, code: int, x: Inputs, y: Tensor) -> None:
-        """Begin a series from its first windows."""
-        model = self._make()
-        model.regression.begin(x, y)
-        kinds = tuple((what.flag, what.rank) for what in model.regression.known)
-        at = next((at for at, alike in enumerate(self._alike) if alike.kinds == kinds), len(self._alike))
-        if at == len(self._alike):
-            self._alike.append(Alike(self._make, kinds))
-        held = self._alike[at].held
-        place = torch.tensor([held.size])
-        held.reserve(place)
-        held.put(place, {name: part[None] for name, part in state_of(model).items()})
-        self._where[code] = torch.tensor([at, int(place)])
+    def _begin(self, packed: Packed, x: Inputs, y: Tensor) -> None:
+        """Begin series from their first windows: each with the state of a model before any data, but for what these
+        say."""
+        begun, regression = dict[int, list[tuple[int, State]]](), self._first.regression
+        for code, rows, there in zip(packed.codes.tolist(), packed.rows, packed.there, strict=True):
+            regression.describe(x.rows(rows[there]), y[rows[there]])
+            kinds = tuple((what.flag, what.rank) for what in regression.known)
+            at = next((at for at, alike in enumerate(self._alike) if alike.kinds == kinds), len(self._alike))
+            if at == len(self._alike):
+                self._alike.append(Alike(self._make, kinds))
+            begun.setdefault(at, []).append((code, described(regression)))
+        for at, members in begun.items():
+            held = self._alike[at].held
+            places = torch.arange(held.size, held.size + len(members))
+            held.reserve(places)
+            held.put(places, {name: torch.stack([own[name] for _, own in members]) for name in members[0][1]})
+            for (code, _), place in zip(members, places.tolist(), strict=True):
+                self._where[code] = torch.tensor([at, place])
 
     def _nothing(self, code: int) -> Step:
         """The step of a series without a usable window."""
@@ -318,14 +317,21 @@ class DirectFleet:
         return Step(total / max(rows, 1), self._nothing(code).basis, healthy, bad[-1] if bad else "epoch")
 
 
-def state_of(model: DirectLinear) -> dict[str, Tensor]:
+def state_of(model: DirectLinear) -> State:
     """The tensors of a model that is begun, as a fleet stacks them."""
     tensors = {name: part for name, part in model.state()[0].items() if not name.endswith(".penalties")}
-    known, levels = model.regression.known, model.regression.levels
+    return tensors | described(model.regression)
+
+
+def described(regression: DirectRegression) -> State:
+    """The tensors of `state_of` that the first windows decide."""
+    found = {f"regression.{name}": getattr(regression, name).clone() for name in ("levels", "width", "base")}
+    known, levels = regression.known, regression.levels
     if not known:
-        return tensors
+        return found
     own = {"centre": [what.centre for what in known], "scale": [what.scale for what in known]}
-    return tensors | {f"known.{name}": levels.new_tensor(values) for name, values in own.items()}
+    found |= {f"known.{name}": levels.new_tensor(values) for name, values in own.items()}
+    return found | {"regression.knots": torch.stack([what.knots for what in known])}
 
 
 def _added(own: Sums, held: State, at: str, x: Tensor, z: Tensor, known: Tensor, passed: Tensor, due: Tensor) -> Tensor:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,41 +26,25 @@ from streamgp.evidence.thinned import Hyper
 from streamgp.models.svdgp import stacked_regression as regression
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
+from streamgp.models.svdgp.look import Look, Seen
 from streamgp.models.svdgp.pooled_prior import PooledPrior
 from streamgp.models.svdgp.posterior import SvdgpPosterior
+from streamgp.models.svdgp.stacked_features import aligned, features
 from streamgp.models.svdgp.stacked_regression import Observed
 from streamgp.online.inputs import KernelInputs, reporting, usable_rows
 from streamgp.online.model import PATIENCE, StreamModel
 from streamgp.online.reference import Reference
 from streamgp.online.reservoir import Reservoir
-from streamgp.online.stacked import Packed, Stacked, left_out, limited, plausible_rows
-from streamgp.online.stacked_reservoir import StackedReservoir
+from streamgp.online.stacked import Packed, Stacked, chosen, left_out, limited, plausible_rows
+from streamgp.online.stacked_reservoir import WINDOWS, Entered, StackedReservoir
 from streamgp.online.stacked_units import Rows, StackedUnits, State
 from streamgp.online.winsorise import FAR, LASTING, Winsoriser
-from streamgp.predictives.gaussian import Gaussian
 
 SAMPLE = 16
 """Series at most that estimate what all share."""
 NEAR = 2**24
 """Bytes of the states of series that are learned together: more of them do not stay near the processor."""
 UNDONE = "the numbers of its regression are not finite"
-
-
-class Look(NamedTuple):
-    """Windows as the posteriors see them, standardised. phi: (K, N, P); mean: (K, N, T); latent: (K, N, 1); shift,
-    unit: (K, N, T), (K, 1, T), what they are in the units of the columns."""
-
-    z: Tensor
-    phi: Tensor
-    mean: Tensor
-    latent: Tensor
-    noise: Tensor
-    shift: Tensor
-    unit: Tensor
-
-    def issued(self) -> Gaussian:
-        """(K, N, T) in the units of the columns."""
-        return Gaussian(self.mean, self.latent, self.noise).affine(self.unit, self.shift)
 
 
 class SharedFleet:
@@ -93,6 +76,7 @@ class SharedFleet:
         posterior = SvdgpPosterior(config, shape, self._inputs.groups, self._inputs.count)
         self._before = StreamModel(posterior, config, shape, Reservoir(2, shape, None)).to(self._device)  # any data
         self.shared: dict[int, Conjugate] = {}  # generation -> kernel and basis
+        self._seen: list[Seen] = []  # what was forecast last, until something is learned
         self._hyper: Tensor | None = None  # (G + 2,) of the newest
         self._made = 0  # rows that the longest series had when it was made
         self._prior = PooledPrior(config, shape, self._units, self._device) if config.pooled else None
@@ -101,11 +85,12 @@ class SharedFleet:
         self._held = Stacked({name: part.to(self._device) for name, part in self._fresh().items()})
         own = {"root", "coefficients", "residual", "far", "seen", "generation"}
         self._looked = own | self._units.fresh().keys()  # what forecasts depend on
+        self._changing = self._held.fresh.keys() - {"root", *WINDOWS}  # what an update depends on
 
     def _fresh(self) -> State:
         """Of a series before any data."""
         columns = self.shape.columns
-        size = self.config.basis + (len(self._inputs.groups) + 1 if self._linear else 0)
+        size = aligned(self.config.basis + (len(self._inputs.groups) + 1 if self._linear else 0))
         found = {
             "outer": torch.zeros(size, size),
             "root": torch.eye(size),
@@ -138,9 +123,14 @@ class SharedFleet:
         new = self._generation(series) < 0
         if bool(new.any()):
             found[:, new] = self._before.predict(x.rows(new)).parameters()
+        self._seen = []
         for packed, held in self._parts(series, self._looked):
             own = x if self.config.limit is None else self._units.bridged(packed, held, x)
-            issued = self._look(packed, held, own).issued().parameters()
+            windows = own.rows(packed.rows.flatten())
+            look = self._glance(held, windows)
+            if own is x and bool(packed.there.all()):
+                self._seen.append(Seen(packed.codes, windows, look))
+            issued = self._measured(held, look).issued().parameters()
             found[:, packed.rows[packed.there]] = issued[:, packed.there]
         return found
 
@@ -160,10 +150,11 @@ class SharedFleet:
             for packed, held in self._parts(begun, self._looked):
                 self._prior.add(packed, held, x, self._truth(packed, y), self._held.size)
             self._prior.use()
-        for packed, held in self._parts(begun):
+        for packed, held in self._parts(begun, self._changing):
             own, due = self._learned(packed, held, x, y)
             steps |= own
             rebuilt.append(due)
+        self._seen = []
         if rebuilt:
             for code, event in self._rebuild(torch.cat(rebuilt)).items():
                 steps[code] = steps[code]._replace(done=event) if steps[code].healthy else steps[code]
@@ -172,7 +163,7 @@ class SharedFleet:
 
     def fit(self, x: Inputs, y: Tensor, series: Tensor) -> list[Step]:
         """Each model starts over from its windows; a step for each, in the order of the codes."""
-        codes, before = series.unique(), self._held.size
+        codes, before, self._seen = series.unique(), self._held.size, []
         self._held.reserve(codes)
         self._held.put(codes[codes < before], self._held.fresh)
         y, taken, _ = usable_rows(x, y)
@@ -189,11 +180,11 @@ class SharedFleet:
             self._prior.use()
         self._renew(packed.codes, packed.counts.to(FLOAT), [(x.rows(r[t]), y[r[t]]) for r, t in self._some(packed)])
         for some in packed.parts(self._near):
-            held = self._held.take(some.codes)
-            self._reservoir.offer(some, held, x, y, self._generator)
-            weight = some.there.to(FLOAT)
-            flat = some.rows.flatten()
-            steps |= self._begin(some.codes, held, Rows(x.rows(flat), self._truth(some, y), weight), "epoch")
+            held = self._held.take(some.codes, self._changing)
+            entered = self._reservoir.offer(some, held, self._generator)
+            rows = Rows(x.rows(some.rows.flatten()), self._truth(some, y), some.there.to(FLOAT))
+            steps |= self._begin(some.codes, held, rows, "epoch")
+            self._enter(some.codes, entered, x, y)
         why, nothing = dict(zip(there, glitches, strict=True)), Step(math.nan, self._size, True, "nothing observed")
         return [reporting(steps.get(code, nothing), why.get(code, "")) for code in codes.tolist()]
 
@@ -231,33 +222,37 @@ class SharedFleet:
         """The generation of these series, which have one in common."""
         return int(held["generation"][0])
 
-    def _features(self, number: int, z: Tensor) -> Tensor:
-        """(N, W) -> (N, E + m)"""
-        phi = self.shared[number].features(z)
-        return phi if self._prior is None else self._prior.weaken(number, phi)
+    def _features(self, number: int, z: Tensor) -> tuple[Tensor, Tensor]:
+        """(K, N, W) -> φ (K, N, P), and the prior variance that the basis does not reach, (K, N)"""
+        phi, gap = features(self.shared[number], z.flatten(0, 1), self._held.fresh["root"].shape[1])
+        phi = phi if self._prior is None else self._prior.weaken(number, phi)
+        return phi.unflatten(0, z.shape[:2]), gap.unflatten(0, z.shape[:2])
 
     def _mean(self, number: int, held: State) -> Tensor | None:
         """(K, P, T) prior means of the weights; None where they are 0."""
         return None if self._prior is None else self._prior.mean(held, number, self.shared[number].noise)
 
-    def _look(self, packed: Packed, held: State, x: Inputs) -> Look:
-        return self._measured(held, self._glance(held, x.rows(packed.rows.flatten())))
+    def _recalled(self, packed: Packed, held: State, x: Inputs) -> Look:
+        """`_glance` at windows, as far as they were not seen just before."""
+        for seen in self._seen:
+            look = seen.recalled(packed, x, self.shape.horizon, lambda first: self._glance(held, first))
+            if look is not None:
+                return look
+        return self._glance(held, x.rows(packed.rows.flatten()))
 
     def _glance(self, held: State, x: Inputs) -> Look:
         """K · N windows, series by series, with a latent variance that is too small: what the basis does not reach."""
         number, z = self._number(held), self._units.standardised(held, x)
-        phi = self._features(number, z.flatten(0, 1))
-        latent = self.shared[number].unexplained(phi).unflatten(0, z.shape[:2])[..., None]
-        phi = _padded(phi.unflatten(0, z.shape[:2]), held["root"].shape[1])
+        phi, gap = self._features(number, z)
         mean, unit = phi @ held["coefficients"], held["output.scale"][:, None]
-        return Look(z, phi, mean, latent, held["residual"][:, None], self._units.shift(held, x), unit)
+        return Look(z, phi, mean, gap[..., None], self._units.shift(held, x), held["residual"][:, None], unit)
 
     def _measured(self, held: State, look: Look) -> Look:
         """A glance with the latent variance."""
         half = torch.linalg.solve_triangular(held["root"], look.phi.mT, upper=False)
         return look._replace(latent=look.latent + half.square().sum(1)[..., None])
 
-    def _reached(self, held: State, look: Look, y: Tensor) -> Look:
+    def _reached(self, codes: Tensor, look: Look, y: Tensor) -> Look:
         """A glance with the latent variance of the series of which a truth is beyond the limit without it."""
         if self.config.limit is None:
             return look
@@ -267,22 +262,22 @@ class SharedFleet:
             return look
         latent = look.latent.clone()
         part = Look(*(value[some] if value.dim() else value for value in look))
-        latent[some] = self._measured({"root": held["root"][some]}, part).latent
+        latent[some] = self._measured(self._held.take(codes[some], ("root",)), part).latent
         return look._replace(latent=latent)
 
     def _learned(self, packed: Packed, held: State, x: Inputs, y: Tensor) -> tuple[dict[int, Step], Tensor]:
         """Learn windows of series of one generation; their steps, and which are due to be rebuilt."""
         config, codes = self.config, packed.codes
-        look, truth = self._glance(held, x.rows(packed.rows.flatten())), self._truth(packed, y)
+        look, truth = self._recalled(packed, held, x), self._truth(packed, y)
         packed, beyond = self._admitted(packed, held, look)
         truth = torch.where(packed.there[..., None], truth, torch.nan)
-        issued = self._reached(held, look, truth).issued()
+        issued = self._reached(codes, look, truth).issued()
         forecast, rows = (issued.mean, issued.variance, truth), held["weight"][:, None]
         truth, held["excess"] = limited(self._limit, packed, *forecast, rows, held["excess"])
         limits = {name: held[name] for name in ("excess", "far")}
         self._held.put(codes, limits)
         within = y.index_put((packed.rows[packed.there],), truth[packed.there])
-        self._reservoir.offer(packed, held, x, within, self._generator)
+        entered = self._reservoir.offer(packed, held, self._generator)
         since, count = held["seen"] - held["tried"], packed.counts.to(FLOAT)
         least = (PATIENCE * held["tried"] + count).clamp(max=float(config.rebuild))
         due = (since >= least) if config.rebuild else torch.zeros_like(since, dtype=torch.bool)
@@ -293,7 +288,8 @@ class SharedFleet:
         number = self._number(held)
         failed = self._absorb(number, held, phi, target, packed.there.to(FLOAT), kept)
         well, loss = ~failed, self._loss(number, held)
-        self._held.put(codes[well], {name: part[well] for name, part in held.items()})
+        self._held.put(*chosen(codes, held, well))
+        self._enter(codes, Entered(*(part[well[entered.series]] for part in entered)), x, within)
         return {
             code: Step(
                 value,
@@ -305,6 +301,12 @@ class SharedFleet:
             )
             for code, value, bad, out in zip(codes.tolist(), loss.tolist(), failed.tolist(), beyond, strict=True)
         }, codes[due & well]
+
+    def _enter(self, codes: Tensor, entered: Entered, x: Inputs, y: Tensor) -> None:
+        """Write the windows that enter the reservoirs of these series."""
+        at = codes[entered.series], entered.place
+        for name, part in zip(WINDOWS, (x.past, x.future, y), strict=True):
+            self._held.write(name, at, part[entered.row])
 
     def _admitted(self, packed: Packed, held: State, look: Look) -> tuple[Packed, list[int]]:
         """The windows that `Winsoriser.admits`, and how many of each series it does not."""
@@ -328,18 +330,19 @@ class SharedFleet:
         if not len(codes):
             return found
         sample = codes[torch.linspace(0, len(codes) - 1, min(SAMPLE, len(codes))).round().long().unique()]
-        held = self._held.take(sample)
+        held = self._reservoir.ordered(self._held.take(sample))
         filled = [held["key"][k].isfinite() for k in range(len(sample))]
-        kept = [
+        some = [
             (Inputs(held["past"][k][one], held["future"][k][one]), held["y"][k][one]) for k, one in enumerate(filled)
         ]
         longest = self._held.take(codes, ("seen",))["seen"]
-        self._renew(codes, longest, kept)
+        self._renew(codes, longest, some)
         for start in range(0, len(codes), self._near):
             own = codes[start : start + self._near]
-            held = self._held.take(own)
+            held = self._reservoir.ordered(self._held.take(own, self._held.fresh.keys() - {"root", "outer"}))
             since, rows = (held["seen"] - held["tried"]).tolist(), self._filled(held)
-            steps = self._begin(own, held, rows, "rebuild")
+            kept = {name: part for name, part in held.items() if name not in {*WINDOWS, "key", "arrival"}}
+            steps = self._begin(own, kept, rows, "rebuild")
             for code, count in zip(own.tolist(), since, strict=True):
                 found[code] = f"{steps[code].done.replace('rebuild', f'rebuild: {count:.0f} rows')}"
         every = self._held.take(torch.arange(self._held.size), ("generation",))["generation"]
@@ -415,14 +418,12 @@ class SharedFleet:
         kernel, new = self.shared[newest], dict(held)
         target = self._units.fit(new, rows)
         for name in ("outer", "moment", "square", "weight", "coefficients"):
-            new[name] = torch.zeros_like(held[name])
-        phi = self._features(newest, self._units.standardised(new, rows.x).flatten(0, 1))
-        phi = _padded(phi.unflatten(0, rows.weight.shape), new["outer"].shape[1])
+            new[name] = self._held.fresh[name].repeat(len(codes), *[1] * self._held.fresh[name].dim())
+        phi, _ = self._features(newest, self._units.standardised(new, rows.x))
         failed = self._absorb(newest, new, phi, target, rows.weight, torch.ones_like(new["seen"]))
         new["generation"] = torch.full_like(held["generation"], newest)
         new["tried"] = held["seen"].clone()
-        well = ~failed
-        self._held.put(codes[well], {name: part[well] for name, part in new.items()})
+        self._held.put(*chosen(codes, new, ~failed))
         self._held.put(codes[failed], {"tried": held["seen"][failed]})
         loss = self._loss(newest, new)
         return {
@@ -436,6 +437,7 @@ class SharedFleet:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         own = {name: part for name, part in self._held.state().items() if name != "root"}  # follows from the rest
+        own["outer"] = regression.halved(own["outer"])
         tensors, kernels = {f"series.{name}": part for name, part in own.items()}, dict[str, Json]()
         for one, kernel in self.shared.items():
             own, kernels[str(one)] = kernel.state()
@@ -454,8 +456,12 @@ class SharedFleet:
             return {name[len(prefix) :]: part for name, part in tensors.items() if name.startswith(prefix)}
 
         series, kernels = under("series."), rest["shared"]
+        size = len(self._held.fresh["root"])
+        series["outer"] = regression.whole(series["outer"], size)
+        for name in ("moment", "coefficients"):  # an older version kept as many rows as there were features
+            series[name] = regression.padded(series[name], size)
         assert isinstance(kernels, dict)
-        self.shared = {}
+        self.shared, self._seen = {}, []
         for number, about in kernels.items():
             assert isinstance(about, dict)
             kernel = Conjugate(len(self._inputs.groups), self.shape.columns, self.config.basis, self._linear)
@@ -475,8 +481,3 @@ class SharedFleet:
         self._hyper = tensors["hyper"].clone() if "hyper" in tensors else None
         self._made = int(str(rest["made"]))
         self._generator.set_state(tensors["generator"].cpu())
-
-
-def _padded(phi: Tensor, size: int) -> Tensor:
-    """(K, N, P) with zeros for the basis functions that there are too few rows for."""
-    return phi if phi.shape[2] == size else torch.nn.functional.pad(phi, (0, size - phi.shape[2]))

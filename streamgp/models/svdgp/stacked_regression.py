@@ -17,9 +17,6 @@ from streamgp.base import FLOAT
 from streamgp.online.stacked import wide
 from streamgp.online.stacked_units import State
 
-ALIGNED = 4
-"""Sizes of matrices that are factorised together are multiples of it: LAPACK may round by where one begins."""
-
 
 class Observed(NamedTuple):
     """Rows of K series. phi: (K, N, P); y: (K, N, T) standardised, NaN = not observed; weight: (K, N)."""
@@ -44,9 +41,12 @@ def absorb(held: State, rows: Observed, kept: Tensor, noise: Tensor, mean: Tenso
     if not bool(seen.all()):
         weight = weight * seen.to(FLOAT).mean(2)
         y = torch.where(seen, y, phi @ held["coefficients"])
-    weighted = phi * weight[..., None]
-    held["outer"].mul_(wide(kept, held["outer"])).baddbmm_(weighted.mT, phi)
-    held["moment"].mul_(wide(kept, held["moment"])).baddbmm_(weighted.mT, y)
+    weighted = phi if bool((weight == 1.0).all()) else phi * weight[..., None]
+    if not bool((kept == 1.0).all()):
+        held["outer"].mul_(wide(kept, held["outer"]))
+        held["moment"].mul_(wide(kept, held["moment"]))
+    held["outer"].baddbmm_(weighted.mT, phi)
+    held["moment"].add_((y.mT @ weighted).mT)
     held["square"] = held["square"] * kept[:, None] + (weight[..., None] * y.square()).sum(1)
     held["weight"] = held["weight"] * kept + weight.sum(1)
     factor, info = root(held["outer"], noise)
@@ -65,17 +65,43 @@ def loss(held: State, noise: Tensor, mean: Tensor | None) -> Tensor:
     determinant = 2.0 * held["root"].diagonal(dim1=1, dim2=2).log().sum(1)
     square, moment = held["square"], held["moment"]
     if mean is not None:
-        square, moment = square - (mean * moment).sum(1), moment - held["outer"] @ mean
+        square, moment = (
+            square - (mean * moment).sum(1),
+            moment - noise * (held["root"] @ (held["root"].mT @ mean) - mean),
+        )
     misfit = (square - (held["coefficients"] * moment).sum(1)).mean(1) / noise
     rows = held["weight"].clamp(min=1.0)
     return 0.5 * ((misfit + determinant) / rows + torch.log(2.0 * torch.pi * noise))
 
 
 def root(outer: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """(K, P, P) chol(I + S/σ²), and (K,) 0 where there is one; the same bits whatever the others are."""
-    size = outer.shape[1]
-    more = -size % ALIGNED
-    precision = torch.nn.functional.pad(outer / noise, (0, more, 0, more))
+    """(K, P, P) chol(I + S/σ²), and (K,) 0 where there is one; of S the lower triangle is read.
+
+    With P of `stacked_features.aligned` the same bits whatever the others are: LAPACK may round by where one begins.
+    """
+    precision = outer / noise
     precision.diagonal(dim1=1, dim2=2).add_(1.0)
     upper, failed = torch.linalg.cholesky_ex(precision.mT, upper=True)  # LAPACK's is column-major
-    return upper.mT[:, :size, :size].contiguous(), failed
+    return upper.mT.contiguous(), failed
+
+
+def halved(outer: Tensor) -> Tensor:
+    """(K, P, P) -> (K, P(P + 1)/2) the lower triangles, row by row."""
+    rows, columns = torch.tril_indices(*outer.shape[1:], device=outer.device)
+    return outer[:, rows, columns]
+
+
+def whole(half: Tensor, size: int) -> Tensor:
+    """The inverse of `halved`, for P = size; of whole matrices too, which an older version kept, and of fewer rows."""
+    if half.dim() == 3:
+        return padded(padded(half, size).mT, size)
+    rows, columns = torch.tril_indices(size, size, device=half.device)
+    found = half.new_zeros(len(half), size, size)
+    found[:, rows, columns] = half
+    found[:, columns, rows] = half
+    return found
+
+
+def padded(part: Tensor, size: int) -> Tensor:
+    """(K, n, T) -> (K, P, T) with zeros below."""
+    return torch.nn.functional.pad(part, (0, 0, 0, size - part.shape[1]))
