@@ -58,6 +58,8 @@ FORMATS = (
 """What a hint offers when a time is not ISO 8601."""
 
 _OFFSET = r"[0-9][ ]?([Zz]|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)$"
+_ENDS = r"(?:^|[ T])24:00(?::00(?:[.,]0+)?)?(?:[^:.,\d]|$)"
+"""A time of day that ends the day."""
 _SHAPE = (
     r"^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}( +[0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}(\.[0-9]*)?)?)?"
     r"([ ]?([Zz]|[+-][0-9]{2}(:?[0-9]{2})?))?$"
@@ -67,7 +69,8 @@ _ISO = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d")
 
 
 def text_times(cells: pa.Array[Any], offset: bool, form: str | None) -> Read:
-    """Text as naive timestamps, or as UTC instants where `offset` says that every cell carries one.
+    """Text as naive timestamps, or as UTC instants where `offset` says that every cell carries one. 24:00 is the
+    midnight that ends a day.
 
     Example:
         >>> values, bad = text_times(pa.array(["2024-01-01T00:00:00+01:00", "2024-01-01"]), True, None)
@@ -81,7 +84,13 @@ def text_times(cells: pa.Array[Any], offset: bool, form: str | None) -> Read:
             pass
     text = pl.Series(pl.from_arrow(cells)).cast(pl.String).str.strip_chars()
     text = text.set(text.is_in(list(MISSING)), None)
-    found = _by_format(text, form) if form is not None else _iso(text, offset)
+    ends = text.str.contains(_ENDS).fill_null(False)
+    if not ends.any() or (form is not None and not any(mark in form for mark in ("%H:%M", "%T", "%R"))):
+        found = _by_format(text, form) if form is not None else _iso(text, offset)
+    else:
+        begin = text.zip_with(~ends, text.str.replace("24:00", "00:00", literal=True))
+        found = _by_format(begin, form) if form is not None else _iso(begin, offset)
+        found = found.zip_with(~ends, found.dt.offset_by("1d"))
     bad = (text.is_not_null() & found.is_null()).to_numpy()
     kind = pa.timestamp("us", getattr(found.dtype, "time_zone", None) or ("UTC" if offset else None))
     return found.dt.epoch("us").to_arrow().cast(kind), bad

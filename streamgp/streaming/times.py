@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamgp.errors import DataError, UsageError
@@ -152,14 +153,17 @@ def is_named_epoch(name: str, sample: pa.ChunkedArray[Any]) -> bool:
 
 
 def format_of(sample: pa.ChunkedArray[Any] | pa.Array[Any]) -> str | None:
-    """A strptime format that all cells of a column of text have; None where no usual one fits.
+    """A strptime format that all cells of a column of text with a digit have; None where no usual one fits.
 
     Example:
         >>> format_of(pa.array(["31.12.2024 23:45"])), format_of(pa.array(["", "a"])), format_of(pa.array([""]))
         ('%d.%m.%Y %H:%M', None, None)
     """
     cells = sample.combine_chunks() if isinstance(sample, pa.ChunkedArray) else sample
-    for form in FORMATS if pa.types.is_string(cells.type) else ():
+    if not pa.types.is_string(cells.type):
+        return None
+    cells = cells.filter(pc.match_substring_regex(cells, r"\d"))  # a row of units is no time
+    for form in FORMATS:
         values, bad = text_times(cells, False, form)
         if not bad.any() and values.null_count < len(values):
             return form

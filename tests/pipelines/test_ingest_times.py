@@ -116,3 +116,43 @@ def test_whole_days_of_a_workbook_are_not_taken_for_steps_in_silence(
     assert any(f"such as {first}" in one and "--time-format excel" in one for one in hints) is said
     assert not take(tmp_path / "t", path, time="day")["hints"]  # it is decided
     assert not take(tmp_path / "u", path, time="day", time_format="step")["hints"]
+
+
+@pytest.mark.parametrize(
+    ("first", "form", "zone"),
+    [
+        ("30.03.2024 23:00", "%d.%m.%Y %H:%M", "Europe/Berlin"),
+        ("2024-03-30 23:00", None, "Europe/Berlin"),
+        ("2024-02-28T23:00:00", None, None),
+        ("12/31/2024 23:00", "%m/%d/%Y %H:%M", None),
+        ("2024-12-31T23:00:00+01:00", None, None),
+    ],
+)
+def test_24_00_is_the_midnight_that_ends_a_day(first: str, form: str | None, zone: str | None, tmp_path: Path) -> None:
+    """As exports of meters have it, which name the end of an interval."""
+    given = {"time_format": form, "timezone": zone, "time": "t"}
+    text = f"t,y\n{first},1\n{first.replace('23:00', '24:00')},2\n{first.replace('23:00', '24:01')},3\n"
+    take(tmp_path / "t", write(tmp_path / "a.csv", text), **given)
+    times = rows(tmp_path / "t")["t"]
+    assert times[1] - times[0] == timedelta(hours=1)
+    assert quarantine(tmp_path / "t")["line"].to_list() == [4]
+
+
+def test_a_row_of_units_hides_no_format(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "Zeit;kW\n[lokal];[kW]\n31.12.2024 23:45;1,5\n31.12.2024 24:00;2,5\n")
+    with pytest.raises(UsageError) as refused:
+        take(tmp_path / "t", path)
+    assert refused.value.hint == "it looks like --time 'Zeit' --time-format '%d.%m.%Y %H:%M'"
+
+
+def test_a_date_and_a_time_of_day_in_two_columns_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "Date;Time;kWh\n31/12/2024;23:45;1\n01/01/2025;00:00;2\n")
+    with pytest.raises(UsageError, match="in two columns, 'Date' and 'Time'"):
+        take(tmp_path / "t", path)
+
+
+def test_an_archive_is_to_be_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(b"PK\x03\x04")
+    with pytest.raises(DataError) as refused:
+        take(tmp_path / "t", tmp_path / "a.zip")
+    assert refused.value.hint.startswith("unpack it")

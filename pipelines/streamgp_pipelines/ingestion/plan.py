@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp.streaming.columns import LATE, check_names, check_schema
@@ -240,6 +241,13 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
             hint=f"say which: --time '{candidates[-1]}'",
         )
     forms = {name: form for name in source.names if (form := format_of(cells[name])) is not None}
+    dates = [name for name, form in forms.items() if not any(mark in form for mark in ("%H", "%I"))]
+    clocks = [name for name in source.names if name not in forms and _of_day(cells[name])]
+    if dates and clocks and len(dates) == len(forms):
+        raise UsageError(
+            f"{source.uri}: the time seems to be in two columns, {dates[0]!r} and {clocks[0]!r}",
+            hint="join them into one column, such as '2024-01-31 23:45', before you ingest the file",
+        )
     looks = " or ".join(f"--time '{name}' --time-format '{form}'" for name, form in list(forms.items())[:3])
     raise UsageError(
         f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}",
@@ -247,6 +255,13 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
         if looks
         else "name one with --time COLUMN (and --time-format), or use --time row where there is no clock",
     )
+
+
+def _of_day(cells: pa.ChunkedArray[Any]) -> bool:
+    """Whether all cells of a column are times of a day, such as 23:45."""
+    if not pa.types.is_string(cells.type) or cells.null_count == len(cells):
+        return False
+    return bool(pc.all(pc.match_substring_regex(cells, r"^\s*(\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?)?\s*$")).as_py())
 
 
 def _form(given: str | None, meta: TableMeta) -> str | None:

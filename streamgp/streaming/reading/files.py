@@ -18,6 +18,8 @@ from streamgp.streaming.reading.bytes import COMPRESSED, GZIP, ZSTD, open_bytes
 from streamgp.streaming.reading.records import Stopped
 
 KIND = "streaming.sources"
+PACKED = (".zip", ".tar", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".z")
+"""Suffixes of archives and compressed files that are not read."""
 
 
 class FileSource(Source, Protocol):
@@ -110,10 +112,11 @@ def open_source(uri: str, form: str | None, options: dict[str, Any], looking: bo
     """
     name = form or (_sniffed() if uri == "-" else format_of(uri))
     if name is None:
-        raise DataError(
-            f"{uri}: the suffix {Path(uri).suffix!r} names no known format",
-            hint=f"rename it to one of {', '.join(sorted(suffixes()))}, or say --format csv",
-        )
+        suffix = Path(uri).suffix
+        hint = f"rename it to one of {', '.join(sorted(suffixes()))}, or say --format csv"
+        if suffix.lower() in PACKED:
+            hint = f"unpack it: read are single files, compressed as {' or '.join(COMPRESSED)}"
+        raise DataError(f"{uri}: the suffix {suffix!r} names no known format", hint=hint)
     _check_format(name)
     module: ModuleType = registry.load(KIND, name)
     given = {key: value for key, value in options.items() if value not in (None, (), False)}
