@@ -348,13 +348,16 @@ def _added(own: Sums, held: State, at: str, x: Tensor, z: Tensor, known: Tensor,
     found = sums.products(own.runs, x, z.nan_to_num(0.0), known.to(FLOAT))
     elapsed, largest = part["passed"] + passed, torch.maximum(found.largest, part["largest"])
     age = part["age"] + elapsed
-    new = {name: getattr(found, name).add_(part[f"new_{name}"]) for name in ("gram", "cross", "count")}
+    waiting, learned = bool(part["passed"].any()), bool(due.all())
+    new = {name: getattr(found, name) for name in ("gram", "cross", "count")}
+    for name, value in new.items() if waiting else ():
+        value.add_(part[f"new_{name}"])
     failed = torch.where(found.finite(), 0, WHY.index(sums.OVERFLOW))
     for m, (half, ridge) in enumerate(zip(own.halves, own.ridges, strict=True)):
         kept = torch.where(due, 0.5 ** (elapsed / half), 1.0)
         for name, value in new.items():
             total = part[name][:, m]
-            total.mul_(wide(kept, total)).add_(value if bool(due.all()) else torch.where(wide(due, value), value, 0.0))
+            total.mul_(wide(kept, total)).add_(value if learned else torch.where(wide(due, value), value, 0.0))
         since = part["since"][:, m] + torch.where(due, elapsed, 0.0)
         solved = (due & (early | (since >= age.clamp(max=half) / sums.OFTEN))).nonzero()[:, 0]
         part["since"][:, m] = since.index_fill(0, solved, 0.0)
@@ -364,7 +367,10 @@ def _added(own: Sums, held: State, at: str, x: Tensor, z: Tensor, known: Tensor,
             part["weights"][solved, m] = weights
             failed[solved] = torch.where((failed[solved] == 0) & bad, WHY.index(sums.INDEFINITE), failed[solved])
     for name, value in new.items():
-        held[f"{at}.new_{name}"] = torch.where(wide(due, value), 0.0, value)
+        if waiting or not learned:
+            held[f"{at}.new_{name}"] = torch.where(wide(due, value), 0.0, value)
+        else:
+            del held[f"{at}.new_{name}"]  # 0 before and after: nothing to put back
     held[f"{at}.largest"], held[f"{at}.passed"] = largest, torch.where(due, 0.0, elapsed)
     held[f"{at}.age"] = torch.where(due, age, part["age"])
     return failed
