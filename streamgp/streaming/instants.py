@@ -52,7 +52,11 @@ FORMATS = (
     "%Y%m%d%H%M",
     "%d-%m-%Y %H:%M:%S",
     "%d-%m-%Y %H:%M",
+    "%d-%b-%Y %H:%M:%S",
+    "%d-%b-%Y %H:%M",
+    "%d-%b-%Y",
     "%d %b %Y %H:%M:%S",
+    "%d %b %Y %H:%M",
     "%d %b %Y",
 )
 """What a hint offers when a time is not ISO 8601."""

@@ -156,3 +156,20 @@ def test_an_archive_is_to_be_unpacked(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
         take(tmp_path / "t", tmp_path / "a.zip")
     assert refused.value.hint.startswith("unpack it")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "hint"),
+    [
+        ("a.csv", "Day,Load\n45292,1\n45293,2\n", "--time 'Day' --time-format 'excel'"),
+        ("a.csv", "count,Load\n45292,45293\n45292,45291\n", "name one with --time"),
+        ("a.csv", "Tag;kWh\n31-Dec-2024 23:45;1\n", "--time 'Tag' --time-format '%d-%b-%Y %H:%M'"),
+        ("a.csv", "2024-01-01 00:00,0,0\n2024-01-01 01:00,1,2\n", "a header line"),
+        ("a.txt", "time value\n2024-01-01T00:00 1\n", "--separator ' '"),
+        ("a.json", "[]", "jq -c '.[]'"),
+    ],
+)
+def test_the_first_message_names_what_to_do(name: str, text: str, hint: str, tmp_path: Path) -> None:
+    with pytest.raises((UsageError, DataError)) as refused:
+        take(tmp_path / "t", write(tmp_path / name, text))
+    assert hint in refused.value.hint

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp.streaming.columns import LATE, check_names, check_schema
-from streamgp.streaming.instants import ELAPSED, EPOCHS, whole_numbers
+from streamgp.streaming.instants import ELAPSED, EPOCHS, serial_times, serial_years, whole_numbers
 from streamgp.streaming.intervals import nanoseconds, written
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
 from streamgp.streaming.reading.columnar import storable
@@ -248,13 +248,26 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
             f"{source.uri}: the time seems to be in two columns, {dates[0]!r} and {clocks[0]!r}",
             hint="join them into one column, such as '2024-01-31 23:45', before you ingest the file",
         )
+    forms |= {name: "excel" for name in source.names if name not in forms and _of_workbook(cells[name])}
     looks = " or ".join(f"--time '{name}' --time-format '{form}'" for name, form in list(forms.items())[:3])
+    if len(source.names) == 1 and " " in source.names[0] and not looks:
+        hint = "if cells are apart by something else than , ; | or a tab, name it: --separator ' '"
+        raise UsageError(f"{source.uri}: it has one column, {source.names[0]!r}", hint=hint)
     raise UsageError(
         f"{source.uri}: none of the columns is a time by itself: {', '.join(source.names)}",
         hint=f"it looks like {looks}"
         if looks
         else "name one with --time COLUMN (and --time-format), or use --time row where there is no clock",
     )
+
+
+def _of_workbook(cells: pa.ChunkedArray[Any]) -> bool:
+    """Whether numbers, which rise, may be the days of a workbook."""
+    whole = cells.combine_chunks()
+    if not (_is_number(cells.type) or pa.types.is_string(cells.type)) or not serial_years(whole, 2060):
+        return False
+    days = serial_times(whole)[0].drop_null().cast(pa.int64()).to_numpy()
+    return len(days) > 1 and bool((days[1:] > days[:-1]).all())
 
 
 def _of_day(cells: pa.ChunkedArray[Any]) -> bool:

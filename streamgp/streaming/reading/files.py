@@ -114,6 +114,8 @@ def open_source(uri: str, form: str | None, options: dict[str, Any], looking: bo
     if name is None:
         suffix = Path(uri).suffix
         hint = f"rename it to one of {', '.join(sorted(suffixes()))}, or say --format csv"
+        if suffix.lower() == ".json":
+            hint = f"say --format jsonl if it has an object a line; a list becomes that with: jq -c '.[]' {uri}"
         if suffix.lower() in PACKED:
             hint = f"unpack it: read are single files, compressed as {' or '.join(COMPRESSED)}"
         raise DataError(f"{uri}: the suffix {suffix!r} names no known format", hint=hint)

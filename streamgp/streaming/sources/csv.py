@@ -59,6 +59,7 @@ _BEHIND = "_behind"
 _NOWHERE: Ints = np.zeros(0, np.int64)
 SUFFIXES = (".csv", ".tsv", ".txt")
 _NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
+_DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b")
 _SAMPLED = 1000
 _WRONG = 20
 """More than one line in so many cannot be decoded, and fewer with letters beyond ASCII can: the encoding is wrong."""
@@ -443,10 +444,12 @@ def _header(cells: list[str] | None, where: str, below: int | None) -> list[str]
     if cells is None:
         raise DataError(f"{where}: this is no line of column names", hint=hint)
     names = [cell.strip() or f"column_{i}" for i, cell in enumerate(cells, 1)]
+    if all(_NUMBER.fullmatch(name) for name in names):
+        raise DataError(f"{where}: these are numbers, not column names", hint=hint)
+    if all(_NUMBER.fullmatch(name) or _DATE.match(name) for name in names):
+        raise DataError(f"{where}: these are times and numbers, not column names", hint=hint)
     try:
         check_names(names, where)
     except DataError as error:
         raise DataError(error.message, hint=error.hint if below is None else hint) from None
-    if all(_NUMBER.fullmatch(name) for name in names):
-        raise DataError(f"{where}: these are numbers, not column names", hint=hint)
     return names
