@@ -18,28 +18,22 @@ SMALL = {"basis": 48, "reservoir": 256, "rebuild": 200, "evidence_rows": 60}
 GRADIENT = {"mean_basis": 24, "covariance_basis": 16, "grow": 8, "batch": 64, "steps": 2}
 
 
-SLOW = pytest.mark.slow
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [
         svdgp.Config(**SMALL),
-        pytest.param(svdgp.Config(**SMALL, linear=False, memory=100, temper=2.0, target="level"), marks=SLOW),
+        svdgp.Config(**SMALL, linear=False, memory=100, temper=2.0, target="level"),
         svdgp.Config(inference="gradient", gradient=GRADIENT),
-        pytest.param(
-            svdgp.Config(likelihood="student_t", encoder={"hidden": 8}, gradient=GRADIENT),
-            marks=SLOW,
-        ),
-        pytest.param(svdgp.Config(likelihood="laplace", gradient=GRADIENT), marks=SLOW),
-        pytest.param(svdgp.Config(likelihood="logistic", gradient=GRADIENT), marks=SLOW),
+        svdgp.Config(likelihood="student_t", encoder={"hidden": 8}, gradient=GRADIENT),
+        svdgp.Config(likelihood="laplace", gradient=GRADIENT),
+        svdgp.Config(likelihood="logistic", gradient=GRADIENT),
     ],
     ids=["closed form", "closed form, forgetting", "gradient", "student-t behind a perceptron", "laplace", "logistic"],
 )
 def test_the_laws_of_a_model_hold(config: svdgp.Config) -> None:
     torch.set_num_threads(1)
-    check_model(lambda shape: svdgp.build(config, shape))
+    check_model(lambda shape: svdgp.build(config, shape), full=512)
 
 
 def test_options_that_exclude_each_other_are_refused() -> None:
