@@ -82,7 +82,7 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
 
 def interrupted(command: str, code: int, *, as_json: bool) -> None:
     """Say that the command was stopped, and whether it can go on."""
-    hint = "the same command continues from here" if command in _RESUMABLE else ""
+    hint = "the same command continues from what is saved" if command in _RESUMABLE else ""
     if structured():
         say("info", "interrupted", hint=hint, code=code)
     elif as_json:

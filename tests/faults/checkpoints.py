@@ -174,7 +174,7 @@ def killed(room: Room, number: int, name: str) -> Outcome:
     return Outcome(
         f"exit {', '.join(map(str, known))}; ends with the digest of an undisturbed run",
         "nothing",
-        "interrupted: the same command continues from here" if number != signal.SIGKILL else "nothing",
+        "interrupted: the same command continues from what is saved" if number != signal.SIGKILL else "nothing",
     )
 
 

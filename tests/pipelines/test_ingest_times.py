@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import xlsxwriter
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.table import Table
@@ -145,10 +146,40 @@ def test_a_row_of_units_hides_no_format(tmp_path: Path) -> None:
     assert refused.value.hint == "it looks like --time 'Zeit' --time-format '%d.%m.%Y %H:%M'"
 
 
-def test_a_date_and_a_time_of_day_in_two_columns_are_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "Date;Time;kWh\n31/12/2024;23:45;1\n01/01/2025;00:00;2\n")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Date;Time;kWh\n31/12/2024;23:45;1\n01/01/2025;00:00;2\n",
+        "Date;Time;kWh\ndd.mm.yyyy;HH:MM;kWh\n31.12.2024;23:30;1\n31.12.2024;23:45;1\n01.01.2025;00:00;2\n",
+        "Date,Time,kWh\n2024-12-31,23:30,1\n2024-12-31,23:45,1\n2025-01-01,00:00,2\n",
+    ],
+)
+def test_a_date_and_a_time_of_day_in_two_columns_are_named(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="in two columns, 'Date' and 'Time'"):
-        take(tmp_path / "t", path)
+        take(tmp_path / "t", write(tmp_path / "a.csv", text))
+
+
+@pytest.mark.parametrize("unit", ["", "-"])
+def test_a_date_and_a_time_of_day_in_a_workbook_are_named(unit: str, tmp_path: Path) -> None:
+    with xlsxwriter.Workbook(tmp_path / "a.xlsx") as book:
+        sheet = book.add_worksheet()
+        day, clock = book.add_format({"num_format": "dd.mm.yyyy"}), book.add_format({"num_format": "hh:mm"})
+        sheet.write_row(0, 0, ["Date", "Time", "kW"])
+        if unit:
+            sheet.write_row(1, 0, [unit, unit, "kW"])
+        for row in range(2, 100):
+            at = datetime(2026, 1, 1) + timedelta(minutes=15 * row)
+            sheet.write_datetime(row, 0, datetime(at.year, at.month, at.day), day)
+            sheet.write_datetime(row, 1, at.time(), clock)
+            sheet.write(row, 2, row)
+    with pytest.raises(UsageError, match="in two columns, 'Date' and 'Time'"):
+        take(tmp_path / "t", tmp_path / "a.xlsx")
+
+
+def test_days_with_the_hour_of_a_closing_are_times_by_themselves(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "Date,Closing,price\n2024-12-30,17:30,1\n2024-12-31,14:00,1\n2025-01-02,17:30,2\n")
+    take(tmp_path / "t", path)
+    assert rows(tmp_path / "t")["Date"].dt.day().to_list() == [30, 31, 2]
 
 
 def test_an_archive_is_to_be_unpacked(tmp_path: Path) -> None:

@@ -231,22 +231,23 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
             hint=f"{seems_in(source.header)}; if it is not, name the time with --time",
         )
     cells = {name: source.sample.column(name) for name in source.names}
-    candidates = [name for name in source.names if is_time(cells[name])]
+    clocks = [name for name in source.names if _of_day(cells[name])]
+    candidates = [name for name in source.names if name not in clocks and is_time(cells[name])]
     candidates = candidates or [name for name in source.names if is_named_epoch(name, cells[name])]
+    forms = {name: form for name in source.names if (form := format_of(cells[name])) is not None}
+    days = [name for name, form in forms.items() if not any(mark in form for mark in ("%H", "%I"))]
+    days = [name for name in candidates if _days(cells[name])] or (days if len(days) == len(forms) else [])
+    if clocks and days and candidates in ([], days):
+        raise UsageError(
+            f"{source.uri}: the time seems to be in two columns, {days[0]!r} and {clocks[0]!r}",
+            hint="join them into one, such as '2024-01-31 23:45', before you ingest the file; or name one with --time",
+        )
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
         raise UsageError(
             f"{source.uri}: {', '.join(candidates)} could each be the time",
             hint=f"say which: --time '{candidates[-1]}'",
-        )
-    forms = {name: form for name in source.names if (form := format_of(cells[name])) is not None}
-    dates = [name for name, form in forms.items() if not any(mark in form for mark in ("%H", "%I"))]
-    clocks = [name for name in source.names if name not in forms and _of_day(cells[name])]
-    if dates and clocks and len(dates) == len(forms):
-        raise UsageError(
-            f"{source.uri}: the time seems to be in two columns, {dates[0]!r} and {clocks[0]!r}",
-            hint="join them into one column, such as '2024-01-31 23:45', before you ingest the file",
         )
     forms |= {name: "excel" for name in source.names if name not in forms and _of_workbook(cells[name])}
     looks = " or ".join(f"--time '{name}' --time-format '{form}'" for name, form in list(forms.items())[:3])
@@ -271,10 +272,28 @@ def _of_workbook(cells: pa.ChunkedArray[Any]) -> bool:
 
 
 def _of_day(cells: pa.ChunkedArray[Any]) -> bool:
-    """Whether all cells of a column are times of a day, such as 23:45."""
-    if not pa.types.is_string(cells.type) or cells.null_count == len(cells):
+    """Whether the cells of a column, below a row of units perhaps, are different times of a day, such as 23:45; a
+    workbook has them on the last day of 1899."""
+    if pa.types.is_timestamp(cells.type):
+        return pc.unique(pc.year(cells)).drop_null().to_pylist() == [1899]
+    pattern = r"^\s*((1899-12-3[01][ T])?\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?)?\s*$"
+    return pa.types.is_string(cells.type) and _all_but_units(cells, pattern) and len(pc.unique(cells)) > 1
+
+
+def _days(cells: pa.ChunkedArray[Any]) -> bool:
+    """Whether the cells of a column, below a row of units perhaps, are days, of which some come again."""
+    if len(pc.unique(cells)) == len(cells):
         return False
-    return bool(pc.all(pc.match_substring_regex(cells, r"^\s*(\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?)?\s*$")).as_py())
+    if pa.types.is_timestamp(cells.type):
+        return bool(cells == pc.floor_temporal(cells, unit="day"))
+    whole = r"^\s*(\d{4}-?\d{2}-?\d{2}([ T]00:00(:00(\.0+)?)?)?)?\s*$"
+    return pa.types.is_date(cells.type) or (pa.types.is_string(cells.type) and _all_but_units(cells, whole))
+
+
+def _all_but_units(cells: pa.ChunkedArray[Any], pattern: str) -> bool:
+    """Whether all texts of a column, or all but the first, are as a regular expression says."""
+    found: list[bool | None] = pc.match_substring_regex(cells, pattern).to_pylist()
+    return cells.null_count < len(cells) and False not in found[1:]
 
 
 def _form(given: str | None, meta: TableMeta) -> str | None:

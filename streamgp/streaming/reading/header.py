@@ -10,6 +10,8 @@ MOST = 50
 _AHEAD = 2
 """Rows below a header of which one has values: the first, or the one behind a row of units."""
 _VALUE = re.compile(r"\s*[+-]?[.,]?\d")
+_FORM = re.compile(r"\W*[dmyhst]+([.:/ -]+[dmyhst]+)+\W*", re.IGNORECASE)
+"""How a date or a time is written, such as dd.mm.yyyy: among the units of a row below the header."""
 _WORD = re.compile(r"\s*[^\W\d_]")
 
 
@@ -21,6 +23,8 @@ def header_below(rows: Sequence[Sequence[object]]) -> int | None:
     Example:
         >>> header_below([["Report", ""], ["Site", "North"], ["time", "kW"], ["2024-01-01", "1,5"]])
         2
+        >>> header_below([["Report", ""], ["day", "power"], ["dd.mm.yyyy", "kW"], ["31.12.2024", "1,5"]])
+        1
         >>> header_below([["time", "kW"], ["2024-01-01", "1,5"]]) is None
         True
     """
@@ -31,7 +35,8 @@ def header_below(rows: Sequence[Sequence[object]]) -> int | None:
         for place in range(1, min(len(rows) - ahead, MOST + 1)):
             below = rows[place + ahead]
             if _names(rows[place]) and len(below) >= len(rows[place]) and any(map(_is_value, below)):
-                return place
+                units = any(map(_FORM.fullmatch, map(str, rows[place]))) and len(rows[place - 1]) == len(rows[place])
+                return place - 1 if units and _names(rows[place - 1]) else place
     return None
 
 
