@@ -275,7 +275,7 @@ def _of_day(cells: pa.ChunkedArray[Any]) -> bool:
     """Whether the cells of a column, below a row of units perhaps, are different times of a day, such as 23:45; a
     workbook has them on the last day of 1899."""
     if pa.types.is_timestamp(cells.type):
-        return pc.unique(pc.year(cells)).drop_null().to_pylist() == [1899]
+        return cells.type.tz is None and pc.unique(pc.year(cells)).drop_null().to_pylist() == [1899]
     pattern = r"^\s*((1899-12-3[01][ T])?\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?)?\s*$"
     return pa.types.is_string(cells.type) and _all_but_units(cells, pattern) and len(pc.unique(cells)) > 1
 
@@ -285,7 +285,7 @@ def _days(cells: pa.ChunkedArray[Any]) -> bool:
     if len(pc.unique(cells)) == len(cells):
         return False
     if pa.types.is_timestamp(cells.type):
-        return bool(cells == pc.floor_temporal(cells, unit="day"))
+        return cells.type.tz is None and bool(cells == pc.floor_temporal(cells, unit="day"))
     whole = r"^\s*(\d{4}-?\d{2}-?\d{2}([ T]00:00(:00(\.0+)?)?)?)?\s*$"
     return pa.types.is_date(cells.type) or (pa.types.is_string(cells.type) and _all_but_units(cells, whole))
 
