@@ -56,10 +56,9 @@ check: $(READY)
 test: check
 	$(PYTEST) -q -m "not slow"
 
-# What `make test` leaves out, and every property again on new examples; without -q the seed comes first. Many of these
-# tests wait for servers and for processes that they kill: a third worker has the cores meanwhile.
+# What `make test` leaves out, and every property again on new examples; without -q the seed comes first.
 test-slow: $(READY)
-	HYPOTHESIS_PROFILE=explore $(PYTEST) -n 3 --timeout 1200 -m "slow or hypothesis"
+	HYPOTHESIS_PROFILE=explore $(PYTEST) --timeout 1200 -m "slow or hypothesis"
 
 test-all: test test-slow
 
