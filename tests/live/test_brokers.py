@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import polars as pl
 import pytest
 from redis import Redis
 
@@ -84,7 +85,8 @@ def test_kills_and_a_restart_of_the_broker_lose_and_double_nothing(
         assert process.returncode == 143 and said.count("is away") == 1 and said.count("is back") == 1, said
     assert sorted(rows(table)["y"].to_list()) == [float(i) for i in range(SIZE) if payloads[i] != b"broken"]
     aside = quarantine(table)
-    assert set(aside["row"]) == {"broken"}
+    # a broker that lost what a group had acknowledged delivers it again: rows that are there are duplicates
+    assert set(aside.filter(pl.col("reason") != "duplicate")["row"]) == {"broken"}
     assert aside.height == 10 or (name in ("mqtt", "nats-group", "redis-group") and aside.height >= 10)
     for text in (out, said, str(list(table.rglob("*"))), *(file.read_text() for file in table.rglob("*.json"))):
         assert PASSWORD not in text
