@@ -27,8 +27,9 @@ from torch import Tensor
 from streamgp.encoders import Layout, mlp
 from streamgp.errors import NumericalError
 from streamgp.kernels import linear, squared_exponential
+from streamgp.linalg.cholesky import cholesky, log_determinant
 from streamgp.models.finite_rkhs.features import FiniteFeatures
-from streamgp.objectives.finite_evidence import best_weights, nlml, statistics
+from streamgp.objectives.finite_evidence import Statistics, best_weights, regularised, ridge, statistics
 from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
 from streamgp.optim.finite_head import FiniteHead
 from streamgp.training.fit import training
@@ -117,6 +118,20 @@ def features(width: int, kernel: Kernel, seed: int) -> FiniteFeatures:
     return found
 
 
+def nlml(data: Statistics, noise: Tensor) -> float:
+    """Negative log marginal likelihood of all rows, ½(l + TN log 2π) at the best w, in nats, summed over columns.
+
+    Args:
+        data: of all rows.
+        noise: (T,) σ_t², squared units of y.
+    """
+    kappa, width = ridge(noise), len(data.gram)
+    lower = cholesky(regularised(data.gram, kappa), first=0.0).lower
+    residuals = data.squares - (data.cross * best_weights(data, noise)).sum(0)
+    fit = residuals / noise + data.rows * (noise.log() + math.log(2.0 * math.pi))
+    return float(0.5 * (fit.sum() + len(noise) * (log_determinant(lower) - width * kappa.log())))
+
+
 @torch.no_grad()
 def evaluate(phi: FiniteFeatures, head: FiniteHead, rows: Rows) -> tuple[float, float, float]:
     """NLML a row, RMSE, noise; the noise in variances of the standardised target."""
@@ -125,7 +140,7 @@ def evaluate(phi: FiniteFeatures, head: FiniteHead, rows: Rows) -> tuple[float, 
     weights = best_weights(data, noise)
     mean = torch.cat([phi(x) @ weights for x in rows.held.split(CHUNK)])
     rmse = float((mean - rows.truth).square().mean().sqrt()) * rows.scale
-    return float(nlml(data, noise)) / data.rows + math.log(rows.scale), rmse, float(noise.mean())
+    return nlml(data, noise) / data.rows + math.log(rows.scale), rmse, float(noise.mean())
 
 
 def trained(

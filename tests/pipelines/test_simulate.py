@@ -158,7 +158,8 @@ def test_the_seed_decides_and_nothing_else_changes(plain: Path) -> None:
     again = tensors_of(plain / "c")
     assert all(torch.equal(again[name].nan_to_num(), tensor.nan_to_num()) for name, tensor in before.items())
     assert_frame_equal(forecaster.forecast().frame, load(plain / "c").forecast().frame, check_exact=True)
-    assert_frame_equal(forecaster.simulate(10, 40, seed=1).frame, first.frame.head(10), check_exact=True)
+    # sums over windows of another shape may round otherwise, by the processor
+    assert_frame_equal(forecaster.simulate(10, 40, seed=1).frame, first.frame.head(10), rel_tol=1e-12, abs_tol=1e-12)
 
 
 def test_newer_rows_of_the_table(plain: Path, tmp_path: Path) -> None:
