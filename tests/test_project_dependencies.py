@@ -7,7 +7,7 @@ import re
 import sys
 import tomllib
 from functools import cache
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -39,8 +39,11 @@ def _imported() -> dict[str, str]:
 
 
 def _modules(line: str) -> set[str]:
-    """Top-level modules of the installed distribution that a requirement names."""
-    files = distribution(_plain(line)).files or []
+    """Top-level modules of the distribution that a requirement names; of its name, where it is not installed."""
+    try:
+        files = distribution(_plain(line)).files or []
+    except PackageNotFoundError:
+        return {_plain(line).replace("-", "_")}
     return {file.parts[0].removesuffix(".py") for file in files if file.suffix in (".py", ".so")}
 
 

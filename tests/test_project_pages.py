@@ -10,7 +10,6 @@ from __future__ import annotations
 import doctest
 import os
 import re
-import shutil
 import subprocess
 import sys
 from functools import cache
@@ -22,6 +21,7 @@ from typer.testing import CliRunner
 from streamgp import registry
 from streamgp_cli.app import app
 from streamgp_cli.models import options_of
+from tests.needs import needs
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
@@ -94,7 +94,7 @@ def test_only_what_cannot_run_here_is_left_to_people(page: Path) -> None:
     assert [line for line in lines if not FOR_PEOPLE.match(line)] == []
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@needs("make")
 @pytest.mark.parametrize("page", [PAGES[0], ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
 def test_targets_of_make_exist(page: Path) -> None:
     targets = sorted(set(re.findall(r"(?:^\s*|`)make ([a-z][a-z-]*)", page.read_text(), re.MULTILINE)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.needs import needs
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
@@ -24,9 +25,6 @@ BEST = {  # tutorial -> its naive model, and the models that must beat it, each 
 @pytest.fixture(scope="module")
 def maker() -> Any:
     """docs/make_tutorials.py, which shares its runs with `make docs`."""
-    missing = [name for name in ("jupytext", "nbclient", "ipykernel") if importlib.util.find_spec(name) is None]
-    if missing:
-        pytest.skip(f"needs the extra `docs`: no {', '.join(missing)}")
     sys.path.insert(0, str(ROOT / "docs"))
     import make_tutorials
 
@@ -41,6 +39,7 @@ def test_a_tutorial_is_short(source: Path) -> None:
     assert 100 < len(text.replace("#", " ").split()) <= 600
 
 
+@needs("docs")
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("ignore")  # those of the libraries that run notebooks
@@ -56,6 +55,7 @@ def test_a_tutorial_runs_and_its_scores_are_sane(source: Path, maker: Any) -> No
     assert "![" in text and f"{source.stem}.ipynb" in files  # a picture, and the notebook
 
 
+@needs("docs")
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("ignore")

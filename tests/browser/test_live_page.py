@@ -14,20 +14,21 @@ import uvicorn
 from streamgp_pipelines.adapters.web.app import create_app
 from streamgp_pipelines.config import ServeConfig
 from streamgp_pipelines.serving.service import serving
+from tests.needs import needs
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import frame_of, make_table, run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [needs("chromium"), pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 TOKEN = "0123456789abcdef-a-token"
 ROWS = 500
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory, chromium: str) -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service of two checkpoints that needs a token."""
     home = tmp_path_factory.mktemp("page")
     make_table(home / "table", frame_of(ROWS, ("a", "b")))

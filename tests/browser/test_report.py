@@ -11,18 +11,19 @@ import pytest
 
 from streamgp_pipelines.config import ReportConfig
 from streamgp_pipelines.reporting.report import report
+from tests.needs import needs
 from tests.pipelines.reports import EVIL, drawn, trained
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [needs("chromium"), pytest.mark.slow]
 
 WIDTHS = (390, 1280)
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory, chromium: str) -> Path:
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     room = tmp_path_factory.mktemp("report")
     run = trained(room)
     report(ReportConfig.read({"checkpoint": run.checkpoint, "output": room / "report.html"}))

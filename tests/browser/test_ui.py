@@ -26,11 +26,13 @@ from streamgp_pipelines.comparing.compare import compare
 from streamgp_pipelines.config import CompareConfig, ReportConfig, TrainConfig
 from streamgp_pipelines.reporting.report import report
 from streamgp_pipelines.training.train import train
+from tests.needs import needs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = [
+    needs("chromium"),
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -60,7 +62,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(store: Path, chromium: str) -> Iterator[str]:
+def address(store: Path) -> Iterator[str]:
     """`streamgp ui --json` as a user starts it; ended as a user ends it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -169,9 +169,9 @@ def test_a_target_without_values_scores_nothing_and_says_so(world: World, tmp_pa
     assert found["scored"] == 0 and found["rmse"] is None and found["warnings"]
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 @pytest.mark.parametrize("command", ["train", "forecast"])
-def test_cuda_without_a_gpu(world: World, tmp_path: Path, command: str) -> None:
+def test_cuda_without_a_gpu(world: World, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     words = {"train": world.line(checkpoint=tmp_path / "c"), "forecast": ["forecast", "--checkpoint", world.checkpoint]}
     result = run(*words[command], "--device", "cuda", "--json")
     assert result.exit_code == 5

@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp.encoders import Dropout, Layout, Recurrent, gru, lstm, rnn
+from tests.needs import needs
 
 LAYOUT = Layout(lags=6, past=2, horizon=2, future=1)
 MODULES: dict[str, Any] = {"rnn": rnn, "gru": gru, "lstm": lstm}
@@ -209,7 +210,7 @@ def test_the_oldest_lag_is_read_first(name: str) -> None:
     assert reach[-5:].mean() > 3 * reach[:5].mean()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@needs("gpu")
 @NAMES
 @pytest.mark.parametrize("back", [0.0, 0.3])
 def test_cuda_computes_what_the_cpu_does(name: str, back: float) -> None:

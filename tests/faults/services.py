@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 from tests.faults.room import START, TRAIN, UNTRACKED, Outcome, Room, fault, small_disk
 from tests.faults.storage import fill, made
-from tests.live.brokers import PASSWORD, free_port, needed, running
+from tests.live.brokers import PASSWORD, free_port, running
 
 GROUP = "service"
 
@@ -189,11 +189,11 @@ def denied(room: Room) -> Outcome:
 def certified(room: Room, subject: str, other: str, clock: tuple[str, ...]) -> str:
     """What is said of a broker with such a certificate."""
     key, certificate, port = room.path / "key.pem", room.path / "cert.pem", free_port()
-    openssl = [needed("openssl", "openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     openssl += ["-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "1", "-subj", subject]
     subprocess.run([*clock, *openssl, "-addext", f"subjectAltName={other}"], check=True, capture_output=True)
     config = f"listener {port} 127.0.0.1\nallow_anonymous true\nuser root\nkeyfile {key}\ncertfile {certificate}\n"
-    command = [needed("mosquitto", "mosquitto"), "-c", str(room.write("m.conf", config))]
+    command = ["mosquitto", "-c", str(room.write("m.conf", config))]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         try:
             time.sleep(1)

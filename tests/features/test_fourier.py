@@ -18,6 +18,7 @@ from streamgp.base import FLOAT
 from streamgp.errors import UsageError
 from streamgp.features.fourier import Config, Fourier, build, standard_normals
 from tests.kernels.twins import made, points
+from tests.needs import needs
 from tests.properties import examples
 
 MIXTURE = {"name": "spectral_mixture", "components": 2}
@@ -178,7 +179,7 @@ def test_odd_and_empty_sizes_are_refused(options: dict[str, int]) -> None:
         Config(**options)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs("gpu")
 def test_a_gpu_has_the_same_features() -> None:
     drawn = features({"name": "matern", "nu": 1.5}, 2000, 1000)
     x = points(20, 0)

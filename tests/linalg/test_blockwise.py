@@ -13,6 +13,7 @@ from streamgp import choice
 from streamgp.base import FLOAT
 from streamgp.kernels import Kernel
 from streamgp.linalg.blockwise import Blockwise, storage
+from tests.needs import needs
 
 N, M, D = 23, 17, 2
 KERNELS = (
@@ -111,10 +112,9 @@ print(peak() - before)
 """
 
 
+@needs("linux")  # ru_maxrss is in KiB there
 @pytest.mark.slow
 def test_memory_is_what_is_kept_and_a_few_blocks() -> None:
-    if not sys.platform.startswith("linux"):  # ru_maxrss is in KiB there
-        pytest.skip("peaks are read as Linux gives them")
     kept = 20 * 2**20
     asked = [sys.executable, "-c", CHILD, str(kept)]
     grown = 1024 * int(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)

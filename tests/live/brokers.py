@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import shutil
 import socket
 import ssl
 import subprocess
@@ -19,17 +17,10 @@ from typing import Any
 
 import pytest
 
+from tests.needs import needs
+
 PASSWORD = "correct-horse-9f2"
 """Of the user `plant`."""
-
-
-def needed(program: str, package: str) -> str:
-    """The path of a server; without one the test is skipped, but not where CI has promised it."""
-    found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if found is None:
-        reason = f"no {program} here: apt-get install {package}"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
-    return found
 
 
 def free_port() -> int:
@@ -72,27 +63,18 @@ class Broker:
 
 
 def mosquitto(folder: Path, port: int) -> list[str]:
-    program, passwords = needed("mosquitto", "mosquitto"), folder / "passwords"
-    subprocess.run([needed("mosquitto_passwd", "mosquitto"), "-b", "-c", passwords, "plant", PASSWORD], check=True)
+    passwords = folder / "passwords"
+    subprocess.run(["mosquitto_passwd", "-b", "-c", passwords, "plant", PASSWORD], check=True)
     config = folder / "mosquitto.conf"
     settings = ["max_queued_messages 0", "persistence true", f"persistence_location {folder}/", "user root"]
     settings += [f"listener {port} 127.0.0.1", "allow_anonymous false", f"password_file {passwords}"]
     config.write_text("\n".join([*settings, ""]))
-    return [program, "-c", str(config)]
+    return ["mosquitto", "-c", str(config)]
 
 
 def mosquitto_tls(folder: Path, port: int) -> list[str]:
     command, key, certificate = mosquitto(folder, port), folder / "key.pem", folder / "cert.pem"
-    make = [
-        needed("openssl", "openssl"),
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-    ]
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     make += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost"]
     subprocess.run([*make, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
     with (folder / "mosquitto.conf").open("a") as config:
@@ -103,8 +85,7 @@ def mosquitto_tls(folder: Path, port: int) -> list[str]:
 def redis(folder: Path, port: int) -> list[str]:
     options = {"port": str(port), "bind": "127.0.0.1", "save": "", "appendonly": "yes", "dir": str(folder)}
     options |= {"requirepass": PASSWORD}
-    program = needed("redis-server", "redis-server")
-    return [program, *(part for key, value in options.items() for part in (f"--{key}", value))]
+    return ["redis-server", *(part for key, value in options.items() for part in (f"--{key}", value))]
 
 
 def to_mqtt(port: int, payloads: Sequence[bytes], encrypted: bool = False) -> None:
@@ -139,7 +120,7 @@ def nats(folder: Path, port: int) -> list[str]:
     config.write_text(
         f'authorization {{ user: plant, password: "{PASSWORD}" }}\njetstream {{ store_dir: "{folder}" }}\n'
     )
-    return [needed("nats-server", "nats-server"), "-a", "127.0.0.1", "-p", str(port), "-c", str(config)]
+    return ["nats-server", "-a", "127.0.0.1", "-p", str(port), "-c", str(config)]
 
 
 def to_nats(port: int, payloads: Sequence[bytes]) -> None:
@@ -185,6 +166,16 @@ BROKERS: dict[str, tuple[Callable[[Path, int], list[str]], str, Callable[[int, S
     "nats-group": (nats, "nats://plant{}@127.0.0.1:PORT/plant.>?group=tables&claim=2", to_nats),
     "redis-group": (redis, "redis://{}@127.0.0.1:PORT/0?stream=plant&group=tables&claim=2", to_redis),
 }
+
+
+SERVER = {"mqtt": "mosquitto", "mqtts": "mosquitto", "redis": "redis-server", "nats": "nats-server"}
+
+
+def over(*names: str) -> pytest.MarkDecorator:
+    """A test of each of these kinds of brokers, as its `name`; Kafka's needs no server."""
+    servers = {name: SERVER.get(name.partition("-")[0]) for name in names}
+    cases = [pytest.param(name, marks=[needs(server)] if server else []) for name, server in servers.items()]
+    return pytest.mark.parametrize("name", cases)
 
 
 @contextmanager

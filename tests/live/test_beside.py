@@ -28,6 +28,7 @@ from streamgp_pipelines.serving.service import serving
 from streamgp_pipelines.training.train import train
 from tests.live.brokers import PASSWORD, running
 from tests.live.feeds import Memory, row, take
+from tests.needs import needs
 from tests.pipelines.killed import wait_for
 from tests.serving.conftest import ROWS, as_objects, config_of, home, new_rows, trained
 
@@ -128,6 +129,7 @@ def test_rows_that_went_to_the_quarantine_are_counted(feed: Memory, tmp_path: Pa
     assert why.startswith("3 rows") and f"describe --table {tmp_path / 't'}" in why
 
 
+@needs("redis-server")
 @pytest.mark.slow
 def test_kills_leave_each_message_once_in_table_and_model(tmp_path: Path) -> None:
     table, model, count = tmp_path / "t", tmp_path / "c", 5000

@@ -18,8 +18,9 @@ from streamgp.streaming.messages import open_feed
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.doctor import doctor
-from tests.live.brokers import BROKERS, PASSWORD, Followers, kafka, running
+from tests.live.brokers import BROKERS, PASSWORD, Followers, kafka, over, running
 from tests.live.feeds import row
+from tests.needs import needs
 from tests.pipelines.ingesting import quarantine, rows
 
 pytestmark = pytest.mark.slow
@@ -50,7 +51,7 @@ def count(table: Path) -> int:
     return Table.open(table).rows if Table.exists(table) else 0
 
 
-@pytest.mark.parametrize("name", sorted(BROKERS.keys() - {"mqtts"}))
+@over(*sorted(BROKERS.keys() - {"mqtts"}))
 def test_kills_and_a_restart_of_the_broker_lose_and_double_nothing(
     name: str, tmp_path: Path, follower: Followers
 ) -> None:
@@ -92,7 +93,7 @@ def test_kills_and_a_restart_of_the_broker_lose_and_double_nothing(
         assert PASSWORD not in text
 
 
-@pytest.mark.parametrize("name", ["mqtt", "nats", "redis"])
+@over("mqtt", "nats", "redis")
 def test_a_wrong_password_ends_with_5_and_is_not_printed(name: str, tmp_path: Path, follower: Followers) -> None:
     with running(name, tmp_path) as (broker, _):
         for url, given in (
@@ -123,6 +124,7 @@ def test_kafka_with_kills_and_a_group_loses_and_doubles_nothing(tmp_path: Path, 
     assert quarantine(table)["row"].to_list() == ["broken"] * 10
 
 
+@needs("mosquitto", "openssl")
 def test_certificates_are_checked(tmp_path: Path, follower: Followers) -> None:
     with running("mqtts", tmp_path) as (broker, publish):
         url, table = broker.url.format(f":{PASSWORD}"), tmp_path / "table"
@@ -136,7 +138,7 @@ def test_certificates_are_checked(tmp_path: Path, follower: Followers) -> None:
         assert process.returncode == 5 and "certificate" in said and PASSWORD not in out + said
 
 
-@pytest.mark.parametrize("name", ["nats-group", "redis-group"])
+@over("nats-group", "redis-group")
 def test_processes_that_share_a_stream_divide_it(name: str, tmp_path: Path, follower: Followers) -> None:
     table = tmp_path / "table"
     with running(name, tmp_path) as (broker, publish):
@@ -155,7 +157,7 @@ def test_processes_that_share_a_stream_divide_it(name: str, tmp_path: Path, foll
     assert sorted(rows(table)["y"].to_list()) == [float(i) for i in range(2001)]
 
 
-@pytest.mark.parametrize("name", ["nats-group", "redis-group"])
+@over("nats-group", "redis-group")
 def test_what_a_dead_member_holds_is_shown(name: str, tmp_path: Path, follower: Followers) -> None:
     """By the doctor, who takes nothing, and at the end of an ingestion that could not have it."""
     with running(name, tmp_path) as (broker, publish):
@@ -186,6 +188,7 @@ def test_what_a_dead_member_holds_is_shown(name: str, tmp_path: Path, follower: 
         assert count(tmp_path / "table") == 1
 
 
+@needs("redis-server")
 def test_dead_members_that_hold_nothing_leave_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "FORGOTTEN", 0.3)
     with running("redis-group", tmp_path) as (broker, publish), Redis(port=broker.port, password=PASSWORD) as client:
@@ -219,7 +222,7 @@ def test_dead_members_that_hold_nothing_leave_the_group(tmp_path: Path, monkeypa
         one.close()
 
 
-@pytest.mark.parametrize("name", ["mqtt", "kafka"])
+@over("mqtt", "kafka")
 def test_the_doctor_reaches_a_broker_and_leaves_it_as_it_is(name: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         if name == "kafka":
@@ -235,7 +238,7 @@ def test_the_doctor_reaches_a_broker_and_leaves_it_as_it_is(name: str, tmp_path:
         assert found.state == "fault" and "refused" in found.about and found.remedy
 
 
-@pytest.mark.parametrize("name", ["kafka", "mqtt"])
+@over("kafka", "mqtt")
 def test_members_of_a_group_write_one_table_and_one_that_was_killed_comes_back(
     name: str, tmp_path: Path, follower: Followers
 ) -> None:
@@ -275,7 +278,7 @@ def test_members_of_a_group_write_one_table_and_one_that_was_killed_comes_back(
     assert len(found) == len(set(found)) and (name == "mqtt" or len(found) == sent)
 
 
-@pytest.mark.parametrize("name", ["kafka", "nats", "redis"])
+@over("kafka", "nats", "redis")
 def test_a_stream_that_was_made_again_is_refused(name: str, tmp_path: Path, follower: Followers) -> None:
     """Its positions have begun again: new messages would be taken for those that the table has."""
     with ExitStack() as stack:

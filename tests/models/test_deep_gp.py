@@ -17,6 +17,7 @@ from streamgp.errors import UsageError
 from streamgp.online.model import SimulatedStreamModel, StreamModel
 from streamgp.testing.models import SHAPES, example_windows
 from tests.models.deep_toys import PAIR, SYSTEM, build, chunk, deep, fitted, gp_of, residuals, series, windows
+from tests.needs import needs
 
 DROPPED = {"draws": 3, "encoder": {"hidden": 8, "dropout": 0.3}}
 DRAWN = pytest.mark.parametrize("options", [{}, {"solver": "exact"}, DROPPED], ids=["kiss", "exact", "dropout"])
@@ -258,7 +259,7 @@ def test_a_recurrent_system_is_learned_better_than_by_a_line() -> None:
     assert 0.8 <= ((low <= test[1]) & (test[1] <= high)).double().mean() <= 0.97
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@needs("gpu")
 @pytest.mark.parametrize("name", ["gp_lstm", "gp_narx", "gru"])
 @pytest.mark.parametrize("solver", ["kiss", "exact"])
 def test_the_gpu_computes_what_the_cpu_does(name: str, solver: str) -> None:

@@ -16,6 +16,7 @@ from streamgp.errors import UsageError
 from streamgp.regression.recursive import Form, RecursiveRegression
 from streamgp.testing.stateful import check_stateful, reborn, same_bits
 from tests.models.oracles_recursive import batch
+from tests.needs import needs
 from tests.properties import examples
 
 FORMS: list[Form] = ["gram", "root", "factor"]
@@ -233,7 +234,7 @@ def test_it_goes_on_from_its_state_bit_for_bit(form: Form, forgetting: float) ->
     check_stateful(lambda: RecursiveRegression(6, 2, form, forgetting), advance, 4, same_bits)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs("gpu")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_gpu_agrees(form: Form) -> None:
     phi, y = data(2000, 8, 2)

@@ -12,6 +12,7 @@ from streamgp.errors import UsageError
 from streamgp.models import svdgp
 from streamgp.registry import names
 from streamgp.testing.models import SHAPES, check_model, example_windows
+from tests.needs import needs
 from tests.words import naming
 
 SMALL = {"basis": 48, "reservoir": 256, "rebuild": 200, "evidence_rows": 60}
@@ -68,7 +69,7 @@ def test_any_encoder_may_stand_before_the_kernel() -> None:
         svdgp.Config.model_validate({"encoder": "gru", "inference": "conjugate"})
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@needs("gpu")
 @pytest.mark.parametrize(
     "options", [{}, {"inference": "gradient", "gradient": GRADIENT}], ids=["closed form", "gradient"]
 )

@@ -14,6 +14,7 @@ from streamgp.models import svdgp
 from streamgp.models.svdgp import gradient
 from streamgp.models.svdgp.gradient import GradientPosterior
 from streamgp.online.model import StreamModel
+from tests.needs import needs
 
 SMALL = {"mean_basis": 24, "covariance_basis": 16, "grow": 8, "batch": 64, "steps": 64}
 
@@ -208,7 +209,7 @@ def test_an_elbo_that_is_not_finite_is_undone(monkeypatch: pytest.MonkeyPatch) -
     assert all(torch.equal(value, after[name]) for name, value in before[0].items() if name.startswith(("post", "mem")))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@needs("gpu")
 def test_cuda_learns_what_the_cpu_learns() -> None:
     here, there = build(), build().to("cuda")
     x, y = rows(320)

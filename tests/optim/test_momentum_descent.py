@@ -13,6 +13,7 @@ from torch import Tensor
 
 from streamgp.optim import momentum_descent
 from streamgp.optim.momentum_descent import MomentumDescent, SupportRows, decay
+from tests.needs import needs
 from tests.optim.descent_toys import Largest, data, everything, fourier_of, normal
 
 NOISE = torch.tensor([0.1, 0.3], dtype=torch.float64)
@@ -138,7 +139,7 @@ def test_a_step_touches_nothing_of_the_size_of_the_basis() -> None:
     assert made.healthy and made.loss(rows) == made.loss(rows)
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
+@needs("linux")
 def test_memory_is_taken_as_blocks_are_drawn() -> None:
     """11 columns of 10⁷ weights and velocities would be 880 MB."""
 

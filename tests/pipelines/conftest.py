@@ -19,8 +19,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def ray() -> Iterator[Any]:
-    """Ray on this machine; to start it takes as long as many a test."""
-    pytest.importorskip("ray", reason="needs the extra ray")
+    """Ray on this machine, for tests marked `needs("ray")`; to start it takes as long as many a test."""
     found = cluster.imported()
     found.init(
         num_cpus=3, include_dashboard=False, object_store_memory=10**8, log_to_driver=False, logging_level="ERROR"

@@ -28,6 +28,7 @@ from streamgp_pipelines.learning.checkpointing import state_digest
 from streamgp_pipelines.learning.shard import Recipe, Shard, Since, here
 from streamgp_pipelines.state import describe_checkpoint
 from streamgp_pipelines.training.train import Cluster, train
+from tests.needs import needs
 from tests.pipelines.worlds import append, config_of, frame_of, make_table, run, scores_of
 
 NAMES = tuple("abcdefi")
@@ -166,9 +167,9 @@ def test_a_cluster_that_does_not_answer_is_said_at_once(form: str, monkeypatch: 
         cluster.reach(form.format(port))
 
 
+@needs("ray")
 @pytest.mark.slow
 def test_a_run_on_a_cluster_that_does_not_answer_ends(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="needs the extra ray")
     table = make_table(tmp_path / "t", panel(150))
     with pytest.raises(ServiceError, match="cannot be reached"):
         dealt(table, tmp_path / "c", adapter.ray_workers, address="127.0.0.1:1")
@@ -191,6 +192,7 @@ class Killed(adapter.RayWorkers):
         return super().run(name, arguments)
 
 
+@needs("ray")
 @pytest.mark.slow
 def test_any_number_of_workers_that_are_killed_have_the_same_numbers(ray: Any, tmp_path: Path) -> None:
     data = panel()
@@ -222,6 +224,7 @@ class Dies(Shard):
         os._exit(1)
 
 
+@needs("ray")
 @pytest.mark.slow
 def test_what_workers_raise_and_workers_that_always_die_end_a_run(
     ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

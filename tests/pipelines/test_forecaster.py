@@ -240,7 +240,8 @@ def test_the_posterior_of_a_stream_is_that_of_its_next_steps() -> None:
 
 
 def test_a_plot_shows_history_forecast_and_bands() -> None:
-    matplotlib = pytest.importorskip("matplotlib")
+    import matplotlib
+
     matplotlib.use("Agg")
     data = frame_of(306, ("a", "b"))
     fitted = forecaster().learn(data.head(600))

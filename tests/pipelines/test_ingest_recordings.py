@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -20,11 +19,11 @@ from streamgp_cli.app import app
 from streamgp_pipelines.config import DescribeConfig
 from streamgp_pipelines.describe import describe_table
 from streamgp_pipelines.state import describe
+from tests.needs import needs, public
 from tests.pipelines.ingesting import quarantine, rows, take
 from tests.pipelines.killed import Crash, code_of, start
 from tests.streaming.sources.recordings import WRITERS, write_can, write_database, write_mcap
 
-DATA = os.environ.get("STREAMGP_TEST_DATA")
 T = np.arange(3000) / 100
 
 
@@ -208,13 +207,10 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(f"raw/{name}")) for name in REAL])
 def test_real_files_need_two_flags_at_most(tmp_path: Path, name: str) -> None:
-    path = Path(DATA or "") / "raw" / name
-    if not DATA or not path.exists():
-        pytest.skip(f"STREAMGP_TEST_DATA has no raw/{name}")
     given, count = REAL[name]
-    summary = take(tmp_path / "t", path, **given)
+    summary = take(tmp_path / "t", public(f"raw/{name}"), **given)
     aside = {"conflict": 4} if name.startswith("pjm") else {}  # the hours that the clock shows twice in autumn
     assert (summary["added"], summary["quarantined"], summary["late"]) == (count, aside, 0)
     assert pl.read_delta(str(tmp_path / "t")).height == count

@@ -26,8 +26,8 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, dict
 
 
 def test_utilsforecast_finds_the_scores_of_the_summary(scored: tuple[pd.DataFrame, dict[str, Any]]) -> None:
-    evaluation = pytest.importorskip("utilsforecast.evaluation")
-    losses = pytest.importorskip("utilsforecast.losses")
+    from utilsforecast import evaluation, losses
+
     frame, summary = scored
     metrics = [losses.mae, losses.mse, losses.coverage]
     found = evaluation.evaluate(frame.drop(columns="cutoff"), metrics, models=["linear"], level=[80, 95])
@@ -42,7 +42,8 @@ def test_utilsforecast_finds_the_scores_of_the_summary(scored: tuple[pd.DataFram
 
 
 def test_utilsforecast_plots_a_forecast_with_its_bands() -> None:
-    plotting = pytest.importorskip("utilsforecast.plotting")
+    from utilsforecast import plotting
+
     data = frame_of(303, ("a", "b"), zone=None)
     fitted = streamgp.Forecaster("y", horizon=3, season=24, every="1h", model="linear", levels=(80, 95))
     found = fitted.learn(data.head(600).to_pandas()).forecast()
@@ -55,7 +56,9 @@ def test_utilsforecast_plots_a_forecast_with_its_bands() -> None:
 
 
 def test_darts_reads_a_forecast() -> None:
-    darts = pytest.importorskip("darts")
+    import darts
+    from darts import metrics
+
     data = frame_of(303, zone=None)
     fitted = streamgp.Forecaster("y", horizon=3, season=24, every="1h", model="linear", levels=(95,))
     found = fitted.learn(data.head(300).to_pandas()).forecast()
@@ -63,7 +66,6 @@ def test_darts_reads_a_forecast() -> None:
     series = darts.TimeSeries.from_dataframe(found, time_col="ds", value_cols=names)
     assert series.freq_str == "h" and list(series.components) == names
     assert_allclose(series.values(), found[names])
-    metrics = pytest.importorskip("darts.metrics")
     truth = darts.TimeSeries.from_dataframe(data.tail(3).to_pandas(), time_col="t", value_cols="y")
     error = np.abs(found["linear"].to_numpy() - data["y"].to_numpy()[300:]).mean()
     assert_allclose(metrics.mae(truth, series["linear"]), error, rtol=1e-9)

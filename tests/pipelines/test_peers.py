@@ -14,13 +14,13 @@ from numpy.testing import assert_allclose
 from streamgp.errors import UsageError
 from streamgp_pipelines import compare
 from streamgp_pipelines.comparing.compare import Comparison
+from tests.needs import needs
 from tests.pipelines.worlds import frame_of, make_table
 
-lightgbm = pytest.importorskip("lightgbm")
-pytest.importorskip("statsforecast")
-from statsforecast.models import MSTL, AutoARIMA, AutoETS  # type: ignore[import-untyped] # noqa: E402
-
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+pytestmark = [
+    needs("peers"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
+]
 OPTIONS: dict[str, Any] = {"target": "y", "horizon": 3, "season": 24, "lags": 4, "batch": 64, "level": (80.0, 95.0)}
 OPTIONS |= {"warmup": 200, "device": "cpu"}
 
@@ -50,6 +50,8 @@ def test_lightgbm_is_lightgbm_on_lags_and_known_inputs(tmp_path: Path) -> None:
     given = {"objective": "regression", "min_data_in_leaf": 20, "feature_fraction": 0.7, "bagging_fraction": 0.8}
     given |= {"bagging_freq": 1, "deterministic": True, "force_row_wise": True, "verbose": -1, "num_threads": 1}
     given |= {"learning_rate": 0.06, "num_leaves": 31, "seed": 0}
+    import lightgbm
+
     own = lightgbm.train(given, lightgbm.Dataset(np.float32(table[warm]), (y[at + 1] - y[at])[warm]), 20)
     first = found.filter(pl.col("cutoff") < pl.col("cutoff").min() + pl.duration(hours=30))  # before it is refitted
     rows = at >= 200
@@ -71,6 +73,8 @@ def test_bands_of_lightgbm_are_quantiles_of_its_own_errors(tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["autoets", pytest.param("autoarima", marks=pytest.mark.slow), "mstl"])
 def test_statsforecast_has_its_own_forecasts_and_intervals(tmp_path: Path, name: str) -> None:
+    from statsforecast.models import MSTL, AutoARIMA, AutoETS
+
     data = frame_of(420)
     found = made(tmp_path, data, f"linear,{name}", set=[f"{name}.every=30", f"{name}.refit=90", f"{name}.history=150"])
     rows = written(tmp_path, name)

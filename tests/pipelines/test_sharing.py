@@ -23,6 +23,7 @@ from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.checkpointing import state_digest
 from streamgp_pipelines.training.train import Sharing, train
+from tests.needs import needs
 from tests.pipelines.worlds import make_table
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -59,10 +60,10 @@ def digest(home: Path) -> str:
     "options",
     [
         {"online": True, "model": "svdgp"},
-        {"model": "exact"},
-        {"model": "linear"},
+        pytest.param({"model": "exact"}, marks=needs("ray")),
+        pytest.param({"model": "linear"}, marks=needs("ray")),
         {"model": "svdgp"},
-        {"model": "narx"},
+        pytest.param({"model": "narx"}, marks=needs("ray")),
     ],
 )
 def test_what_shares_nothing_is_refused_with_what_does(tmp_path: Path, options: dict[str, Any]) -> None:
@@ -98,6 +99,7 @@ class Killed(adapter.RaySums):
             os.kill(self.pid(self.calls // 2 % len(self.actors)), signal.SIGKILL)
 
 
+@needs("ray")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "count"),
@@ -119,6 +121,7 @@ def test_workers_that_are_killed_have_the_numbers_of_one_process(
     assert any("lost" in warning for warning in found["warnings"]) == bool(made[0].lost)
 
 
+@needs("ray")
 @pytest.mark.slow
 def test_workers_that_read_the_table_have_the_numbers_of_one_process(ray: Any, tmp_path: Path) -> None:
     table, made = surface(tmp_path / "t", 18_000), list[Killed]()
@@ -133,6 +136,7 @@ def test_workers_that_read_the_table_have_the_numbers_of_one_process(ray: Any, t
     assert made[0].lost == made[0].calls // 2 == 2
 
 
+@needs("ray")
 @pytest.mark.slow
 def test_workers_that_are_always_lost_end_a_run(ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = surface(tmp_path / "t", 3000)

@@ -26,6 +26,7 @@ from streamgp_pipelines.config import CompareConfig, TuneConfig
 from streamgp_pipelines.learning.checkpointing import state_digest
 from streamgp_pipelines.tasks import Cluster, Report
 from streamgp_pipelines.tuning.tune import tune
+from tests.needs import needs
 from tests.pipelines.worlds import frame_of, make_table
 
 DEALT = {"engine": "ray", "workers": 2}
@@ -102,6 +103,7 @@ def fails(name: str, argument: int, tell: Report) -> None:
     time.sleep(60)
 
 
+@needs("ray")
 @pytest.mark.slow
 def test_tasks_are_run_again_and_errors_end_all(
     ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -157,6 +159,7 @@ def killed(marker: Path, config: Any) -> Struck:
     return made
 
 
+@needs("ray")
 @pytest.mark.slow
 def test_a_comparison_on_workers_has_the_numbers_of_one_process(ray: Any, tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", frame_of(900))
@@ -172,6 +175,7 @@ def test_a_comparison_on_workers_has_the_numbers_of_one_process(ray: Any, tmp_pa
     same(fresh, expected, (tmp_path / "one", tmp_path / "with 2"))
 
 
+@needs("ray")
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ml", "cv-implicit"])
 def test_a_search_on_workers_finds_what_one_process_finds(ray: Any, tmp_path: Path, method: str) -> None:

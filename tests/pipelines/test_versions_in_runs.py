@@ -84,7 +84,6 @@ def written(path: Path, times: list[str]) -> Path:
 def test_an_hour_that_the_clock_shows_twice_is_no_duplicate_where_the_zone_is_known(
     suffix: str, policy: str, tmp_path: Path
 ) -> None:
-    pytest.importorskip("xlsxwriter") if suffix == "xlsx" else None
     path = written(tmp_path / f"a.{suffix}", HOURS)
     found = take(tmp_path / "t", path, timezone="Europe/Berlin", duplicates=policy)
     assert (found["added"], found["versions"], found["quarantined"]) == (6, 0, {})
@@ -95,7 +94,6 @@ def test_an_hour_that_the_clock_shows_twice_is_no_duplicate_where_the_zone_is_kn
 
 @pytest.mark.parametrize("suffix", ["csv", "xlsx"])
 def test_an_hour_that_the_clock_skips_goes_to_the_quarantine(suffix: str, tmp_path: Path) -> None:
-    pytest.importorskip("xlsxwriter") if suffix == "xlsx" else None
     path = written(tmp_path / f"a.{suffix}", SKIPPED)
     found = take(tmp_path / "t", path, timezone="Europe/Berlin")
     assert (found["added"], found["quarantined"]) == (2, {"skipped hour": 1})

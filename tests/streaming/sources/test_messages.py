@@ -16,6 +16,7 @@ import pytest
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.reading.cells import FAULT
+from tests.needs import needs, public
 from tests.streaming.sources.recordings import (
     COUNT,
     EPOCH,
@@ -29,15 +30,6 @@ from tests.streaming.sources.recordings import (
     write_db3,
     write_mcap,
 )
-
-DATA = os.environ.get("STREAMGP_TEST_DATA")
-
-
-def raw(name: str) -> Path:
-    path = Path(DATA or "") / "raw" / name
-    if not DATA or not path.exists():
-        pytest.skip(f"STREAMGP_TEST_DATA has no raw/{name}")
-    return path
 
 
 def seconds(rows: pl.DataFrame) -> np.ndarray:
@@ -205,6 +197,7 @@ def test_a_compressed_log(tmp_path: Path) -> None:
     assert frame(tmp_path / "a.mcap.gz").equals(frame(tmp_path / "a.mcap"))
 
 
+@needs("raw/comma_rav4_candump.log", "comma2k19_segment.parquet")
 def test_a_real_log_of_a_car(tmp_path: Path) -> None:
     """Decoded wheel speeds equal the speed that comma.ai decoded and stored beside the log."""
     car = tmp_path / "car.dbc"
@@ -212,19 +205,20 @@ def test_a_real_log_of_a_car(tmp_path: Path) -> None:
     wheels = "\n".join(f' SG_ {name} : {bit}|16@0+ (0.01,-67.67) [0|250] "km/h" X' for bit, name in signals)
     speed = ' SG_ SPEED : 47|16@0+ (0.01,0) [0|250] "km/h" X'
     car.write_text(f'VERSION ""\nBU_: X\nBO_ 170 WHEEL: 8 X\n{wheels}\n\nBO_ 180 SPEED: 8 X\n{speed}\n\n')
-    source = opened(raw("comma_rav4_candump.log"), dbc=car, signals=("can0.WHEEL.*", "can0.SPEED.SPEED"))
+    source = opened(public("raw/comma_rav4_candump.log"), dbc=car, signals=("can0.WHEEL.*", "can0.SPEED.SPEED"))
     found = read(source)
     assert (source.lost, found.height) == (0, 1658)
     mean = found.select(pl.mean_horizontal(f"can0.WHEEL.{name}" for _, name in signals)).to_series().to_numpy() / 3.6
     own = found["time"].dt.epoch("us").to_numpy() / 1e6
-    logged = pl.read_parquet(Path(DATA or "") / "comma2k19_segment.parquet")
+    logged = pl.read_parquet(public("comma2k19_segment.parquet"))
     told = logged["timestamp"].dt.epoch("us").to_numpy() / 1e6
     np.testing.assert_array_less(np.abs(mean - np.interp(own, told, logged["speed_m_s"])), 0.3)
 
 
+@needs("raw/comma2k19_multirate.h5")
 def test_real_signals_equal_merge_asof() -> None:
     """HDF5 at five rates, joined as pandas joins it."""
-    path = raw("comma2k19_multirate.h5")
+    path = public("raw/comma2k19_multirate.h5")
 
     def exact(seconds: Any) -> Any:
         return (np.floor(seconds) * 1e9 + np.round(seconds % 1 * 1e9)).astype(np.int64)
@@ -249,9 +243,10 @@ def test_real_signals_equal_merge_asof() -> None:
             np.testing.assert_array_equal(found[name].fill_null(np.nan), expected.to_numpy(), f"{name} {rule}")
 
 
+@needs("raw/panda_joint_states.mcap", "panda_exciting.parquet")
 def test_a_real_bag() -> None:
-    found = frame(raw("panda_joint_states.mcap"))
-    told = pl.read_parquet(Path(DATA or "") / "panda_exciting.parquet")
+    found = frame(public("raw/panda_joint_states.mcap"))
+    told = pl.read_parquet(public("panda_exciting.parquet"))
     assert found.height == told.height == 727
     for joint in range(1, 8):
         for name, column in (
