@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import needs
+
 ROOT = Path(__file__).parents[1]
 SCRIPT = Path(__file__).with_name("users_script.py")
 MISTAKES = {
@@ -30,6 +32,7 @@ def checked(script: Path) -> list[str]:
     return [line for line in result.stdout.splitlines() if " error" in line and script.name in line]
 
 
+@needs("test-slow")
 @pytest.mark.slow
 def test_a_users_script_is_typed(tmp_path: Path) -> None:
     text = SCRIPT.read_text()

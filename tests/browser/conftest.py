@@ -1,4 +1,4 @@
-"""A headless chromium for the tests of the pages that people open; they are marked `needs("chromium")`."""
+"""A headless chromium for the tests of the pages that people open; they are marked `needs("chromium", "test-slow")`."""
 
 from __future__ import annotations
 

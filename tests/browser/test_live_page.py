@@ -21,7 +21,11 @@ from tests.pipelines.worlds import frame_of, make_table, run
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [needs("chromium"), pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [
+    needs("chromium", "test-slow"),
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 TOKEN = "0123456789abcdef-a-token"
 ROWS = 500

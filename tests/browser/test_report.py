@@ -17,7 +17,7 @@ from tests.pipelines.reports import EVIL, drawn, trained
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [needs("chromium"), pytest.mark.slow]
+pytestmark = [needs("chromium", "test-slow"), pytest.mark.slow]
 
 WIDTHS = (390, 1280)
 

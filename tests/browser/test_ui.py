@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = [
-    needs("chromium"),
+    needs("chromium", "test-slow"),
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own use of SQLAlchemy
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

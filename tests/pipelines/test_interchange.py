@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import streamgp
+from tests.needs import needs
 from tests.pipelines.worlds import frame_of, make_table, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -55,6 +56,8 @@ def test_utilsforecast_plots_a_forecast_with_its_bands() -> None:
     assert len(shown) == 2 and all(axes.collections for axes in shown)  # a band each
 
 
+@needs("test-slow")
+@pytest.mark.slow
 def test_darts_reads_a_forecast() -> None:
     import darts
     from darts import metrics
