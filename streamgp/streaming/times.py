@@ -125,6 +125,28 @@ def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone
     )
 
 
+def readable(sample: pa.ChunkedArray[Any], given: str | None, zone: str | None, kind: pa.DataType) -> Bools:
+    """(N,) the cells that are times of a table whose times are of this type, in the way that most of them are.
+
+    Args:
+        sample, given, zone: as of `decide`.
+        kind: of the table's times.
+
+    Example:
+        >>> cells = pa.chunked_array([["soon", "2024-01-01T00:00Z", "2024-01-01", None]])
+        >>> readable(cells, None, None, pa.timestamp("us", "UTC")).tolist()
+        [False, True, False, False]
+    """
+    whole, found = sample.combine_chunks(), np.zeros(len(sample), bool)
+    if pa.types.is_timestamp(whole.type) or pa.types.is_date(whole.type):
+        return found
+    for clock in _candidates(whole, given, zone):
+        if clock.type == kind:
+            good = TimeReader(clock).read(whole).values.is_valid().to_numpy(zero_copy_only=False)
+            found = good if good.sum() > found.sum() else found
+    return found
+
+
 def is_time(sample: pa.ChunkedArray[Any]) -> bool:
     """Whether a column is a time by itself: a timestamp, or text of which most cells are ISO 8601."""
     if pa.types.is_timestamp(sample.type) or pa.types.is_date(sample.type):

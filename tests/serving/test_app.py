@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
@@ -26,6 +28,7 @@ from tests.serving.conftest import LINE, ROWS, as_objects, config_of, new_rows, 
 from tests.serving.test_service import stream_of
 
 ARROW = "application/vnd.apache.arrow.stream"
+AS_JSON = {"Content-Type": "application/json"}
 TOKEN = "0123456789abcdef-a-token"
 
 
@@ -60,7 +63,8 @@ def test_rows_are_learned_and_forecast_from(home: Path) -> None:
         wait_for(lambda: client.get("/forecast").headers["x-streamgp-rows"] == str(ROWS + 5))
         last = as_objects(new_rows(5))[-1]["t"]
         assert {row["cutoff"] for row in client.get("/forecast").json()["forecast"]} == {last}
-        assert client.get("/history", params={"rows": 2}).json()["history"][-1]["ds"] == last
+        newest, kept = (client.get("/history", params={"rows": most}).json()["history"] for most in (2, 500))
+        assert newest == kept[-2:] and newest[-1]["ds"] == last and len(kept) < 500  # of which fewer are kept
         page = client.get("/metrics").text
         assert f'streamgp_learned_rows{{checkpoint="plain"}} {ROWS + 5}.0' in page
         assert 'outcome="duplicate"' in page and 'streamgp_score{checkpoint="plain",score="crps"}' in page
@@ -118,6 +122,12 @@ def test_the_answers_about_the_service(client: Any) -> None:
         (lambda c: c.post("/rows", json={"rows": [3]}), 422, "rows[0]"),
         (lambda c: c.post("/rows", json={}), 422, "rows"),
         (lambda c: c.post("/rows", content=b"x", headers={"Content-Type": ARROW}), 422, "body"),
+        (lambda c: c.post("/rows", content=b'[{"y": 1}, {"\\ud800": 1}]', headers=AS_JSON), 422, "rows[1]"),
+        (lambda c: c.post("/forecast", content=b'[{"\\udfff": 1}]', headers=AS_JSON), 422, "rows[0]"),
+        (lambda c: c.post("/forecast", content=b'[{"t": "\xed\xa0\x80"}]', headers=AS_JSON), 422, "rows"),
+        (lambda c: c.post("/forecast", content=b'[{"y": 1' + b"0" * 5000 + b"}]", headers=AS_JSON), 422, "rows"),
+        (lambda c: c.post("/rows", content=deep_stream(), headers={"Content-Type": ARROW}), 422, "rows.y"),
+        (lambda c: c.post("/forecast", content=stream_in("Nowhere/Here"), headers={"Content-Type": ARROW}), 422, None),
         (lambda c: c.get("/models", headers={"Host": "example.org"}), 400, "header.host"),
         (lambda c: c.get("/nothing"), 404, None),
         (lambda c: c.delete("/rows"), 405, None),
@@ -129,6 +139,46 @@ def test_a_refusal_names_the_field_and_the_remedy(client: Any, ask: Any, status:
     told = found.json()
     assert set(told) == {"error", "message", "hint", "field"}
     assert told["field"] == field and told["message"] and told["hint"]
+    assert len(told["message"]) < 500 and "\n" not in told["message"]
+
+
+def deep_stream() -> bytes:
+    """An Arrow stream whose column is nested deeply."""
+    column: Any = pa.array([1.0])
+    for _ in range(60):
+        column = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), column)
+    return written(pa.table({"y": column}))
+
+
+def stream_in(zone: str) -> bytes:
+    """An Arrow stream with times of a zone."""
+    return written(pa.table({"t": pa.array([1], pa.timestamp("us", zone)), "k": [1.0]}))
+
+
+def written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def test_a_client_that_breaks_off_in_a_body_raises_nothing(client: Any) -> None:
+    """What is raised here would be a traceback in the log of the server, for each of them."""
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"content-length", b"99")]
+    about = {"http_version": "1.1", "scheme": "http", "root_path": "", "server": ("127.0.0.1", 80)}
+    for path in ("/rows", "/forecast"):
+        scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers, **about}
+        told = iter([{"type": "http.request", "body": b"[{", "more_body": True}, {"type": "http.disconnect"}])
+        said: list[Any] = []
+
+        async def receive(told: Iterator[Any] = told) -> Any:
+            return next(told)
+
+        async def send(message: Any, said: list[Any] = said) -> None:
+            said.append(message)
+
+        asyncio.run(client.app(scope, receive, send))
+        assert said[0]["status"] == 400
 
 
 def test_an_unknown_parameter_is_told_with_those_that_exist(client: Any) -> None:

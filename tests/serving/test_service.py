@@ -56,6 +56,41 @@ def test_rows_are_taken_once_and_faulty_ones_are_named(intake: Intake, home: Pat
     assert (taken(intake, [late]).late, taken(intake, [late]).duplicates) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["soon", None],
+        ["soon", "2024-02-30T00:00:00Z", None],  # of three times one is good
+        [None, "2023-12-05T20:00:00+25:00"],
+        [17, None],
+        [None, {"a": 1}, True],
+    ],
+)
+@pytest.mark.parametrize("kind", ["json", "arrow"])
+def test_a_bad_time_is_the_fault_of_its_row_alone(intake: Intake, times: list[Any], kind: str) -> None:
+    good = as_objects(new_rows(1))[0]
+    rows = [good if time is None else good | {"t": time} for time in times]
+    if kind == "json":
+        source: Any = JsonRows(rows, intake.table)
+    else:
+        texts = pl.DataFrame([row | {"t": str(row["t"])} for row in rows])
+        source = arrow_rows(parse_arrow(stream_of(texts), 1 << 20), intake.table)
+    found = intake.submit(source).result(60)
+    assert (found.accepted, found.rows) == (1, ROWS + 1)
+    wrong = [at for at, time in enumerate(times) if time is not None]
+    assert [(one.row, one.reason) for one in found.quarantined] == [(at, "unparsable") for at in wrong]
+    assert Quarantine(Table.open(intake.table.path)).reasons() == {"unparsable": len(wrong)}
+
+
+def test_a_time_without_an_offset_is_no_time_of_a_table_of_instants(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", new_rows(5), zone=None)  # as made of times with an offset
+    intake = Intake(table)
+    naive = {"t": "2023-12-07T20:00:00", "y": 1.0}
+    found = taken(intake, [naive, {"t": "2023-12-07T20:00:00Z", "y": 1.0}, naive])
+    assert (found.accepted, [one.row for one in found.quarantined]) == (1, [0, 2])
+    intake.close()
+
+
 def test_a_row_later_than_the_lateness_is_flagged(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", new_rows(5), lateness_ns=10**9)
     intake = Intake(table)

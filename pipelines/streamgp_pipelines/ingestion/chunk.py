@@ -227,11 +227,12 @@ def _out_of_range(times: pa.Array[Any]) -> np.ndarray[Any, Any]:
 
 def _no_time(cells: pa.Array[Any], kind: pa.DataType) -> list[str]:
     """Why a table with times of this kind does not take these cells as times."""
-    if not len(cells) or not pa.types.is_timestamp(kind) or kind.tz is not None or not pa.types.is_string(cells.type):
+    if not len(cells) or not pa.types.is_timestamp(kind) or not pa.types.is_string(cells.type):
         return ["is not a time"] * len(cells)
-    unknown = TimeReader(Clock("iso-offset", zone="UTC")).read(cells).bad
-    zoned = "has an offset from UTC, and the table has no time zone"
-    return ["is not a time" if bad else zoned for bad in unknown]
+    other, why = Clock("iso-offset", zone="UTC"), "has an offset from UTC, and the table has no time zone"
+    if kind.tz is not None:
+        other, why = Clock("iso"), "has no offset from UTC, and the table has instants"
+    return ["is not a time" if bad else why for bad in TimeReader(other).read(cells).bad]
 
 
 def _where(mask: np.ndarray[Any, Any]) -> list[int]:

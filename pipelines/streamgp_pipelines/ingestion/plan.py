@@ -17,7 +17,7 @@ from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.reading.header import seems_in
 from streamgp.streaming.table import SEQ, Table, TableMeta
-from streamgp.streaming.times import Clock, decide, format_of, is_named_epoch, is_time
+from streamgp.streaming.times import Clock, decide, format_of, is_named_epoch, is_time, readable
 from streamgp.streaming.versions import REVISES, Policy
 from streamgp.streaming.zones import canonical
 
@@ -94,13 +94,21 @@ def plan_as_table(source: FileSource, config: IngestConfig, table: Table) -> Pla
     form, cells = meta.time_format or "", source.sample.column(meta.time)
     text = pa.types.is_string(cells.type)
     own = "%" in form if text else form in EPOCHS or form == "step"
-    for given in [form, None] if own and text else [form if own else None]:
+    forms = [form, None] if own and text else [form if own else None]
+    fault: DataError | None = None
+    for given in forms:
         try:
             return plan(source, config.model_copy(update={"time_format": given}), table)
-        except SchemaError:
-            raise
         except DataError as error:
-            fault = error
+            fault = fault or error
+    kind = table.schema.field(meta.time).type
+    for given in forms:  # in the way that any of them is: the others are faults of their rows
+        good = readable(cells, given, meta.zone, kind)
+        if good.any() and not good.all():
+            source.sample = source.sample.filter(pa.array(good))
+            return plan(source, config.model_copy(update={"time_format": given}), table)
+    if isinstance(fault, SchemaError):
+        raise fault
     cell = next((said(value) for value in cells.drop_null()), "")
     also = f", or {form} as in the source" if "%" in form or form in EPOCHS else ""
     raise DataError(

@@ -14,14 +14,18 @@ import pyarrow.compute as pc
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError
 from streamgp.streaming.reading.bytes import Position
-from streamgp.streaming.reading.cells import NULLS, with_bookkeeping
+from streamgp.streaming.reading.cells import NULLS, check_names, storable_text, with_bookkeeping
+from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.records import Block
 from streamgp.streaming.sources.jsonl import Config, Jsonl, natural, unique_keys
 from streamgp.streaming.table import SEQ, Table
+from streamgp.streaming.zones import offset_of
 from streamgp_pipelines.memory import FrameSource
 
-WHERE = "the request"
+WHERE = "rows"
 SAMPLED = 1000
+DIGITS = 400
+"""Of the longest whole number that is read as one; a float64 has 309."""
 
 
 def parse_json(body: bytes) -> list[dict[str, Any]]:
@@ -35,8 +39,10 @@ def parse_json(body: bytes) -> list[dict[str, Any]]:
         [{'y': 1.5}]
     """
     try:
-        found = json.loads(body, parse_constant=lambda _: None, object_pairs_hook=unique_keys)
-    except (ValueError, RecursionError) as error:
+        found = json.loads(body, parse_constant=lambda _: None, parse_int=_whole, object_pairs_hook=unique_keys)
+    except RecursionError:
+        raise DataError("body: not JSON: nested too deeply", hint="a row has columns and values, one level") from None
+    except ValueError as error:
         raise DataError(f"body: not JSON: {error}", hint='such as {"rows": [{"ds": "2026-01-01", "y": 1.5}]}') from None
     rows = found.get("rows") if isinstance(found, dict) else found
     if not isinstance(rows, list):
@@ -44,7 +50,16 @@ def parse_json(body: bytes) -> list[dict[str, Any]]:
     for at, row in enumerate(rows):
         if not isinstance(row, dict):
             raise DataError(f"rows[{at}]: this is no object", hint="a row is an object of columns and values")
+    halves = {key for key in set().union(*rows) if not storable_text(key)}
+    if halves:
+        at = next(at for at, row in enumerate(rows) if not halves.isdisjoint(row))
+        raise DataError(f"rows[{at}]: a key has half a surrogate pair, which is no character", hint="correct the key")
     return rows
+
+
+def _whole(digits: str) -> int | str:
+    """A whole number; text where no float64 is as large, which is then a fault of its row alone."""
+    return int(digits) if len(digits) <= DIGITS else digits
 
 
 def parse_arrow(body: bytes, limit: int) -> pa.Table:
@@ -123,11 +138,28 @@ def arrow_rows(rows: pa.Table, table: Table) -> FrameSource:
         SchemaError: a column is none of the table, or cannot be one.
     """
     kinds = {field.name: field.type for field in table.schema if field.name != SEQ}
-    _check_names(((name, name) for name in rows.column_names), kinds)
+    _check_names(((name, f"{WHERE}.{name}") for name in rows.column_names), kinds)
+    check_columns(rows)
     for name, kind in kinds.items():
         if name not in rows.column_names:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))
-    return FrameSource(rows)
+    found = FrameSource(rows)
+    found.uri = WHERE
+    return found
+
+
+def check_columns(rows: pa.Table) -> None:
+    """See that a table could hold these columns.
+
+    Raises:
+        DataError: two have one name, or one is of a kind that no table has.
+        UsageError: there is no such time zone.
+    """
+    check_names(rows.column_names, WHERE)
+    for field in rows.schema:
+        storable(field.type, field.name, f"{WHERE}.{field.name}")
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            offset_of(field.type.tz)
 
 
 def _check_names(given: Iterable[tuple[str, str]], kinds: Mapping[str, pa.DataType]) -> None:

@@ -112,7 +112,7 @@ class View:
         def make() -> bytes:
             found = self._forecaster.history()
             keys = [name for name in ("unique_id", "target") if name in found.columns]
-            newest = found.filter(pl.int_range(pl.len()).over(keys) >= pl.len().over(keys) - rows)
+            newest = found.filter(pl.int_range(pl.len(), 0, -1).over(keys) <= rows)
             return write(newest, form, {"name": self.name, "rows": self.rows}, "history")
 
         return self._once(("history", form, rows), make)

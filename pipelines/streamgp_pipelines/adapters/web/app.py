@@ -20,6 +20,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from streamgp.errors import StreamgpError
 from streamgp.streaming.table import SEQ
@@ -37,7 +38,7 @@ from streamgp_pipelines.adapters.web.guard import Guard
 from streamgp_pipelines.adapters.web.memo import Memo
 from streamgp_pipelines.adapters.web.metrics import Metrics
 from streamgp_pipelines.adapters.web.problems import Problem, Refusal, answer, of_library, of_validation
-from streamgp_pipelines.serving.bodies import JsonRows, arrow_rows, parse_arrow, parse_json
+from streamgp_pipelines.serving.bodies import JsonRows, arrow_rows, check_columns, parse_arrow, parse_json
 from streamgp_pipelines.serving.host import Host
 from streamgp_pipelines.serving.intake import Receipt
 from streamgp_pipelines.serving.service import Service
@@ -377,6 +378,8 @@ async def _body(request: Request, config: ServeConfig) -> tuple[bytes, str]:
                 if size > config.max_body:
                     raise too_large
                 parts.append(part)
+    except ClientDisconnect:
+        raise Refusal(400, "body: the client broke off", "send it again", "body") from None  # counted, and read by none
     except TimeoutError:
         raise Refusal(408, f"body: not there after {BODY_SECONDS:.0f} s", "send it faster", "body") from None
     return b"".join(parts), kind
@@ -405,9 +408,10 @@ def _frame(body: bytes, kind: str, config: ServeConfig) -> pa.Table:
         found = parse_json(body)
         try:
             rows = pa.Table.from_pylist(found)
-        except (pa.ArrowException, OverflowError) as error:
-            reason = str(error).splitlines()[0]
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+            reason = (str(error).splitlines() or ["?"])[0]
             raise Refusal(422, f"rows: {reason}", "a column holds values of one kind", "rows") from None
+    check_columns(rows)
     _checked(rows.num_rows, config)
     return rows
 

@@ -28,6 +28,9 @@ class Refusal(Exception):
         self.status, self.problem = status, Problem(error="Refused", message=message, hint=hint, field=field)
 
 
+LONGEST = 400
+"""Characters of a message: what a client sent may be in it."""
+
 _FIELD = re.compile(r"((?:body|rows|query|header)[\w.\[\]]*): ")
 
 
@@ -43,7 +46,14 @@ def answer(status: int, problem: Problem) -> JSONResponse:
     headers = {"Retry-After": "1"} if status in (429, 503) else {}
     if status == 401:
         headers = {"WWW-Authenticate": "Bearer"}
-    return JSONResponse(problem.model_dump(), status, headers)
+    cut = {name: _short(getattr(problem, name)) for name in ("message", "hint")}
+    return JSONResponse(problem.model_dump() | cut, status, headers)
+
+
+def _short(text: str) -> str:
+    """On one line, and not longer than can be read."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
 
 
 def of_library(error: StreamgpError) -> JSONResponse:
