@@ -15,12 +15,16 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamgp.errors import ServiceError, UsageError
+from streamgp_pipelines.adapters.web.connections import OVER
 from streamgp_pipelines.adapters.web.memo import Memo
 from streamgp_pipelines.adapters.web.metrics import Metrics
 from streamgp_pipelines.adapters.web.problems import Problem, answer
 from streamgp_pipelines.serving.settings import ServeConfig
 
-OPEN = frozenset({"/", "/health", "/ready"})
+HEALTH = frozenset({"/health", "/ready"})
+"""Paths that are answered where there are too many connections, too."""
+
+OPEN = frozenset({"/", *HEALTH})
 """Paths without data, which need no token."""
 
 VARIABLE = "STREAMGP_TOKEN"
@@ -145,6 +149,12 @@ class Guard:
             message = "header.host: this service answers to this machine alone"
             problem = Problem(error="Refused", message=message, hint="ask 127.0.0.1 or localhost", field="header.host")
             return answer(400, problem)
+        if request.scope.get("state", {}).get(OVER) and request.url.path not in HEALTH:
+            found = answer(
+                503, Problem(error="Refused", message="too many requests at a time", hint="wait, then go on")
+            )
+            found.headers["Connection"] = "close"
+            return found
         address = request.client.host if request.client else ""
         if not self._rate.take(address, time.monotonic()):
             return answer(429, Problem(error="Refused", message="too many requests", hint="wait, then go on slower"))

@@ -14,15 +14,13 @@ import uvicorn
 
 from streamgp.errors import ServiceError
 from streamgp_pipelines.adapters.web.app import create_app
+from streamgp_pipelines.adapters.web.connections import limits_here, protocol
 from streamgp_pipelines.adapters.web.guard import token_of
 from streamgp_pipelines.serving.service import Service, serving
 from streamgp_pipelines.serving.settings import ServeConfig
 
 if TYPE_CHECKING:
     from streamgp_pipelines.adapters.mlflow.origin import Origin
-
-CONNECTIONS = 256
-"""Requests at a time; more are answered with 503."""
 
 _STOP_SECONDS = 30
 _NEWS_SECONDS = 60
@@ -62,13 +60,15 @@ def run(config: ServeConfig, ready: Callable[[dict[str, object]], None], note: C
                 Thread(target=_watch, args=(service, origin, note), name="registry", daemon=True).start()
             token, file = token_of(config)
             app = create_app(service, config, token)
+            limits = limits_here()
             server = uvicorn.Server(
                 uvicorn.Config(
                     app,
-                    log_level="warning",
+                    http=protocol(limits),
+                    ws="none",
+                    log_level="error",  # warnings are of what clients send
                     access_log=False,
                     server_header=False,
-                    limit_concurrency=CONNECTIONS,
                     timeout_graceful_shutdown=_STOP_SECONDS,
                     lifespan="off",
                 )
@@ -76,7 +76,7 @@ def run(config: ServeConfig, ready: Callable[[dict[str, object]], None], note: C
             host, port = listening.getsockname()[:2]
             url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             known: dict[str, object] = {"url": url, "token_file": file, "token": token is not None}
-            listening.listen(CONNECTIONS)
+            listening.listen(limits.connections)
             ready(known | {"checkpoints": list(service.hosts), "warnings": service.warnings})
             server.should_exit = service.error is not None  # it came before there was a server
             if not server.should_exit:
