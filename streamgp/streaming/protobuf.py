@@ -68,7 +68,7 @@ class Schema:
         try:
             for name in files:
                 add(name, ())
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, RecursionError) as error:
             raise ValueError(" ".join(str(error).split())[:200]) from None
         self._names = sorted(
             f"{file.package}.{one.name}".removeprefix(".") for file in found.file for one in file.message_type

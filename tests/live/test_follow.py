@@ -21,6 +21,8 @@ from streamgp.streaming.table import Table
 from streamgp_pipelines.live import follow as engine
 from tests.live.feeds import START, Memory, row, take
 from tests.pipelines.ingesting import quarantine, rows
+from tests.streaming.avros import BOMB, CHAIN, LIST, MAP, PRICE, flat, number
+from tests.streaming.protobufs import descriptor_set, meter
 from tests.words import naming
 
 TIMELESS = {"time": "row"}
@@ -310,3 +312,45 @@ def test_a_message_that_has_a_key_twice_is_put_aside(tmp_path: Path, form: str) 
     aside = quarantine(tmp_path / "t")
     assert Table.open(tmp_path / "t").rows == 2 and aside.height == 1
     assert "'y' comes twice" in str(aside.to_dicts())
+
+
+LEVELS = 200_000
+
+
+def harmful(form: str) -> tuple[bytes, bytes, dict[str, Any]]:
+    """A message that may be read, one of a few bytes or levels too many, and the options."""
+    if form == "msgpack":
+        return msgpack.packb(json.loads(row(1))), b"\x81\xa1y" * LEVELS + b"\1", {}
+    if form == "protobuf":
+        good = meter()(y=1.0, ds={"seconds": 1_767_225_660}).SerializeToString()
+        within = b""
+        while len(within) < LEVELS:
+            within = b"\x12" + flat(len(within)) + within
+        return good, good + b"\x32" + flat(len(within)) + within, {"message": "plant.Meter"}
+    if form == "json":
+        return row(1), b'{"ds": "2026-01-01T00:09", "y": ' + b"[" * LEVELS + b"]" * LEVELS + b"}", {}
+    schema, worst = {
+        "avro": (CHAIN, b"\2" * LEVELS + b"\0"),
+        "avro list": (LIST, b"\2" * LEVELS + b"\0" * (LEVELS + 1)),
+        "avro map": (MAP, b"\2\2a" * LEVELS + b"\0" * (LEVELS + 1)),
+        "avro of nothing": (BOMB, number(10**7) + b"\0"),
+        "avro decimal": (PRICE, number(100_000) + b"\x7f" * 100_000),
+    }[form]
+    begin = number(len("2026-01-01T00:01")) + b"2026-01-01T00:01"
+    return begin + b"\0", begin + b"\2" + worst, {"message_schema": json.dumps(schema)}
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["json", "msgpack", "protobuf", "avro", "avro list", "avro map", "avro of nothing", "avro decimal"],
+)
+def test_a_message_that_would_end_or_fill_the_process_is_quarantined(tmp_path: Path, form: str) -> None:
+    good, worst, options = harmful(form)
+    if "message_schema" in options:
+        (tmp_path / "schema").write_text(options["message_schema"])
+    if form == "protobuf":
+        (tmp_path / "schema").write_bytes(descriptor_set())
+    if (tmp_path / "schema").exists():
+        options["message_schema"] = str(tmp_path / "schema")
+    found = take(tmp_path / "t", Memory([good, worst, worst]), format=form.split()[0], **options)
+    assert (found["added"], sum(found["quarantined"].values())) == (1, 2)

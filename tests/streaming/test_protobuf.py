@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from google.protobuf import json_format
+from google.protobuf import descriptor_pb2, json_format
 
 from streamgp.errors import UsageError
 from streamgp.streaming.protobuf import Schema, row, tree
@@ -42,7 +42,10 @@ def test_values_are_those_of_the_library(imports: bool) -> None:
 
 
 def test_a_set_that_is_none_lacks_a_file_or_a_type_is_refused() -> None:
-    for data in (b"", b"no set", descriptor_set()[:200]):
+    chain = descriptor_pb2.FileDescriptorSet()
+    for at in range(3000):
+        chain.file.add(name=f"{at}.proto", dependency=[f"{at + 1}.proto"])
+    for data in (b"", b"no set", descriptor_set()[:200], chain.SerializeToString()):
         with pytest.raises(ValueError):
             Schema(data)
     with pytest.raises(ValueError, match=r"plant\.Meter"):

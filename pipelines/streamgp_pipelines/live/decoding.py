@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgp.errors import DataError, SchemaError, UsageError
+from streamgp.streaming.avro import Schema as AvroSchema
 from streamgp.streaming.messages import Message, client
 from streamgp.streaming.protobuf import Schema, row
 from streamgp.streaming.reading.bytes import Position
@@ -309,20 +311,11 @@ def _avro(file: Path | None) -> Callable[[bytes], list[Any]]:
     """
     if file is None:
         raise UsageError("--format avro: a message does not say its schema", hint="name its file: --schema FILE")
-    avro = client("fastavro", "avro")
     try:
-        schema = avro.parse_schema(json.loads(file.read_bytes()))
-    except Exception as error:
+        schema = AvroSchema(file.read_bytes())
+    except (OSError, ValueError) as error:
         raise UsageError(f"{file}: no Avro schema: {error}", hint="it is a file of JSON, usually .avsc") from None
-
-    def read(payload: bytes) -> list[Any]:
-        stream = io.BytesIO(payload)
-        found = _objects(avro.schemaless_reader(stream, schema, None))
-        if stream.read(1):
-            raise ValueError("bytes are left behind the record")
-        return found
-
-    return read
+    return lambda payload: _objects(schema.read(payload))
 
 
 def _protobuf(file: Path | None, message: str | None, name: str) -> Callable[[bytes], list[Any]]:
@@ -353,4 +346,6 @@ def _plain(value: Any) -> Any:
     """A value that JSON does not have, as text."""
     if isinstance(value, datetime | date):
         return value.isoformat()
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < 400:
+        return int(value) if value == value.to_integral_value() else float(value)
     raise ValueError(f"a table has no column of {type(value).__name__}")
