@@ -56,6 +56,8 @@ def tried(rows: Callable[[], Iterator[tuple[int, int]]], expected: int | None = 
 
 INGESTED = False
 """Whether files are ingested into a table, twice, and not only read."""
+APART = False
+"""Whether a library that streamgp has in a process of its own is in one here too, for each file."""
 
 
 def of_file(home: Path, suffix: str, **options: Any) -> Callable[..., Found]:

@@ -1,4 +1,4 @@
-"""Recordings whose library is in a process of its own in streamgp: HDF5, MATLAB and MDF. Here it is in this one."""
+"""Recordings whose library is in a process of its own in streamgp: HDF5, MATLAB and MDF."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import _fuzz
 import _fuzz_workbooks as workbooks
-from _fuzz import Check, Found, Make, damaged, of_file, of_pool, pool, tried
+from _fuzz import Check, Make, damaged, of_file, pool
+from _fuzz_here import here
 
 ROWS = 5
 EPOCH = 1_700_000_000
@@ -30,10 +29,11 @@ def hdf5(chance: random.Random, home: Path) -> bytes:
         kind = chance.choice(["f4", ">f8", "i2", "u8", "?", "f2"])
         some = file.create_dataset("a/y", data=t.astype(kind), chunks=(2,), fletcher32=chance.random() < 0.5)
         some.attrs["units"] = chance.choice(["V", b"\xff", 5])
-        file["a/wide"] = np.outer(t, [1, 2])
         if chance.random() < 0.5:
+            file["a/wide"] = np.outer(t, [1, 2])
+        if chance.random() < 0.3:
             file["rec"] = np.zeros(rows, [("x", "f4"), ("s", "S3")])
-        if chance.random() < 0.5:
+        if chance.random() < 0.3:
             file["text"] = np.array(["a"] * rows, dtype=h5py.string_dtype())
         if chance.random() < 0.3:
             file["ref"] = np.array([file["a"].ref] * rows, dtype=h5py.ref_dtype)
@@ -58,32 +58,23 @@ def matlab(chance: random.Random, home: Path) -> bytes:
 
 
 def of_matlab(home: Path) -> Check:
-    """As SciPy reads them in a process of its own."""
-    from streamgp.streaming.recordings import matlab
-
-    return _apart(home, "mat", _matlab_files(home), _here(matlab))
+    """As SciPy reads them."""
+    return _check(home, "mat", _matlab_files(home))
 
 
 def of_hdf5(home: Path) -> Check:
-    """As h5py reads them in a process of its own; where they are ingested, in one."""
-    from streamgp.streaming.recordings import hdf5 as source
-
-    if _fuzz.INGESTED:
-        return of_pool("h5", hdf5)(home)
-
-    return _apart(home, "h5", _hdf5_files(home), _here(source))
+    """As h5py reads them."""
+    return _check(home, "h5", pool("h5", hdf5, 60, home))
 
 
-def _here(module: Any) -> Callable[[str], Any]:
-    """Sources whose recordings are read in this process."""
-    from streamgp.streaming.recordings.joined import Joined
-    from streamgp.streaming.sources.hdf5 import Config
-
-    return lambda path: Joined(path, Config(), lambda file: module.recording(file, file, None, None, False))
+def of_mdf(home: Path) -> Check:
+    """As asammdf reads them."""
+    return _check(home, "mf4", _mdf_files(home))
 
 
-def _hdf5_files(home: Path) -> Make:
-    return pool("h5", hdf5, 60, home)
+def _check(home: Path, suffix: str, make: Make) -> Check:
+    read = here(of_file(home, suffix))
+    return lambda chance: read(make(chance), None)
 
 
 def _matlab_files(home: Path) -> Make:
@@ -97,30 +88,6 @@ def _matlab_files(home: Path) -> Make:
         return data
 
     return make
-
-
-def of_mdf(home: Path) -> Check:
-    """As asammdf reads them in a process of its own."""
-    from streamgp.streaming.recordings.joined import Joined
-    from streamgp.streaming.recordings.mdf import Mdf
-    from streamgp.streaming.sources.mdf import Config
-
-    return _apart(home, "mf4", _mdf_files(home), lambda path: Joined(path, Config(), Mdf))
-
-
-def _apart(home: Path, suffix: str, make: Make, source: Callable[[str], Any]) -> Check:
-    """Reads in this process what streamgp reads in another one."""
-    numbers = iter(range(10**9))  # HDF5 knows a file that it has open by its name
-
-    def check(chance: random.Random) -> Found:
-        path = home / f"{next(numbers)}.{suffix}"
-        path.write_bytes(make(chance))
-        try:
-            return tried(lambda: ((one.rows.num_rows, 0) for one in source(str(path)).read({})))
-        finally:
-            path.unlink()
-
-    return check
 
 
 def _mdf_files(home: Path) -> Make:
@@ -137,16 +104,6 @@ def _mdf_files(home: Path) -> Make:
                 file.append([Signal(np.array([b"on"] * len(t)), t, name="text", encoding="utf-8")])
             valid.append(Path(file.save(path, overwrite=True, compression=0)).read_bytes())
     return lambda chance: damaged(chance.choice(valid), chance)
-
-
-def as_streamgp_reads(kind: str, home: Path, chance: random.Random) -> Found:
-    """What becomes of the file of a case, where its library is in a process of its own."""
-    if kind in workbooks.KINDS:
-        check = workbooks.KINDS[kind](home)
-        workbooks.excel.read_sheets = workbooks.workbook.read_sheets
-        return check(chance)
-    make, suffix = {"MATLAB 5": (_matlab_files, "mat"), "HDF5": (_hdf5_files, "h5"), "MDF": (_mdf_files, "mf4")}[kind]
-    return of_file(home, suffix)(make(home)(chance), None)
 
 
 KINDS: dict[str, Callable[[Path], Check]] = {"MATLAB 5": of_matlab, "HDF5": of_hdf5, "MDF": of_mdf, **workbooks.KINDS}

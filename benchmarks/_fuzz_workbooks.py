@@ -10,11 +10,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import _fuzz
 from _fuzz import Check, Found, damaged, damaged_text, of_file
-
-from streamgp.streaming.reading import workbook
-from streamgp.streaming.sources import excel
+from _fuzz_here import here
 
 ROWS = 5
 NUMBERS = (45292.5, 1.0, -5.0, 1e300, 2958466.0, -1.0, float("nan"), float("inf"), 0.1, 0.0)
@@ -64,9 +61,7 @@ def _check(
     make: Callable[[random.Random, int], tuple[list[bytes], Callable[[list[bytes]], bytes]]],
 ) -> Check:
     """Whole workbooks, of which the rows are known; those with damage to a part; to the container."""
-    if not _fuzz.INGESTED:
-        excel.read_sheets = workbook.sheets_of
-    read = of_file(home, suffix)
+    read = here(of_file(home, suffix))
 
     def check(chance: random.Random) -> Found:
         count, what = chance.randrange(ROWS + 1), chance.random()

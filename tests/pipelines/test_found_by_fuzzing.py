@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 import zipfile
 from base64 import b85decode
 from pathlib import Path
@@ -166,3 +169,16 @@ def test_a_schema_names_no_module() -> None:
     with pytest.raises(ValueError, match="is not in it") as raised:
         Schema(files.SerializeToString())
     assert not isinstance(raised.value, UsageError)
+
+
+@pytest.mark.slow
+def test_few_cases_of_the_kinds_that_are_read_apart(tmp_path: Path) -> None:
+    benchmark, results = Path(__file__).parents[2] / "benchmarks" / "fuzzed_parsers_break_no_count.py", tmp_path / "a"
+    kinds = ("MATLAB 5", "HDF5", "MDF", "Excel (.xls)", "Excel (.xlsb)", "OpenDocument (.ods)")
+    asked = [word for kind in kinds for word in ("--kind", kind, "--kind", f"{kind}, apart")]
+    words = [sys.executable, str(benchmark), "--cases", "40", "--apart", "2", "--results", str(results), *asked]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=400)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for kind, (counts, died, hung, faults, *_) in json.loads(results.read_text()).items():
+        assert sum(counts.values()) + died + hung == (2 if kind.endswith("apart") else 40)
+        assert not faults
