@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -179,7 +180,7 @@ def check_names(names: Sequence[str], where: str) -> None:
     """
     if own := [name for name in names if name in (LINE, FAULT, TEXT)]:
         raise DataError(f"{where}: the column name {own[0]!r} is used by streamgp", hint="rename the column")
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise DataError(f"{where}: two columns are called {', '.join(twice)}", hint="rename one of them")
     for name in names:

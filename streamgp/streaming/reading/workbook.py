@@ -125,6 +125,8 @@ def _read(book: Any, name: str, header: int | None) -> Sheet:
     sheet = pl.DataFrame(loaded)
     odd: dict[str, tuple[pl.Series, pl.Series]] = {}
     for cells in sheet.select(pl.col(pl.String)):
+        if cells.null_count() == sheet.height:  # of the room between far cells there may be thousands
+            continue
         found, wrong = convert(cells, pa.float64(), ".", NULLS)
         if 0 < int(wrong.sum()) <= found.count():
             odd[cells.name] = wrong, found.is_null()

@@ -147,3 +147,19 @@ def test_text_among_numbers_is_put_aside(tmp_path: Path) -> None:
         None if at in (7, 9) else round(at / 7, 12) for at in range(count) if at not in (3, 1400)
     ]
     assert found["key"][0] == "00000"
+
+
+def test_empty_columns_before_a_far_cell_are_not_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each conversion takes a millisecond: thousands of them once took longer than a reader is waited for."""
+    with xlsxwriter.Workbook(tmp_path / "a.xlsx") as file:
+        sheet = file.add_worksheet()
+        sheet.write_row(0, 0, ["ds", "load"])
+        sheet.write_row(1, 0, [1, 2.0])
+        sheet.write_row(2, 0, [2, "broken"])
+        sheet.write(1, 400, "far")
+    seen: list[str] = []
+    convert = workbook.convert
+    monkeypatch.setattr(workbook, "convert", lambda cells, *rest: seen.append(cells.name) or convert(cells, *rest))
+    _, sheets = workbook.sheets_of(str(tmp_path / "a.xlsx"), "a.xlsx", None, None)
+    assert sheets["Sheet1"].cells.shape == (2, 401) and sheets["Sheet1"].numbers == ["load"]
+    assert seen == ["load", "__UNNAMED__400"]
