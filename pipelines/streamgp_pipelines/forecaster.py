@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamgp import registry
 from streamgp.base import Due, Json
-from streamgp.errors import StateError, UsageError
+from streamgp.errors import DataError, StateError, UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import together
 from streamgp.streaming.checkpoint import Saved
@@ -405,7 +405,13 @@ class Forecaster:
             tolerance = None if spec.tolerance_ns is None else f"{spec.tolerance_ns}ns"
             zone = moments["zone"]
             form = moments["form"] if "%" in (moments["form"] or "") else None  # other kinds are detected
-            self._reader = Reader(rows, spec.time or "row", spec.series, every, zone, tolerance, form)
+            said = zone if moments.get("local") is not False else None
+            self._reader = Reader(rows, spec.time or "row", spec.series, every, said, tolerance, form)
+            if zone is not None and self._reader.meta.zone is None:
+                self._reader = None
+                raise DataError(
+                    f"column {spec.time!r} has no time zone, and the rows before had", hint="write times with an offset"
+                )
             self._about |= {"table": {"path": "memory", "id": self._reader.table.id, "version": 0}, "offset": {}}
             fresh = self._arrivals.take(self._reader.rows)
             self._reader.forget()

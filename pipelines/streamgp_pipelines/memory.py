@@ -25,7 +25,7 @@ from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.chunk import Sieve
 from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.ingestion.plan import plan
-from streamgp_pipelines.ingestion.report import serials
+from streamgp_pipelines.ingestion.report import readings
 
 Kind: TypeAlias = Literal["polars", "pandas", "arrow"]
 Frame: TypeAlias = "pl.DataFrame | pa.Table | pa.RecordBatch | Mapping[str, Any] | Any"
@@ -174,7 +174,7 @@ class Reader:
         self.config: IngestConfig = IngestConfig.read({"source": (NAME,), "table": NAME, **given})
         found = plan(FrameSource(rows), self.config, None)
         self.meta, self.schema = found.meta, found.schema
-        self.notes = serials(FrameSource(rows), found) if time_format is None else []
+        self.notes = readings(FrameSource(rows), found, time is not None) if time_format is None else []
         self._times = dict[Clock, TimeReader]()
         self._rows = 0
         self.rows = self.read(rows)

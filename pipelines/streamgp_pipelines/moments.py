@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.instants import ELAPSED, EPOCHS, epoch_years, number_times
+from streamgp.streaming.instants import COMPACT, ELAPSED, EPOCHS, epoch_years, number_times
 from streamgp.streaming.table import TableMeta
 from streamgp.streaming.times import Clock, TimeReader
 from streamgp_pipelines.zones import clock_of, shown_in
@@ -30,6 +30,7 @@ class Moments:
         zone: of the table: an IANA name, an offset, or None for a naive clock.
         form: how the source wrote them: iso, epoch-ms, elapsed-s, step, a strptime format; None where it is not known.
         whole: whether the source's numbers were whole ones.
+        local: whether times without an offset show the clock of the zone, as `TableMeta.local`.
 
     Example:
         >>> import torch
@@ -46,11 +47,12 @@ class Moments:
     zone: str | None = None
     form: str | None = None
     whole: bool = True
+    local: bool | None = None
 
     @classmethod
     def of(cls, meta: TableMeta) -> Moments:
         """Those of a table."""
-        return cls(meta.time is not None and meta.clock, meta.zone, meta.time_format, meta.time_whole)
+        return cls(meta.time is not None and meta.clock, meta.zone, meta.time_format, meta.time_whole, meta.local)
 
     @property
     def elapsed(self) -> bool:
@@ -108,6 +110,9 @@ class Moments:
         if not self.clock:
             return self._steps(column, where, first)
         if kind.is_numeric():
+            if self.form in COMPACT:
+                clock = Clock("format", self.form, self.zone, self.zone is not None)
+                return self._checked(self._read(column, clock, series), column, where, first)
             if not self.numbers:
                 raise DataError(f"{where}: column {column.name!r} holds {kind}, not times", hint=self._how())
             return self._checked(self._read(column, Clock(self.form, zone="UTC"), None), column, where, first)  # type: ignore[arg-type]
@@ -119,7 +124,13 @@ class Moments:
             raise DataError(f"{where}: column {column.name!r} holds dates, and the table {self.unit}", hint=self._how())
         local = self.zone is not None
         clocks = [Clock("iso", zone=self.zone, localise=local), Clock("iso-offset", zone="UTC")]
+        if self._offsets:
+            clocks, local = clocks[1:], False
         if kind != pl.String:
+            if self._offsets:
+                raise DataError(
+                    f"{where}: column {column.name!r} has no time zone, and the table has", hint=self._how()
+                )
             clocks = [Clock("timestamp", zone=self.zone, localise=local)]
         elif self.form is not None and "%" in self.form:
             aware = "%z" in self.form or "%Z" in self.form
@@ -130,6 +141,11 @@ class Moments:
             for other in reads:
                 found = pl.select(pl.coalesce(found, other)).to_series()
         return self._checked(found, column, where, first)
+
+    @property
+    def _offsets(self) -> bool:
+        """Whether every time must have an offset, as those of the table had."""
+        return self.zone is not None and self.local is False and not self.numbers
 
     def instant(self, text: str, flag: str) -> int:
         """A time as the user writes one in an option, ns: ISO 8601, or a number where the source has numbers.
@@ -219,7 +235,10 @@ class Moments:
         if self.form in EPOCHS:
             what = "elapsed time" if self.elapsed else "the epoch"
             return f"write {what} in {self.unit}, as in the source"
-        return "write ISO 8601, such as 2015-01-01T00:30" + (f", or {self.form}" if "%" in (self.form or "") else "")
+        offset = "+01:00" if self._offsets else ""
+        return f"write ISO 8601, such as 2015-01-01T00:30{offset}" + (
+            f", or {self.form}" if "%" in (self.form or "") else ""
+        )
 
 
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}

@@ -50,7 +50,7 @@ def _first_rows(table: Table, target: str) -> tuple[Ints, Floats]:
     if meta.series is not None:
         first = rows.column(meta.series)[0]
         rows = rows.filter(pc.equal(rows.column(meta.series), first))
-    values = pc.cast(rows.column(target), pa.float64()).to_numpy(zero_copy_only=False)
+    values = pc.cast(rows.column(target), pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return times(rows, meta.time), values
 
 

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Bools = NDArray[np.bool_]
@@ -32,6 +31,12 @@ _MILLIS = 9.2e15
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NaT", "null", "NULL", "None")
 """What stands for no time."""
+
+COMPACT = {"%Y%m%d": 8, "%Y%m%d%H": 10, "%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14}
+"""Dates without separators, which look like numbers, and their digits."""
+_DATED = 1900, 2100
+"""The years of such a date."""
+_LARGEST = 2**63 - 1
 
 FORMATS = (
     "%d.%m.%Y %H:%M:%S",
@@ -86,8 +91,9 @@ def text_times(cells: pa.Array[Any], offset: bool, form: str | None) -> Read:
             return cells.cast(pa.timestamp("us", "UTC" if offset else None)), np.zeros(len(cells), bool)
         except pa.ArrowInvalid:
             pass
-    text = pl.Series(pl.from_arrow(cells)).cast(pl.String).str.strip_chars()
-    text = text.set(text.is_in(list(MISSING)), None)
+    text = _texts(cells)
+    if form in COMPACT:  # a column with holes has them as 20240131.0
+        text = text.str.replace(r"^(\d+)\.0+$", "${1}")
     ends = text.str.contains(_ENDS).fill_null(False)
     if not ends.any() or (form is not None and not any(mark in form for mark in ("%H:%M", "%T", "%R"))):
         found = _by_format(text, form) if form is not None else _iso(text, offset)
@@ -100,7 +106,39 @@ def text_times(cells: pa.Array[Any], offset: bool, form: str | None) -> Read:
     return found.dt.epoch("us").to_arrow().cast(kind), bad
 
 
+def _texts(cells: pa.Array[Any]) -> pl.Series:
+    """Cells as text, whole numbers without a fraction or an exponent; null where nothing is said."""
+    values = pl.Series(pl.from_arrow(cells))
+    if values.dtype.is_float():
+        values = _exact(values).cast(pl.String).fill_null(values.cast(pl.String))
+    text = values.cast(pl.String).str.strip_chars()
+    return text.set(text.is_in(list(MISSING)), None)
+
+
+def compact_form(cells: pa.Array[Any]) -> tuple[str | None, float]:
+    """The way of writing dates without separators that most cells have, and the share of those that do: only days that
+    there are, of the years 1900 to 2100.
+
+    Example:
+        >>> compact_form(pa.array([20240131, 20240201])), compact_form(pa.array(["202402302359", "7"]))
+        (('%Y%m%d', 1.0), (None, 0.0))
+    """
+    text = _texts(cells).drop_nulls().str.replace(r"^(\d+)\.0+$", "${1}")
+    best: tuple[str | None, float] = (None, 0.0)
+    for form, digits in COMPACT.items():
+        like = text.filter(text.str.contains(rf"^[12]\d{{{digits - 1}}}$"))
+        if 2 * len(like) < len(text) or not len(like):
+            continue
+        found = int(_by_format(like, form).dt.year().is_between(*_DATED).sum())
+        several = digits != 10 or like.n_unique() > 1  # a single one is as well a second of the years 2030 to 2036
+        if several and found / len(text) > best[1]:
+            best = form, found / len(text)
+    return best
+
+
 def _by_format(text: pl.Series, form: str) -> pl.Series:
+    if "%H" in form and not any(mark in form for mark in ("%M", "%T", "%R", "%c", "%X")):  # hours without minutes
+        text, form = text + " 00", f"{form} %M"
     if not any(mark in form for mark in ("%H", "%I", "%T", "%R", "%c", "%s", "%X")):
         return text.str.to_date(form, strict=False).cast(pl.Datetime("us"))
     return text.str.to_datetime(form, time_unit="us", strict=False)
@@ -132,15 +170,24 @@ def _coalesce(text: pl.Series) -> pl.Series:
 
 
 def timestamps(column: pa.Array[Any]) -> Read:
-    """Arrow timestamps or dates; nanoseconds that are no whole microseconds are not read rather than cut."""
+    """Arrow timestamps or dates; what is no whole microseconds, or more than an int64 holds, is not read rather than
+    cut."""
     zone = getattr(column.type, "tz", None)
     wanted = pa.timestamp("us", "UTC" if zone else None)
     try:
         return column.cast(wanted), np.zeros(len(column), bool)
     except pa.ArrowInvalid:
-        cut = column.cast(wanted, safe=False)
-        whole = pc.equal(cut.cast(column.type), column).fill_null(True).to_numpy(zero_copy_only=False)
-        return pc.if_else(pa.array(whole), cut, pa.scalar(None, wanted)), ~whole
+        pass
+    many, one = (86_400 * 10**6, 1) if pa.types.is_date32(column.type) else _UNITS[getattr(column.type, "unit", "ms")]
+    said = column.is_valid().to_numpy(zero_copy_only=False)
+    counts = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64()).cast(pa.int64())
+    numbers = counts.fill_null(0).to_numpy(zero_copy_only=False)
+    fits = (numbers % one == 0) & (numbers <= _LARGEST // many) & (numbers >= -(_LARGEST // many))
+    micros = np.where(fits, numbers, 0) // one * many
+    return pa.array(micros, mask=~(fits & said)).cast(wanted), said & ~fits
+
+
+_UNITS = {name.removeprefix("epoch-"): scale for name, scale in _FROM_1970.items()}
 
 
 def number_times(cells: pa.Array[Any], kind: str) -> Read:
@@ -160,11 +207,30 @@ def number_times(cells: pa.Array[Any], kind: str) -> Read:
         exact = whole.fill_null(_exact(values.cast(pl.Float64, strict=False)))
         return exact.to_arrow(), (said & exact.is_null()).to_numpy()
     many, one = EPOCHS[kind]
-    micros = (whole // one).set((whole % one != 0).fill_null(False), None) * many
+    near = (whole // one).is_between(-(_LARGEST // many), _LARGEST // many)  # else the product wraps around
+    micros = (whole // one).set((~near | (whole % one != 0)).fill_null(False), None) * many
     fraction = values.cast(pl.Float64, strict=False).set(whole.is_not_null(), None) * many / one
-    near = fraction.set(fraction.is_finite().not_().fill_null(False), None).round().cast(pl.Int64, strict=False)
-    found = micros.fill_null(near)
+    fraction = fraction.set((fraction.is_finite() & (fraction.abs() < 2.0**63)).not_().fill_null(False), None)
+    found = micros.fill_null(fraction.round().cast(pl.Int64, strict=False))
     return found.to_arrow().cast(pa.timestamp("us", "UTC")), (said & found.is_null()).to_numpy()
+
+
+def near_1970(times: pa.Array[Any]) -> Bools:
+    """(N,) instants of the first year after 1970 began: 0 and the like, of a clock that was not set, or numbers of a
+    larger unit, as seconds are among milliseconds."""
+    micros = times.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.asarray((micros >= 0) & (micros < _YEAR))
+
+
+def numbers_in(cells: pa.Array[Any]) -> pl.Series:
+    """The finite numbers of cells, which are numbers or text, as float64.
+
+    Example:
+        >>> numbers_in(pa.array(["1.5", "", "x", "NaN"])).to_list()
+        [1.5]
+    """
+    values = pl.Series(cells.to_pylist(), strict=False).cast(pl.Float64, strict=False).drop_nulls()
+    return values.filter(values.is_finite())
 
 
 def serial_times(cells: pa.Array[Any]) -> Read:
@@ -211,7 +277,7 @@ def starts_over(cells: pa.Array[Any], kind: str) -> bool:
         (True, False)
     """
     many, one = EPOCHS[kind]
-    numbers = pl.Series(cells.to_pylist(), strict=False).cast(pl.Float64, strict=False).drop_nulls().drop_nans()
+    numbers = numbers_in(cells)
     return bool(len(numbers)) and bool(numbers.is_between(0, _YEAR * one / many).all())
 
 

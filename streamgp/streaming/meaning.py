@@ -26,6 +26,8 @@ class TableMeta:
         series: the column that says which series a row belongs to, or None.
         clock: True where `time` holds instants (timestamp, microseconds), False where it holds int64 steps.
         zone: the zone of the clock: an IANA name, "+10:00", or None for a naive local clock.
+        local: whether times without an offset show the clock of the zone, because a time zone was given; where it is
+            False, the others had offsets, and those without one are refused. None where it is not known.
         every_ns: the declared interval in nanoseconds (in steps where `time` holds steps), or None.
         time_format: how the source wrote its times: iso, epoch-ms, elapsed-s, step, a strptime format; None where it
             is not known. time_whole: whether they were whole numbers.
@@ -47,11 +49,17 @@ class TableMeta:
     tolerance_ns: int | None = None
     lateness_ns: int | None = None
     duplicates: Policy = "first"
+    local: bool | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The columns of time and series, where there are such."""
         return tuple(name for name in (self.time, self.series) if name is not None)
+
+    @property
+    def clock_of(self) -> str | None:
+        """The zone whose clock times without an offset show; None where there is no such."""
+        return None if self.local is False else self.zone
 
     @property
     def lateness(self) -> int | None:

@@ -27,14 +27,17 @@ from streamgp.streaming.instants import (
     ELAPSED,
     EPOCHS,
     FORMATS,
+    MISSING,
+    compact_form,
     epoch_years,
+    near_1970,
     number_times,
+    numbers_in,
     serial_times,
     serial_years,
     starts_over,
     text_times,
     timestamps,
-    whole_numbers,
 )
 from streamgp.streaming.zones import LocalClock, offset_of
 
@@ -43,7 +46,11 @@ Bools = NDArray[np.bool_]
 ISO_BASIC = "%Y%m%dT%H%M%S"
 
 MOST = 0.9
-"""Of numbers, which are read as an epoch; the rest are taken for faults, such as 0 of a clock that is not set."""
+"""Of cells that are dates without separators; the rest are taken for faults."""
+CLEAR = 2 / 3
+"""Of numbers, which are an epoch; the rest are taken for faults, such as 0 of a clock that is not set."""
+FEW = 0.1
+"""Of numbers that may be in an epoch, at most, where all are steps."""
 
 Kind: TypeAlias = Literal[
     "iso",
@@ -77,13 +84,16 @@ class Clock:
     Attributes:
         kind: what the cells are; format: the strptime format where kind is "format".
         zone: the zone of a local clock, of the output otherwise; None keeps a naive clock.
-        localise: whether cells are local times of `zone`.
+        localise: whether cells without an offset are local times of `zone`.
+        modern: whether the first year after 1970 began holds no times: of an epoch whose other numbers are of the years
+            1980 to 2100, these are numbers of a clock that was not set, or of a larger unit.
     """
 
     kind: Kind
     format: str | None = None
     zone: str | None = None
     localise: bool = False
+    modern: bool = False
 
     @property
     def type(self) -> pa.DataType:
@@ -98,8 +108,12 @@ def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone
     strptime format. What is given as an epoch, and lies in its first year, is elapsed time.
 
     Raises:
-        DataError: most of the cells cannot be read as times; the hint names a format that fits.
+        DataError: most of the cells cannot be read as times, or some are an epoch, or dates without separators, and too
+            many are not; the hint names a format that fits.
         UsageError: the format or the zone is unknown.
+
+    Dates without separators, such as 20240131, are such a format where nine in ten cells or more are days that there
+    are. Numbers are an epoch where two in three or more are of the years 1980 to 2100 in it.
 
     Example:
         >>> decide(pa.array(["2024-03-31 01:00", "2024-03-31 03:00"]), None, "Europe/Berlin", "a.csv").localise
@@ -115,11 +129,18 @@ def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone
         if own is not None:
             offset_of(own)
         return Clock("timestamp", zone=zone or own, localise=zone is not None and own is None)
-    for clock in _candidates(whole, given, zone):
-        read = TimeReader(clock).read(whole)
-        if int(read.bad.sum()) < len(whole) - read.values.null_count + int(read.skipped.sum()) or not read.bad.any():
+    reads = [(clock, TimeReader(clock).read(whole)) for clock in _candidates(whole, given, zone, where)]
+    for clock, read in reads:
+        wrong = int((read.bad | read.beyond).sum())
+        if wrong < len(whole) - read.values.null_count + int(read.skipped.sum()) or not wrong:
             return clock
     first = next(str(cell) for cell in whole.drop_null().to_pylist())
+    counts = {clock.kind: len(whole) - read.values.null_count for clock, read in reads}
+    if counts.get("iso") and counts.get("iso-offset"):
+        raise DataError(
+            f"{where}: some times have an offset from UTC, and others have none, such as {first!r} is one of",
+            hint="--timezone says whose clock those without an offset show",
+        )
     raise DataError(
         f"{where}: the time {first!r} cannot be read{f' as {given}' if given else ''}", hint=_suggest(whole)
     )
@@ -140,7 +161,11 @@ def readable(sample: pa.ChunkedArray[Any], given: str | None, zone: str | None, 
     whole, found = sample.combine_chunks(), np.zeros(len(sample), bool)
     if pa.types.is_timestamp(whole.type) or pa.types.is_date(whole.type):
         return found
-    for clock in _candidates(whole, given, zone):
+    try:
+        clocks = _candidates(whole, given, zone, "")
+    except DataError:  # numbers of several scales
+        return found
+    for clock in clocks:
         if clock.type == kind:
             good = TimeReader(clock).read(whole).values.is_valid().to_numpy(zero_copy_only=False)
             found = good if good.sum() > found.sum() else found
@@ -156,22 +181,38 @@ def is_time(sample: pa.ChunkedArray[Any]) -> bool:
     cells = sample.combine_chunks()
     kinds: tuple[Kind, Kind] = ("iso", "iso-offset")
     reads = [TimeReader(Clock(kind, zone="UTC" if kind == "iso-offset" else None)).read(cells) for kind in kinds]
-    return any(len(cells) - read.values.null_count > int(read.bad.sum()) for read in reads)
+    found = sum(len(cells) - read.values.null_count for read in reads)  # with an offset, and without
+    return 2 * found > len(cells) - reads[0].values.null_count + int(reads[0].bad.sum())
 
 
-def is_named_epoch(name: str, sample: pa.ChunkedArray[Any]) -> bool:
-    """Whether a column has the name of a time, and whole numbers that are an epoch of the years 2000 to 2100.
+def is_named_time(name: str, sample: pa.ChunkedArray[Any]) -> bool:
+    """Whether a column has the name of a time, and numbers that are an epoch of the years 2000 to 2100, or dates
+    without separators.
 
     Example:
-        >>> cells = pa.chunked_array([[1704067200, 1704068100]])
-        >>> is_named_epoch("Time", cells), is_named_epoch("count", cells)
+        >>> cells = pa.chunked_array([[1704067200.5, 1704068100.5]])
+        >>> is_named_time("Time", cells), is_named_time("count", cells)
         (True, False)
+        >>> is_named_time("date", pa.chunked_array([[20240131, 20240201]]))
+        True
     """
     cells = sample.combine_chunks()
-    if name.strip().lower() not in _TIME_NAMES or not whole_numbers(cells) or (kind := _epoch_of(cells)) is None:
+    if name.strip().lower() not in _TIME_NAMES or not _may_be_numbers(cells.type):
         return False
-    middle = pl.Series(cells.to_pylist(), strict=False).cast(pl.Float64, strict=False).median()
-    return isinstance(middle, float) and middle >= epoch_years(kind)[0] * _YEAR_2000
+    if compact_form(cells)[1] >= MOST:
+        return True
+    numbers = numbers_in(cells)
+    found = _epochs(numbers)
+    kind = max(found, key=lambda kind: found[kind], default=None)
+    if kind is None or sum(found.values()) <= FEW:
+        return False
+    low, high = epoch_years(kind)
+    middle = numbers.filter(numbers.is_between(low, high)).median()
+    return isinstance(middle, float) and middle >= low * _YEAR_2000
+
+
+def _may_be_numbers(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_string(kind))
 
 
 def format_of(sample: pa.ChunkedArray[Any] | pa.Array[Any]) -> str | None:
@@ -193,12 +234,13 @@ def format_of(sample: pa.ChunkedArray[Any] | pa.Array[Any]) -> str | None:
 
 
 class Times(NamedTuple):
-    """values: the column in the table's type, null where there is none; bad, skipped: (N,) the rows that say
-    something that cannot be read, and the local times that the clock skipped."""
+    """values: the column in the table's type, null where there is none; bad, skipped, beyond: (N,) the rows that say
+    something that cannot be read, the local times that the clock skipped, and numbers that are far from the others."""
 
     values: pa.Array[Any]
     bad: Bools
     skipped: Bools
+    beyond: Bools
 
 
 class TimeReader:
@@ -227,7 +269,9 @@ class TimeReader:
 
     def read(self, cells: pa.Array[Any], series: pa.Array[Any] | None = None) -> Times:
         """Cells as times, in the order of the source; `series` says whose clock each row shows."""
-        kind = self.clock.kind
+        kind, zone = self.clock.kind, self._zone
+        if kind in ("iso", "iso-offset") and zone is not None:
+            return self._both(cells, series, zone)
         if kind in ("iso", "iso-offset", "format"):
             values, bad = text_times(cells, kind == "iso-offset", self.clock.format)
         elif kind == "timestamp":
@@ -236,20 +280,67 @@ class TimeReader:
             values, bad = serial_times(cells)
         else:
             values, bad = number_times(cells, kind)
-        skipped = np.zeros(len(values), bool)
-        if self._zone is not None:
-            values, skipped = self._zone.to_utc(values, series)
-        return Times(values.cast(self.clock.type), bad, skipped)
+        skipped = beyond = np.zeros(len(values), bool)
+        if kind in EPOCHS:
+            values, bad, beyond = self._near(cells, values, bad)
+        if zone is not None:
+            values, skipped = zone.to_utc(values, series)
+        return Times(values.cast(self.clock.type), bad, skipped, beyond)
+
+    def _both(self, cells: pa.Array[Any], series: pa.Array[Any] | None, zone: LocalClock) -> Times:
+        """ISO 8601 with an offset, and without one by the clock of the zone."""
+        offset = self.clock.kind == "iso-offset"
+        values, bad = text_times(cells, offset, None)
+        skipped, nothing = np.zeros(len(values), bool), np.zeros(len(values), bool)
+        if not offset:
+            values, skipped = zone.to_utc(values, series)
+        if bad.any():
+            others, wrong = text_times(cells.filter(pa.array(bad)), not offset, None)
+            places = np.flatnonzero(bad)
+            if offset:
+                names = None if series is None else series.filter(pa.array(bad))
+                others, skipped[places] = zone.to_utc(others, names)
+            order: NDArray[np.int64] = np.arange(len(values))
+            order[places] = len(values) + np.arange(len(places))
+            both = pa.concat_arrays([values.cast(self.clock.type), others.cast(self.clock.type)])
+            values = both.take(pa.array(order, pa.int64()))
+            bad = bad.copy()
+            bad[places] = wrong
+        return Times(values.cast(self.clock.type), bad, skipped, nothing)
+
+    def _near(self, cells: pa.Array[Any], values: pa.Array[Any], bad: Bools) -> tuple[pa.Array[Any], Bools, Bools]:
+        """Times of an epoch, what cannot be read, and the numbers that are no time of it."""
+        beyond = np.zeros(len(values), bool)
+        if bad.any():
+            numbers = pl.Series(pl.from_arrow(cells)).cast(pl.Float64, strict=False)
+            large = numbers.is_finite().fill_null(False).to_numpy() & bad
+            whole = self.clock.kind.endswith("-ns") & (numbers.abs() < 2.0**63).fill_null(False).to_numpy()
+            beyond = large & ~whole  # nanoseconds that are no whole microseconds are near, and not read
+        if self.clock.modern:
+            early = near_1970(values)
+            beyond = beyond | early
+            values = pc.if_else(pa.array(early), pa.scalar(None, values.type), values) if early.any() else values
+        return values, bad & ~beyond, beyond
 
 
-def _candidates(sample: pa.Array[Any], given: str | None, zone: str | None) -> list[Clock]:
-    """The clocks to try, the likeliest first."""
-    iso = [Clock("iso", zone=zone, localise=zone is not None), Clock("iso-offset", zone=zone or "UTC")]
+def _candidates(sample: pa.Array[Any], given: str | None, zone: str | None, where: str) -> list[Clock]:
+    """The clocks to try, the likeliest first.
+
+    Raises:
+        DataError: numbers are of several scales.
+        UsageError: the format is unknown.
+    """
+    iso = [Clock("iso", zone=zone, localise=zone is not None)]
+    iso += [Clock("iso-offset", zone=zone or "UTC", localise=zone is not None)]
+    if zone is not None and pa.types.is_string(sample.type) and _mostly_offset(sample):
+        iso = iso[::-1]
     if given is None:
-        text = pa.types.is_string(sample.type)
-        unit = _epoch_of(sample)
-        numbers = [Clock("step")] if unit is None else [Clock(unit, zone=zone or "UTC")]
-        return [*iso, Clock("format", ISO_BASIC, zone, zone is not None), *numbers] if text else numbers
+        if not pa.types.is_string(sample.type):
+            return [_of_numbers(sample, zone, where)]
+        basic = Clock("format", ISO_BASIC, zone, zone is not None)
+        said = sum(str(cell).strip() not in MISSING for cell in sample.drop_null().to_pylist())
+        numbers = 2 * len(numbers_in(sample)) > said
+        return [_of_numbers(sample, zone, where)] if numbers else [*iso, basic, Clock("step")]
     if given == "iso":
         return iso
     if given == "step":
@@ -260,7 +351,7 @@ def _candidates(sample: pa.Array[Any], given: str | None, zone: str | None) -> l
         elapsed = given.replace("epoch", "elapsed")
         return [Clock(kind) for kind in _ELAPSED_KINDS if kind == elapsed]
     if given in EPOCHS:
-        return [Clock(kind, zone=zone or "UTC") for kind in _EPOCH_KINDS if kind == given]
+        return [_of_epoch(kind, sample, zone, where) for kind in _EPOCH_KINDS if kind == given]
     if "%" not in given:
         raise UsageError(
             f"time format {given!r} is unknown",
@@ -270,14 +361,77 @@ def _candidates(sample: pa.Array[Any], given: str | None, zone: str | None) -> l
     return [Clock("format", given, (zone or "UTC") if aware else zone, zone is not None and not aware)]
 
 
-def _epoch_of(sample: pa.Array[Any]) -> Kind | None:
-    """The epoch whose years 1980 to 2100 hold nine in ten numbers of the sample, or more; None where they are steps."""
-    numbers = pl.Series(sample.to_pylist(), strict=False).cast(pl.Float64, strict=False).drop_nulls()
-    for kind in _EPOCH_KINDS:
-        low, high = epoch_years(kind)
-        if len(numbers) and numbers.is_between(low, high).sum() >= MOST * len(numbers):
-            return kind
-    return None
+def _mostly_offset(sample: pa.Array[Any]) -> bool:
+    """Whether more texts have an offset from UTC than have none."""
+    with_one, without = (TimeReader(Clock(kind, zone="UTC")).read(sample) for kind in ("iso-offset", "iso"))
+    return with_one.values.null_count < without.values.null_count
+
+
+def _of_numbers(sample: pa.Array[Any], zone: str | None, where: str) -> Clock:
+    """How numbers, or text of numbers, are read: as dates without separators, as an epoch, or as steps.
+
+    Raises:
+        DataError: some are the one, and too many are not.
+    """
+    form, share = compact_form(sample)
+    if form is not None and share >= MOST:
+        return Clock("format", form, zone, zone is not None)
+    numbers = numbers_in(sample)
+    first = numbers[0] if len(numbers) else 0.0
+    if form is not None and share > 1 / 2:
+        raise DataError(
+            f"{where}: {share:.0%} of the numbers are dates such as 20240131, and the others, or {first:.0f}, are none",
+            hint=f"if they are dates, say --time-format '{form}'; if they count steps, --time-format step",
+        )
+    found = _epochs(numbers)
+    kind = max(found, key=lambda kind: found[kind], default=None)
+    if kind is not None and found[kind] >= CLEAR:
+        return _of_epoch(kind, sample, zone, where)
+    if sum(found.values()) > FEW:
+        said = ", ".join(f"{share:.0%} {_SECONDS[kind]}" for kind, share in found.items() if share)
+        raise DataError(
+            f"{where}: of the numbers {said} since 1970 would be in the years 1980 to 2100, and the others would not",
+            hint=f"say what they are: --time-format {kind}, elapsed-ms or another unit, or --time-format step; or mend "
+            "the source, if some are of another unit, or of a clock that was not set",
+        )
+    return Clock("step")
+
+
+def _of_epoch(kind: Kind, sample: pa.Array[Any], zone: str | None, where: str) -> Clock:
+    """An epoch.
+
+    Raises:
+        DataError: the numbers are of too few digits.
+    """
+    if pa.types.is_float16(sample.type) or pa.types.is_float32(sample.type):
+        raise DataError(
+            f"{where}: single precision (float32) has 7 digits: seconds since 1970 are off by up to two minutes",
+            hint="write the column as float64 or int64",
+        )
+    low, high = epoch_years(kind)
+    numbers = numbers_in(sample)
+    year = low / _YEARS_1980
+    apart = not ((numbers < 0) | ((numbers > year) & (numbers < low))).any()
+    modern = apart and numbers.is_between(low, high).sum() >= CLEAR * len(numbers)
+    return Clock(kind, zone=zone or "UTC", modern=modern)
+
+
+_YEARS_1980 = 315_532_800 / 31_556_952
+"""Years from 1970 to 1980."""
+
+_SECONDS: dict[Kind, str] = {
+    "epoch-s": "seconds",
+    "epoch-ms": "milliseconds",
+    "epoch-us": "microseconds",
+    "epoch-ns": "nanoseconds",
+}
+
+
+def _epochs(numbers: pl.Series) -> dict[Kind, float]:
+    """Epoch -> the share of numbers that are of the years 1980 to 2100 in it; no two have the same."""
+    if not len(numbers):
+        return {}
+    return {kind: int(numbers.is_between(*epoch_years(kind)).sum()) / len(numbers) for kind in _EPOCH_KINDS}
 
 
 def _suggest(sample: pa.Array[Any]) -> str:

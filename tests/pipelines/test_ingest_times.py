@@ -41,7 +41,6 @@ def test_an_epoch_with_the_name_of_a_time_is_the_time(unit: str, suffix: str, tm
         ("count", [1_704_067_200, 1_704_067_260]),
         ("time", [1, 2]),
         ("time", [4e8, 5e8]),
-        ("ts", ["1704067200.5", "1704067201.5"]),
     ],
 )
 def test_other_numbers_are_no_time_by_themselves(name: str, cells: list[object], tmp_path: Path) -> None:

@@ -134,6 +134,8 @@ class Sieve:
             bad = _where(times.bad)
             for i, why in zip(bad, _no_time(cells.take(pa.array(bad, pa.int64())), times.values.type), strict=True):
                 found[i] = ("unparsable", self._time, f"{said(cells[i])[:80]!r} {why}")
+            for i in _where(times.beyond):
+                found[i] = ("out of range", self._time, f"{said(cells[i])[:80]} {_FAR_NUMBER}")
             for i in _where(_out_of_range(times.values)):
                 found[i] = (
                     "out of range",
@@ -204,6 +206,9 @@ def _writable(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows
 
 
+_FAR_NUMBER = (
+    "is no time where the others are: of a clock that was not set, or in another unit (--time-format says which)"
+)
 _DAYS = {unit: 86_400 * scale for unit, scale in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9))}
 _FAR = 2_900_000
 """Days from 1970 to the year 9909."""
@@ -231,7 +236,7 @@ def _no_time(cells: pa.Array[Any], kind: pa.DataType) -> list[str]:
         return ["is not a time"] * len(cells)
     other, why = Clock("iso-offset", zone="UTC"), "has an offset from UTC, and the table has no time zone"
     if kind.tz is not None:
-        other, why = Clock("iso"), "has no offset from UTC, and the table has instants"
+        other, why = Clock("iso"), "has no offset from UTC, as others have: --timezone says whose clock it shows"
     return ["is not a time" if bad else why for bad in TimeReader(other).read(cells).bad]
 
 

@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp.streaming.columns import LATE, check_names, check_schema
-from streamgp.streaming.instants import ELAPSED, EPOCHS, serial_times, serial_years, whole_numbers
+from streamgp.streaming.instants import COMPACT, ELAPSED, EPOCHS, serial_times, serial_years, whole_numbers
 from streamgp.streaming.intervals import nanoseconds, written
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
 from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.reading.header import seems_in
 from streamgp.streaming.table import SEQ, Table, TableMeta
-from streamgp.streaming.times import Clock, decide, format_of, is_named_epoch, is_time, readable
+from streamgp.streaming.times import Clock, decide, format_of, is_named_time, is_time, readable
 from streamgp.streaming.versions import REVISES, Policy
 from streamgp.streaming.zones import canonical
 
@@ -63,7 +63,7 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
     if meta.time is not None:
         where = f"{source.uri}, column {meta.time!r}"
         cells = source.sample.column(meta.time)
-        clock = decide(cells, _form(config.time_format, meta), zone or meta.zone, where)
+        clock = decide(cells, _form(config.time_format, meta), zone or meta.clock_of, where)
         if table is None:
             meta = _with_clock(meta, clock, whole_numbers(cells.combine_chunks()))
         elif meta.time_format is not None and (meta.time_format in ELAPSED) != (clock.kind in ELAPSED):
@@ -93,7 +93,7 @@ def plan_as_table(source: FileSource, config: IngestConfig, table: Table) -> Pla
     assert meta.time is not None
     form, cells = meta.time_format or "", source.sample.column(meta.time)
     text = pa.types.is_string(cells.type)
-    own = "%" in form if text else form in EPOCHS or form == "step"
+    own = "%" in form if text else form in (*EPOCHS, *COMPACT, "step")
     forms = [form, None] if own and text else [form if own else None]
     fault: DataError | None = None
     for given in forms:
@@ -103,7 +103,7 @@ def plan_as_table(source: FileSource, config: IngestConfig, table: Table) -> Pla
             fault = fault or error
     kind = table.schema.field(meta.time).type
     for given in forms:  # in the way that any of them is: the others are faults of their rows
-        good = readable(cells, given, meta.zone, kind)
+        good = readable(cells, given, meta.clock_of, kind)
         if good.any() and not good.all():
             source.sample = source.sample.filter(pa.array(good))
             return plan(source, config.model_copy(update={"time_format": given}), table)
@@ -130,7 +130,8 @@ def _spaced(meta: TableMeta, clock: Clock | None, every: int | None, tolerance: 
     if clock.kind == "step":
         raise UsageError(
             f"{flag}: column {meta.time!r} holds whole numbers, which count steps: each is one step",
-            hint=f"leave {flag} out; if they are seconds, say so in a new table with --time-format elapsed-s",
+            hint=f"leave {flag} out; if they are dates or seconds, say so in a new table: --time-format '%Y%m%d' "
+            "or elapsed-s",
         )
     for name, given, own in (("--every", every, meta.every_ns), ("--tolerance", tolerance, meta.tolerance_ns)):
         if given is not None and own is not None and given != own:
@@ -241,7 +242,7 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
     cells = {name: source.sample.column(name) for name in source.names}
     clocks = [name for name in source.names if _of_day(cells[name])]
     candidates = [name for name in source.names if name not in clocks and is_time(cells[name])]
-    candidates = candidates or [name for name in source.names if is_named_epoch(name, cells[name])]
+    candidates = candidates or [name for name in source.names if is_named_time(name, cells[name])]
     forms = {name: form for name in source.names if (form := format_of(cells[name])) is not None}
     days = [name for name, form in forms.items() if not any(mark in form for mark in ("%H", "%I"))]
     days = [name for name in candidates if _days(cells[name])] or (days if len(days) == len(forms) else [])
@@ -313,6 +314,7 @@ def _form(given: str | None, meta: TableMeta) -> str | None:
 
 def _with_clock(meta: TableMeta, clock: Clock, whole: bool) -> TableMeta:
     steps = clock.kind == "step"
+    named = clock.kind == "timestamp" and clock.zone not in (None, "UTC")  # the zone is that of the column
     return TableMeta(
         meta.time,
         meta.series,
@@ -321,6 +323,7 @@ def _with_clock(meta: TableMeta, clock: Clock, whole: bool) -> TableMeta:
         every_ns=1 if steps else None,
         time_format=clock.format or clock.kind,
         time_whole=whole,
+        local=None if steps or clock.zone is None else meta.zone is not None or named,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgp.base import Json
-from streamgp.streaming.instants import serial_years
+from streamgp.streaming.instants import COMPACT, serial_years
 from streamgp.streaming.reading.cells import said
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.recordings.joined import Joined
@@ -158,10 +158,34 @@ def epochs(source: FileSource, chosen: Plan) -> list[str]:
     if name is None or clock is None or clock.kind not in _EPOCHS:
         return []
     first = next(said(value) for value in source.sample.column(name).drop_null())
+    kept = "" if chosen.meta.time_whole else ", to the microseconds that a table keeps"
     return [
-        f"{source.uri}: column {name!r} is read as {_EPOCHS[clock.kind]} since 1970, such as {first}: if it is not, "
-        "say in a new table what it is with --time-format"
+        f"{source.uri}: column {name!r} is read as {_EPOCHS[clock.kind]} since 1970{kept}, such as {first}: if it is "
+        "not, say in a new table what it is with --time-format"
     ]
+
+
+def dates(source: FileSource, chosen: Plan) -> list[str]:
+    """Of numbers that are read as dates: how."""
+    name, clock = chosen.meta.time, chosen.clock
+    if name is None or clock is None or clock.format not in COMPACT:
+        return []
+    first = next(said(value) for value in source.sample.column(name).drop_null())
+    return [
+        f"{source.uri}: column {name!r} is read as dates ({clock.format}), such as {first}: if these numbers count "
+        "steps, ingest into a new table with --time-format step"
+    ]
+
+
+def readings(source: FileSource, chosen: Plan, named: bool) -> list[str]:
+    """What may be misunderstood of the times of a new table whose format was found.
+
+    Args:
+        source: with the times.
+        chosen: how it is read.
+        named: whether the user said which column the time is.
+    """
+    return serials(source, chosen) + dates(source, chosen) + ([] if named else epochs(source, chosen))
 
 
 def serials(source: FileSource, chosen: Plan) -> list[str]:

@@ -52,8 +52,7 @@ from streamgp_pipelines.ingestion.report import (
     Progress,
     SourceReport,
     doubts,
-    epochs,
-    serials,
+    readings,
     summary,
     understood,
 )
@@ -169,7 +168,7 @@ class Run:
         chosen = plan(source, config, self._table)
         report.reads, report.doubts = understood(source, chosen), doubts(source, chosen)
         if self._table is None and config.time_format is None:
-            report.doubts += serials(source, chosen) + (epochs(source, chosen) if config.time is None else [])
+            report.doubts += readings(source, chosen, config.time is not None)
         if config.dry_run:
             report.state = "dry run"
             self._count(source, chosen, report)

@@ -144,4 +144,4 @@ def _flags(column: Any) -> Any:
 
 
 def _numbers(column: Any) -> Any:
-    return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
+    return pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)

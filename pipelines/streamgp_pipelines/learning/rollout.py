@@ -154,7 +154,9 @@ class Rehearsal:
             return
         y = self._paths(model, windows, whole, values[whole, :, outputs:])
         first = spec.in_units(asks.x.past[:, -1, :outputs])
-        seen = torch.from_numpy(np.stack([rows.column(name).cast(pa.float64()) for name in spec.targets], 1))
+        seen = torch.from_numpy(
+            np.stack([rows.column(name).cast(pa.float64(), safe=False) for name in spec.targets], 1)
+        )
         finite = seen[seen.isfinite().all(1)]
         low, high = finite.min(0).values, finite.max(0).values
         y = y.clamp(2 * low - high, 2 * high - low)  # paths that explode say nothing of the errors to come

@@ -155,7 +155,7 @@ def _noun(kind: pa.DataType) -> str:
 
 
 def said(value: Any) -> str:
-    """A value of Arrow in words; of a time that no calendar has, its number.
+    """A value of Arrow in words; of a time that no calendar has, its number, and of bytes that are no text, these.
 
     Example:
         >>> said(pa.scalar(1.5)), said(pa.scalar(2**62, pa.timestamp("s")))
@@ -163,6 +163,8 @@ def said(value: Any) -> str:
     """
     try:
         return str(value.as_py())
+    except UnicodeDecodeError:
+        return str(value.as_buffer().to_pybytes().decode("utf-8", "backslashreplace"))
     except (OverflowError, ValueError):
         return str(value.value)
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import SchemaError, UsageError
-from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, with_bookkeeping
+from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, fault, said, with_bookkeeping
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.reading.records import Stopped
 
@@ -60,6 +62,11 @@ class Melted:
         first = pa.repeat(self._wide[0], rows.num_rows)
         self.sample = rows.select(self._kept).append_column(series, first)
         self.sample = self.sample.append_column(VALUE, rows.column(self._wide[0]))
+        self._value: pa.DataType = pa.float64()
+        if all(pa.types.is_integer(inner.schema.field(name).type) for name in self._wide) and not all(
+            _exact(rows.column(name).combine_chunks()).all() for name in self._wide
+        ):
+            self._value = pa.int64()
         self._typed({name: inner.schema.field(name).type for name in self._kept})
         units = {inner.units.get(name) for name in self._wide}
         self.units = {name: unit for name, unit in inner.units.items() if name in self._kept}
@@ -83,6 +90,7 @@ class Melted:
         value, kinds = schema.field(VALUE).type, {name: schema.field(name).type for name in self._kept}
         own = [pa.field(name, kinds.get(name, value)) for name in self.inner.names]
         self.inner.expect(pa.schema(own))
+        self._value = value
         self._typed(kinds)
 
     def read(self, after: Offset) -> Iterator[Chunk]:
@@ -95,22 +103,46 @@ class Melted:
         return None
 
     def _typed(self, kinds: dict[str, pa.DataType]) -> None:
-        self.schema = with_bookkeeping({**kinds, self.series: pa.string(), VALUE: pa.float64()})
+        self.schema = with_bookkeeping({**kinds, self.series: pa.string(), VALUE: self._value})
 
     def _melted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        rows = self._faulty(rows)
         bad = rows.column(FAULT).is_valid().to_numpy(zero_copy_only=False)
         width = len(self._wide)
         times = np.where(bad, 1, width)
         source = np.repeat(np.arange(rows.num_rows), times)
         which = np.arange(len(source)) - np.repeat(np.cumsum(times) - times, times)  # place among the melted columns
-        values = np.stack([_numbers(rows.column(name)) for name in self._wide], 1)[source, which]
+        order = pa.array(which * rows.num_rows + source, pa.int64())
+        values = pa.concat_arrays([_values(rows.column(name), self._value) for name in self._wide]).take(order)
         found: dict[str, Any] = {name: rows.column(name).take(pa.array(source, pa.int64())) for name in self._kept}
         found[self.series] = pa.array(self._wide, pa.string()).take(pa.array(which, pa.int64()))
-        found[VALUE] = pa.array(values, pa.float64(), from_pandas=True)
+        found[VALUE] = values
         found |= {name: rows.column(name).take(pa.array(source, pa.int64())) for name in (LINE, FAULT, TEXT)}
         return pa.RecordBatch.from_arrays([found[name] for name in self.schema.names], names=self.schema.names)
 
+    def _faulty(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows, with a fault where a whole number has more digits than a float64."""
+        if not pa.types.is_floating(self._value):
+            return rows
+        at, faults = rows.schema.get_field_index(FAULT), None
+        for name in self._wide:
+            column = rows.column(name)
+            for row in np.flatnonzero(~_exact(column)).tolist():
+                faults = rows.column(FAULT).to_pylist() if faults is None else faults
+                faults[row] = faults[row] or fault("unparsable", name, f"{said(column[row])} is no {self._value}")
+        return rows if faults is None else rows.set_column(at, rows.schema.field(at), pa.array(faults, pa.string()))
 
-def _numbers(column: pa.Array[Any]) -> np.ndarray[Any, Any]:
-    """(N,) NaN where there is none."""
-    return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+
+def _exact(column: pa.Array[Any]) -> NDArray[np.bool_]:
+    """(N,) whether a number is one of float64, or missing."""
+    if not pa.types.is_integer(column.type):
+        return np.ones(len(column), bool)
+    near = column.cast(pa.float64(), safe=False)
+    same = pc.equal(near.cast(pa.int64(), safe=False), column.cast(pa.int64(), safe=False)).fill_null(True)
+    return np.asarray(same.to_numpy(zero_copy_only=False), bool)
+
+
+def _values(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Numbers as this type; NaN is a missing one."""
+    found = column.cast(kind, safe=False)
+    return pc.if_else(pc.is_nan(found), pa.scalar(None, kind), found) if pa.types.is_floating(kind) else found

@@ -130,6 +130,8 @@ class Jsonl(Lines):
 
     def _plain(self, block: Block) -> pa.RecordBatch | None:
         """The fast way, or None where the block needs the careful one."""
+        if not _is_text(block.data):  # Arrow takes any bytes
+            return None
         rows = count(block.data, 10) + (not block.data.endswith(b"\n"))
         wanted = pa.schema(list(self._kinds.items()))
         try:
@@ -196,6 +198,16 @@ class Jsonl(Lines):
         return found
 
 
+def _is_text(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 class _Wrong(ValueError):
     """What keeps a line from being an object of names and values."""
 
@@ -256,7 +268,7 @@ def _first_objects(raw: bytes, uri: str, whole: bool, longest: int) -> list[dict
     """The objects of the first thousand lines; none where the first line has not ended.
 
     Raises:
-        DataError: it is another format, it is empty, or its first line is no object.
+        DataError: it is another format, it is empty, or most of its first lines are no objects.
     """
     reject_other_formats(raw, uri, "JSON Lines")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:4]:
@@ -267,22 +279,23 @@ def _first_objects(raw: bytes, uri: str, whole: bool, longest: int) -> list[dict
     if b"\n" not in raw[: longest + 1] and len(raw) > longest:
         hint = "is this JSON Lines, one object a line? if so, give a larger --max-line"
         raise DataError(f"{uri}, line 1: it is longer than --max-line, {longest:,} bytes", hint=hint)
-    if not raw.lstrip().startswith((b"{", codecs.BOM_UTF8)):
-        raise _no_object(raw.split(b"\n")[0], uri, "it begins otherwise")
     lines = (raw if whole else raw[: raw.rfind(b"\n") + 1]).split(b"\n", _SAMPLED)[:_SAMPLED]
-    objects, first = [], True
+    objects, wrong, begins_well = list[dict[str, Any]](), list[tuple[bytes, str]](), False
     for line in lines:
         if not line.strip():
             continue
         try:
             one = _loaded(line)
         except _Wrong as error:
-            if first:
-                raise _no_object(line, uri, str(error)) from None
+            wrong.append((line, str(error)))
         else:
-            if first or not any("\0" in key for key in one):
+            begins_well = begins_well or not wrong
+            if not objects or not any("\0" in key for key in one):
                 objects.append(one)
-        first = False
+    if not objects and not wrong and not raw.lstrip().startswith((b"{", codecs.BOM_UTF8)):
+        raise _no_object(raw.split(b"\n")[0], uri, "it begins otherwise")
+    if wrong and not begins_well and len(objects) <= len(wrong):
+        raise _no_object(wrong[0][0], uri, wrong[0][1])
     return objects
 
 

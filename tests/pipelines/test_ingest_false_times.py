@@ -1,0 +1,281 @@
+"""Ingest: times that were read as others, or ended the command, before."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from streamgp import Forecaster
+from streamgp.errors import DataError, SchemaError, UsageError
+from streamgp.streaming.table import Table
+from streamgp_pipelines.describe import describe_table
+from tests.live import feeds
+from tests.pipelines.ingesting import quarantine, rows, take, write
+from tests.words import names, naming
+
+START = datetime(2024, 1, 15)
+SECONDS = [1_704_067_200 + 60 * at for at in range(60)]
+
+
+def save(path: Path, frame: pl.DataFrame) -> Path:
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in frame.to_dicts()))
+    else:
+        frame.write_csv(path) if path.suffix == ".csv" else frame.write_parquet(path)
+    return path
+
+
+# Dates without separators
+
+COMPACT = {"%Y%m%d": timedelta(days=1), "%Y%m%d%H": timedelta(hours=7), "%Y%m%d%H%M": timedelta(minutes=345),
+           "%Y%m%d%H%M%S": timedelta(seconds=12_345)}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("form", COMPACT)
+def test_dates_without_separators_are_dates(form: str, suffix: str, tmp_path: Path) -> None:
+    """Over the end of February of a leap year."""
+    times = [START + COMPACT[form] * at for at in range(60)]
+    frame = pl.DataFrame({"date": [int(time.strftime(form)) for time in times], "y": range(60)})
+    summary = take(tmp_path / "t", save(tmp_path / f"a{suffix}", frame))
+    assert rows(tmp_path / "t")["date"].to_list() == times
+    assert any(names(hint, f"'date' {times[0].strftime(form)} --time-format step") for hint in summary["hints"])
+    again = take(tmp_path / "t", save(tmp_path / f"b{suffix}", frame.with_columns(y=pl.lit(-1))))
+    assert (again["conflicts"], again["hints"][0].count("step")) == (60, 0)
+    assert take(tmp_path / "u", tmp_path / f"a{suffix}", time="date", time_format="step")["hints"] == []
+    assert rows(tmp_path / "u")["date"].to_list() == frame["date"].to_list()
+
+
+def test_dates_as_floats_of_a_column_with_holes(tmp_path: Path) -> None:
+    days = [20240131.0, None, 20240201.0, 20240202.0]
+    take(tmp_path / "t", save(tmp_path / "a.parquet", pl.DataFrame({"date": days, "y": range(4)})))
+    take(tmp_path / "u", write(tmp_path / "a.csv", "date,y\n20240131.0,1\n,1\n20240201.0,2\n20240202.0,3\n"))
+    for name in "tu":
+        assert [day.day for day in rows(tmp_path / name)["date"]] == [31, 1, 2]
+
+
+@pytest.mark.parametrize("first", [10_000_000, 20_240_000, 20_241_301, 18_000_101, 201_313_010_000])
+def test_counters_are_no_dates(first: int, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"date": range(first, first + 50), "y": range(50)})
+    with pytest.raises(UsageError):
+        take(tmp_path / "t", save(tmp_path / "a.csv", frame))
+    take(tmp_path / "t", tmp_path / "a.csv", time="date")
+    assert not Table.open(tmp_path / "t").meta.clock
+    with pytest.raises(UsageError) as refused:
+        take(tmp_path / "u", tmp_path / "a.csv", time="date", every="1d")
+    assert names(refused.value.hint, "--time-format %Y%m%d")
+
+
+def test_a_few_numbers_among_dates_are_put_aside_and_many_refused(tmp_path: Path) -> None:
+    days = [f"{START + timedelta(days=at):%Y%m%d}" for at in range(40)]
+    few = ["20240230", *days, "99999999"]
+    take(tmp_path / "t", write(tmp_path / "a.csv", "date,y\n" + "".join(f"{day},1\n" for day in few)))
+    assert quarantine(tmp_path / "t")["line"].to_list() == [2, 43]
+    many = [*days, *["99999999"] * 10]
+    with pytest.raises(DataError) as refused:
+        take(tmp_path / "u", write(tmp_path / "b.csv", "date,y\n" + "".join(f"{day},1\n" for day in many)), time="date")
+    assert names(refused.value.hint, "--time-format %Y%m%d step")
+
+
+def test_a_forecaster_reads_dates_without_separators_and_says_so() -> None:
+    days = [START + timedelta(days=at) for at in range(120)]
+    frame = pl.DataFrame({"date": [int(f"{day:%Y%m%d}") for day in days], "y": [at % 7.0 for at in range(120)]})
+    learned = Forecaster("y", horizon=2, lags=7, time="date", model="linear").learn(frame[:100]).learn(frame[100:])
+    assert learned.forecast()["ds"].to_list() == [days[-1] + timedelta(days=ahead) for ahead in (1, 2)]
+    assert any(names(note, "'date' --time-format step") for note in learned.warnings)
+    known = Forecaster("y", lags=7, known="k", time="date", every="1d", model="linear")
+    known.learn(frame.with_columns(k=pl.lit(1.0)))
+    future = pl.DataFrame({"date": [int(f"{days[-1] + timedelta(days=1):%Y%m%d}")], "k": [1.0]})
+    assert known.forecast(future=future).height == 1
+
+
+# Times with and without an offset
+
+
+OFFSET = "".join(f"2024-01-01T{hour:02d}:00:00+05:00,{hour}\n" for hour in range(10))
+NAIVE = "".join(f"2024-01-02T{hour:02d}:00:00,{hour}\n" for hour in range(10))
+
+
+def test_times_without_an_offset_do_not_follow_those_with_one(tmp_path: Path) -> None:
+    with_one, without = (write(tmp_path / f"{at}.csv", f"time,y\n{text}") for at, text in enumerate((OFFSET, NAIVE)))
+    for first, then in ((with_one, without), (without, with_one)):
+        table = tmp_path / first.stem
+        take(table, first)
+        with pytest.raises(SchemaError) as refused:
+            take(table, then)
+        assert names(refused.value.hint, "--timezone") and rows(table).height == 10
+    take(tmp_path / "0", without, timezone="+05:00")
+    assert rows(tmp_path / "0")["time"].to_list()[10] == datetime(2024, 1, 1, 19, tzinfo=UTC)
+
+
+def test_the_timezone_of_a_table_is_that_of_later_times_without_an_offset(tmp_path: Path) -> None:
+    for zone in ("Asia/Karachi", "UTC"):
+        table = tmp_path / zone.replace("/", "-")
+        for at, text in enumerate((OFFSET, NAIVE)):
+            take(table, write(tmp_path / f"{at}.csv", f"time,y\n{text}"), **({} if at else {"timezone": zone}))
+        assert rows(table)["time"][10].astimezone(UTC).hour == (19 if "Asia" in zone else 0)
+
+
+def test_both_in_one_file(tmp_path: Path) -> None:
+    few = write(tmp_path / "few.csv", f"time,y\n{OFFSET}{NAIVE[:44]}")
+    summary = take(tmp_path / "t", few)
+    assert (summary["added"], summary["quarantined"]) == (10, {"unparsable": 2})
+    table = Table.open(tmp_path / "t")
+    assert table.rows == 10
+    half = write(tmp_path / "half.csv", f"time,y\n{OFFSET}{NAIVE}")
+    with pytest.raises(DataError) as refused:
+        take(tmp_path / "u", half)
+    assert names(refused.value.hint, "--timezone")
+    for path in (few, half, write(tmp_path / "turned.csv", f"time,y\n{NAIVE}{OFFSET[:56]}")):
+        summary = take(tmp_path / f"z{path.stem}", path, timezone="Asia/Karachi")
+        assert summary["quarantined"] == {}
+        found = set(rows(tmp_path / f"z{path.stem}")["time"].dt.convert_time_zone("UTC").dt.strftime("%d %H"))
+        assert {"31 19", "01 19"} <= found  # of the first with an offset, and of the first without
+
+
+def test_frames_without_an_offset_do_not_follow_those_with_one() -> None:
+    texts = [f"2024-01-01T{hour:02d}:00:00+05:00" for hour in range(24)]
+    frame = pl.DataFrame({"ds": texts, "y": [float(at % 5) for at in range(24)]})
+    learned = Forecaster("y", lags=3, warmup=8, model="linear").learn(frame)
+    bare = pl.DataFrame({"ds": ["2024-01-02T00:00:00"], "y": [1.0]})
+    with pytest.raises(DataError):
+        learned.learn(bare)
+    said = Forecaster("y", lags=3, warmup=8, model="linear", timezone="+05:00").learn(frame).learn(bare)
+    assert said.rows == 25
+
+
+def test_a_loaded_forecaster_knows_whether_a_zone_was_said(tmp_path: Path) -> None:
+    texts = [f"2024-01-01T{hour:02d}:00:00+05:00" for hour in range(24)]
+    frame = pl.DataFrame({"ds": texts, "y": [float(at % 5) for at in range(24)]})
+    Forecaster("y", lags=3, warmup=8, model="linear").learn(frame).save(tmp_path / "c")
+    with pytest.raises(DataError):
+        Forecaster.load(tmp_path / "c").learn(pl.DataFrame({"ds": ["2024-01-02T00:00:00"], "y": [1.0]}))
+    assert Forecaster.load(tmp_path / "c").learn(frame.with_columns(ds=pl.col("ds").str.replace("-01T", "-02T"))).rows
+
+
+# Numbers of several scales
+
+
+def epochs(share: float, odd: int, scale: int = 1) -> list[int]:
+    every = round(1 / share)
+    return [odd * second if not at % every else second * scale for at, second in enumerate(SECONDS)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    ("cells", "aside"),
+    [(epochs(0.2, 1000), 12), (epochs(0.2, 1, 1000), 12), (epochs(1 / 6, 0), 10), (epochs(0.05, 0, 1000), 3)],
+)
+def test_rows_of_another_scale_are_put_aside(cells: list[int], aside: int, suffix: str, tmp_path: Path) -> None:
+    path = save(tmp_path / f"a{suffix}", pl.DataFrame({"time": cells, "y": range(60)}))
+    summary = take(tmp_path / "t", path)
+    assert (summary["added"], summary["quarantined"]) == (60 - aside, {"out of range": aside})
+    assert rows(tmp_path / "t")["time"].dt.year().unique().to_list() == [2024]
+
+
+@pytest.mark.parametrize("cells", [epochs(0.5, 1000), epochs(0.5, 0)])
+def test_no_clear_majority_is_refused(cells: list[int], tmp_path: Path) -> None:
+    path = save(tmp_path / "a.csv", pl.DataFrame({"time": cells, "y": range(60)}))
+    with pytest.raises(DataError) as refused:
+        take(tmp_path / "t", path, time="time")
+    assert names(refused.value.hint, "--time-format step")
+    assert take(tmp_path / "t", path, time="time", time_format="step")["added"] == len(set(cells))
+
+
+def test_an_unset_clock_behind_the_sample_is_put_aside(tmp_path: Path) -> None:
+    cells = [*range(1_704_067_200, 1_704_069_200), 0, 5, 1_704_069_300]
+    for given in (None, "epoch-s"):
+        table = tmp_path / f"{given}"
+        path = save(tmp_path / "a.csv", pl.DataFrame({"time": cells, "y": range(len(cells))}))
+        assert take(table, path, time="time", time_format=given)["quarantined"] == {"out of range": 2}
+
+
+def test_times_before_1980_among_later_ones_are_kept(tmp_path: Path) -> None:
+    days = [86_400 * at for at in range(-2000, 16_000, 50)]
+    frame = pl.DataFrame({"time": days, "y": range(len(days))}).sample(fraction=1, shuffle=True, seed=1)
+    path = save(tmp_path / "a.csv", frame)
+    assert take(tmp_path / "t", path, time="time", time_format="epoch-s")["quarantined"] == {}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("far", [10**17, -(10**17), 9 * 10**18, -(2**63)])
+def test_a_number_that_is_far_away_is_put_aside(far: int, suffix: str, tmp_path: Path) -> None:
+    cells = [second * 1000 for second in SECONDS[:20]]
+    path = save(tmp_path / f"a{suffix}", pl.DataFrame({"time": [*cells, far], "y": range(21)}))
+    assert take(tmp_path / "t", path)["quarantined"] == {"out of range": 1}
+    assert quarantine(tmp_path / "t")["line"].to_list() in ([21], [22])
+    assert take(tmp_path / "u", path, time="time", time_format="epoch-ms")["quarantined"] == {"out of range": 1}
+
+
+# Epochs with fractions
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_an_epoch_with_fractions_is_found(scale: int, suffix: str, tmp_path: Path) -> None:
+    cells = [(second * 10**6 + 123_456) * scale / 10**6 for second in SECONDS]
+    path = save(tmp_path / f"a{suffix}", pl.DataFrame({"time": cells, "y": range(60)}))
+    summary = take(tmp_path / "t", path)
+    times = rows(tmp_path / "t")["time"].to_list()
+    assert times == [datetime.fromtimestamp(second, UTC).replace(microsecond=123_456) for second in SECONDS]
+    assert any(names(hint, "'time' microseconds") for hint in summary["hints"])
+
+
+def test_messages_with_an_epoch_with_fractions(tmp_path: Path) -> None:
+    """As `time.time()` gives them; the one of a clock that is not set is put aside."""
+    payloads = [json.dumps({"time": second + 0.123456, "y": 1.0}).encode() for second in SECONDS]
+    feeds.take(tmp_path / "t", feeds.Memory([*payloads[:30], b'{"time": 0.25, "y": 1.0}', *payloads[30:]]))
+    found = rows(tmp_path / "t")["time"].to_list()
+    assert found == [datetime.fromtimestamp(second, UTC).replace(microsecond=123_456) for second in SECONDS]
+    assert quarantine(tmp_path / "t")["reason"].to_list() == ["out of range"]
+
+
+def test_single_precision_holds_no_epoch(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"time": pl.Series(SECONDS, dtype=pl.Float32), "y": range(60)})
+    with pytest.raises((DataError, UsageError)):
+        take(tmp_path / "t", save(tmp_path / "a.parquet", frame))
+    with pytest.raises(DataError, match=naming("float32")):
+        take(tmp_path / "t", tmp_path / "a.parquet", time="time")
+
+
+def test_a_forecaster_finds_an_epoch_with_fractions() -> None:
+    frame = pl.DataFrame({"time": [second + 0.25 for second in SECONDS], "y": [float(at % 5) for at in range(60)]})
+    learned = Forecaster("y", lags=5, warmup=20, model="linear", every="1m").learn(frame)
+    assert learned.forecast()["ds"].to_list() == [SECONDS[-1] + 60.25]
+    assert any(names(note, "'time' microseconds") for note in learned.warnings)
+
+
+# What ended the command
+
+
+def test_whole_numbers_beyond_float64_are_described_and_learned(tmp_path: Path) -> None:
+    nanoseconds = [1_704_067_200_000_000_001 + 10**9 * at for at in range(200)]
+    times = [START + timedelta(hours=at) for at in range(200)]
+    take(tmp_path / "t", save(tmp_path / "a.parquet", pl.DataFrame({"ds": times, "n": nanoseconds})))
+    assert describe_table(tmp_path / "t")["rows"] == 200
+    wide = pl.DataFrame({"ds": times, "a": nanoseconds})
+    take(tmp_path / "w", save(tmp_path / "b.parquet", wide), melt=("a",))
+    assert rows(tmp_path / "w")["y"].null_count() == 0
+
+
+TORN = b'{"time":"2024-01-01T0\xff:00:00","y":1}\n'
+WHOLE = [b'{"time":"2024-01-01T%02d:00:00","y":1}\n' % hour for hour in range(6)]
+
+
+@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize("bad", [TORN, b"garbage\n", b'{"time":\n', b"[1]\n", b"\xfe{}\n"])
+def test_a_bad_line_of_json_is_put_aside_wherever_it_is(bad: bytes, at: int, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"".join([*WHOLE[:at], bad, *WHOLE[at:]]))
+    summary = take(tmp_path / "t", tmp_path / "a.jsonl")
+    assert (summary["added"], sum(summary["quarantined"].values())) == (6, 1)
+    assert quarantine(tmp_path / "t")["line"].to_list() == [at + 1]
+
+
+@pytest.mark.parametrize("text", ["[1, 2]\n", "garbage\nmore\n", "{}\nx\n", "ds,y\n2024-01-01,1\n2024-01-02,2\n"])
+def test_what_is_no_json_lines_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        take(tmp_path / "t", write(tmp_path / "a.jsonl", text))
