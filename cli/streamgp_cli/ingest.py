@@ -36,6 +36,7 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
     from streamgp_cli._output import only_our_output, print_json, warn
     from streamgp_cli._progress import Reporter
     from streamgp_pipelines.ingestion.ingest import ingest as run
+    from streamgp_pipelines.ingestion.report import check_share
 
     settings = given.read()
     with (
@@ -48,7 +49,8 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
             aside = f", {now.quarantined:,} quarantined" if now.quarantined else ""
             reporter(Progress("ingest", now.rows, None, f"{now.source}{aside}"))
 
-        if is_feed(settings.source[0]):
+        live = is_feed(settings.source[0])
+        if live:
             from streamgp_pipelines.live.follow import follow
             from streamgp_pipelines.live.garbage import collect_seldom
 
@@ -63,6 +65,8 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
     hints: Any = found["hints"]
     for hint in hints:
         say("note", hint)
+    if not live:
+        check_share(settings, found)
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -71,5 +75,16 @@ def _print(found: dict[str, Any]) -> None:
 
     columns = ["source", "state", "added", "quarantined", "late", "waiting"]
     print_table(columns, [[source[name] for name in columns] for source in found["sources"]])
-    names = ("table", "rows", "table_version", "quarantined", "versions", "seconds", "rows_per_second", "peak_mb")
+    names = (
+        "table",
+        "rows",
+        "table_version",
+        "read",
+        "added",
+        "quarantined",
+        "versions",
+        "seconds",
+        "rows_per_second",
+        "peak_mb",
+    )
     print_pairs({name: found[name] for name in names})

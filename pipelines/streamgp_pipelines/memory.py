@@ -18,7 +18,7 @@ from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import check_names, units_in, with_bookkeeping
-from streamgp.streaming.reading.columnar import Columnar, plain, storable
+from streamgp.streaming.reading.columnar import Columnar, own_units, plain, storable
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.times import Clock, TimeReader
 from streamgp_pipelines.config import IngestConfig
@@ -120,7 +120,13 @@ def stored(frame: Frame, path: Path, columns: Mapping[str, str | None]) -> list[
 
 
 class FrameSource(Columnar):
-    """A FileSource over a table in memory."""
+    """A FileSource over a table in memory.
+
+    Attributes:
+        for_table: whether numbers that say no unit are in those of the table; False: they are put aside.
+    """
+
+    for_table = True
 
     def __init__(self, rows: pa.Table) -> None:
         self.uri, self.waiting, self.doubts, self.stopped = NAME, False, {}, None
@@ -129,7 +135,7 @@ class FrameSource(Columnar):
         check_names(self.names, NAME)
         self._kinds = {field.name: storable(field.type, field.name, NAME) for field in self.natural}
         self.schema = with_bookkeeping(self._kinds)
-        self.units = dict(units_in(self.names))
+        self.units = {**units_in(self.names), **own_units(self.natural)}
         self._end = Position(0, rows.num_rows, 0)
 
     def begin(self, uri: str) -> tuple[pa.Schema, Position]:
@@ -197,7 +203,7 @@ class Reader:
             if self.meta.series is not None:
                 series = chunk.rows.column(self.meta.series)
             times = None if clock is None else clock.read(chunk.rows.column(self.meta.time or ""), series)
-            part = sieve.prepare(chunk.rows, times, Position.of(chunk.after))
+            part = sieve.prepare(chunk.rows, times, Position.of(chunk.after), found.units)
             if part.faults:
                 row, (reason, column, detail) = min(part.faults.items())
                 raise DataError(

@@ -60,7 +60,7 @@ def test_units_and_types_are_kept(tmp_path: Path) -> None:
         "ds": "timestamp[us, tz=UTC]",
         "small": "int16",
         "wide": "int64",
-        "half": "float",
+        "half": "double",
         "flag": "bool",
         "kind": "string",
         "mark": "int64",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from streamgp.streaming.instants import ELAPSED
 from streamgp.streaming.quarantine import QUARANTINE
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
+from streamgp.streaming.reading.units import NO_UNITS, Units, times_power
 from streamgp.streaming.rows import YEARS
 from streamgp.streaming.table import TableMeta
 from streamgp.streaming.times import Clock, TimeReader, Times
@@ -112,9 +113,13 @@ class Sieve:
         self._series = series
         self._source = source
 
-    def _typed(self, rows: pa.RecordBatch, times: Times | None) -> pa.Table:
-        """The table's columns of a chunk, its time column as instants or steps."""
+    def _typed(self, rows: pa.RecordBatch, times: Times | None, powers: Mapping[str, int]) -> pa.Table:
+        """The table's columns of a chunk, its time column as instants or steps, its numbers in the table's units."""
         table = pa.Table.from_batches([rows]).select(self._schema.names)
+        for name, between in powers.items():
+            numbers = times_power(table.column(name).cast(pa.float64()).to_numpy(), between)
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, name, pa.array(numbers, pa.float64(), from_pandas=True))
         if times is not None:
             name = self._time or ""
             table = table.set_column(table.schema.get_field_index(name), name, times.values)
@@ -169,8 +174,14 @@ class Sieve:
         aside = self.quarantined(rows, faults)
         return Sorted(candidates, aside, reasons, verdict.revises[accepted], verdict.late[accepted], conflicts)
 
-    def prepare(self, rows: pa.RecordBatch, times: Times | None, after: Position) -> Prepared:
-        return Prepared(rows, self._typed(rows, times), self._faults(rows, times), after)
+    def prepare(self, rows: pa.RecordBatch, times: Times | None, after: Position, units: Units = NO_UNITS) -> Prepared:
+        """A chunk as the table's columns, with the faults of its rows; `units` as those of a `Plan`."""
+        faults = self._faults(rows, times)
+        for name, unit in units.unknown.items():
+            for i in _where(rows.column(name).is_valid().to_numpy(zero_copy_only=False)):
+                said = f"the table has {unit}: say which unit the numbers have, such as --unit {name}={unit}"
+                faults.setdefault(i, ("no unit", name, said))
+        return Prepared(rows, self._typed(rows, times, units.powers), faults, after)
 
     def aside(self, part: Prepared, fault: tuple[str, str, str]) -> pa.Table:
         """Every row of a chunk as quarantined, for one (reason, column, detail)."""

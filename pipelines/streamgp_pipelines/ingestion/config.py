@@ -46,6 +46,19 @@ HeaderRow = Annotated[
         "first that is not empty",
     ),
 ]
+Columns = Annotated[
+    Names,
+    Flag(Panel.TEXT),
+    Field(
+        description="Columns of a CSV without a header, from left to right, also of messages in CSV; default: the "
+        "first line names them"
+    ),
+]
+NoHeader = Annotated[
+    bool,
+    Flag(Panel.TEXT),
+    Field(description="A CSV without a header: its columns are column_1, column_2, ... unless --columns names them"),
+]
 Format = Annotated[
     str | None,
     Flag(Panel.TEXT, "FORMAT"),
@@ -80,6 +93,12 @@ MetricsAt = Annotated[
 
 class MessageSettings(Settings):
     """How messages are read, of every command that takes them."""
+
+    unit: Annotated[Names, Flag(Panel.MESSAGES, "COL=UNIT")] = Field(
+        (),
+        description="Unit of the numbers of a column that do not say theirs, such as power=kW, where the table's have "
+        "one; default: none",
+    )
 
     columns: Annotated[Names, Flag(Panel.MESSAGES)] = Field(
         (), description="Columns of messages in CSV without a header; default: the first line of each"
@@ -138,6 +157,11 @@ class IngestConfig(MessageSettings):
     )
     series: Annotated[str | None, Flag(Panel.TABLE, "COL")] = Field(
         None, description="Column that names the series; default: unique_id, else a single series"
+    )
+    unit: Annotated[Names, Flag(Panel.TABLE, "COL=UNIT")] = Field(
+        (),
+        description="Unit of a column whose numbers do not say theirs, such as power=kW; of a new table the one that "
+        "the column has; default: as in the header, or behind the numbers",
     )
     melt: Annotated[Names, Flag(Panel.TABLE)] = Field(
         (),
@@ -205,6 +229,8 @@ class IngestConfig(MessageSettings):
     format: Format = None
     sheet: Sheet = None
     header_row: HeaderRow = None
+    columns: Columns = ()
+    no_header: NoHeader = False
     separator: Annotated[str | None, Flag(Panel.TEXT, "SIGN")] = Field(
         None, description="Field separator; default: detected"
     )
@@ -240,6 +266,11 @@ class IngestConfig(MessageSettings):
         False, description="Sort the new rows of a source by time, in memory"
     )
     follow: Annotated[Follow, Flag(Panel.PROCESSING)] = False
+    keep_going: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
+        False,
+        description="End with 0 also where more than half of the rows went to the quarantine; default: with 3. The "
+        "rows are in the table and in the quarantine either way",
+    )
     durable: Annotated[bool, Flag(Panel.PROCESSING)] = Field(
         False, description="Have every commit on the disk before it counts: a power cut loses nothing that was reported"
     )
@@ -258,6 +289,8 @@ class IngestConfig(MessageSettings):
     def _melts_or_repairs(self) -> Self:
         if self.melt and self.repair:
             raise ValueError("--repair replaces one row: it does not go with --melt")
+        if self.keep_going and self.follow:
+            raise ValueError("--keep-going belongs to files that end: with --follow nothing is stopped")
         return self
 
 
@@ -284,6 +317,8 @@ class DescribeConfig(Settings):
     format: Format = None
     sheet: Sheet = None
     header_row: HeaderRow = None
+    columns: Columns = ()
+    no_header: NoHeader = False
 
     @model_validator(mode="after")
     def _one(self) -> Self:

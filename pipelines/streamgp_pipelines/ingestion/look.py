@@ -23,7 +23,7 @@ def describe_file(config: DescribeConfig) -> dict[str, Json]:
         UsageError: its format is unknown, or needs an extra.
     """
     uri = str(config.source)
-    names = ("time", "time_format", "signals", "dbc", "salvage", "sheet", "header_row")
+    names = ("time", "time_format", "signals", "dbc", "salvage", "sheet", "header_row", "columns", "no_header")
     options = {name: getattr(config, name) for name in names}
     source = open_source(uri, config.format, {**options, "look": True}, looking=True)
     if not isinstance(source, Joined):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,11 @@ from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp.streaming.columns import LATE, check_names, check_schema
 from streamgp.streaming.instants import COMPACT, ELAPSED, EPOCHS, serial_times, serial_years, whole_numbers
 from streamgp.streaming.intervals import nanoseconds, written
-from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
+from streamgp.streaming.reading.cells import FAULT, LINE, NULLS, TEXT, said, unit_in
 from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.files import FileSource
-from streamgp.streaming.reading.header import seems_in
+from streamgp.streaming.reading.header import NO_HEADER, looks_like_data, seems_in
+from streamgp.streaming.reading.units import NO_UNITS, Units, power
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.times import Clock, decide, format_of, is_named_time, is_time, readable
 from streamgp.streaming.versions import REVISES, Policy
@@ -34,11 +36,13 @@ class Plan:
     Attributes:
         meta: the table's. schema: the table's columns without `_seq`, units in the field metadata.
         clock: how the time column is read; None without one.
+        units: how its numbers become those of the table's units.
     """
 
     meta: TableMeta
     schema: pa.Schema
     clock: Clock | None
+    units: Units = NO_UNITS
 
 
 def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
@@ -79,7 +83,9 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
         meta = _late(meta, config.lateness, new=table is None)
     if config.duplicates is not None:
         meta = _repeated(meta, config.duplicates, new=table is None)
-    return Plan(meta, _schema(source, meta, clock, table), clock)
+    given = _given_units(source, config)
+    schema = _schema(source, meta, clock, table, given)
+    return Plan(meta, schema, clock, _units(source, config, meta, schema, table is None))
 
 
 def plan_as_table(source: FileSource, config: IngestConfig, table: Table) -> Plan:
@@ -251,6 +257,8 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
             f"{source.uri}: the time seems to be in two columns, {days[0]!r} and {clocks[0]!r}",
             hint="join them into one, such as '2024-01-31 23:45', before you ingest the file; or name one with --time",
         )
+    if looks_like_data(candidates if len(candidates) == 1 else [] if candidates else source.names):
+        raise UsageError(f"{source.uri}: the first line names no columns: {', '.join(source.names)}", hint=NO_HEADER)
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
@@ -342,7 +350,9 @@ def _agreed(config: IngestConfig, table: Table, zone: str | None) -> TableMeta:
     return meta
 
 
-def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Table | None) -> pa.Schema:
+def _schema(
+    source: FileSource, meta: TableMeta, clock: Clock | None, table: Table | None, given: Mapping[str, str]
+) -> pa.Schema:
     """The table's columns; the source will read them as these types."""
     natural = {field.name: field for field in source.schema if field.name not in (LINE, FAULT, TEXT)}
     for name in source.names:
@@ -357,7 +367,7 @@ def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Tab
             kind = clock.type if clock is not None and name == meta.time else natural[name].type
             if name == meta.series and kind == pa.float64():  # names, even where they look like numbers: "007"
                 kind = storable(source.sample.schema.field(name).type, name, source.uri)
-            fields.append(pa.field(name, kind, metadata=_metadata(source.units.get(name))))
+            fields.append(pa.field(name, kind, metadata=_metadata(given.get(name) or source.units.get(name))))
         schema = pa.schema(fields)
         check_names(schema)
     else:
@@ -376,7 +386,8 @@ def _schema(source: FileSource, meta: TableMeta, clock: Clock | None, table: Tab
             hint="times with an offset and naive ones do not mix; --timezone says whose clock naive times show",
         )
     raw = {meta.time: source.sample.schema.field(meta.time).type} if meta.time is not None else {}
-    source.expect(pa.schema([pa.field(name, raw.get(name, schema.field(name).type)) for name in natural]))
+    kinds = {name: schema.field(name).with_type(raw.get(name, schema.field(name).type)) for name in natural}
+    source.expect(pa.schema([kinds[name] for name in natural]))
     return schema
 
 
@@ -399,11 +410,81 @@ def _check_kinds(source: FileSource, natural: dict[str, pa.Field[Any]], table: p
             noun = "a number" if _is_number(wanted) else str(wanted)
             faults.append(f"column {name!r} is {wanted} in the table, and {first!r} is not {noun}")
     if faults:
-        raise SchemaError(f"{source.uri}: {'; '.join(faults)}", hint="ingest it into another table")
+        doubts = [source.doubts[name] for name in natural if name in source.doubts]
+        hint = doubts[0] if doubts else "ingest it into another table"
+        raise SchemaError(f"{source.uri}: {'; '.join(faults)}", hint=hint)
 
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _given_units(source: FileSource, config: IngestConfig) -> dict[str, str]:
+    """Column -> unit, as --unit says.
+
+    Raises:
+        UsageError: there is no such column, or no unit.
+    """
+    found = {}
+    for one in config.unit:
+        name, _, unit = one.rpartition("=")
+        if name not in source.names or not unit:
+            hint = f"it is COLUMN=UNIT, and there are: {', '.join(source.names)}"
+            raise UsageError(f"--unit {one!r}: {source.uri} has no column {name!r}", hint=hint)
+        found[name] = unit
+    return found
+
+
+def _units(source: FileSource, config: IngestConfig, meta: TableMeta, schema: pa.Schema, new: bool) -> Units:
+    """What turns the numbers of a source into those of the table's units. Of messages, which come one by one, a number
+    without a unit is a fault of its row; of a file, of the file.
+
+    Raises:
+        SchemaError: a column has another unit than the table's, or one of the two has none; the line is named.
+    """
+    powers, unknown, given = {}, {}, _given_units(source, config)
+    for one in schema:
+        name, told = one.name, given.get(one.name)
+        if name in meta.keys or name not in source.names or not _is_number(one.type):
+            continue
+        own = source.units.get(name) or unit_in(name) or told
+        wanted = (one.metadata or {}).get(b"unit", b"").decode() or told
+        if own == wanted:
+            continue
+        if own is None and wanted is not None:
+            mine = getattr(source, "for_table", None)
+            if mine is False:
+                unknown[name] = wanted
+            if mine is not None or _says_nothing(source, name, (*NULLS, *config.null)):
+                continue
+        between = None if own is None or wanted is None else power(own, wanted)
+        if between is None or (between and not pa.types.is_floating(one.type)):
+            where = f"{source.uri}, line {source.first}, column {name!r}"
+            first = next((said(value) for value in source.sample.column(name).drop_null()), "")
+            raise _other_unit(where, first, name, own, wanted, new)
+        if between:
+            powers[name] = between
+    return Units(powers, unknown)
+
+
+def _other_unit(where: str, first: str, name: str, own: str | None, wanted: str | None, new: bool) -> SchemaError:
+    """The error about a unit that is not the table's; `own` and `wanted` are None where there is none."""
+    whose = "--unit says" if new else "the table has"
+    if own is None:
+        message = f"{where}: {first!r} has no unit, and {whose} {wanted}"
+        hint = f"say which unit its numbers have: --unit {name}={wanted}"
+    elif wanted is None:
+        message = f"{where}: {first!r} is in {own}, and the numbers of the table have no unit"
+        hint = f"if they are in {own}, say --unit {name}={own}; if not, ingest it into another table"
+    else:
+        message = f"{where}: {first!r} is in {own}, and {whose} {wanted}"
+        hint = "convert it, or ingest it into another table"
+    return SchemaError(message, hint=hint)
+
+
+def _says_nothing(source: FileSource, name: str, nulls: tuple[str, ...]) -> bool:
+    """Whether the first rows have no value of a column, so that it has no unit to be wrong."""
+    return all(said(value).strip() in nulls for value in source.sample.column(name).drop_null())
 
 
 def _metadata(unit: str | None) -> dict[str, str]:

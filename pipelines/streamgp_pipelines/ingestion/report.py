@@ -6,14 +6,15 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from streamgp.base import Json
+from streamgp.errors import DataError
 from streamgp.streaming.instants import COMPACT, serial_years
 from streamgp.streaming.reading.cells import said
 from streamgp.streaming.reading.files import FileSource
@@ -22,6 +23,9 @@ from streamgp.streaming.table import Table, TableMeta
 from streamgp_pipelines.ingestion.chunk import Sorted
 from streamgp_pipelines.ingestion.naming import MOST, naming
 from streamgp_pipelines.ingestion.plan import Plan
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.config import IngestConfig
 
 
 class IngestProgress(NamedTuple):
@@ -119,6 +123,7 @@ def summary(path: str, table: Table | None, sources: list[SourceReport], began: 
         "table": path,
         "table_version": None if table is None else table.version,
         "rows": 0 if table is None else table.rows,
+        "read": added + sum(one.fitting for one in sources) + reasons.total(),
         "added": added,
         "duplicates": reasons.get("duplicate", 0),
         "conflicts": reasons.get("conflict", 0),
@@ -136,6 +141,32 @@ def summary(path: str, table: Table | None, sources: list[SourceReport], began: 
         "rows_per_second": round(added / seconds, 1) if seconds else None,
         "peak_mb": round(peak_mb(), 1),
     }
+
+
+def check_share(config: IngestConfig, found: Mapping[str, Any]) -> None:
+    """See that a run over files could read at least half of the rows; the same rows again are no fault.
+
+    Args:
+        config: of the run.
+        found: its summary.
+
+    Raises:
+        DataError: it could not, and --keep-going was not given; the rows are where the summary says.
+    """
+    reasons = {reason: count for reason, count in found["quarantined"].items() if reason not in _NO_FAULTS}
+    refused, read = sum(reasons.values()), found["read"]
+    if config.keep_going or config.follow or 2 * refused <= read:
+        return
+    most = max(reasons, key=lambda reason: reasons[reason])
+    would = "would go" if config.dry_run else "went"
+    raise DataError(
+        f"{refused:,} of {read:,} rows {would} to the quarantine, {reasons[most]:,} as {most!r}",
+        hint="the others are in the table: see what is wrong with streamgp describe --table, and ingest into a new "
+        "one; if that is how it is, say --keep-going",
+    )
+
+
+_NO_FAULTS = ("duplicate", "superseded")
 
 
 def peak_mb() -> float:
@@ -232,7 +263,9 @@ def _several(table: Table | None, added: int, late: int, duplicates: int) -> lis
     if not named:
         return []
     what = (
-        f"{duplicates} rows have the time of an earlier row" if duplicates else f"{late} rows come behind a later row"
+        f"{duplicates} rows have the time of an earlier row, with the same values or with others"
+        if duplicates
+        else f"{late} rows come behind a later row"
     )
     which = " or ".join(f"--series {name!r}" for name in named[:3])
     return [f"{what}: if they are of several series, ingest into a new table with {which}; if not, with --sort"]

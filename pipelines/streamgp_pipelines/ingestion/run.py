@@ -239,7 +239,7 @@ class Run:
         before = Position.of(torn.after)
         reader = _wound_up(source, chosen, before)
         times = None if reader is None else reader.read(*torn.rows.select(_clock_columns(chosen)).columns)
-        part = sieve.prepare(torn.rows, times, before)
+        part = sieve.prepare(torn.rows, times, before, chosen.units)
         refused = self._quarantine.reasons_of(report.name, before.lines + 1) - {SUPERSEDED}
         row = None if part.faults or refused else self._table.find(part.table)
         if self._table.meta.duplicates != "first":
@@ -362,6 +362,7 @@ def options_of(config: IngestConfig) -> dict[str, Any]:
     """What a format may be given."""
     text = ("separator", "decimal", "thousands", "encoding", "null", "max_line", "final")
     names = (*text, "time", "time_format", "signals", "clock", "join", "dbc", "salvage", "sheet", "header_row")
+    names += ("columns", "no_header")
     found = {name: getattr(config, name) for name in names}
     age = None if config.max_age is None else interval(config.max_age, "--max-age")
     return found | {"max_age": age, "time": None if config.time == ROW else config.time}
@@ -397,7 +398,7 @@ def _prepared(
     """The chunks behind `start`, their times read."""
     for chunk in source.read(start.offset()):
         times = None if reader is None else reader.read(*chunk.rows.select(_clock_columns(chosen)).columns)
-        yield sieve.prepare(chunk.rows, times, Position.of(chunk.after))
+        yield sieve.prepare(chunk.rows, times, Position.of(chunk.after), chosen.units)
 
 
 def _clock_columns(chosen: Plan) -> list[str]:

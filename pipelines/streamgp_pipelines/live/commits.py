@@ -213,7 +213,7 @@ class Commits:
         rows = reader.source.parse(content)
         names = [name for name in (meta.time, meta.series) if name is not None]
         times = None if reader.times is None else reader.times.read(*rows.select(names).columns)
-        return self._sieve.prepare(rows, times, Position())
+        return self._sieve.prepare(rows, times, Position(), reader.plan.units)
 
     def _reader(self, content: Content) -> Reader:
         """How rows like these are read, from now on.

@@ -169,6 +169,8 @@ class Messages(FileSource, Protocol):
 class JsonMessages(Jsonl):
     """Objects of JSON; see `Decoder.source`."""
 
+    for_table = False
+
     def __init__(
         self, name: str, content: Content, table: Table | None, topic: str | None, null: Sequence[str]
     ) -> None:
@@ -199,6 +201,8 @@ class JsonMessages(Jsonl):
 
 class ArrowMessages(FrameSource):
     """Tables of one schema; see `Decoder.source`."""
+
+    for_table = False
 
     def __init__(self, name: str, content: Content, table: Table | None, topic: str | None) -> None:
         self._topic, self._table = topic, table

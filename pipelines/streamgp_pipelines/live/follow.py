@@ -318,7 +318,19 @@ def _check(config: IngestConfig) -> None:
     """
     if len(config.source) > 1:
         raise UsageError("a broker is followed alone", hint="run another streamgp ingest for each other source")
-    alien = ["melt", "header_row", "decimal", "thousands", "encoding", "final", "repair", "sort", "dry_run"]
+    alien = [
+        "melt",
+        "header_row",
+        "decimal",
+        "thousands",
+        "encoding",
+        "final",
+        "repair",
+        "sort",
+        "dry_run",
+        "keep_going",
+        "no_header",
+    ]
     alien += ["signals", "clock", "join", "max_age", "dbc", "salvage"]
     given = [name for name in alien if getattr(config, name)]
     if given:

@@ -111,6 +111,8 @@ class JsonRows(Jsonl):
         SchemaError: a key is no column of the table.
     """
 
+    for_table = True
+
     def __init__(self, rows: Sequence[Mapping[str, Any]], table: Table) -> None:
         kinds = {field.name: field.type for field in table.schema if field.name != SEQ}
         _check_names(((key, f"rows[{at}].{key}") for at, row in enumerate(rows) for key in row), kinds)

@@ -138,7 +138,7 @@ class Intake:
         assert chosen.clock is not None and meta.time is not None
         series = None if meta.series is None else chunk.rows.column(meta.series)
         times = TimeReader(chosen.clock).read(chunk.rows.column(meta.time), series)
-        part = self._sieve.prepare(chunk.rows, times, Position())
+        part = self._sieve.prepare(chunk.rows, times, Position(), chosen.units)
         reach = self.max_ahead + self.reach
         put_future_aside(part, meta, self._writer.admission.newest, reach, self.max_ahead)
         return part

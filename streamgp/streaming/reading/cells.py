@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from streamgp.errors import DataError, SchemaError
+from streamgp.streaming.reading.convention import grouping, in_ascii
+from streamgp.streaming.reading.units import times_power
 
 LINE, FAULT, TEXT = "_line", "_fault", "_text"
 """Bookkeeping columns of every file source: the first line (or row) of the record, from 1; what is wrong with
@@ -53,35 +56,52 @@ def units_in(names: Sequence[str]) -> dict[str, str]:
 
 def polars_type(kind: pa.DataType) -> pl.DataType:
     """The type that a CSV parser may read directly; text for whatever needs a second look."""
-    return _REAL.get(kind) or _WHOLE.get(kind) or pl.String()
+    return pl.Float64() if kind == pa.float64() else _WHOLE.get(kind) or pl.String()
 
 
 def convert(
-    cells: pl.Series, kind: pa.DataType, decimal: str, nulls: Sequence[str], thousands: str | None = None
+    cells: pl.Series,
+    kind: pa.DataType,
+    decimal: str,
+    nulls: Sequence[str],
+    thousands: str | None = None,
+    powers: NDArray[np.int64] | None = None,
 ) -> tuple[pl.Series, pl.Series]:
     """Cells as `kind`, and where a cell that says something could not be read (N,) bool.
 
-    Digits that are too many for a float64 could not be read; "inf" is a missing value.
+    Digits that are too many for the type could not be read; "inf" is a missing value.
+
+    Args:
+        cells: (N,) text.
+        kind: the type.
+        decimal: "." or ",".
+        nulls: what stands for a missing value.
+        thousands: the sign between groups of three digits.
+        powers: (N,) of ten, by which each number is multiplied.
 
     Raises:
         SchemaError: text cannot be read as this type at all.
     """
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return cells, pl.Series(np.zeros(len(cells), bool))
-    bare = cells.str.strip_chars()
+    bare = in_ascii(cells.str.strip_chars())
     bare = bare.set(bare.is_in(list(nulls)), None)
     if kind in _REAL or kind in _WHOLE:
         if thousands is not None:
-            sign, mark = re.escape(thousands), re.escape(decimal)
-            grouped = bare.str.contains(rf"^[+-]?\d{{1,3}}({sign}\d{{3}})+({mark}\d*)?$").fill_null(False)
+            bare = bare.str.replace_all("\u2019", "'", literal=True) if thousands == "'" else bare
+            grouped = bare.str.contains(grouping(thousands, decimal)).fill_null(False)
             bare = bare.zip_with(~grouped, bare.str.replace_all(thousands, "", literal=True))
         # two decimal marks, or a point where the mark is a comma, is not a number: "1.234,5" is never guessed at
         plain = bare.str.replace_all(".", "?", literal=True).str.replace_all(",", ".", literal=True)
         number = (plain if decimal == "," else bare).cast(pl.Float64, strict=False)
         number = finite(number, beyond := infinite(number))
         missing = beyond & bare.str.contains(r"\d").fill_null(False).not_()
-        found = number.cast(_REAL[kind]) if kind in _REAL else _integers(bare, number, _WHOLE[kind])
-        return found, bare.is_not_null() & found.is_null() & missing.not_()
+        said = bare.is_not_null()
+        if powers is not None and powers.any():
+            number = pl.Series(number.name, times_power(number.to_numpy(), powers), nan_to_null=True)
+            bare = bare.set(pl.Series(powers != 0), None)  # whose digits are not those of the number any more
+        found = _reals(bare, number, kind) if kind in _REAL else _integers(bare, number, _WHOLE[kind])
+        return found, said & found.is_null() & missing.not_()
     if pa.types.is_boolean(kind):
         lower = bare.str.to_lowercase()
         found = lower.replace_strict(
@@ -105,10 +125,43 @@ def finite(numbers: pl.Series, missing: pl.Series) -> pl.Series:
     return numbers.set(missing, None) if missing.any() else numbers
 
 
+def _reals(bare: pl.Series, number: pl.Series, kind: pa.DataType) -> pl.Series:
+    """Numbers as this type; none where a whole number would become another one."""
+    if lossy(number).any():
+        digits = bare.cast(pl.Int64, strict=False)
+        number = number.set((digits.is_not_null() & digits.ne_missing(number.cast(pl.Int64, strict=False))), None)
+    found = number.cast(_REAL[kind])
+    return found if kind == pa.float64() else found.set(changed(number.to_numpy(), found.to_numpy()), None)
+
+
+def changed(numbers: NDArray[Any], narrow: NDArray[Any]) -> Any:
+    """(N,) where a number became infinite, or a whole number another one, in a narrower type; rounding is neither.
+
+    Example:
+        >>> numbers = np.array([0.1, 1e300, 123456789.0, 16777216.0])
+        >>> changed(numbers, np.array([0.1, np.inf, 123456792.0, 16777216.0], np.float32)).tolist()
+        [False, True, True, False]
+    """
+    back = narrow.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        whole = np.floor(numbers) == numbers
+        return (np.isinf(back) & np.isfinite(numbers)) | (whole & (back != numbers) & np.isfinite(numbers))
+
+
+EXACT = 2.0**53
+"""From here on a float64 has no longer every whole number."""
+
+
+def lossy(numbers: pl.Series) -> pl.Series:
+    """(N,) where a number is infinite, or may be a whole number of 64 bits that has lost digits."""
+    size = numbers.abs()
+    return ((size > EXACT) & (size <= 2.0**63)) | numbers.is_infinite()
+
+
 def _integers(bare: pl.Series, number: pl.Series, kind: pl.DataType) -> pl.Series:
     """Digits as they are; "1.0" and "1e3" are whole numbers too, "1.5" is not."""
     digits = bare.cast(pl.Int64, strict=False)
-    exact = number.set((number.floor() != number) | (number.abs() > 2.0**53), None).cast(pl.Int64, strict=False)
+    exact = number.set((number.floor() != number) | (number.abs() > EXACT), None).cast(pl.Int64, strict=False)
     return digits.fill_null(exact).cast(kind, strict=False)
 
 
@@ -148,7 +201,7 @@ def cell_faults(faults: list[str | None], column: str, cells: pl.Series, bad: pl
 
 def _noun(kind: pa.DataType) -> str:
     if kind in _REAL:
-        return "a number"
+        return "a number" if kind == pa.float64() else f"a number ({kind})"
     if kind in _WHOLE:
         return f"a whole number ({kind})"
     return "true or false" if pa.types.is_boolean(kind) else "a time" if pa.types.is_timestamp(kind) else f"a {kind}"

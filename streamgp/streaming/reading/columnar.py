@@ -6,6 +6,7 @@ import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError
 from streamgp.streaming.reading.bytes import Digest, Position, open_bytes, read_some
-from streamgp.streaming.reading.cells import check_names, fault, said, units_in, with_bookkeeping
+from streamgp.streaming.reading.cells import EXACT, changed, check_names, fault, said, units_in, with_bookkeeping
 from streamgp.streaming.reading.records import Stopped
 
 _PIECE = 1 << 24
@@ -69,7 +70,7 @@ def whole_file(uri: str) -> tuple[pa.NativeFile, Position]:
 
 
 def storable(kind: pa.DataType, column: str, uri: str) -> pa.DataType:
-    """The type that a table keeps: unsigned integers widen, dictionaries are their values.
+    """The type that a table keeps: unsigned integers and floats widen, dictionaries are their values.
 
     Raises:
         SchemaError: a Delta table cannot hold it.
@@ -81,7 +82,8 @@ def storable(kind: pa.DataType, column: str, uri: str) -> pa.DataType:
         pa.uint16(): pa.int32(),
         pa.uint32(): pa.int64(),
         pa.uint64(): pa.int64(),
-        pa.float16(): pa.float32(),
+        pa.float16(): pa.float64(),  # later rows may have more digits, and a table cannot change a type
+        pa.float32(): pa.float64(),
         pa.large_string(): pa.string(),
         pa.string_view(): pa.string(),
         pa.null(): pa.float64(),
@@ -151,7 +153,12 @@ class Columnar(ABC):
         check_names(self.names, uri)
         self._kinds = {field.name: storable(field.type, field.name, uri) for field in self.natural}
         self.schema = with_bookkeeping(self._kinds)
-        self.units = {**units_in(self.names), **_own_units(self.natural)}
+        self.units = {**units_in(self.names), **own_units(self.natural)}
+
+    @property
+    def first(self) -> int:
+        """The row of the first one, from 1."""
+        return self.above + 1
 
     @abstractmethod
     def begin(self, uri: str) -> tuple[pa.Schema, Position]:
@@ -225,7 +232,7 @@ class Columnar(ABC):
         )
 
 
-def _own_units(schema: pa.Schema) -> dict[str, str]:
+def own_units(schema: pa.Schema) -> dict[str, str]:
     """Units in the fields' metadata; whole numbers that were nanoseconds say so."""
     found = {field.name: "ns" for field in schema if pa.types.is_timestamp(field.type) and field.type.unit == "ns"}
     for field in schema:
@@ -244,6 +251,9 @@ def retype(column: pa.Array[Any], kind: pa.DataType) -> tuple[pa.Array[Any], NDA
         >>> found, bad = retype(pa.array([1.0, 1.5, float("nan")]), pa.int8())
         >>> found.to_pylist(), bad.tolist()
         ([1, None, None], [False, True, False])
+        >>> found, bad = retype(pa.array([0.5, 123456789.0, 1e300]), pa.float32())
+        >>> found.to_pylist(), bad.tolist()
+        ([0.5, None, None], [False, True, True])
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -255,14 +265,33 @@ def retype(column: pa.Array[Any], kind: pa.DataType) -> tuple[pa.Array[Any], NDA
     if column.type == kind:
         return column, None
     try:
-        return column.cast(kind), None
+        return _kept(column, column.cast(kind))
     except pa.ArrowInvalid:
         pass
     except pa.ArrowNotImplementedError as error:
         raise SchemaError(f"{column.type} cannot be read as {kind}", hint="ingest it into another table") from error
     singly = [_one(value, kind) for value in column]
-    found = pa.array(singly, kind)
+    found, _ = _kept(column, pa.array(singly, kind))
     return found, np.asarray(pc.and_(column.is_valid(), found.is_null()))
+
+
+def _kept(column: pa.Array[Any], found: pa.Array[Any]) -> tuple[pa.Array[Any], NDArray[np.bool_] | None]:
+    """What a cast gave, without the values that it changed without a word, and (N,) where these were, if any."""
+    before, kind = column.type, found.type
+    if pa.types.is_floating(before) and pa.types.is_floating(kind) and kind.bit_width < before.bit_width:
+        numbers, narrow = (part.to_numpy(zero_copy_only=False) for part in (column, found))
+        bad = np.asarray(changed(numbers.astype(np.float64), narrow))
+    elif pa.types.is_decimal(before) and pa.types.is_floating(kind):
+        bad = np.array(pc.greater_equal(pc.abs(found), pa.scalar(EXACT)).fill_null(False))
+        for row in np.flatnonzero(bad).tolist():  # few are as large
+            bad[row] = Decimal(found[row].as_py()) != column[row].as_py()
+    elif pa.types.is_floating(before) and pa.types.is_decimal(kind):
+        bad = np.asarray(pc.not_equal(found.cast(pa.float64()), column.cast(pa.float64())).fill_null(False))
+    elif pa.types.is_timestamp(before) and pa.types.is_date(kind):
+        bad = np.asarray(pc.not_equal(found.cast(pa.timestamp("us")), column.cast(pa.timestamp("us"))).fill_null(False))
+    else:
+        return found, None
+    return (pc.if_else(pa.array(bad), pa.scalar(None, kind), found), bad) if bad.any() else (found, None)
 
 
 def _one(value: Any, kind: pa.DataType) -> Any:

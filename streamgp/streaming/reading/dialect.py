@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-import polars as pl
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.reading.careful import readable, split_line, split_records
 from streamgp.streaming.reading.quotes import header_end
+from streamgp.streaming.reading.units import number_cells
 
 SAMPLE = 1 << 20
 SEPARATORS = (",", ";", "\t", "|")
-GROUPINGS = (",", ".", "'", " ", "_")
-_COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
-_POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
-_BOTH = {
-    ",": re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+"),  # the decimal mark of 1.234,5
-    ".": re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+\.\d+"),
-}
 _NUMBER_LIKE = re.compile(
-    r"[+-]?(\d+,\d+|\d*\.\d+|\d{1,3}(,\d{3})+(\.\d*)?|\d{1,3}([.' _]\d{3})+([.,]\d*)?)([eE][+-]?\d+)?"
+    r"[+-]?(\d+,\d+|\d*\.\d+|\d{1,3}(,\d{3})+(\.\d*)?|\d{1,3}([.' _\u2019\u00a0\u202f\u2009]\d{3})+([.,]\d*)?)"
+    r"([eE][+-]?\d+)?"
 )
-_WITH_UNIT = re.compile(r"[+-]?[\d.,]+(?:[eE][+-]?\d+)?(?:\s+|(?=[%°]))([^\d\s+-]\S{0,15})")
 _NO_TEXT = ("unicode_escape", "raw_unicode_escape", "idna", "punycode", "undefined", "utf_7")
 _ASCII = bytes(range(128))
 
@@ -167,85 +158,6 @@ def first_lines(data: bytes, lines: int) -> bytes:
     return b"\n".join(data.split(b"\n", lines)[:lines]) + b"\n" if data.count(b"\n") > lines else data
 
 
-def decimal_of(cells: Iterable[str], separator: str) -> str:
-    """A comma where cells look like 1,5 and none like 1.5; between commas only where they look like 1.234,5.
-
-    Between commas, "1,234" may be a thousand and "1,5" a list: neither is guessed at.
-
-    Example:
-        >>> decimal_of(["1,5", "2"], ";"), decimal_of(["1,5", "2"], ","), decimal_of(["1.234,5"], ",")
-        (',', '.', ',')
-    """
-    bare = [cell.strip() for cell in cells]
-    sure = [cell for cell in bare if _BOTH[","].fullmatch(cell)]
-    commas = bool(sure) or (separator != "," and any(_COMMA_NUMBER.fullmatch(cell) for cell in bare))
-    groups = grouping(".", ",") if sure else None  # beside 1.234,5 the number 2.345 has no decimals
-    points = [cell for cell in bare if _POINT_NUMBER.fullmatch(cell) or _BOTH["."].fullmatch(cell)]
-    return "," if commas and all(groups and groups.fullmatch(cell) for cell in points) else "."
-
-
-def thousands_of(columns: Sequence[Sequence[str]], decimal: str) -> str | None:
-    """The sign between groups of three digits, where a column has cells like 1,234.5 and none that contradicts.
-
-    Example:
-        >>> thousands_of([["1,234.5", "7", "1,000"]], "."), thousands_of([["1,234.5", "1,5"]], ".")
-        (',', None)
-        >>> thousands_of([["1,234"]], ".") is None  # or is it 1.234?
-        True
-    """
-    sign = "." if decimal == "," else ","
-    for column in columns:
-        marked = [cell.strip() for cell in column if sign in cell]
-        if any(_BOTH[decimal].fullmatch(cell) for cell in marked) and all(
-            map(grouping(sign, decimal).fullmatch, marked)
-        ):
-            return sign
-    return None
-
-
-def grouping(sign: str, decimal: str) -> re.Pattern[str]:
-    """Numbers whose digits are grouped by threes."""
-    return re.compile(rf"[+-]?\d{{1,3}}({re.escape(sign)}\d{{3}})+({re.escape(decimal)}\d*)?")
-
-
-def unit_of(cells: Iterable[str]) -> str | None:
-    """The unit that at least half of the cells of a column have behind a number; None where there is none.
-
-    Example:
-        >>> unit_of(["57 km/h", "58.5 km/h", "-"]), unit_of(["12%"]), unit_of(["1 a", "2 b", "3 c"]), unit_of(["12A"])
-        ('km/h', '%', None, None)
-    """
-    said = [cell.strip() for cell in cells if cell.strip()]
-    units = Counter(found[1] for cell in said if (found := _WITH_UNIT.fullmatch(cell)))
-    unit, count = units.most_common(1)[0] if units else ("", 0)
-    return unit if count and 2 * count >= len(said) else None
-
-
-def numbers_of(column: Sequence[str]) -> Sequence[str]:
-    """The cells of a column without the unit that most have behind a number; as they are where there is none.
-
-    Example:
-        >>> numbers_of(["3,41 kW", "-", "12,5 kW"]), numbers_of(["1,5", "2"])
-        (['3,41', '-', '12,5'], ['1,5', '2'])
-    """
-    unit = unit_of(column)
-    return column if unit is None else [cell.strip().removesuffix(unit).rstrip() for cell in column]
-
-
-def without_unit(cells: pl.Series, unit: str) -> pl.Series:
-    """Cells without their unit; one that has another, or none, stays a text that is no number.
-
-    Example:
-        >>> without_unit(pl.Series(["57 km/h", "35 mph", "", None]), "km/h").to_list()
-        ['57', '35 mph', '', None]
-    """
-    bare = cells.str.strip_chars()
-    has = bare.str.ends_with(unit).fill_null(True)
-    number = bare.str.contains(r"^[+-]?[\d.,]+$").fill_null(False)
-    kept = bare.zip_with(~number, bare + " (without a unit)")
-    return bare.str.strip_suffix(unit).str.strip_chars_end().zip_with(has, kept)
-
-
 def looks_like_numbers(cells: Iterable[str]) -> str | None:
     """A cell of a text column most of whose cells look like numbers with a comma or with groups of digits.
 
@@ -256,7 +168,7 @@ def looks_like_numbers(cells: Iterable[str]) -> str | None:
         '1,234 kW'
     """
     said = [cell.strip() for cell in cells if cell.strip()]
-    numbers = numbers_of(said)
+    numbers = number_cells(said)
     marked = [cell for cell, number in zip(said, numbers, strict=True) if _NUMBER_LIKE.fullmatch(number)]
     plain = sum(number.lstrip("+-").isdigit() for number in numbers)
     return marked[0] if marked and 2 * (len(marked) + plain) > len(said) else None

@@ -12,6 +12,9 @@ _AHEAD = 2
 _VALUE = re.compile(r"\s*[+-]?[.,]?\d")
 _FORM = re.compile(r"\W*[dmyhst]+([.:/ -]+[dmyhst]+)+\W*", re.IGNORECASE)
 """How a date or a time is written, such as dd.mm.yyyy: among the units of a row below the header."""
+_DATUM = re.compile(
+    r"\s*([+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([T ].*)?|\d{1,2}:\d{2}.*)\s*"
+)
 _WORD = re.compile(r"\s*[^\W\d_]")
 
 
@@ -38,6 +41,20 @@ def header_below(rows: Sequence[Sequence[object]]) -> int | None:
                 units = any(map(_FORM.fullmatch, map(str, rows[place]))) and len(rows[place - 1]) == len(rows[place])
                 return place - 1 if units and _names(rows[place - 1]) else place
     return None
+
+
+NO_HEADER = "if the file has no header, name its columns: --columns ds,y (or --no-header: column_1, column_2, ...)"
+"""What to do about a first line that looks like data."""
+
+
+def looks_like_data(names: Sequence[str]) -> bool:
+    """Whether one of the names of columns is a number or begins as a date or a time.
+
+    Example:
+        >>> looks_like_data(["2024-01-01", "north", "1.5"]), looks_like_data(["ds", "power [kW]", "2nd floor"])
+        (True, False)
+    """
+    return any(_DATUM.fullmatch(name) for name in names)
 
 
 def seems_in(row: int) -> str:

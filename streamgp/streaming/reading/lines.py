@@ -42,6 +42,11 @@ class Lines(ABC):
     def _parse(self, block: Block) -> pa.RecordBatch:
         """The rows of whole lines."""
 
+    @property
+    def first(self) -> int:
+        """The line of the first row."""
+        return 1
+
     def expect(self, schema: pa.Schema) -> None:
         """Read the columns as these types from now on; its names must include all of the file's."""
         self._kinds = {name: schema.field(name).type for name in self.names}

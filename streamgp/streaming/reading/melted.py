@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import SchemaError, UsageError
-from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, fault, said, with_bookkeeping
+from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, fault, said, unit_in, with_bookkeeping
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.reading.records import Stopped
+from streamgp.streaming.reading.units import power, times_power
 
 VALUE = "y"
 """The column of values."""
@@ -68,10 +69,31 @@ class Melted:
         ):
             self._value = pa.int64()
         self._typed({name: inner.schema.field(name).type for name in self._kept})
-        units = {inner.units.get(name) for name in self._wide}
         self.units = {name: unit for name, unit in inner.units.items() if name in self._kept}
-        if len(units) == 1 and (unit := units.pop()) is not None:
-            self.units[VALUE] = unit
+        self._powers = np.zeros(len(self._wide), np.int64)
+        self._one_unit()
+
+    def _one_unit(self) -> None:
+        """See that the values have one unit; columns that name theirs, as "a [kW]" does, are series that name it.
+
+        Raises:
+            SchemaError: they have units that cannot be converted.
+        """
+        units = [self.inner.units.get(name) for name in self._wide]
+        first = units[0]
+        if len(set(units)) > 1 and all(unit == unit_in(name) for name, unit in zip(self._wide, units, strict=True)):
+            return
+        for at, (name, unit) in enumerate(zip(self._wide, units, strict=True)):
+            between = 0 if unit == first else None if first is None or unit is None else power(unit, first)
+            if between is None:
+                raise SchemaError(
+                    f"--melt: column {name!r} of {self.uri} has {unit or 'no unit'}, and {self._wide[0]!r} "
+                    f"{first or 'none'}",
+                    hint="melt columns of one unit, or ingest the file without --melt",
+                )
+            self._powers[at] = between
+        if first is not None:
+            self.units[VALUE] = first
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -113,7 +135,8 @@ class Melted:
         source = np.repeat(np.arange(rows.num_rows), times)
         which = np.arange(len(source)) - np.repeat(np.cumsum(times) - times, times)  # place among the melted columns
         order = pa.array(which * rows.num_rows + source, pa.int64())
-        values = pa.concat_arrays([_values(rows.column(name), self._value) for name in self._wide]).take(order)
+        wide = [_values(rows.column(name), self._value, at) for name, at in zip(self._wide, self._powers, strict=True)]
+        values = pa.concat_arrays(wide).take(order)
         found: dict[str, Any] = {name: rows.column(name).take(pa.array(source, pa.int64())) for name in self._kept}
         found[self.series] = pa.array(self._wide, pa.string()).take(pa.array(which, pa.int64()))
         found[VALUE] = values
@@ -142,7 +165,9 @@ def _exact(column: pa.Array[Any]) -> NDArray[np.bool_]:
     return np.asarray(same.to_numpy(zero_copy_only=False), bool)
 
 
-def _values(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """Numbers as this type; NaN is a missing one."""
+def _values(column: pa.Array[Any], kind: pa.DataType, between: int) -> pa.Array[Any]:
+    """Numbers times a power of ten as this type; NaN is a missing one."""
     found = column.cast(kind, safe=False)
+    if between:
+        found = pa.array(times_power(column.cast(pa.float64()).to_numpy(zero_copy_only=False), between), kind)
     return pc.if_else(pc.is_nan(found), pa.scalar(None, kind), found) if pa.types.is_floating(kind) else found

@@ -7,6 +7,7 @@ every record and the fault of every cell.
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Any, NamedTuple
 
@@ -27,33 +28,30 @@ from streamgp.streaming.reading.cells import (
     fault,
     finite,
     infinite,
+    lossy,
     nothing,
     polars_type,
     to_arrow,
     units_in,
     unreadable,
 )
+from streamgp.streaming.reading.convention import GROUPINGS, convention_of, in_ascii
 from streamgp.streaming.reading.dialect import (
-    GROUPINGS,
     SAMPLE,
     SEPARATORS,
     Dialect,
-    decimal_of,
     encoding_of,
     first_lines,
     looks_like_numbers,
-    numbers_of,
     separator_of,
-    thousands_of,
-    unit_of,
     usable_separator,
-    without_unit,
 )
-from streamgp.streaming.reading.header import MOST, header_below, seems_in
+from streamgp.streaming.reading.header import MOST, NO_HEADER, header_below, seems_in
 from streamgp.streaming.reading.lines import Lines
 from streamgp.streaming.reading.quotes import Ints, header_end
 from streamgp.streaming.reading.records import LONGEST, Block, Records, Stopped, blank, count, too_long
 from streamgp.streaming.reading.signs import reject_other_formats
+from streamgp.streaming.reading.units import power, unit_of, without_unit
 
 _BEHIND = "_behind"
 _NOWHERE: Ints = np.zeros(0, np.int64)
@@ -71,6 +69,7 @@ class Config(BaseModel):
     Attributes:
         separator: between cells. decimal: "." or ",". encoding: a codec name.
         header_row: the line of the column names, from 1; None: the first that is not blank.
+        columns: the names of the columns of a file that has none. no_header: it has none; they are column_1, ... then.
         thousands: between groups of three digits: one of , . ' _ or a space.
         null: what else than an empty cell, NA, N/A, NaN, null and None stands for a missing value.
         final: take a last line that has no newline.
@@ -79,6 +78,8 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     header_row: int | None = Field(None, ge=1)
+    columns: tuple[str, ...] = ()
+    no_header: bool = False
     separator: str | None = None
     decimal: str | None = None
     thousands: str | None = None
@@ -132,6 +133,7 @@ class Csv(Lines):
         self.units = units_in(self.names)
         self.sample = pa.table({name: pa.array(found.cells[name].to_list(), pa.string()) for name in self.names})
         self._unit_behind: dict[str, str] = {}
+        self._doubtful = found.doubtful
         kinds = [self._kind(name, found.cells[name]) for name in self.names]
         self.units |= self._unit_behind
         self.expect(pa.schema([pa.field(name, kind) for name, kind in zip(self.names, kinds, strict=True)]))
@@ -139,6 +141,20 @@ class Csv(Lines):
         if uri == "-":
             head.shape(self.dialect.separator, len(self.names), self._utf16())
             self._records = head
+
+    @property
+    def first(self) -> int:
+        """The line behind the header."""
+        return self._above + 1
+
+    def expect(self, schema: pa.Schema) -> None:
+        """As of every source; a column without cells has the unit that the table's has."""
+        super().expect(schema)
+        for name in self.names:
+            unit = (schema.field(name).metadata or {}).get(b"unit", b"").decode()
+            said = self.sample.column(name).to_pylist()
+            if unit and name not in self.units and all((cell or "").strip() in self._nulls for cell in said):
+                self._unit_behind[name] = unit
 
     def _open(self) -> Records:
         if self.uri == "-":
@@ -154,6 +170,8 @@ class Csv(Lines):
     def _parse(self, block: Block) -> pa.RecordBatch:
         encoding = "utf-8" if self.dialect.encoding.startswith("utf-16") else self.dialect.encoding
         data, line = block.data, block.line
+        if line == 1 and not self._above:
+            data = data.removeprefix(codecs.BOM_UTF8)
         if line <= self._above:
             pieces = data.split(b"\n", self._above - line + 1)
             data = pieces[-1] if len(pieces) > self._above - line + 1 else b""
@@ -208,8 +226,8 @@ class Csv(Lines):
             found = series
             if series.dtype.is_float():
                 missing = infinite(series)
-                if missing.any() and series.is_infinite().any():
-                    return None  # written so, or too large?
+                if lossy(series).any():
+                    return None  # infinite is written so, or too large
                 found = finite(series, missing)
             elif series.dtype == pl.String and not pa.types.is_string(kind):
                 found, bad = self._converted(series.name, series, kind)
@@ -262,23 +280,29 @@ class Csv(Lines):
 
     def _converted(self, name: str, cells: pl.Series, kind: pa.DataType) -> tuple[pl.Series, pl.Series]:
         """Cells as `kind`, and where that cannot be; numbers without the unit behind them."""
+        powers = None
         if name in self._unit_behind and not pa.types.is_string(kind):
             bare = cells.set(cells.str.strip_chars().is_in(list(self._nulls)), None)
-            cells = without_unit(bare, self._unit_behind[name])
-        return convert(cells, kind, self.dialect.decimal, self._nulls, self.dialect.thousands)
+            cells, powers = without_unit(in_ascii(bare), self._unit_behind[name])
+        return convert(cells, kind, self.dialect.decimal, self._nulls, self.dialect.thousands, powers)
 
     def _kind(self, name: str, cells: pl.Series) -> pa.DataType:
         """Numbers if at least half of the cells that say something are, as they are or with a unit behind them;
         true/false; else text. No cells: numbers."""
-        said = cells.drop_nulls().filter(~cells.drop_nulls().str.strip_chars().is_in(list(self._nulls)))
+        if name in self._doubtful:
+            return pa.string()
+        said = in_ascii(cells.drop_nulls().filter(~cells.drop_nulls().str.strip_chars().is_in(list(self._nulls))))
+        if (exact := exact_kind(said.to_list())) is not None:
+            return exact
         _, wrong = convert(said, pa.float64(), self.dialect.decimal, self._nulls, self.dialect.thousands)
         if 2 * int(wrong.sum()) <= len(said):
-            return exact_kind(said.to_list()) or pa.float64()
+            return pa.float64()
         if (unit := unit_of(said)) is not None:
-            bare, dialect = without_unit(said, unit), self.dialect
+            bare, dialect = without_unit(said, unit)[0], self.dialect
             _, wrong = convert(bare, pa.float64(), dialect.decimal, self._nulls, dialect.thousands)
             if 2 * int(wrong.sum()) <= len(said):
-                self._unit_behind[name] = unit
+                header = self.units.get(name, unit)  # the unit of the column, where it is one of these
+                self._unit_behind[name] = unit if power(unit, header) is None else header
                 return pa.float64()
         truths = len(said) and said.str.strip_chars().str.to_lowercase().is_in(["true", "false"]).all()
         return pa.bool_() if truths else pa.string()
@@ -289,9 +313,11 @@ class Csv(Lines):
         for name, kind in self._kinds.items():
             like = looks_like_numbers(cells[name].drop_nulls()) if pa.types.is_string(kind) else None
             if like is not None:
+                sign = next((mark for mark in ",.'_" if mark in like), ",")
+                say = f'--thousands "{sign}"' + (f' or --decimal "{sign}"' if sign in ",." else "")
                 found[name] = (
                     f"{self.uri}: column {name!r} is text, though its cells look like numbers, such as {like!r}: "
-                    "in a new table, say --thousands ',' or --decimal ',' if they are"
+                    f"in a new table, say {say} if they are"
                 )
         return found
 
@@ -304,6 +330,7 @@ class _Found(NamedTuple):
         waiting: whether half a line comes after them.
         above: lines of the header and of what is above it.
         below: the line of the header if the one that was taken is none, as it seems; else None.
+        doubtful: columns of numbers that may be thousands or decimals.
     """
 
     dialect: Dialect
@@ -312,6 +339,7 @@ class _Found(NamedTuple):
     waiting: bool
     above: int
     below: int | None
+    doubtful: frozenset[str] = frozenset()
 
 
 def _fit(separator: str | None, config: Config) -> None:
@@ -321,9 +349,13 @@ def _fit(separator: str | None, config: Config) -> None:
         UsageError: they cannot.
     """
     sign = config.thousands
+    if config.header_row is not None and (config.columns or config.no_header):
+        raise UsageError(
+            "--header-row names a header, and --columns and --no-header say there is none", hint="leave out one"
+        )
     if sign is not None and sign not in GROUPINGS:
         raise UsageError(f"--thousands {sign!r} is none of , . ' _ and space", hint="leave it out, or name one of them")
-    if sign is not None and sign == (config.decimal or "."):
+    if sign is not None and sign == config.decimal:
         hint = "say which sign is the --decimal one"
         raise UsageError(f"--thousands {sign!r} is the decimal sign too", hint=hint)
 
@@ -352,8 +384,9 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
             f"{uri}, line {where}: it is longer than --max-line, {config.max_line:,} bytes",
             hint="is this a text file? if so, give a larger --max-line",
         )
+    headed = not (config.columns or config.no_header)
     title, text = _cut(text, config.header_row, waiting, uri)
-    below = None if config.header_row else _header_below(text, separator)
+    below = None if config.header_row or not headed else _header_below(text, separator)
     separator = separator or separator_of(text)
     dialect = Dialect(separator, config.decimal or ".", encoding)
     data = text.encode()
@@ -363,10 +396,15 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
         if text.strip():
             raise DataError(f"{uri}, line {line}: nothing closes a quote of the header", hint="correct the header")
         return _Found(dialect, [], pl.DataFrame(), waiting, title, below)
-    above = title + data.count(b"\n", 0, end) + (data[end - 1 : end] != b"\n")
-    body = first_lines(data[end:], _SAMPLED)
-    named = _named(split_line(data[:end].lstrip(b"\r\n"), separator), body, separator)
-    names = _header(named, f"{uri}, line {line}", below)
+    cells_above = split_line(data[:end].lstrip(b"\r\n"), separator)
+    if headed:
+        above = title + data.count(b"\n", 0, end) + (data[end - 1 : end] != b"\n")
+        body = first_lines(data[end:], _SAMPLED)
+        names = _header(_named(cells_above, body, separator), f"{uri}, line {line}", below)
+    else:
+        above, end = 0, 0
+        body = first_lines(data, _SAMPLED)
+        names = _given_names(cells_above, config.columns, f"{uri}, line {line}")
     split = split_records(body, separator, len(names), True)
     plain = split_records(body, separator, len(names))
     trailing = 2 * int((plain.widths != split.widths).sum()) > len(split.widths)
@@ -381,11 +419,11 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
             if below is None
             else seems_in(below),
         )
-    columns = [series.drop_nulls().to_list() for series in rows]
-    decimal = config.decimal or _decimal(columns, separator)
-    thousands = config.thousands or thousands_of([numbers_of(column) for column in columns], decimal)
+    columns = [in_ascii(series.drop_nulls()).to_list() for series in rows]
+    decimal, thousands, doubtful = convention_of(columns, separator, config.decimal, config.thousands)
     dialect = Dialect(separator, decimal, encoding, thousands, trailing)
-    return _Found(dialect, names, rows.fill_null(""), waiting, above, below)
+    unsure = frozenset(names[at] for at in doubtful)
+    return _Found(dialect, names, rows.fill_null(""), waiting, above, below, unsure)
 
 
 def _cut(text: str, row: int | None, waiting: bool, uri: str) -> tuple[int, str]:
@@ -418,14 +456,6 @@ def _header_below(text: str, separator: str | None) -> int | None:
     return best
 
 
-def _decimal(columns: list[list[str]], separator: str) -> str:
-    """The decimal sign of plain numbers; those with a unit say it where plain ones do not, as "10.04 LTS" is a name."""
-    plain = [cell for column in columns for cell in column]
-    if decimal_of(plain, separator) == ",":
-        return ","
-    return decimal_of([*plain, *(cell for column in columns for cell in numbers_of(column))], separator)
-
-
 def _named(cells: list[str] | None, body: bytes, separator: str) -> list[str] | None:
     """The cells of a header; without the last one if it is empty, and so is all that stands below it."""
     if cells is None or len(cells) < 2 or cells[-1].strip():
@@ -434,13 +464,32 @@ def _named(cells: list[str] | None, body: bytes, separator: str) -> list[str] | 
     return cells[:-1] if len(fits) and bool(fits.all()) else cells
 
 
+def _given_names(cells: list[str] | None, given: tuple[str, ...], where: str) -> list[str]:
+    """The names of the columns of a file without a header: those given, else column_1, column_2, ...
+
+    Raises:
+        DataError: its first line has not as many cells, or a name cannot be one of a column.
+    """
+    cells = cells or []
+    if len(cells) > 1 and len(cells) == len(given) + 1 and not cells[-1].strip():
+        cells = cells[:-1]  # a trailing separator
+    names = list(given) or [f"column_{at}" for at in range(1, len(cells) + 1)]
+    if len(names) != len(cells):
+        raise DataError(
+            f"{where}: {len(cells)} cells, and --columns names {len(names)}",
+            hint="name every column, from left to right, or the --separator",
+        )
+    check_names(names, "--columns")
+    return names
+
+
 def _header(cells: list[str] | None, where: str, below: int | None) -> list[str]:
     """The names of the columns.
 
     Raises:
         DataError: the line cannot name columns; where another one seems to, it is named.
     """
-    hint = "give the file a header line" if below is None else seems_in(below)
+    hint = NO_HEADER if below is None else seems_in(below)
     if cells is None:
         raise DataError(f"{where}: this is no line of column names", hint=hint)
     names = [cell.strip() or f"column_{i}" for i, cell in enumerate(cells, 1)]

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as pj
 from pydantic import BaseModel, ConfigDict
 
@@ -28,6 +27,7 @@ from streamgp.streaming.reading.cells import (
     convert,
     exact_kind,
     fault,
+    lossy,
     nothing,
     storable_text,
     to_arrow,
@@ -133,7 +133,7 @@ class Jsonl(Lines):
         if not _is_text(block.data):  # Arrow takes any bytes
             return None
         rows = count(block.data, 10) + (not block.data.endswith(b"\n"))
-        wanted = pa.schema(list(self._kinds.items()))
+        wanted = pa.schema([(name, _WIDE.get(kind, kind)) for name, kind in self._kinds.items()])
         try:
             table = pj.read_json(
                 io.BytesIO(block.data),
@@ -142,9 +142,12 @@ class Jsonl(Lines):
             )
         except (pa.ArrowException, ValueError):
             return None
-        if table.num_rows != rows or any(_has_infinity(column) for column in table.columns):
+        if table.num_rows != rows or any(_is_large(column) for column in table.columns):
             return None
-        columns = [retype(table.column(name).combine_chunks(), kind)[0] for name, kind in self._kinds.items()]
+        read = [retype(table.column(name).combine_chunks(), kind) for name, kind in self._kinds.items()]
+        if any(bad is not None for _, bad in read):
+            return None
+        columns = [found for found, _ in read]
         lines = pa.array(np.arange(block.line, block.line + rows))
         nothing = pa.nulls(rows, pa.string())
         return pa.record_batch([*columns, lines, nothing, nothing], schema=self.schema)
@@ -259,9 +262,14 @@ def _real(text: str) -> float | str:
     return number if isfinite(number := float(text)) else text
 
 
-def _has_infinity(column: pa.ChunkedArray[Any]) -> bool:
-    """Whether a number was too large, or written as infinity."""
-    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_inf(column)).as_py())
+_WIDE: dict[pa.DataType, pa.DataType] = {pa.float32(): pa.float64()}
+
+
+def _is_large(column: pa.ChunkedArray[Any]) -> bool:
+    """Whether a number was written as infinity, or is so large that digits may be lost."""
+    if not pa.types.is_floating(column.type):
+        return False
+    return bool(lossy(pl.Series(pl.from_arrow(column))).any())
 
 
 def _first_objects(raw: bytes, uri: str, whole: bool, longest: int) -> list[dict[str, Any]]:

@@ -1,0 +1,98 @@
+"""Ingest: files without a header, and files of which most rows cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgp.errors import DataError, UsageError
+from streamgp_pipelines.config import DescribeConfig, IngestConfig
+from streamgp_pipelines.ingestion.ingest import ingest
+from streamgp_pipelines.ingestion.look import describe_file
+from streamgp_pipelines.ingestion.report import check_share
+from tests.pipelines.ingesting import quarantine, rows, take, write
+from tests.words import naming
+
+BARE = "2024-01-01T00:00;1,5;a\n2024-01-01T01:00;2,5;b\n2024-01-01T02:00;x;c\n"
+ENCODED = {"plain": BARE.encode(), "mark": BARE.encode("utf-8-sig"), "utf-16": BARE.encode("utf-16")}
+
+
+@pytest.mark.parametrize("name", ENCODED)
+@pytest.mark.parametrize("options", [{"columns": "ds,y,kind"}, {"no_header": True}])
+def test_the_first_line_is_a_row(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(ENCODED[name]))
+    assert take(tmp_path / "t", path, **options)["added"] == 2
+    found = rows(tmp_path / "t")
+    names = ["ds", "y", "kind"] if "columns" in options else ["column_1", "column_2", "column_3"]
+    assert found.columns[1:] == names and found[names[1]].to_list() == [1.5, 2.5]
+    assert quarantine(tmp_path / "t")["line"].to_list() == [3]
+    assert take(tmp_path / "t", path, **options)["added"] == 0
+
+
+def test_a_file_that_grows_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.csv", "2024-01-01,1\n2024-01-02,2\n2024-01-03,")
+    assert take(tmp_path / "t", path, columns="ds,y")["added"] == 2
+    write(path, "2024-01-01,1\n2024-01-02,2\n2024-01-03,3\n")
+    assert take(tmp_path / "t", path, columns="ds,y")["added"] == 1
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    take(tmp_path / "u", "-", columns="ds,y")
+    assert rows(tmp_path / "t")["y"].to_list() == rows(tmp_path / "u")["y"].to_list() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("text", ["1;2\n3;4\n", BARE, "2024-01-01,north,1.5\n2024-01-02,south,2.5\n"])
+def test_the_message_about_a_first_line_of_data_names_the_way(text: str, tmp_path: Path) -> None:
+    with pytest.raises((DataError, UsageError)) as refused:
+        take(tmp_path / "t", write(tmp_path / "a.csv", text))
+    assert "--columns" in refused.value.hint and "--no-header" in refused.value.hint
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", BARE)
+    with pytest.raises(DataError, match=naming("line 1 3 2 --columns")):
+        take(tmp_path / "t", path, columns="ds,y")
+    with pytest.raises(UsageError, match=naming("--header-row --columns")):
+        take(tmp_path / "t", path, columns="ds,y,kind", header_row=1)
+    with pytest.raises(DataError, match=naming("y")):
+        take(tmp_path / "t", path, columns="ds,y,y")
+    with pytest.raises(UsageError, match=naming("--columns")):
+        take(tmp_path / "t", write(tmp_path / "a.jsonl", '{"ds": "2024-01-01", "y": 1}\n'), columns="ds,y")
+
+
+def test_describe_has_the_same_options(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", BARE)
+    for options, names in (({"columns": "ds,y,kind"}, ["ds", "y", "kind"]), ({"no_header": True}, None)):
+        found: Any = describe_file(DescribeConfig.read({"source": path, **options}))
+        assert [one["column"] for one in found["columns"]] == (names or ["column_1", "column_2", "column_3"])
+
+
+SHARES: dict[str, tuple[str, bool]] = {
+    "most cannot be read": ("ds,y\n2024-01-01,1\n" + "2024-01-02,1,1\n" * 49, True),
+    "half cannot be read": ("ds,y\n2024-01-01,1\n2024-01-02,2,2\n", False),
+    "most are in conflict": ("ds,y\n" + "".join(f"2024-01-01,{value}\n" for value in range(50)), True),
+    "most are the same": ("ds,y\n" + "2024-01-01,1\n" * 50, False),
+}
+
+
+@pytest.mark.parametrize("dry", [False, True])
+@pytest.mark.parametrize("name", SHARES)
+def test_more_than_half_in_the_quarantine_is_an_error(name: str, dry: bool, tmp_path: Path) -> None:
+    text, refused = SHARES[name]
+    path = write(tmp_path / "a.csv", text)
+    config = IngestConfig.read({"source": [str(path)], "table": str(tmp_path / "t"), "dry_run": dry})
+    found = ingest(config)
+    aside: Any = found["quarantined"]
+    assert found["read"] == text.count("\n") - 1 == sum(aside.values()) + 1
+    if refused:
+        with pytest.raises(DataError, match=naming("49 50")) as error:
+            check_share(config, found)
+        assert error.value.exit_code == 3 and "--keep-going" in error.value.hint
+        check_share(config.model_copy(update={"keep_going": True}), found)
+    else:
+        check_share(config, found)
+    if not dry:
+        assert rows(tmp_path / "t").height == 1 and quarantine(tmp_path / "t").height == sum(aside.values())
