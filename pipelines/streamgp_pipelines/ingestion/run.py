@@ -361,8 +361,8 @@ class Run:
 def options_of(config: IngestConfig) -> dict[str, Any]:
     """What a format may be given."""
     text = ("separator", "decimal", "thousands", "encoding", "null", "max_line", "final")
-    names = (*text, "time", "time_format", "signals", "clock", "join", "dbc", "salvage", "sheet", "header_row")
-    names += ("columns", "no_header")
+    names: tuple[str, ...] = (*text, "time", "time_format", "signals", "clock", "join", "dbc", "salvage", "sheet")
+    names += ("header_row", "columns", "no_header")
     found = {name: getattr(config, name) for name in names}
     age = None if config.max_age is None else interval(config.max_age, "--max-age")
     return found | {"max_age": age, "time": None if config.time == ROW else config.time}
