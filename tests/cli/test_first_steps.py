@@ -77,9 +77,9 @@ def test_a_run_that_has_learned_is_kept(tmp_path: Path) -> None:
 def test_a_panel_without_series_names_the_column(tmp_path: Path) -> None:
     when: Callable[[int], timedelta] = lambda row: timedelta(hours=row % 40)  # noqa: E731
     rows = [f"{name},{i}" for name in "abc" for i in range(40)]
-    table(tmp_path, "site,y", rows, every=when)
+    table(tmp_path, "site,y", rows, "--keep-going", every=when)
     again = run("ingest", tmp_path / "data.csv", "--table", tmp_path / "t2", "--json")
-    assert "--series 'site'" in " ".join(summary(again)["hints"])
+    assert again.exit_code == 3 and "--series 'site'" in " ".join(json.loads(again.stdout)["hints"])
     named = run("ingest", tmp_path / "data.csv", "--table", tmp_path / "t3", "--series", "site", "--json")
     assert summary(named)["rows"] == 120 and not summary(named)["hints"]
 

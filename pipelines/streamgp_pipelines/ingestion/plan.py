@@ -13,15 +13,16 @@ from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp.streaming.columns import LATE, check_names, check_schema
 from streamgp.streaming.instants import COMPACT, ELAPSED, EPOCHS, serial_times, serial_years, whole_numbers
 from streamgp.streaming.intervals import nanoseconds, written
-from streamgp.streaming.reading.cells import FAULT, LINE, NULLS, TEXT, said, unit_in
+from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
 from streamgp.streaming.reading.columnar import storable
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.reading.header import NO_HEADER, looks_like_data, seems_in
-from streamgp.streaming.reading.units import NO_UNITS, Units, power
+from streamgp.streaming.reading.units import NO_UNITS, Units
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.times import Clock, decide, format_of, is_named_time, is_time, readable
 from streamgp.streaming.versions import REVISES, Policy
 from streamgp.streaming.zones import canonical
+from streamgp_pipelines.ingestion.units import given_units, is_number, units_of
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig
@@ -83,9 +84,9 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
         meta = _late(meta, config.lateness, new=table is None)
     if config.duplicates is not None:
         meta = _repeated(meta, config.duplicates, new=table is None)
-    given = _given_units(source, config)
+    given = given_units(source, config)
     schema = _schema(source, meta, clock, table, given)
-    return Plan(meta, schema, clock, _units(source, config, meta, schema, table is None))
+    return Plan(meta, schema, clock, units_of(source, config, meta, schema, table is None))
 
 
 def plan_as_table(source: FileSource, config: IngestConfig, table: Table) -> Plan:
@@ -282,7 +283,7 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
 def _of_workbook(cells: pa.ChunkedArray[Any]) -> bool:
     """Whether numbers, which rise, may be the days of a workbook."""
     whole = cells.combine_chunks()
-    if not (_is_number(cells.type) or pa.types.is_string(cells.type)) or not serial_years(whole, 2060):
+    if not (is_number(cells.type) or pa.types.is_string(cells.type)) or not serial_years(whole, 2060):
         return False
     days = serial_times(whole)[0].drop_null().cast(pa.int64()).to_numpy()
     return len(days) > 1 and bool((days[1:] > days[:-1]).all())
@@ -403,88 +404,16 @@ def _check_kinds(source: FileSource, natural: dict[str, pa.Field[Any]], table: p
         if name == time or name not in table.names:
             continue
         wanted, found = table.field(name).type, field.type
-        same = [check(wanted) == check(found) for check in (_is_number, pa.types.is_string, pa.types.is_boolean)]
-        free = cells_are_text and not (_is_number(wanted) and not _is_number(found))
+        same = [check(wanted) == check(found) for check in (is_number, pa.types.is_string, pa.types.is_boolean)]
+        free = cells_are_text and not (is_number(wanted) and not is_number(found))
         if not all(same) and not free:
             first = next((said(value) for value in source.sample.column(name).drop_null()), None)
-            noun = "a number" if _is_number(wanted) else str(wanted)
+            noun = "a number" if is_number(wanted) else str(wanted)
             faults.append(f"column {name!r} is {wanted} in the table, and {first!r} is not {noun}")
     if faults:
         doubts = [source.doubts[name] for name in natural if name in source.doubts]
         hint = doubts[0] if doubts else "ingest it into another table"
         raise SchemaError(f"{source.uri}: {'; '.join(faults)}", hint=hint)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _given_units(source: FileSource, config: IngestConfig) -> dict[str, str]:
-    """Column -> unit, as --unit says.
-
-    Raises:
-        UsageError: there is no such column, or no unit.
-    """
-    found = {}
-    for one in config.unit:
-        name, _, unit = one.rpartition("=")
-        if name not in source.names or not unit:
-            hint = f"it is COLUMN=UNIT, and there are: {', '.join(source.names)}"
-            raise UsageError(f"--unit {one!r}: {source.uri} has no column {name!r}", hint=hint)
-        found[name] = unit
-    return found
-
-
-def _units(source: FileSource, config: IngestConfig, meta: TableMeta, schema: pa.Schema, new: bool) -> Units:
-    """What turns the numbers of a source into those of the table's units. Of messages, which come one by one, a number
-    without a unit is a fault of its row; of a file, of the file.
-
-    Raises:
-        SchemaError: a column has another unit than the table's, or one of the two has none; the line is named.
-    """
-    powers, unknown, given = {}, {}, _given_units(source, config)
-    for one in schema:
-        name, told = one.name, given.get(one.name)
-        if name in meta.keys or name not in source.names or not _is_number(one.type):
-            continue
-        own = source.units.get(name) or unit_in(name) or told
-        wanted = (one.metadata or {}).get(b"unit", b"").decode() or told
-        if own == wanted:
-            continue
-        if own is None and wanted is not None:
-            mine = getattr(source, "for_table", None)
-            if mine is False:
-                unknown[name] = wanted
-            if mine is not None or _says_nothing(source, name, (*NULLS, *config.null)):
-                continue
-        between = None if own is None or wanted is None else power(own, wanted)
-        if between is None or (between and not pa.types.is_floating(one.type)):
-            where = f"{source.uri}, line {source.first}, column {name!r}"
-            first = next((said(value) for value in source.sample.column(name).drop_null()), "")
-            raise _other_unit(where, first, name, own, wanted, new)
-        if between:
-            powers[name] = between
-    return Units(powers, unknown)
-
-
-def _other_unit(where: str, first: str, name: str, own: str | None, wanted: str | None, new: bool) -> SchemaError:
-    """The error about a unit that is not the table's; `own` and `wanted` are None where there is none."""
-    whose = "--unit says" if new else "the table has"
-    if own is None:
-        message = f"{where}: {first!r} has no unit, and {whose} {wanted}"
-        hint = f"say which unit its numbers have: --unit {name}={wanted}"
-    elif wanted is None:
-        message = f"{where}: {first!r} is in {own}, and the numbers of the table have no unit"
-        hint = f"if they are in {own}, say --unit {name}={own}; if not, ingest it into another table"
-    else:
-        message = f"{where}: {first!r} is in {own}, and {whose} {wanted}"
-        hint = "convert it, or ingest it into another table"
-    return SchemaError(message, hint=hint)
-
-
-def _says_nothing(source: FileSource, name: str, nulls: tuple[str, ...]) -> bool:
-    """Whether the first rows have no value of a column, so that it has no unit to be wrong."""
-    return all(said(value).strip() in nulls for value in source.sample.column(name).drop_null())
 
 
 def _metadata(unit: str | None) -> dict[str, str]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from streamgp.errors import DataError
+from streamgp.streaming.reading.cells import check_names
+
 MOST = 50
 """Rows above a header at most."""
 _AHEAD = 2
@@ -15,6 +18,8 @@ _FORM = re.compile(r"\W*[dmyhst]+([.:/ -]+[dmyhst]+)+\W*", re.IGNORECASE)
 _DATUM = re.compile(
     r"\s*([+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([T ].*)?|\d{1,2}:\d{2}.*)\s*"
 )
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
+_DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b")
 _WORD = re.compile(r"\s*[^\W\d_]")
 
 
@@ -43,7 +48,7 @@ def header_below(rows: Sequence[Sequence[object]]) -> int | None:
     return None
 
 
-NO_HEADER = "if the file has no header, name its columns: --columns ds,y (or --no-header: column_1, column_2, ...)"
+NO_HEADER = "name the columns of a file without a header line: --columns ds,y (or --no-header: column_1, column_2, ...)"
 """What to do about a first line that looks like data."""
 
 
@@ -65,6 +70,46 @@ def seems_in(row: int) -> str:
         'the header seems to be in row 3: --header-row 3'
     """
     return f"the header seems to be in row {row}: --header-row {row}"
+
+
+def given_names(cells: list[str] | None, given: tuple[str, ...], where: str) -> list[str]:
+    """The names of the columns of a file without a header: those given, else column_1, column_2, ...
+
+    Raises:
+        DataError: its first line has not as many cells, or a name cannot be one of a column.
+    """
+    cells = cells or []
+    if len(cells) > 1 and len(cells) == len(given) + 1 and not cells[-1].strip():
+        cells = cells[:-1]  # a trailing separator
+    names = list(given) or [f"column_{at}" for at in range(1, len(cells) + 1)]
+    if len(names) != len(cells):
+        raise DataError(
+            f"{where}: {len(cells)} cells, and --columns names {len(names)}",
+            hint="name every column, from left to right, or the --separator",
+        )
+    check_names(names, "--columns")
+    return names
+
+
+def header_names(cells: list[str] | None, where: str, below: int | None) -> list[str]:
+    """The names of the columns.
+
+    Raises:
+        DataError: the line cannot name columns; where another one seems to, it is named.
+    """
+    hint = NO_HEADER if below is None else seems_in(below)
+    if cells is None:
+        raise DataError(f"{where}: this is no line of column names", hint=hint)
+    names = [cell.strip() or f"column_{i}" for i, cell in enumerate(cells, 1)]
+    if all(_WHOLE_NUMBER.fullmatch(name) for name in names):
+        raise DataError(f"{where}: these are numbers, not column names", hint=hint)
+    if all(_WHOLE_NUMBER.fullmatch(name) or _DATE.match(name) for name in names):
+        raise DataError(f"{where}: these are times and numbers, not column names", hint=hint)
+    try:
+        check_names(names, where)
+    except DataError as error:
+        raise DataError(error.message, hint=error.hint if below is None else hint) from None
+    return names
 
 
 def _names(row: Sequence[object]) -> bool:

@@ -8,7 +8,6 @@ every record and the fault of every cell.
 from __future__ import annotations
 
 import codecs
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,6 @@ from streamgp.streaming.reading.careful import readable, split_cells, split_line
 from streamgp.streaming.reading.cells import (
     NULLS,
     cell_faults,
-    check_names,
     convert,
     exact_kind,
     fault,
@@ -46,7 +44,7 @@ from streamgp.streaming.reading.dialect import (
     separator_of,
     usable_separator,
 )
-from streamgp.streaming.reading.header import MOST, NO_HEADER, header_below, seems_in
+from streamgp.streaming.reading.header import MOST, given_names, header_below, header_names, seems_in
 from streamgp.streaming.reading.lines import Lines
 from streamgp.streaming.reading.quotes import Ints, header_end
 from streamgp.streaming.reading.records import LONGEST, Block, Records, Stopped, blank, count, too_long
@@ -56,8 +54,6 @@ from streamgp.streaming.reading.units import power, unit_of, without_unit
 _BEHIND = "_behind"
 _NOWHERE: Ints = np.zeros(0, np.int64)
 SUFFIXES = (".csv", ".tsv", ".txt")
-_NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
-_DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b")
 _SAMPLED = 1000
 _WRONG = 20
 """More than one line in so many cannot be decoded, and fewer with letters beyond ASCII can: the encoding is wrong."""
@@ -400,11 +396,11 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
     if headed:
         above = title + data.count(b"\n", 0, end) + (data[end - 1 : end] != b"\n")
         body = first_lines(data[end:], _SAMPLED)
-        names = _header(_named(cells_above, body, separator), f"{uri}, line {line}", below)
+        names = header_names(_named(cells_above, body, separator), f"{uri}, line {line}", below)
     else:
         above, end = 0, 0
         body = first_lines(data, _SAMPLED)
-        names = _given_names(cells_above, config.columns, f"{uri}, line {line}")
+        names = given_names(cells_above, config.columns, f"{uri}, line {line}")
     split = split_records(body, separator, len(names), True)
     plain = split_records(body, separator, len(names))
     trailing = 2 * int((plain.widths != split.widths).sum()) > len(split.widths)
@@ -462,43 +458,3 @@ def _named(cells: list[str] | None, body: bytes, separator: str) -> list[str] | 
         return cells
     fits = split_records(body, separator, len(cells) - 1, True).widths == len(cells) - 1
     return cells[:-1] if len(fits) and bool(fits.all()) else cells
-
-
-def _given_names(cells: list[str] | None, given: tuple[str, ...], where: str) -> list[str]:
-    """The names of the columns of a file without a header: those given, else column_1, column_2, ...
-
-    Raises:
-        DataError: its first line has not as many cells, or a name cannot be one of a column.
-    """
-    cells = cells or []
-    if len(cells) > 1 and len(cells) == len(given) + 1 and not cells[-1].strip():
-        cells = cells[:-1]  # a trailing separator
-    names = list(given) or [f"column_{at}" for at in range(1, len(cells) + 1)]
-    if len(names) != len(cells):
-        raise DataError(
-            f"{where}: {len(cells)} cells, and --columns names {len(names)}",
-            hint="name every column, from left to right, or the --separator",
-        )
-    check_names(names, "--columns")
-    return names
-
-
-def _header(cells: list[str] | None, where: str, below: int | None) -> list[str]:
-    """The names of the columns.
-
-    Raises:
-        DataError: the line cannot name columns; where another one seems to, it is named.
-    """
-    hint = NO_HEADER if below is None else seems_in(below)
-    if cells is None:
-        raise DataError(f"{where}: this is no line of column names", hint=hint)
-    names = [cell.strip() or f"column_{i}" for i, cell in enumerate(cells, 1)]
-    if all(_NUMBER.fullmatch(name) for name in names):
-        raise DataError(f"{where}: these are numbers, not column names", hint=hint)
-    if all(_NUMBER.fullmatch(name) or _DATE.match(name) for name in names):
-        raise DataError(f"{where}: these are times and numbers, not column names", hint=hint)
-    try:
-        check_names(names, where)
-    except DataError as error:
-        raise DataError(error.message, hint=error.hint if below is None else hint) from None
-    return names

@@ -1,0 +1,89 @@
+"""Units of a source's columns against those of a table: converted, refused, or not known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamgp.errors import SchemaError, UsageError
+from streamgp.streaming.reading.cells import NULLS, said, unit_in
+from streamgp.streaming.reading.files import FileSource
+from streamgp.streaming.reading.units import Units, power
+from streamgp.streaming.table import TableMeta
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.config import IngestConfig
+
+
+def given_units(source: FileSource, config: IngestConfig) -> dict[str, str]:
+    """Column -> unit, as --unit says.
+
+    Raises:
+        UsageError: there is no such column, or no unit.
+    """
+    found = {}
+    for one in config.unit:
+        name, _, unit = one.rpartition("=")
+        if name not in source.names or not unit:
+            hint = f"it is COLUMN=UNIT, and there are: {', '.join(source.names)}"
+            raise UsageError(f"--unit {one!r}: {source.uri} has no column {name!r}", hint=hint)
+        found[name] = unit
+    return found
+
+
+def units_of(source: FileSource, config: IngestConfig, meta: TableMeta, schema: pa.Schema, new: bool) -> Units:
+    """What turns the numbers of a source into those of the table's units. Of messages, which come one by one, a number
+    without a unit is a fault of its row; of a file, of the file.
+
+    Raises:
+        SchemaError: a column has another unit than the table's, or one of the two has none; the line is named.
+    """
+    powers, unknown, given = {}, {}, given_units(source, config)
+    for one in schema:
+        name, told = one.name, given.get(one.name)
+        if name in meta.keys or name not in source.names or not is_number(one.type):
+            continue
+        own = source.units.get(name) or unit_in(name) or told
+        wanted = (one.metadata or {}).get(b"unit", b"").decode() or unit_in(name) or told
+        if own == wanted:
+            continue
+        if own is None and wanted is not None:
+            mine = getattr(source, "for_table", None)
+            if mine is False:
+                unknown[name] = wanted
+            if mine is not None or _says_nothing(source, name, (*NULLS, *config.null)):
+                continue
+        between = None if own is None or wanted is None else power(own, wanted)
+        if between is None or (between and not pa.types.is_floating(one.type)):
+            where = f"{source.uri}, line {source.first}, column {name!r}"
+            first = next((said(value) for value in source.sample.column(name).drop_null()), "")
+            raise _other_unit(where, first, name, own, wanted, new)
+        if between:
+            powers[name] = between
+    return Units(powers, unknown)
+
+
+def _other_unit(where: str, first: str, name: str, own: str | None, wanted: str | None, new: bool) -> SchemaError:
+    """The error about a unit that is not the table's; `own` and `wanted` are None where there is none."""
+    whose = "--unit says" if new else "the table has"
+    if own is None:
+        message = f"{where}: {first!r} has no unit, and {whose} {wanted}"
+        hint = f"say which unit its numbers have: --unit {name}={wanted}"
+    elif wanted is None:
+        message = f"{where}: {first!r} is in {own}, and the numbers of the table have no unit"
+        hint = f"if they are in {own}, say --unit {name}={own}; if not, ingest it into another table"
+    else:
+        message = f"{where}: {first!r} is in {own}, and {whose} {wanted}"
+        hint = "convert it, or ingest it into another table"
+    return SchemaError(message, hint=hint)
+
+
+def _says_nothing(source: FileSource, name: str, nulls: tuple[str, ...]) -> bool:
+    """Whether the first rows have no value of a column, so that it has no unit to be wrong."""
+    return all(said(value).strip() in nulls for value in source.sample.column(name).drop_null())
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column holds numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
