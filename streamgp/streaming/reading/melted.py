@@ -135,7 +135,10 @@ class Melted:
         source = np.repeat(np.arange(rows.num_rows), times)
         which = np.arange(len(source)) - np.repeat(np.cumsum(times) - times, times)  # place among the melted columns
         order = pa.array(which * rows.num_rows + source, pa.int64())
-        wide = [_values(rows.column(name), self._value, at) for name, at in zip(self._wide, self._powers, strict=True)]
+        wide = [
+            _values(rows.column(name), self._value, at)
+            for name, at in zip(self._wide, self._powers.tolist(), strict=True)
+        ]
         values = pa.concat_arrays(wide).take(order)
         found: dict[str, Any] = {name: rows.column(name).take(pa.array(source, pa.int64())) for name in self._kept}
         found[self.series] = pa.array(self._wide, pa.string()).take(pa.array(which, pa.int64()))
