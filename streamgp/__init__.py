@@ -9,14 +9,27 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from streamgp import errors as errors
+from streamgp.errors import StreamgpError, StreamgpWarning
+
 if TYPE_CHECKING:
     from streamgp_pipelines.api import compare, fit_stream
     from streamgp_pipelines.forecaster import Forecaster
 
     load = Forecaster.load
 
-__all__ = ["Forecaster", "compare", "fit_stream", "load"]
+__all__ = ["Forecaster", "StreamgpError", "StreamgpWarning", "compare", "fit_stream", "load"]
 __version__ = version("streamgp")
+
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("train", "fit"), "Forecaster('y').learn(frame) learns a data frame, fit_stream(table, 'y') a table"
+    ),
+    **dict.fromkeys(("forecast", "predict"), "it is a method: Forecaster('y', horizon=24).learn(frame).forecast()"),
+    **dict.fromkeys(("StreamGP", "Streamgp", "Model", "StreamForecaster", "forecaster"), "the class is Forecaster"),
+    **dict.fromkeys(("cross_validation", "backtest", "evaluate"), "compare scores models; a Forecaster has scores"),
+    "ingest": "the command `streamgp ingest` makes tables; a Forecaster learns data frames without one",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -28,4 +41,9 @@ def __getattr__(name: str) -> Any:
         from streamgp_pipelines import api
 
         return getattr(api, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(f"{message}: {_ELSEWHERE[name]}" if name in _ELSEWHERE else message)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,7 +11,8 @@
     │   └── NotPositiveDefinite  3    a Cholesky factorisation failed at the largest jitter
     └── ServiceError             5    something outside answered wrongly or not at all (tracking server, disk)
 
-Every error carries a `hint`: one sentence that says what to try next.
+Every error carries a `hint`: one sentence that says what to try next. Messages name flags, such as --lags; the Python
+API says them with its own arguments.
 
 Example:
     >>> error = DataError("a.csv, line 3, column 'y': 'abc' is not a number", hint="declare it with --null abc")
@@ -27,14 +28,21 @@ from typing import ClassVar
 
 
 class StreamgpError(Exception):
-    """Root of the tree; `exit_code` is what the command line ends with."""
+    """Root of the tree; `exit_code` is what the command line ends with.
+
+    Args:
+        message: what is wrong.
+        hint: what to try next.
+        python: the hint for one who calls from Python, where that is more than the hint with other names of options.
+    """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", python: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.python = python
 
 
 class UsageError(StreamgpError):
@@ -81,6 +89,10 @@ class ServiceError(StreamgpError):
     """Something outside answered wrongly or not at all."""
 
     exit_code = 5
+
+
+class StreamgpWarning(UserWarning):
+    """What should be known of the data, the model or the forecast; nothing was refused."""
 
 
 def disk_fault(error: BaseException) -> str | None:

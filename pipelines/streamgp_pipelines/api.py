@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from streamgp_pipelines.config import CompareConfig, TrainConfig
 from streamgp_pipelines.memory import Frame, stored
 from streamgp_pipelines.options import CompareOptions, TrainOptions
 from streamgp_pipelines.training.train import Cluster, Sharing, train
+from streamgp_pipelines.wording import checked, in_python, warn
 
 
 class NoTracker:
@@ -56,6 +57,7 @@ class NoTracker:
         """Nothing is open."""
 
 
+@checked
 def fit_stream(
     table: str | Path,
     target: str | tuple[str, ...] = (),
@@ -85,9 +87,14 @@ def fit_stream(
         StreamgpError: as `train`.
     """
     config = TrainConfig.read({"table": table, "target": target or None, "online": True, **options})
-    return train(config, tracker, progress, cluster=cluster, sharing=sharing)
+    summary = train(config, tracker, progress, cluster=cluster, sharing=sharing)
+    found: Any = summary.get("warnings", [])
+    texts = [in_python(text, "fit_stream") for text in found]
+    warn(texts)
+    return summary | {"warnings": list(texts)}
 
 
+@checked
 def compare(
     table: str | Path | Frame,
     target: str | tuple[str, ...] = (),
@@ -140,9 +147,16 @@ def compare(
     if isinstance(table, str | Path):
         if named := [name for name, value in columns.items() if value is not None]:
             raise UsageError(f"{named[0]}= is of a data frame: the table has its own", hint="leave it out")
-        return compare_models(CompareConfig.read({"table": table, **given}), tracker, progress, cluster=cluster)
+        return _told(compare_models(CompareConfig.read({"table": table, **given}), tracker, progress, cluster=cluster))
     directory = CompareConfig.read({"table": "memory", **given}).directory
     hints = stored(table, directory / "table", columns)
     config = CompareConfig.read({"table": directory / "table", **given})
     made = compare_models(config, tracker, progress, cluster=cluster)
-    return replace(made, warnings={"the data frame": hints, **made.warnings}) if hints else made
+    return _told(replace(made, warnings={"the data frame": hints, **made.warnings}) if hints else made)
+
+
+def _told(made: Comparison) -> Comparison:
+    """With warnings in the words of Python, issued."""
+    found = {name: [in_python(text, "compare") for text in texts] for name, texts in made.warnings.items()}
+    warn(dict.fromkeys(text for texts in found.values() for text in texts))
+    return replace(made, warnings=found)

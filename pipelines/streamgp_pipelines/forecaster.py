@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -13,7 +12,7 @@ import pyarrow as pa
 
 from streamgp import registry
 from streamgp.base import Due, Json
-from streamgp.errors import DataError, StateError, UsageError
+from streamgp.errors import StateError, UsageError
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import together
 from streamgp.streaming.checkpoint import Saved
@@ -34,9 +33,11 @@ from streamgp_pipelines.learning.session import find_device, open_session
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, as_polars, back
 from streamgp_pipelines.moments import Moments
-from streamgp_pipelines.options import OptionValue, checked
+from streamgp_pipelines.options import OptionValue
 from streamgp_pipelines.ordering import Arrivals
+from streamgp_pipelines.showing import Shown
 from streamgp_pipelines.training.summary import add_point
+from streamgp_pipelines.wording import Told, checked, in_python
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +47,7 @@ ALARMS = 10_000
 """Most rows of `Forecaster.alarms`."""
 
 
-class Forecaster:
+class Forecaster(Shown):
     """Learns from data frames as they come, and forecasts the next steps with calibrated bands.
 
     Every row is forecast before it is learned, so that `scores` are honest. The same rows in the same order give the
@@ -103,8 +104,8 @@ class Forecaster:
         >>> found = forecaster.forecast(levels=[95])
         >>> found["linear"].round(0).to_list(), found["linear-hi-95"].is_between(10, 12).all()
         ([10.0, 10.0, 10.0], True)
-        >>> 0.1 < forecaster.scores["rmse"] < 0.2
-        True
+        >>> 0.1 < forecaster.scores["rmse"] < 0.2, forecaster
+        (True, Forecaster('load', horizon=3, season=24, every='1h', model='linear'): 720 rows)
     """
 
     @checked
@@ -143,6 +144,8 @@ class Forecaster:
         seed: int = 0,
         device: Literal["auto", "cpu", "cuda"] = "auto",
     ) -> None:
+        if hasattr(target, "columns"):
+            raise UsageError("target= names columns, and this is a frame", hint="Forecaster('y').learn(frame)")
         given: dict[str, Any] = {"target": target, "season": season, "known": known, "inputs": inputs}
         given |= {"quantiles": quantiles, "transform": transform, "level": levels}
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
@@ -151,26 +154,24 @@ class Forecaster:
         given |= {"simulate": simulate, "alarm_rate": alarm_rate, "seed": seed, "device": device, "late": late}
         fields = TrainConfig.model_fields  # what is as it would be anyway was not asked for: no run warns of it
         given = {name: value for name, value in given.items() if value not in ((), fields[name].default)}
-        self._config: TrainConfig | None = TrainConfig.read(
-            {**given, "table": "memory", "online": True, "follow": True}
-        )
+        self._config: TrainConfig | None = TrainConfig.read(given | {"table": "memory", "online": True, "follow": True})
         if model != AUTO:
             registry.check("models", model)
         self._columns = {"time": time, "series": series, "every": every, "timezone": timezone}
         self._columns |= {"tolerance": tolerance, "time_format": time_format, "lateness": lateness}
         self._columns |= {"duplicates": duplicates} if duplicates != "first" else {}
         self._reader: Reader | None = None
-        self._learner: Learner | None = None
-        self._about: dict[str, Json] = {}
+        self._learner, self._about = None, {}
         self._curves = Curves()
         self._tail: pa.RecordBatch | None = None
         self._arrivals = Arrivals(TableMeta())
         self._kind: Kind = "polars"
         self._ahead: forecasting.Forecaster | None = None
         self._warnings: list[str] = []
-        self._told, self._alarms = False, list[pl.DataFrame]()
+        self._told, self._alarms = Told(), list[pl.DataFrame]()
 
     @classmethod
+    @checked
     def load(cls, path: str | Path, device: Literal["auto", "cpu", "cuda"] = "auto") -> Self:
         """The forecaster that was saved, or that `streamgp train --online` trained; it learns on.
 
@@ -193,14 +194,16 @@ class Forecaster:
         if UNTIL in about["offset"]:
             found._warnings.append("the lateness of the table is not that of frames: sort them by time")
         found._warnings += [saved.warning] if saved.warning else []
+        found._told(found._warnings)
         return found
 
+    @checked
     def learn(self, frame: Frame) -> Self:
         """Forecast and then learn each row, in the order of the frame.
 
         A micro-batch is learned when it is full; what `forecast` and `scores` say holds the rows behind it too. Without
-        lateness a frame must be sorted by time. A UserWarning is issued, once, when rows were late and not learned.
-        `warnings` counts them, and says what else should be known: look at it after the first frame.
+        lateness a frame must be sorted by time: a row behind a newer one of its series is late, and not learned. What
+        should be known, such as their count, is issued as a StreamgpWarning, each once; `warnings` has it all.
 
         Args:
             frame: rows that follow those before: a polars or pandas data frame (the index is a column if it has a
@@ -208,21 +211,22 @@ class Forecaster:
 
         Raises:
             SchemaError: a column is missing or of another kind than in the first frame.
-            DataError: a cell cannot be read. Nothing of the frame was learned then.
+            DataError: a cell cannot be read, or most rows of the frame are late. Nothing of it was learned then.
         """
         rows, self._kind = as_arrow(frame)
         self._ahead = None
-        fresh = self._begin(rows) if self._reader is None else self._arrivals.take(self._reader.read(rows))
+        fresh = self._begin(rows) if self._reader is None else self._take(self._reader.read(rows))
         out = self._arrivals.release(fresh, self._names()) if fresh.num_rows else None
         if out is not None:
             self._advance(pa.Table.from_batches([out]))
-        if not self._told and (late := self._late()):
-            self._told = True
-            warnings.warn(late[0], UserWarning, stacklevel=2)
+        self._told(self._noted())
         return self
 
+    @checked
     def learn_one(self, row: Mapping[str, Any]) -> Self:
         """`learn` of one row."""
+        if not isinstance(row, Mapping):
+            raise UsageError(f"a {type(row).__name__} is no row", hint="give a mapping of columns to values")
         return self.learn({name: [value] for name, value in row.items()})
 
     @checked
@@ -251,8 +255,10 @@ class Forecaster:
         """
         view = self._view()
         found = view.forecast(horizon, levels, self._future(future, view, None), quantiles)
+        self._told(found.warnings)
         return back(found.frame, self._kind)
 
+    @checked
     def predict_one(self, future: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The next step of the only series, as a mapping of the columns of `forecast`.
 
@@ -274,6 +280,7 @@ class Forecaster:
             raise UsageError("there are several series", hint="forecast has the steps of all")
         return view.forecast(1, future=self._future(given, view, None)).frame.row(0, named=True)
 
+    @checked
     def simulate(
         self,
         horizon: int,
@@ -285,8 +292,11 @@ class Forecaster:
         """Run a model of one step on its own output, to any horizon; `future` has all inputs. As `forecast --paths`."""
         view = self._view()
         given = self._future(future, view, view.spec.inputs)
-        return back(view.simulate(horizon, paths, given, seed, levels=levels).frame, self._kind)
+        found = view.simulate(horizon, paths, given, seed, levels=levels)
+        self._told(found.warnings)
+        return back(found.frame, self._kind)
 
+    @checked
     def posterior(self, frame: Frame | None = None, samples: int = 0, seed: int = 0) -> Any:
         """The model's own distribution at the steps after the newest rows, or at the rows of a regression.
 
@@ -318,6 +328,7 @@ class Forecaster:
         found = drawn(view.learner, view.ask(self._future(frame, view, None)), view.naming(), samples, seed)
         return back(found, self._kind)
 
+    @checked
     def plot(
         self,
         future: Frame | None = None,
@@ -345,6 +356,7 @@ class Forecaster:
         return draw_panel(found, series, target, ax)
 
     @property
+    @checked
     def scores(self) -> dict[str, Any]:
         """Of every forecast so far whose truth has come: rmse, mae, mase, coverage by level, `steps`, ...
 
@@ -356,6 +368,7 @@ class Forecaster:
         return ahead.summary()
 
     @property
+    @checked
     def alarms(self) -> Any:
         """Rows that raised an alarm since this object was made, the newest 10,000.
 
@@ -379,11 +392,12 @@ class Forecaster:
         return 0 if self._learner is None else self._learner.rows + (0 if behind is None else behind.num_rows)
 
     @property
+    @checked
     def warnings(self) -> list[str]:
         """What should be known of the stream and the model, such as rows that were not learned."""
-        learner = self._ready()
-        return [*self._warnings, *learner.model.warnings(), *learner.counts.warnings(), *self._late()]
+        return [in_python(text) for text in self._noted()]
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write a checkpoint, which `streamgp.load` and `streamgp forecast` read; returns the directory.
 
@@ -399,34 +413,27 @@ class Forecaster:
     def _begin(self, rows: pa.Table) -> pa.RecordBatch:
         """Find what the columns mean; of a new stream also the windows and the model. Returns the rows to learn."""
         if self._learner is not None:  # loaded: the stream goes on
-            spec: Any = self._learner.windows.spec
-            moments: Any = self._about["moments"]
-            every = None if spec.every_ns is None or not moments["clock"] else f"{spec.every_ns}ns"
-            tolerance = None if spec.tolerance_ns is None else f"{spec.tolerance_ns}ns"
-            zone = moments["zone"]
-            form = moments["form"] if "%" in (moments["form"] or "") else None  # other kinds are detected
-            said = zone if moments.get("local") is not False else None
-            self._reader = Reader(rows, spec.time or "row", spec.series, every, said, tolerance, form)
-            if zone is not None and self._reader.meta.zone is None:
-                self._reader = None
-                raise DataError(
-                    f"column {spec.time!r} has no time zone, and the rows before had", hint="write times with an offset"
-                )
-            self._about |= {"table": {"path": "memory", "id": self._reader.table.id, "version": 0}, "offset": {}}
-            fresh = self._arrivals.take(self._reader.rows)
-            self._reader.forget()
-            return fresh
-        assert self._config is not None
-        reader = Reader(rows, **self._columns)
-        self._arrivals = Arrivals(reader.meta)
-        fresh = self._arrivals.take(reader.rows)
-        reader.begin_with(self._arrivals.resolved(fresh))
-        session = open_session(self._config, reader.table)
-        self._learner, self._warnings = session.learner, [*session.warnings, *reader.notes]
-        self._about = manifest(session.config, session.learner, reader.table, session.options, {}) | {"fitted": False}
+            reader = Reader.going_on(rows, self._learner.windows.spec, self._about["moments"], self._names())
+            fresh = self._take(reader.rows)
+            self._about |= {"table": {"path": "memory", "id": reader.table.id, "version": 0}, "offset": {}}
+        else:
+            assert self._config is not None
+            reader = Reader(rows, **self._columns)
+            self._arrivals = Arrivals(reader.meta)
+            fresh = self._take(reader.rows)
+            reader.begin_with(self._arrivals.resolved(fresh))
+            session = open_session(self._config, reader.table)
+            self._learner, self._warnings = session.learner, [*session.warnings, *reader.notes]
+            about = manifest(session.config, session.learner, reader.table, session.options, {})
+            self._about = about | {"fitted": False}
         self._reader = reader
         reader.forget()
         return fresh
+
+    def _take(self, rows: pa.Table) -> pa.RecordBatch:
+        """The rows of a frame that are no other row again."""
+        late: Any = self._config.late if self._config is not None else self._ready().windows.spec.late
+        return self._arrivals.take(rows, late == "skip")
 
     def _advance(self, rows: pa.Table) -> None:
         """Learn every micro-batch that is full now."""
@@ -453,24 +460,9 @@ class Forecaster:
         parts = [part for part in (self._tail, self._arrivals.held()) if part is not None]
         return together(parts) if parts else None
 
-    def _late(self) -> list[str]:
-        """A warning of rows that were not learned, if there are such."""
-        windows = self._ready().windows
-        late = windows.late
-        if windows.spec.late == "use" and windows.spec.lags:
-            why = "each was late, and its place was taken, before the first row of its series or no longer kept"
-        elif self._arrivals.meta.lateness is None:
-            why = "each was late, or in the same step as an earlier row of its series; sort the frame by time, or give "
-            why += "lateness= if rows come late, tolerance= if the clock jitters"
-        else:
-            why = "each came later than the lateness, or is in the same step as an earlier row of its series; give a "
-            why += "longer lateness= if rows come later, tolerance= if the clock jitters"
-        found = [f"{late} rows were not learned: {why}"] if late else []
-        if unread := self._arrivals.unread:
-            found.append(
-                f"{unread} rows with the time of an earlier row of their series and other values were not read"
-            )
-        return found
+    def _noted(self) -> list[str]:
+        model, windows, counts = self._ready().model, self._ready().windows, self._ready().counts
+        return [*self._warnings, *model.warnings(), *counts.warnings(), *self._arrivals.left_out(windows)]
 
     def _raised(self, due: Due) -> pl.DataFrame:
         learner, about = self._ready(), self._about

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow.parquet import write_table
 
 from streamgp.base import Chunk, Offset
-from streamgp.errors import DataError, UsageError
+from streamgp.errors import DataError, SchemaError, UsageError
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import check_names, units_in, with_bookkeeping
 from streamgp.streaming.reading.columnar import Columnar, own_units, plain, storable
@@ -38,32 +38,119 @@ def as_arrow(frame: Frame) -> tuple[pa.Table, Kind]:
 
     Raises:
         UsageError: it is no data frame.
+        DataError: it has no columns, two of one name, or cells that no column of Arrow can hold.
     """
+    rows, kind = _as_arrow(frame)
+    if not rows.num_columns:
+        raise DataError(f"{NAME} has no columns", hint="it needs a column to forecast, and one of times")
+    check_names(rows.column_names, NAME)
+    return rows, kind
+
+
+def _as_arrow(frame: Frame) -> tuple[pa.Table, Kind]:
     if isinstance(frame, pl.DataFrame):
-        return frame.to_arrow(compat_level=pl.CompatLevel.oldest()), "polars"
+        return _of_polars(frame), "polars"
     if isinstance(frame, pa.RecordBatch):
         return pa.Table.from_batches([frame]), "arrow"
     if isinstance(frame, pa.Table):
         return frame, "arrow"
     if isinstance(frame, Mapping):
-        return pl.DataFrame(frame).to_arrow(compat_level=pl.CompatLevel.oldest()), "polars"
+        try:
+            return _of_polars(pl.DataFrame(frame)), "polars"
+        except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
+            hint = "give every column as many values as the others, of one kind"
+            raise DataError(f"the mapping is no data frame: {str(error).splitlines()[0]}", hint=hint) from None
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(frame, pandas.DataFrame):
-        if any(name is not None for name in frame.index.names):
-            frame = frame.reset_index()
-        elif isinstance(frame.index, pandas.DatetimeIndex):
-            frame = frame.rename_axis("ds").reset_index()
-        zones = {name: kind.tz for name, kind in frame.dtypes.items() if isinstance(kind, pandas.DatetimeTZDtype)}
-        frame = frame.assign(**{name: frame[name].dt.tz_convert(None) for name in zones})  # which Arrow takes as UTC
-        rows = pa.Table.from_pandas(frame, preserve_index=False)
-        for name, zone in zones.items():
-            at, column = rows.schema.get_field_index(name), rows.column(name)
-            rows = rows.set_column(at, name, column.cast(pa.timestamp(column.type.unit, str(zone))))
-        return rows, "pandas"
-    raise UsageError(
-        f"a {type(frame).__name__} is no data frame",
-        hint="give a polars or pandas data frame, an Arrow table, or a mapping of columns to values",
-    )
+        return _of_pandas(frame), "pandas"
+    raise UsageError(f"a {type(frame).__name__} is no data frame", hint=_instead_of(frame))
+
+
+def _instead_of(given: Any) -> str:
+    """How to make a data frame of something else."""
+    kind = type(given).__name__
+    if kind == "Series":
+        return "give it a name and make it one: series.rename('y').to_frame()"
+    if kind == "LazyFrame":
+        return "collect it first: frame.collect()"
+    if kind == "ndarray":
+        return "name its columns, and its times: {'ds': times, 'y': array}"
+    if isinstance(given, list | tuple):
+        return "make one of them: polars.DataFrame(rows), or a mapping of columns to values"
+    if isinstance(given, str | Path):
+        return "read the file first: polars.read_csv(path), or make a table of it: streamgp ingest"
+    return "give a polars or pandas data frame, an Arrow table, or a mapping of columns to values"
+
+
+def _of_polars(frame: pl.DataFrame) -> pa.Table:
+    for name, kind in frame.schema.items():
+        if kind in (pl.Object, pl.Int128):
+            raise DataError(
+                f"{NAME}, column {name!r}: it is {kind}", hint="cast it to numbers or text, or leave it out"
+            )
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _of_pandas(frame: Any) -> pa.Table:
+    """A pandas frame with the index that says something as columns."""
+    frame = _with_index(frame)
+    if twice := [str(name) for name in frame.columns[frame.columns.duplicated()]]:
+        hint = "rename one of them, or keep the first: frame.loc[:, ~frame.columns.duplicated()]"
+        raise DataError(f"{NAME}: two columns are called {', '.join(dict.fromkeys(twice))}", hint=hint)
+    zones = {name: kind.tz for name, kind in frame.dtypes.items() if getattr(kind, "tz", None) is not None}
+    frame = frame.assign(**{name: frame[name].dt.tz_convert(None) for name in zones})  # which Arrow takes as UTC
+    rows = _table_of(frame)
+    for name, zone in zones.items():
+        at, column = rows.schema.get_field_index(name), rows.column(name)
+        rows = rows.set_column(at, name, column.cast(pa.timestamp(column.type.unit, str(zone))))
+    return rows
+
+
+def _with_index(frame: Any) -> Any:
+    """The index as columns, where it has a name or holds times."""
+    pandas, index = sys.modules["pandas"], frame.index
+    levels = [index.get_level_values(level) for level in range(index.nlevels)]
+    if any(isinstance(level, pandas.PeriodIndex) for level in levels):
+        raise DataError(f"{NAME}: its index holds periods", hint="make them times: frame.index.to_timestamp()")
+    if all(name is None for name in index.names):
+        if isinstance(index, pandas.DatetimeIndex):
+            index, levels = index.rename("ds"), [index.rename("ds")]
+        elif any(isinstance(level, pandas.DatetimeIndex) for level in levels):
+            hint = "name them: frame.index.names = ['unique_id', 'ds']"
+            raise DataError(f"{NAME}: the levels of its index have no names, and one holds times", hint=hint)
+        else:
+            return frame
+    for name, level in zip(index.names, levels, strict=True):
+        if name in frame.columns:
+            own = frame[name]
+            if getattr(own, "ndim", 1) != 1 or not pandas.Index(own).equals(level):
+                hint = "leave one of them out: frame.reset_index(drop=True), or frame.drop(columns=...)"
+                raise DataError(f"{NAME}: its index and a column of other values are both called {name}", hint=hint)
+            frame = frame.drop(columns=name)
+    return frame.set_axis(index, axis=0).reset_index()
+
+
+def _table_of(frame: Any) -> pa.Table:
+    """Column by column where a cell cannot be read, to name it."""
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        for name in frame.columns:
+            try:
+                pa.Table.from_pandas(frame[[name]], preserve_index=False)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as why:
+                raise DataError(
+                    f"{NAME}, column {str(name)!r}{_odd(frame[name])}: {why.args[0]}",
+                    hint="make it of one kind, such as pandas.to_numeric(column, errors='coerce'), or leave it out",
+                ) from None
+        raise DataError(f"{NAME} cannot be read: {error}", hint="are its columns numbers, text and times?") from None
+
+
+def _odd(cells: Any) -> str:
+    """The first row of another type than the first cell, counted from 1."""
+    kinds = cells.dropna().map(type)
+    other = (kinds != kinds.iloc[0]).to_numpy() if len(kinds) else np.zeros(0, bool)
+    return f", row {int(np.flatnonzero(cells.notna().to_numpy())[other.argmax()]) + 1}" if other.any() else ""
 
 
 def as_polars(rows: pa.Table) -> pl.DataFrame:
@@ -102,6 +189,8 @@ def stored(frame: Frame, path: Path, columns: Mapping[str, str | None]) -> list[
         UsageError, SchemaError: as `plan`.
     """
     rows, _ = as_arrow(frame)
+    if not rows.num_rows:
+        raise DataError(f"{NAME} has no rows", hint="give those that models are to be compared on")
     Reader(rows, **columns)  # which names the cell that cannot be read
     with TemporaryDirectory() as folder:
         file = Path(folder) / "frame.parquet"
@@ -130,10 +219,11 @@ class FrameSource(Columnar):
 
     def __init__(self, rows: pa.Table) -> None:
         self.uri, self.waiting, self.doubts, self.stopped = NAME, False, {}, None
-        self.natural, self.rows, self.sample = rows.schema, rows, plain(rows.slice(0, 1000))
+        self.natural, self.rows = rows.schema, rows
         self.names = self.natural.names
         check_names(self.names, NAME)
         self._kinds = {field.name: storable(field.type, field.name, NAME) for field in self.natural}
+        self.sample = plain(rows.slice(0, 1000))
         self.schema = with_bookkeeping(self._kinds)
         self.units = {**units_in(self.names), **own_units(self.natural)}
         self._end = Position(0, rows.num_rows, 0)
@@ -185,6 +275,31 @@ class Reader:
         self._rows = 0
         self.rows = self.read(rows)
         self.table = Held(self.rows, self.meta)
+
+    @classmethod
+    def going_on(cls, rows: pa.Table, spec: Any, moments: Any, columns: Sequence[str]) -> Self:
+        """Reads frames that go on with a stream that was learned before.
+
+        Args:
+            rows: the first of them. spec: a WindowSpec, and moments: of what was learned. columns: that it reads.
+
+        Raises:
+            SchemaError: a column is missing.
+            DataError: times have no time zone, and those before had.
+        """
+        if missing := [name for name in columns if name not in rows.column_names]:
+            hint = f"it has: {', '.join(rows.column_names)}; the forecaster reads: {', '.join(columns)}"
+            raise SchemaError(f"{NAME} lacks the column {missing[0]!r}", hint=hint)
+        every = None if spec.every_ns is None or not moments["clock"] else f"{spec.every_ns}ns"
+        tolerance = None if spec.tolerance_ns is None else f"{spec.tolerance_ns}ns"
+        form = moments["form"] if "%" in (moments["form"] or "") else None  # other kinds are detected
+        zone = moments["zone"]
+        said = zone if moments.get("local") is not False else None
+        found = cls(rows, spec.time or "row", spec.series, every, said, tolerance, form)
+        if zone is not None and found.meta.zone is None:
+            message = f"column {spec.time!r} has no time zone, and the rows before had"
+            raise DataError(message, hint="write times with an offset")
+        return found
 
     def read(self, rows: pa.Table) -> pa.Table:
         """The columns of the stream, with the types of the first frame.

@@ -2,45 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import wraps
-from inspect import signature
 from pathlib import Path
-from typing import Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
-
-from streamgp.errors import UsageError
+from typing import Literal, TypeAlias, TypedDict
 
 OptionValue: TypeAlias = "str | int | float | bool | Sequence[OptionValue] | Mapping[str, OptionValue] | None"
 """What an option of a model can be."""
 Names: TypeAlias = str | Sequence[str]
 Numbers: TypeAlias = str | float | Sequence[float]
-Given = ParamSpec("Given")
-Made = TypeVar("Made")
+
+
+_FOREIGN = {
+    "horizon": "h fh n_ahead steps n_steps prediction_length forecast_horizon output_chunk_length n_periods",
+    "every": "freq frequency interval sampling_rate",
+    "season": "season_length seasonality seasons seasonal_periods period m sp periods",
+    "lags": "input_chunk_length input_size n_lags window window_size context_length lookback",
+    "target": "y target_col targets y_col endog value",
+    "time": "time_col ds timestamp date index date_col time_column",
+    "series": "id_col unique_id group group_ids item_id id key static_cols",
+    "known": "futr_exog_list future_covariates exog X xreg known_covariates",
+    "inputs": "hist_exog_list past_covariates features covariates",
+    "future": "X_df X exog future_covariates futr_df xreg",
+    "levels": "level confidence interval_width prediction_intervals coverage",
+    "quantiles": "quantile q quantile_levels likelihood probs",
+    "seed": "random_state random_seed rng",
+    "timezone": "tz",
+    "paths": "num_samples n_samples samples n_paths",
+    "model": "models estimator learner",
+    "options": "params hyperparameters kwargs model_kwargs config set",
+    "device": "accelerator gpu use_gpu pl_trainer_kwargs",
+    "warmup": "burn_in training_length train_length n_windows test_size initial_window",
+    "batch": "batch_size",
+    "gaps": "fillna fill_missing",
+}
+"""Our names of what other libraries call otherwise: Nixtla, Darts, sktime, statsmodels, river, GluonTS."""
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
     """What to say of an option that there is not.
 
     Example:
-        >>> unknown("horizn", ["horizon", "season"]), unknown("x", [])
-        ("there is no option 'horizn'; did you mean 'horizon'?", "there is no option 'x'")
+        >>> unknown("horizn", ["horizon", "season"]), unknown("zzz", [])
+        ("there is no option 'horizn'; did you mean 'horizon'?", "there is no option 'zzz'")
+        >>> unknown("freq", ["horizon", "every"])
+        "there is no option 'freq'; it is called 'every' here"
     """
-    near = get_close_matches(name, list(known), n=1)
+    there = list(known)
+    ours = next((own for own, words in _FOREIGN.items() if own in there and name in words.split()), None)
+    if ours is not None:
+        return f"there is no option {name!r}; it is called {ours!r} here"
+    given = next((own for own in ("options", "set") if own in there), None)
+    if given is not None and (models := _with_option(name)):
+        return f"there is no option {name!r}; of the model {models} it is {given}={{{name!r}: ...}}"
+    near = get_close_matches(name, there, n=1)
     return f"there is no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
-def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
-    """The function, of which an option that it has not is a UsageError that names the closest one."""
-    known = [name for name in signature(function).parameters if name != "self"]
+def _with_option(name: str) -> str:
+    """The models of this package that have an option of that name, a few of them; "" where none has."""
+    from streamgp import registry
 
-    @wraps(function)
-    def call(*places: Given.args, **options: Given.kwargs) -> Made:
-        if wrong := [unknown(name, known) for name in options if name not in known]:
-            raise UsageError("; ".join(wrong), hint=f"it has: {', '.join(known)}")
-        return function(*places, **options)
-
-    return call
+    having = [
+        model
+        for model in registry.names("models")
+        if name in getattr(getattr(registry.load("models", model), "Config", None), "model_fields", ())
+    ]
+    return ", ".join(having[:3]) + (", ..." if len(having) > 3 else "")
 
 
 class RunOptions(TypedDict, total=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -11,20 +12,52 @@ import pyarrow.compute as pc
 from torch import Tensor
 
 from streamgp.base import Json
+from streamgp.errors import DataError
 from streamgp.streaming.batches import together
 from streamgp.streaming.calendar import Ints
 from streamgp.streaming.checkpoint import Saved
-from streamgp.streaming.event_time import Waiting
+from streamgp.streaming.event_time import NEVER, Waiting
 from streamgp.streaming.meaning import TableMeta
 from streamgp.streaming.reading.cells import nothing
 from streamgp.streaming.table import SEQ
 from streamgp.streaming.versions import REVISES, Versions
-from streamgp.streaming.windows import WindowSpec
+from streamgp.streaming.windows import Windows, WindowSpec
 from streamgp_pipelines.ingestion.repeats import Repeats
 from streamgp_pipelines.learning.tail import Tail
 
 MOST = 16_384
 """Rows whose series and times are remembered, beside those that wait."""
+FEW = 20
+"""A frame of fewer rows is taken in any order."""
+
+
+def behind(rows: pa.Table, meta: TableMeta, newest: Mapping[str, int] | None = None) -> int:
+    """How many rows are late, each behind a row before it of its series by more than the lateness; a time counts once.
+
+    Args:
+        rows: in the order in which they came. meta: what their columns mean.
+        newest: the newest time of each series before them.
+
+    Example:
+        >>> rows = pa.table({"t": [1, 3, 2, 4]})
+        >>> behind(rows, TableMeta("t", clock=False)), behind(rows, TableMeta("t", clock=False), {"": 4})
+        (1, 3)
+    """
+    if meta.time is None or not rows.num_rows:
+        return 0
+    times = rows.column(meta.time).cast(pa.int64())
+    before, lateness = newest or {}, meta.lateness or 0
+    if len(times) == 1:
+        name = "" if meta.series is None else str(rows.column(meta.series)[0].as_py())
+        return int(times[0].as_py() + lateness < before.get(name, NEVER))
+    series = pa.repeat("", len(times)) if meta.series is None else rows.column(meta.series).cast(pa.string())
+    found = pl.DataFrame({"time": pl.Series(times), "series": pl.Series(series)}).unique(maintain_order=True)
+    names = found["series"].unique().to_list()
+    known = {"series": names, "floor": [before.get(str(name), NEVER) for name in names]}
+    floors = pl.DataFrame(known, schema={"series": pl.String, "floor": pl.Int64})
+    found = found.join(floors, on="series", how="left", maintain_order="left", nulls_equal=True)
+    newer = pl.max_horizontal(pl.col("time").cum_max().over("series"), "floor")
+    return int(found.select((pl.col("time") + lateness < newer).sum()).item())
 
 
 class Arrivals:
@@ -46,6 +79,8 @@ class Arrivals:
             self.waiting = Waiting(meta.time, meta.series, meta.lateness)
         self.unread = 0
         """Rows with other values of which nothing is read: their row had been learned, or the first is read."""
+        self.late = 0
+        """Rows that came too late, of this process."""
         self._versions: pa.Table | None = None
         self._known = -1  # rows of the first frame
 
@@ -60,8 +95,32 @@ class Arrivals:
         saved.restore({"arrivals": found})
         return found
 
-    def take(self, rows: pa.Table) -> pa.RecordBatch:
-        """Rows that come; returns, with their places, those that are no other row again."""
+    def take(self, rows: pa.Table, ordered: bool = False) -> pa.RecordBatch:
+        """Rows that come; returns, with their places, those that are no other row again.
+
+        Args:
+            rows: they.
+            ordered: whether rows that are late are not learned.
+
+        Raises:
+            DataError: that would be most of them, so that they are in no order.
+        """
+        late = behind(rows, self.meta) if rows.num_rows >= FEW and ordered else 0
+        if late > rows.num_rows / 2:
+            more = (
+                ", name the column of their series, series=, if there are several" if self.meta.series is None else ""
+            )
+            raise DataError(
+                f"{late} of {rows.num_rows} rows of the data frame are late: each is behind a newer row of its series",
+                hint=f"sort the frame by {self.meta.time!r}{more}, or give lateness= if rows come late",
+            )
+        newest = dict(self.repeats.newest)
+        found = self._once(rows)
+        self.late += behind(pa.Table.from_batches([found]), self.meta, newest)
+        return found
+
+    def _once(self, rows: pa.Table) -> pa.RecordBatch:
+        """Rows, with their places, that are no other row again."""
         start, waits, beginning = self.repeats.count, self._waits(), self._known < 0 < rows.num_rows
         again = self.repeats.look(rows, int(waits.min()) if len(waits) else None)
         if beginning:
@@ -95,6 +154,23 @@ class Arrivals:
         if self._versions is not None:
             self._versions = self._versions.filter(pc.is_in(self._versions[REVISES], value_set=pa.array(self._waits())))
         return out
+
+    def left_out(self, windows: Windows) -> list[str]:
+        """Warnings of rows that were not learned. The windows count those that they have read."""
+        late = windows.late if windows.spec.late == "use" else max(windows.late, self.late)
+        if windows.spec.late == "use" and windows.spec.lags:
+            why = "each was late, and its place was taken, before the first row of its series or no longer kept"
+        elif self.meta.lateness is None:
+            why = "each was late, or in the same step as an earlier row of its series; sort the frame by time, or give "
+            why += "lateness= if rows come late, tolerance= if the clock jitters"
+        else:
+            why = "each came later than the lateness, or is in the same step as an earlier row of its series; give a "
+            why += "longer lateness= if rows come later, tolerance= if the clock jitters"
+        found = [f"{late} rows were not learned: {why}"] if late else []
+        if self.unread:
+            what = "rows with the time of an earlier row of their series and other values were not read"
+            found.append(f"{self.unread} {what}")
+        return found
 
     def held(self) -> pa.RecordBatch | None:
         """The rows that wait, in the order of their times."""

@@ -13,7 +13,8 @@ from streamgp.streaming._spec import WindowSpec
 from streamgp.streaming.calendar import Bools, Floats, Ints
 from streamgp.streaming.rows import Names, numbers, times
 
-GIVE = "give it: --future FILE, future= in Python, POST /forecast of a service"
+GIVE = "give it: --future FILE, or POST /forecast of a service"
+GIVE_FRAME = "give future=, a frame of them with a row for each step ahead and its time"
 """What to do where known inputs are wanted."""
 
 

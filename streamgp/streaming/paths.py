@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamgp.errors import UsageError
 from streamgp.streaming import calendar
-from streamgp.streaming._future import GIVE, values_ahead
+from streamgp.streaming._future import GIVE, GIVE_FRAME, values_ahead
 from streamgp.streaming._spec import Asks
 from streamgp.streaming.calendar import Bools, Floats, Ints
 from streamgp.streaming.timeline import Ring
@@ -133,5 +133,5 @@ def inputs_ahead(seen: Windows, future: pa.Table | None, steps: int, columns: tu
     if not columns:
         return Given(np.zeros((len(ds), steps, 0)), np.ones(len(ds), bool), ds)
     if future is None:
-        raise UsageError(f"the future of {', '.join(columns)} is needed", hint=GIVE)
+        raise UsageError(f"the future of {', '.join(columns)} is needed", hint=GIVE, python=GIVE_FRAME)
     return Given(*values_ahead(spec, future, seen._names, newest, columns, steps), ds)

@@ -28,7 +28,7 @@ from torch import Tensor
 from streamgp.base import Inputs, Json
 from streamgp.errors import UsageError
 from streamgp.streaming import calendar, steps
-from streamgp.streaming._future import GIVE, Newest, known_ahead, regressors
+from streamgp.streaming._future import GIVE, GIVE_FRAME, Newest, known_ahead, regressors
 from streamgp.streaming._spec import Answers, Asks, History, WindowSpec
 from streamgp.streaming.calendar import Bools, Floats, Ints
 from streamgp.streaming.context import Filler
@@ -168,7 +168,7 @@ class Windows:
         spec, (step, ds, _) = self.spec, self._last[:, : len(self.names)]
         if (spec.known or not spec.lags) and future is None:
             names = ", ".join(spec.known or spec.columns[len(spec.targets) :])
-            raise UsageError(f"the future of {names} is needed", hint=GIVE)
+            raise UsageError(f"the future of {names} is needed", hint=GIVE, python=GIVE_FRAME)
         if not spec.lags:
             assert future is not None
             code, when, inputs = regressors(spec, future, self._names)

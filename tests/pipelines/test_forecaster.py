@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import timedelta, timezone
 from inspect import signature
 from pathlib import Path
@@ -123,10 +124,12 @@ def test_rows_out_of_order_are_warned_of_once() -> None:
     data = frame_of(400)
     fitted = forecaster()
     with pytest.warns(UserWarning, match="sort the frame") as told:
-        fitted.learn(data.head(200).reverse())
+        fitted.learn(pl.concat([data[50:200], data[:50]]))
     assert len(told) == 1 and told[0].filename == __file__ and any("sort" in text for text in fitted.warnings)
     assert "lateness=" in str(told[0].message)
-    fitted.learn(data.slice(200, 100).reverse())  # a second warning would be an error
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.learn(pl.concat([data[230:300], data[200:230]]))
     with pytest.warns(UserWarning, match="later than the lateness"):
         forecaster(lateness="2h").learn(data.head(100)).learn(data.slice(150, 50)).learn(data.slice(100, 50))
 
@@ -283,7 +286,7 @@ def test_a_misspelt_option_names_the_closest() -> None:
     with pytest.raises(UsageError, match=r"'horizn'; did you mean 'horizon'.*'modell'; did you mean 'model'"):
         streamgp.Forecaster("y", **wrong)
     wrong = {"level": (90,)}
-    with pytest.raises(UsageError, match="did you mean 'levels'"):
+    with pytest.raises(UsageError, match="'levels'"):
         forecaster().forecast(**wrong)
     assert str(signature(streamgp.Forecaster)).startswith("(target")
 
@@ -291,6 +294,6 @@ def test_a_misspelt_option_names_the_closest() -> None:
 def test_whole_days_of_a_workbook_are_said() -> None:
     days = pl.DataFrame({"day": range(45292, 45592), "y": [float(at % 7) for at in range(300)]})
     options: dict[str, Any] = {"model": "linear", "time": "day", "lags": 4}
-    assert any("--time-format excel" in one for one in streamgp.Forecaster("y", **options).learn(days).warnings)
+    assert any('time_format="excel"' in one for one in streamgp.Forecaster("y", **options).learn(days).warnings)
     counted = streamgp.Forecaster("y", time_format="step", **options).learn(days)
     assert not any("excel" in one for one in counted.warnings)

@@ -41,7 +41,9 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
     )
     for name in (*targets, *inputs):
         if not _is_number(kind := schema.field(name).type):
-            raise SchemaError(f"column {name!r} is {kind}, not a number", hint=_instead_of(kind, numeric))
+            hint, others = _instead_of(kind, numeric), ", ".join(numeric) or "none"
+            python = f"make it numbers, with pandas.to_numeric or polars' cast; numbers are: {others}"
+            raise SchemaError(f"column {name!r} is {kind}, not a number", hint=hint, python=python)
     if config.calendar and meta.time is None:
         raise UsageError("--calendar needs a clock, and this table has none", hint="ingest it with --time COLUMN")
     assert config.season != "auto", "seasons are taken from the table first"

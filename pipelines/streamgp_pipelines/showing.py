@@ -1,0 +1,85 @@
+"""What a Forecaster shows of itself, in a terminal and in a notebook, and what it says of names that it has not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from streamgp.base import Json
+from streamgp.streaming.intervals import written
+from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.learning.learner import Learner
+
+_ELSEWHERE = dict.fromkeys(
+    ("fit", "partial_fit", "update", "train", "learn_many", "observe", "append"),
+    "learn(frame) forecasts and then learns the rows of a frame, learn_one(row) one",
+)
+_ELSEWHERE |= dict.fromkeys(
+    ("predict", "predict_interval", "predict_quantiles", "forecast_one", "transform", "predict_many", "predict_proba"),
+    "forecast(horizon) has the steps after the newest row with their bands, predict_one() the next one",
+)
+_ELSEWHERE |= dict.fromkeys(
+    ("cross_validation", "backtest", "historical_forecasts", "evaluate", "score", "gridsearch", "residuals"),
+    "every row is forecast before it is learned: scores has the scores of these forecasts; compare scores models",
+)
+_ELSEWHERE |= dict.fromkeys(("sample", "sample_paths"), "simulate(horizon, paths) draws; posterior(samples=) too")
+_ELSEWHERE |= {"summary": "scores has the scores, warnings what should be known"}
+"""Methods of other libraries: what has their part here."""
+
+
+class Shown:
+    """How a Forecaster shows itself."""
+
+    _config: TrainConfig | None
+    _columns: dict[str, str | None]
+    _learner: Learner | None
+    _about: dict[str, Json]
+
+    def __repr__(self) -> str:
+        return f"Forecaster({', '.join(self._asked().values())}): {self._far()}"
+
+    def _repr_html_(self) -> str:
+        return as_html(self._asked(), self._far())
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"a Forecaster has no attribute {name!r}"
+        raise AttributeError(f"{message}: {_ELSEWHERE[name]}" if name in _ELSEWHERE else message, name=name, obj=self)
+
+    def _asked(self) -> dict[str, str]:
+        """The arguments that say what it is, as they would be typed, by name."""
+        options: dict[str, Any]
+        if (config := self._config) is not None:
+            targets, every = config.target or ("y",), self._columns["every"]
+            options = {"horizon": config.horizon, "season": config.season, "every": every, "model": config.model}
+        else:  # it was loaded
+            assert self._learner is not None
+            spec = self._learner.windows.spec
+            targets, every = spec.targets, None if spec.every_ns is None else written(spec.every_ns)
+            options = {"horizon": spec.horizon, "season": spec.seasons, "every": every, "model": self._about["model"]}
+        found = {"target": repr(_one(targets))}
+        return found | {name: f"{name}={_one(value)!r}" for name, value in options.items() if value not in (None, ())}
+
+    def _far(self) -> str:
+        """How far it is."""
+        if self._learner is None:
+            return "no rows yet"
+        series, warming = len(self._learner.windows.names), self._learner.warmup.done_at is None
+        found = f"{self.rows:,} rows" + (f" of {series} series" if series > 1 else "")
+        return f"{found}, in the warm-up" if warming else found
+
+
+def as_html(given: Mapping[str, str], now: str) -> str:
+    """Both as a table for a notebook.
+
+    Example:
+        >>> as_html({"target": "'a<b'"}, "no rows yet")
+        '<table><tr><td>target</td><td>&#x27;a&lt;b&#x27;</td></tr><tr><td>rows</td><td>no rows yet</td></tr></table>'
+    """
+    lines = {name: text.removeprefix(f"{name}=") for name, text in given.items()} | {"rows": now}
+    cells = "".join(f"<tr><td>{name}</td><td>{escape(text)}</td></tr>" for name, text in lines.items())
+    return f"<table>{cells}</table>"
+
+
+def _one(value: Any) -> Any:
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
