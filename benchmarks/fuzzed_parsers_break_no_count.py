@@ -75,7 +75,7 @@ WANTED_APART = 2000
 """Cases of each kind that is read apart, with processes of their own."""
 STEP, STEP_SLOW = 5000, 100
 """Cases behind which results are written; the second where each needs a process."""
-PATIENCE, PATIENCE_APART, WALL = 10.0, 3.0, 600.0
+PATIENCE, PATIENCE_APART, WALL = 10.0, 1.5, 600.0
 """Seconds of CPU for a case; for one whose library streamgp has apart; and seconds of the clock."""
 LIMIT_MB = 2000
 
@@ -249,7 +249,7 @@ def write_tables(found: dict[str, Result]) -> None:
         "the other. SciPy (MATLAB), h5py, asammdf (MDF) and fastexcel (.xls, .xlsb, .ods) are in processes of their "
         "own in streamgp and end no other. Here both ends of the pipe, the one that reads the file and the one that "
         "makes rows of what it writes, are in one process, which is forked from one that has imported the library: it "
-        f"may die, or hang for more than {PATIENCE_APART:.0f} s of CPU time, and costs a fork. The first {TRIED} files "
+        f"may die, or hang for more than {PATIENCE_APART} s of CPU time, and costs a fork. The first {TRIED} files "
         f"on which it died, and the first {TRIED_LATE} on which it hung, were tried with streamgp's own processes, "
         f"which are given up after {PATIENCE:.0f} s without a word. Cases a second are of CPU time."
     )

@@ -7,8 +7,10 @@ import json
 import subprocess
 import sys
 import zipfile
+import zlib
 from base64 import b85decode
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -18,6 +20,7 @@ import pytest
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.protobuf import Schema
+from streamgp.streaming.reading import workbook
 from streamgp.streaming.reading.cells import FAULT
 from streamgp.streaming.reading.columnar import plain
 from streamgp.streaming.reading.files import open_source
@@ -26,8 +29,17 @@ from streamgp.streaming.sources.jsonl import natural
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
 from tests.streaming.sources.recordings import COUNT, write_bag, write_mcap, write_ulog
+from tests.words import naming
 
 ENDLESS = "RZMSZ0TML<Kub&j00000H~>arV`F7(I(2DobT%|!bRcwTZDn(G0000000000fIk2L06+s507L))K}$>k00000004kL004kL0000$0{"
+
+FAR = (
+    "c-rliOG*Pl5QhKi={zPvNF)flkbnqoase0W#tX!Sdr=UA350BN01qPM0)p2NJwjZ%^8o7jclXRNz956yMCvPw?x~rs?w;!EdVFZlZ*I4q@Pz|Jcu"
+    "!(f3pPpB(*oZoiR)&qBT-h0H>!(Y#MoJCh3aBnqt>Z$8eipq(#ME0K^MmuvK?cJGHjqCnJ-yzO!2-r<?Le&aOT%BKv~vdq`03&#+dZ}S`ww_UowB"
+    "1Kd$pfR9)8JyOj62zioFh;}4Q4g7k1j>EWEx#U*9mTjuEe=rq`8zu24K?AK`EF6>24@QO{i>nQT&Mkb7xjCeTNf98kTnp>aN4AabOR2XW_T3)y4B"
+    "s_)^#*JCiPEUe`41Ee*Afl7vA$~awmc5<abku;ND2k#eilQirqO2SrVomLq"
+)
+"""A workbook of Excel 97, compressed, with a cell in column 9,001."""
 
 
 def rows(path: Path, **options: Any) -> pa.Table:
@@ -169,6 +181,28 @@ def test_a_schema_names_no_module() -> None:
     with pytest.raises(ValueError, match="is not in it") as raised:
         Schema(files.SerializeToString())
     assert not isinstance(raised.value, UsageError)
+
+
+def test_more_columns_than_a_sheet_can_have(tmp_path: Path) -> None:
+    (tmp_path / "a.xls").write_bytes(zlib.decompress(b85decode(FAR)))
+    with pytest.raises(DataError, match=naming("column 9,001 of 256")):
+        workbook.sheets_of(str(tmp_path / "a.xls"), "a.xls", None, None)
+
+
+def test_cells_that_take_too_much_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise MemoryError
+
+    pl.DataFrame({"t": [1]}).write_excel(tmp_path / "a.xlsx")
+    written = io.BytesIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", SimpleNamespace(buffer=written))
+        for name in ("limit_memory", "end_in"):
+            patch.setattr(workbook, name, lambda _: None)
+        patch.setattr(pl.DataFrame, "write_ipc", fails)
+        workbook.main(str(tmp_path / "a.xlsx"), "a.xlsx", "0")
+    message, hint = json.loads(written.getvalue())["refused"]
+    assert "memory" in message and hint
 
 
 @pytest.mark.slow

@@ -24,6 +24,8 @@ _RATIO, _LEAST = 200, 1 << 30
 """What the parts of a workbook may be larger than the file, and the bytes that they may have in any case."""
 _CELLS = 1 << 25
 """Cells that a sheet may have room for in any case, and one more for each byte that it has."""
+_COLUMNS, _COLUMNS_97 = 1 << 14, 1 << 8
+"""Columns of a sheet, and of one of Excel 97 to 2003."""
 _ROW, _COLUMN = re.compile(rb"""r=["'][A-Z]*(\d+)"""), re.compile(rb"""r=["']([A-Z]+)\d""")
 
 
@@ -88,6 +90,13 @@ def main(path: str, uri: str, header: str, sheet: str | None = None) -> None:
         about = {"names": names, "sheets": [[name, len(part), *one[1:]] for (name, one), part in sheets]}
     except DataError as error:
         about = {"refused": [error.message, error.hint]}
+    except MemoryError:
+        about = {
+            "refused": [
+                f"{uri}: its cells take too much memory",
+                "delete a cell far from all others, or export it as CSV",
+            ]
+        }
     except ImportError as error:
         about = {"refused": [f"{uri}: {error}", "pip install --force-reinstall 'streamgp[excel]'"]}
     end_in(0)
@@ -99,11 +108,12 @@ def sheets_of(path: str, uri: str, sheet: str | None, header: int | None) -> tup
     """What `read_sheets` gives, read in this process."""
     fastexcel = importlib.import_module("fastexcel")
     try:
-        if zipfile.is_zipfile(path):
+        zipped = zipfile.is_zipfile(path)
+        if zipped:
             _check_parts(path, uri)
-        book = fastexcel.read_excel(path)
+        book, most = fastexcel.read_excel(path), _COLUMNS if zipped else _COLUMNS_97
         names = list(book.sheet_names)
-        return names, {name: _read(book, name, header) for name in names if sheet in (None, name)}
+        return names, {name: _read(book, name, header, most) for name in names if sheet in (None, name)}
     except DataError:
         raise
     except BaseException as error:  # a panic of Rust is no Exception
@@ -113,12 +123,14 @@ def sheets_of(path: str, uri: str, sheet: str | None, header: int | None) -> tup
         raise DataError(f"{uri}: not a whole workbook: {what}", hint=_HINT) from None
 
 
-def _read(book: Any, name: str, header: int | None) -> Sheet:
-    """A sheet. Of columns of numbers with text in some cells: their digits, and what is no number.
+def _read(book: Any, name: str, header: int | None, most: int) -> Sheet:
+    """A sheet of at most `most` columns. Of numbers with text in some cells: their digits, and what is no number.
 
     A column in which all is digits, and some is text, stays text: these may be keys.
     """
     loaded = book.load_sheet(name, header_row=(header or 1) - 1, schema_sample_rows=None)
+    if loaded.width > most:
+        raise ValueError(f"a cell in column {loaded.width:,} of {most:,} that a sheet can have")
     row = header if header is not None and header > 1 else _first_row(book, name, loaded)
     if _behind_the_end(loaded):
         return Sheet(pl.DataFrame(), [], row)
