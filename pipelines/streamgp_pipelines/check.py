@@ -111,7 +111,7 @@ def _scores(saved: Saved, config: CheckConfig) -> list[Finding]:
     if past or config.max_naive_ratio is not None:
         ratio = recent / past if recent is not None and past else None
         about = "the newest CRPS over the mean error of the seasonal naive forecast"
-        about = about if past else "no season as long as the horizon, or no error of it is known"
+        about = about if past else "no error of the naive forecast is known"
         found.append(
             Finding("naive_ratio", ratio, config.max_naive_ratio, _beyond(ratio, config.max_naive_ratio), about)
         )

@@ -426,7 +426,7 @@ class CheckConfig(Settings):
         description="Largest ratio of the newest CRPS (log loss, of outcomes of 0 and 1) to that before, such as 1.2",
     )
     max_naive_ratio: Annotated[Ratio, Flag(Panel.LIMITS)] = Field(
-        None,
+        2.0,
         description="Largest ratio of the newest CRPS to the mean error of the seasonal naive forecast, such as 0.9",
     )
     min_coverage: Annotated[float | None, Flag(Panel.LIMITS)] = Field(

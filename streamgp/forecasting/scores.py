@@ -109,9 +109,9 @@ class Scores:
         np.add.at(self._naive, code, np.stack([np.where(known, change, 0.0), known], 1))
 
     def follow(self, y: Tensor, seasonal: Tensor) -> None:
-        """Take rows (R, O) into the error of the naive forecast since the last lap; it is one where H ≤ S."""
+        """Take rows (R, O) into the error of the naive forecast, overall and since the last lap."""
         change = (y - seasonal).abs().numpy()
-        if self.shape.lags and self.shape.horizon <= self.shape.season and not self.binary:
+        if self.shape.lags and not self.binary:
             self._past += np.nansum(change), np.count_nonzero(~np.isnan(change))
 
     def add(self, due: Due) -> None:
@@ -284,15 +284,29 @@ class Scores:
         return self._figures(self._sums, self._own, np.arange(self.shape.columns))
 
     def lap(self) -> dict[str, Json]:
-        """The scores since the last lap: a curve over the stream. The overall figures only, and `naive_mae`, the mean
-        |y[t] − y[t−S]|, where it is known."""
+        """The scores since the last lap: a curve over the stream. The overall figures only, and `naive_mae` of the
+        seasonal naive forecast, where it is known (`past_naive_mae`)."""
         since, self._before = self._sums - self._before, self._sums.copy()
         before = np.zeros_like(self._own)
         before[: len(self._own_before)] = self._own_before
         own, self._own_before = self._own - before, self._own.copy()
         (total, count), self._past_before = (self._past - self._past_before).tolist(), self._past.copy()
-        past: dict[str, Json] = {"naive_mae": total / count} if count else {}
+        past: dict[str, Json] = {"naive_mae": total / count * self._seasons_back} if count else {}
         return self._figures(since, own, np.arange(self.shape.columns)) | past
+
+    @property
+    def _seasons_back(self) -> float:
+        """Seasons from a truth back to the value that the seasonal naive forecast repeats, the mean over the steps."""
+        return float(np.mean(-(-np.arange(1, self.shape.horizon + 1) // self.shape.season)))
+
+    def past_naive_mae(self) -> float | None:
+        """Mean error of the seasonal naive forecast in the rows after the warm-up; None where it is not known.
+
+        That of step h repeats the value k = ⌈h/S⌉ seasons before, and |y[t] − y[t−kS]| is at most k changes of one
+        season: mean |y[t] − y[t−S]| times the mean k, an equality where H ≤ S, and else an upper bound.
+        """
+        total, count = self._past.tolist()
+        return total / count * self._seasons_back if count else None
 
     def naive(self) -> Json:
         """What MASE divides by: the mean |y[t] − y[t−S]| before scoring starts, S steps back; None without lags.

@@ -10,8 +10,9 @@ units of the columns. With a batch of rows that arrive:
 3. when a rebuild is due, scaling, reference and hyper-parameters are estimated from a bounded memory of the stream, and
    the posterior learns that memory from the beginning; otherwise it learns the new rows.
 
-What fails numerically changes nothing and is reported in the `Step`. After a rebuild that failed the new rows are
-learned as usual, and the next rebuild waits its turn.
+What fails numerically changes nothing and is reported in the `Step`; so does what is finite and absurd, an update
+after which the posterior describes its own rows by more than 100 spreads of the target. After a rebuild that failed the
+new rows are learned as usual, and the next rebuild waits its turn.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ PATIENCE = 0.5
 """Early on a rebuild comes when the stream has grown by this part since the last."""
 HASTE = 64
 """Rows at least from one rebuild to the next where the forecasts say that it should not wait for its turn."""
+BLOWN = 100.0
+"""Spreads of the target, or times the largest value of late: what no posterior makes of rows that it has just learned,
+unless its arithmetic has blown up."""
+SOME = 16
+"""Rows, about, that this is looked at in."""
 WEAK = 0.01
 """Ratio of signal to noise variance below which a run is warned."""
 
@@ -177,6 +183,7 @@ class StreamModel(Model):
             put_back, why, more = None if first else self.posterior.snapshot(), "", True
             try:
                 more = self.posterior.epoch(rows, units, first, self.generator, left)
+                self._refuse_blown(rows.z, rows.y)
             except NumericalError as error:
                 if put_back is None:
                     raise
@@ -248,8 +255,9 @@ class StreamModel(Model):
         """Learn rows under the hyper-parameters of now, and offer them to the memory. shift: of `_shift`."""
         time = self.options.forgetting(self.shape)
         put_back, offered = self.posterior.snapshot(), self.memory.offer(x, y, self.generator)
+        learned = self._standardised(y, shift)
         arrival = Arrival(
-            self._standardised(y, shift),
+            learned,
             1.0 if time is None else math.exp(-len(y) / time),
             offered.rows,
             offered.places,
@@ -263,7 +271,12 @@ class StreamModel(Model):
             offered.put_back()
             self._attach()
 
-        return self._attempt(lambda: self.posterior.absorb(look, arrival), back, done)
+        def work() -> str:
+            event = self.posterior.absorb(look, arrival)
+            self._refuse_blown(look.z, learned, look.mean)
+            return event
+
+        return self._attempt(work, back, done)
 
     def _rebuild(self, x: Inputs, y: Tensor, done: str) -> Step:
         """Offer rows to the memory, and learn the memory from the beginning."""
@@ -282,6 +295,7 @@ class StreamModel(Model):
             sample = self.memory.sample()
             rows, units = self._rows(sample, rescale=not self.rebuilt or self.posterior.rescales(len(sample.y)))
             event = self.posterior.rebuild(rows, units, self.generator)
+            self._refuse_blown(rows.z, rows.y)
             self.rebuilt = self.tried = self.seen
             return event
 
@@ -299,6 +313,29 @@ class StreamModel(Model):
             return Step(loss, self.posterior.size, True, _joined(done, event))
         back()
         return self._step(_joined(done, f"undone: {why}"), healthy=False)
+
+    def _refuse_blown(self, z: Tensor, y: Tensor, before: Tensor | None = None) -> None:
+        """See that the posterior stays near rows that it has just learned; O(1) of them.
+
+        Args:
+            z: (N, W) standardised windows.
+            y: (N, T) standardised targets, NaN = not observed.
+            before: (N, T) its mean before; where that was as far off, learning is how it comes back.
+
+        Raises:
+            NumericalError: its mean is beyond `BLOWN`.
+        """
+        if not self.posterior.units or not len(y):
+            return
+        some = slice(None, None, -(-len(y) // SOME))
+        limit = BLOWN * y.nan_to_num().abs().amax(0).clamp(min=1.0)
+        if before is not None:
+            limit = torch.maximum(limit, before.abs().amax(0))
+        size = self.posterior.glance(z[some]).mean.abs().amax(0)
+        if bool((size > limit).any()):
+            raise NumericalError(
+                f"forecasts would be {float((size / limit).max()) * BLOWN:.2g} spreads of the target off"
+            )
 
     def _rows(self, sample: Sample, rescale: bool, fill: bool = True) -> tuple[Rows, Units]:
         """A sample in standardised units; `rescale`: of reference and scaling that are estimated from it; `fill`: what

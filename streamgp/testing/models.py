@@ -10,7 +10,7 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Model, Predictive, Shape, Step
 from streamgp.context import Context, Entry
 from streamgp.errors import DataError, UsageError
-from streamgp.online.model import StreamModel
+from streamgp.online.model import BLOWN, StreamModel
 from streamgp.testing.stateful import check_stateful, reborn, same_bits
 
 SHAPES = (
@@ -203,7 +203,7 @@ def _check_pure(build: Callable[[Shape], Model], shape: Shape, batch: int) -> No
 
 
 def _check_bounded(build: Callable[[Shape], Model], shape: Shape, batch: int, full: int) -> None:
-    """Law 4: once `full` rows are learned, the state is as large as it ever gets."""
+    """Law 4: once `full` rows are learned, the state is as large as it ever gets; and forecasts are in bounds."""
     model = build(shape)
     x, y = _example(model, shape, 2 * full)
     sizes = []
@@ -211,6 +211,8 @@ def _check_bounded(build: Callable[[Shape], Model], shape: Shape, batch: int, fu
         model.update(x.rows(slice(start, start + batch)), y[start : start + batch])
         sizes.append(sum(tensor.numel() for tensor in model.state()[0].values()))
     assert max(sizes[full // batch :]) <= max(sizes[: full // batch]), "the state grows with the rows (law 4)"
+    off = (model.predict(x.rows(slice(-batch, None))).mean - y.mean(0)).abs()
+    assert (off <= BLOWN * y.std(0)).all(), "a forecast is more than 100 spreads of the target off"
 
 
 def _check_state(build: Callable[[Shape], Model], shape: Shape, batch: int) -> None:

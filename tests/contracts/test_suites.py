@@ -65,6 +65,14 @@ class Hoards(Good):
         return {"sums": self.sums, "rows": torch.zeros(self.calls)}, {}
 
 
+class Diverges(Hoards):
+    def predict(self, x: Inputs) -> Gaussian:
+        return super().predict(x).affine(torch.ones(()), torch.tensor(1e5 if self.calls > 1024 else 0.0))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        return {"sums": self.sums}, {}
+
+
 class TakesMissingForNothing(Good):
     def update(self, x: Inputs, y: Tensor, issued: Predictive | None = None) -> Step:
         return super().update(x, y.nan_to_num(0.0))
@@ -103,6 +111,7 @@ class Unlearns(Good):
         (Forgets, "after a restore"),
         (Rounds, "after a restore"),
         (Hoards, "law 4"),
+        (Diverges, "100 spreads"),
         (TakesMissingForNothing, "law 5"),
         (WrongFamily, "family"),
         (NegativeLatent, "variance"),

@@ -111,6 +111,22 @@ def test_mase_is_the_mean_over_the_series_each_by_its_own_scale() -> None:
     assert after.summary() == scores.summary()
 
 
+def test_the_naive_error_is_exact_up_to_a_season_and_a_bound_beyond() -> None:
+    y = np.cumsum(np.random.default_rng(0).normal(size=500))
+    assert Scores(SHAPE, CALIBRATION).past_naive_mae() is None
+    for season, horizon in ((4, 3), (1, 3)):
+        shape = Shape(("y",), horizon, 2, ("y", "season(y)"), ("season(y)",), season=season)
+        scores = Scores(shape, CALIBRATION)
+        truth, back = torch.from_numpy(y[season:, None]), torch.from_numpy(y[:-season, None])
+        scores.follow(truth[:200], back[:200])
+        scores.follow(truth[200:], back[200:])
+        seasons = -(-np.arange(1, horizon + 1) // season)
+        direct = np.mean([np.abs(y[k * season :] - y[: -k * season]).mean() for k in seasons])
+        found = scores.past_naive_mae()
+        assert found is not None and found == pytest.approx(scores.lap()["naive_mae"])
+        assert found == pytest.approx(direct) if horizon <= season else direct < found < 2.0 * direct
+
+
 def test_laps_are_what_came_since() -> None:
     data = frame(90, 3)
     scores = Scores(SHAPE, CALIBRATION)

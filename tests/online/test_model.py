@@ -50,6 +50,8 @@ class RunningMean(Posterior):
         assert bool((look.mean == self.look(look.z).mean).all()), "the look is of another posterior"
         y = torch.nan_to_num(arrival.y)
         self.sums.mul_(arrival.kept).add_(torch.stack((torch.tensor(len(y)).to(FLOAT), y.sum(), y.square().sum())))
+        if "sums" in self.fails:
+            self.sums[1] *= 1e4
         if "absorb" in self.fails:
             raise NumericalError("no factor", hint="none")
         return ""
@@ -57,6 +59,8 @@ class RunningMean(Posterior):
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
         y = torch.nan_to_num(rows.filled)[:, 0]
         self.sums.copy_(torch.stack((rows.weight.sum(), (rows.weight * y).sum(), (rows.weight * y.square()).sum())))
+        if "sums" in self.fails:
+            self.sums[1] += 1e9
         if "rebuild" in self.fails:
             raise NumericalError("no factor", hint="none")
         return f"{len(y)} rows kept"
@@ -105,6 +109,31 @@ def test_what_fails_changes_nothing(what: str) -> None:
     assert not step.healthy and "undone: no factor" in step.done
     changed = {name for name, tensor in model.state()[0].items() if not torch.equal(tensor, held[name])}
     assert changed <= {"generator", "winsorise.excess"}
+
+
+@pytest.mark.parametrize("due", [False, True])
+def test_what_is_finite_and_absurd_is_undone_and_said(due: bool) -> None:
+    model, (x, y) = built(), rows(300)
+    feed(model, x.rows(slice(0, 200)), y[:200])
+    model.posterior.fails = {"sums"}  # type: ignore[assignment]
+    model.tried -= 40 * due
+    before = model.predict(x)
+    step = model.update(x.rows(slice(200, 210)), y[200:210] + 1.0)
+    assert not step.healthy and "undone" in step.done and "spreads" in step.done
+    assert torch.equal(model.predict(x).mean, before.mean)
+    model.posterior.fails = set()  # type: ignore[assignment]
+    assert model.update(x.rows(slice(210, 220)), y[210:220]).healthy
+    with pytest.raises(NumericalError, match="spreads"):
+        model.posterior.fails = {"sums"}  # type: ignore[assignment]
+        list(model.fit(x, y, 1))
+
+
+def test_a_level_that_jumps_and_stays_is_learned() -> None:
+    model, (x, y) = built(), rows(600)
+    y[200:] += 1e5
+    steps = feed(model, x, y)
+    assert all(step.healthy for step in steps)
+    assert model.predict(x).mean.min() > 5e4  # a running mean of both levels
 
 
 def test_after_a_failed_rebuild_rows_are_learned_and_the_next_rebuild_waits() -> None:

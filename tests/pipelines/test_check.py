@@ -89,6 +89,16 @@ def test_steps_have_no_age(tmp_path: Path) -> None:
         findings(tmp_path / "nothing")
 
 
+def test_a_run_far_worse_than_the_naive_forecast_is_an_alarm_without_any_limit(tmp_path: Path) -> None:
+    home, _ = trained(tmp_path, frame_of(1150))
+    curves = Curves()
+    saved = checkpoint.read(home)
+    saved.restore({"curves": curves})
+    found = findings(home)["naive_ratio"]
+    assert found.limit == 2.0 and found.value is not None and not found.alarm
+    assert findings(home, max_naive_ratio=0.9 * found.value)["naive_ratio"].alarm
+
+
 @pytest.mark.slow
 def test_a_model_is_measured_against_the_naive_forecast(tmp_path: Path) -> None:
     data = frame_of(3000)

@@ -23,6 +23,8 @@ from streamgp_pipelines.numbers import number
 
 NAMED = 3
 """Rows that decide the RMSE, of which a note names as many."""
+WORSE = 2.0
+"""Times the error of the naive forecast from which on a run says so."""
 LOST = 0.1
 """Part of the rows without a whole window from which on a run says so."""
 
@@ -59,6 +61,7 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
             f"at {part:.0%} of the rows nothing was forecast, because a value of the window was missing: "
             "--gaps fill forecasts there too"
         )
+    warnings += _worse_than_naive(scores["mae"], learner.scores.past_naive_mae())
     warnings += _outliers(learner, Moments.of(session.table.meta))
     if learner.windows.late:
         warnings.append(f"{learner.windows.late} rows were not learned: {_why_late(learner.windows, session.table)}")
@@ -96,6 +99,21 @@ def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
         "transforms": kinds,
         "warnings": list(warnings),
     }
+
+
+def _worse_than_naive(mae: float | None, naive: float | None) -> list[str]:
+    """Whether repeating the last value, or that of a season ago, would have been far better.
+
+    Example:
+        >>> _worse_than_naive(1.0, 0.6), len(_worse_than_naive(1.3, 0.6))
+        ([], 1)
+    """
+    if mae is None or not naive or mae <= WORSE * naive:
+        return []
+    return [
+        f"MAE {number(mae)} is {number(mae / naive)} times that of the naive forecast, {number(naive)}: this model "
+        "does not describe the stream; compare others with `streamgp compare`, or leave --set and --model out"
+    ]
 
 
 def _outliers(learner: Learner, moments: Moments) -> list[str]:
