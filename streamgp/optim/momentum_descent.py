@@ -15,6 +15,11 @@ in O(R m̃ (W + T)). It equals the dense iteration in which D is 0 outside b: ca
 those of the coasting weights. Blocks that were never drawn are 0. η = RATE/λ_max(ΦᵀWΦ/n), by power iterations on a
 drawn block, whose BΦ_bΦ_bᵀ stands for ΦΦᵀ.
 
+What a block does not share with the others is noise in that, of relative variance ν = tr(ΦᵀWΦ/n)/(m̃ λ_max) or more,
+and momentum sums it up over 1/(1 − ρ) steps. Where the spectrum is flat, as of few rows that are far apart, ρ = 0.97
+lets the weights grow without bound. So ρ = min(0.97, 1 − 12 ν); and where 50 steps led upwards all the same, all
+velocities are set to 0 and 1/(1 − ρ) is halved (ours).
+
 Nothing here costs O(m) but the memory that is reserved, which an operating system hands out as it is written to, and
 the scan of B step counts before a prediction. Variances are mean-field: they grow with m towards the prior's, since a
 block does not know what the others have learned.
@@ -35,7 +40,11 @@ from streamgp.features import Features
 from streamgp.optim.block_rows import Rows, thin
 
 MOMENTUM, RATE = 0.97, 0.5
-"""ρ, and the step size over the inverse of the largest curvature: the best of those tried on kin40k."""
+"""ρ at most, and the step size over the inverse of the largest curvature: the best of those tried on kin40k."""
+NOISY = 12.0
+"""1 − ρ over the relative variance of a block's curvature, at least: what was stable on demand and on made-up rows."""
+LAP, RISE = 50, 1.05
+"""Steps after which the squared residuals are looked at, and their growth since the last look that is no descent."""
 FEW = 512
 """Rows, about, that the log-determinant of the loss is estimated from."""
 SQUARES = 2000
@@ -92,16 +101,37 @@ class SupportRows(Rows):
 
     Attributes:
         drift: (R, T) float64 Φv.
+        fit: () squared residuals at the last look, as they would be with the rows of now; inf before there was one.
     """
 
     def __init__(self, x: Tensor, y: Tensor, weight: Tensor, dtype: torch.dtype) -> None:
         super().__init__(x, y, weight, dtype)
         self.drift: Tensor
+        self.fit: Tensor
         self.register_buffer("drift", torch.zeros(y.shape, dtype=FLOAT))
+        self.register_buffer("fit", torch.tensor(math.inf, dtype=FLOAT))
 
     def changed(self) -> None:
         super().changed()
         self._joint: tuple[Tensor, Tensor] | None = None
+
+    def squares(self) -> Tensor:
+        """() weighted squared residuals of all columns."""
+        return (self.weigh(self.residual) * self.residual).sum()
+
+    def replace(self, places: Tensor, x: Tensor, y: Tensor, weight: Tensor, fitted: Tensor) -> None:
+        before = self.squares()
+        super().replace(places, x, y, weight, fitted)
+        self.fit += self.squares() - before
+
+    def reweigh(self, weight: Tensor) -> None:
+        before = self.squares()
+        super().reweigh(weight)
+        self.fit += self.squares() - before
+
+    def retarget(self, y: Tensor, weight: Tensor) -> None:
+        super().retarget(y, weight)
+        self.fit.fill_(math.inf)
 
     def joint(self) -> tuple[Tensor, Tensor]:
         """(R, T) or (R, 1) weights of all columns, and their sums (T,)."""
@@ -111,9 +141,9 @@ class SupportRows(Rows):
             self._joint = own, own.sum(0).expand(self.drift.shape[1])
         return self._joint
 
-    def move(self, image: Tensor) -> None:
+    def move(self, image: Tensor, momentum: float) -> None:
         """d ← ρd + Φ_bD, and the residual with it. image: (R, T)."""
-        self.drift.mul_(MOMENTUM).add_(image)
+        self.drift.mul_(momentum).add_(image)
         self.residual -= self.drift
 
 
@@ -163,6 +193,7 @@ class MomentumDescent(nn.Module):
         self.noise: Tensor
         self.beyond: Tensor
         self.curvature: Tensor
+        self.momentum: Tensor
         blocks = -(-features.capacity // features.width)
         self.register_buffer("weights", reserved((features.capacity, columns), dtype))
         self.register_buffer("velocity", reserved((features.capacity, columns), dtype))
@@ -172,6 +203,7 @@ class MomentumDescent(nn.Module):
         self.register_buffer("noise", torch.ones(columns, dtype=FLOAT))
         self.register_buffer("beyond", torch.zeros(columns, dtype=FLOAT))
         self.register_buffer("curvature", torch.zeros(columns, dtype=FLOAT))
+        self.register_buffer("momentum", torch.tensor(MOMENTUM, dtype=FLOAT))
 
     @property
     def variance(self) -> Tensor:
@@ -196,6 +228,7 @@ class MomentumDescent(nn.Module):
             self.weights[span], self.velocity[span] = 0.0, 0.0
         for buffer in (self.last, self.steps, self.curvature, self.beyond):
             buffer.zero_()
+        self.momentum.fill_(MOMENTUM)
         self.stream.copy_(Generator().manual_seed(self.seed).get_state())
         self.noise.copy_(torch.as_tensor(noise))
         return self
@@ -207,8 +240,9 @@ class MomentumDescent(nn.Module):
         gap = int(self.steps) - int(self.last[block])
         if not gap or not int(self.last[block]):
             return mu.clone(), velocity.clone()
-        power = MOMENTUM**gap
-        return mu + velocity * (MOMENTUM * (1.0 - power) / (1.0 - MOMENTUM)), velocity * power
+        rho = float(self.momentum)
+        power = rho**gap
+        return mu + velocity * (rho * (1.0 - power) / (1.0 - rho)), velocity * power
 
     @torch.no_grad()
     def images(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -270,27 +304,47 @@ class MomentumDescent(nn.Module):
         weight, total = rows.joint()
         if not bool((total > 0).any()):
             return  # nothing to learn from yet
+        if int(self.steps) % LAP == 0:
+            self._calm(rows)
         total = total.clamp(min=LEAST)
         phi = rows.features(self.features, block, cached=0)
         steps = int(self.steps)
         if steps % RECHECK == 0 or steps & (steps - 1) == 0 or not bool(self.curvature.all()):
             start = torch.randn(phi.shape[1], self.columns, generator=generator).to(phi)
             self.curvature.copy_(self._curvature(rows, phi, start))
+            if not steps:
+                self.momentum.copy_(self._momentum(rows, phi))
         self.stream.copy_(generator.get_state())
+        rho = float(self.momentum)
         mu, velocity = self.moving(block)
         self._estimate(rows, phi, mu)
         ridge = self.noise / total
-        ahead = (weight * (rows.residual - MOMENTUM * rows.drift) / total).to(phi.dtype)
-        slope = thin(phi.mT, ahead).to(FLOAT) - ridge * (mu + MOMENTUM * velocity).to(FLOAT)
+        ahead = (weight * (rows.residual - rho * rows.drift) / total).to(phi.dtype)
+        slope = thin(phi.mT, ahead).to(FLOAT) - ridge * (mu + rho * velocity).to(FLOAT)
         rate = decay * blocks * RATE / self.curvature.clamp(min=LEAST)
         change = (rate * slope / (1.0 + rate * ridge)).to(self.dtype)
 
         span = self.features.span(block)
-        velocity = MOMENTUM * velocity + change
+        velocity = rho * velocity + change
         self.weights[span], self.velocity[span] = mu + velocity, velocity
         self.steps += 1
         self.last[block] = self.steps
-        rows.move(thin(phi, change).to(FLOAT))
+        rows.move(thin(phi, change).to(FLOAT), rho)
+
+    def _calm(self, rows: SupportRows) -> None:
+        """Where the last lap led upwards, stop every block where it is and halve the span 1/(1 − ρ) of the momentum.
+
+        Without momentum a step of at most 1/λ never leads upwards. O(R T), and O(m_touched) where it stops them.
+        """
+        fit = rows.squares()
+        if bool(fit > RISE * rows.fit):
+            for block in self.touched():
+                span = self.features.span(block)
+                self.weights[span], self.velocity[span] = self.moving(block)[0], 0.0
+                self.last[block] = self.steps
+            rows.drift.zero_()
+            self.momentum.copy_((2.0 * self.momentum - 1.0).clamp(min=0.0))
+        rows.fit.copy_(fit)
 
     def _curvature(self, rows: SupportRows, phi: Tensor, start: Tensor) -> Tensor:
         """(T,) the largest eigenvalue of BΦ_bᵀWΦ_b/n, column by column. start: (|b|, T)."""
@@ -303,6 +357,14 @@ class MomentumDescent(nn.Module):
             start = phi.mT @ (weight * (phi @ (start / size.clamp(min=LEAST))))
             size = start.norm(dim=0)
         return size.to(FLOAT)
+
+    def _momentum(self, rows: SupportRows, phi: Tensor) -> Tensor:
+        """() ρ that the noise of a block allows. phi: (R, |b|) of a drawn block."""
+        weight, total = rows.joint()
+        trace = (weight * phi.square().sum(1, keepdim=True).to(FLOAT)).sum(0) * self.features.blocks / total
+        seen = self.curvature > LEAST
+        noise = (trace / (phi.shape[1] * self.curvature.clamp(min=LEAST)))[seen]
+        return (1.0 - NOISY * noise).clamp(0.0, MOMENTUM).min() if len(noise) else self.momentum
 
     def _estimate(self, rows: SupportRows, phi: Tensor, mu: Tensor) -> None:
         """μᵀμ + log|I + ΦᵀWΦ/σ²| (of its diagonal) from the drawn block, into the running mean."""
