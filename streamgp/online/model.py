@@ -334,7 +334,8 @@ class StreamModel(Model):
         size = self.posterior.glance(z[some]).mean.abs().amax(0)
         if bool((size > limit).any()):
             raise NumericalError(
-                f"forecasts would be {float((size / limit).max()) * BLOWN:.2g} spreads of the target off"
+                f"forecasts would be {float((size / limit).max()) * BLOWN:.2g} spreads of the target off",
+                hint="options of the model that are not its defaults are the first suspects",
             )
 
     def _rows(self, sample: Sample, rescale: bool, fill: bool = True) -> tuple[Rows, Units]:
