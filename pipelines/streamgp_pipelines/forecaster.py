@@ -60,7 +60,8 @@ class Forecaster(Shown):
         season: rows in each season, such as [48, 336], or "auto".
         known: inputs whose future values are known.
         inputs: columns whose past values are inputs.
-        time: column of times, or row for rows without; default: ds, or the only one of times. By the clock of their
+        time: column of times, or row for rows without; default: ds, or the only one of times. A date and a time of day,
+            or the number of a period, in two columns are ["Date", "Time"]. By the clock of their
             zone days, weeks and years begin: the same instants in another zone are another stream.
         series: column that names the series; default: unique_id, else a single series.
         every: interval between rows, such as "30m"; default: rows are counted.
@@ -117,7 +118,7 @@ class Forecaster(Shown):
         season: int | Sequence[int] | Literal["auto"] = (),
         known: str | Sequence[str] = (),
         inputs: str | Sequence[str] = (),
-        time: str | None = None,
+        time: str | Sequence[str] | None = None,
         series: str | None = None,
         every: str | None = None,
         timezone: str | None = None,
@@ -157,7 +158,8 @@ class Forecaster(Shown):
         self._config: TrainConfig | None = TrainConfig.read(given | {"table": "memory", "online": True, "follow": True})
         if model != AUTO:
             registry.check("models", model)
-        self._columns = {"time": time, "series": series, "every": every, "timezone": timezone}
+        one = time if time is None or isinstance(time, str) else ",".join(time)
+        self._columns = {"time": one, "series": series, "every": every, "timezone": timezone}
         self._columns |= {"tolerance": tolerance, "time_format": time_format, "lateness": lateness}
         self._columns |= {"duplicates": duplicates} if duplicates != "first" else {}
         self._reader: Reader | None = None

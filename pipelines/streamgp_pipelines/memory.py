@@ -19,11 +19,14 @@ from streamgp.errors import DataError, SchemaError, UsageError
 from streamgp.streaming.reading.bytes import Position
 from streamgp.streaming.reading.cells import check_names, units_in, with_bookkeeping
 from streamgp.streaming.reading.columnar import Columnar, own_units, plain, storable
+from streamgp.streaming.reading.files import FileSource
+from streamgp.streaming.reading.paired import pair_in
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.times import Clock, TimeReader
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.chunk import Sieve
 from streamgp_pipelines.ingestion.ingest import ingest
+from streamgp_pipelines.ingestion.pairing import paired
 from streamgp_pipelines.ingestion.plan import plan
 from streamgp_pipelines.ingestion.report import readings
 
@@ -268,9 +271,11 @@ class Reader:
         given = {"time": time, "series": series, "every": every, "timezone": timezone, "tolerance": tolerance}
         given |= {"time_format": time_format, "lateness": lateness, "duplicates": duplicates}
         self.config: IngestConfig = IngestConfig.read({"source": (NAME,), "table": NAME, **given})
-        found = plan(FrameSource(rows), self.config, None)
+        source: FileSource
+        source, config = paired(FrameSource(rows), self.config, None)
+        found = plan(source, config, None)
         self.meta, self.schema = found.meta, found.schema
-        self.notes = readings(FrameSource(rows), found, time is not None) if time_format is None else []
+        self.notes = readings(source, found, time is not None) if time_format is None else []
         self._times = dict[Clock, TimeReader]()
         self._rows = 0
         self.rows = self.read(rows)
@@ -287,7 +292,8 @@ class Reader:
             SchemaError: a column is missing.
             DataError: times have no time zone, and those before had.
         """
-        if missing := [name for name in columns if name not in rows.column_names]:
+        own = rows.column_names
+        if missing := [name for name in columns if name not in own and pair_in(name, own) is None]:
             hint = f"it has: {', '.join(rows.column_names)}; the forecaster reads: {', '.join(columns)}"
             raise SchemaError(f"{NAME} lacks the column {missing[0]!r}", hint=hint)
         every = None if spec.every_ns is None or not moments["clock"] else f"{spec.every_ns}ns"
@@ -308,8 +314,11 @@ class Reader:
             SchemaError: a column is missing, or of another kind.
             DataError: a cell cannot be read; the row is named, counted from 1 over all frames.
         """
-        source = FrameSource(rows.select([name for name in rows.column_names if name in self.schema.names]))
-        found = plan(source, self.config, Held(self.schema.empty_table(), self.meta) if self._rows else None)
+        pair = pair_in(self.meta.time or "", rows.column_names) or ()
+        kept = [name for name in rows.column_names if name in self.schema.names or name in pair]
+        table = Held(self.schema.empty_table(), self.meta) if self._rows else None
+        source, config = paired(FrameSource(rows.select(kept)), self.config, table)
+        found = plan(source, config, table)
         clock = None  # a frame without offsets shows the clock of the stream's zone, also where others have them
         if found.clock is not None:
             clock = self._times.setdefault(found.clock, TimeReader(found.clock))

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.instants import COMPACT, ELAPSED, EPOCHS, epoch_years, number_times
+from streamgp.streaming.instants import COMPACT, ELAPSED, EPOCHS, epoch_years, number_times, periods_of
 from streamgp.streaming.table import TableMeta
 from streamgp.streaming.times import Clock, TimeReader
 from streamgp_pipelines.zones import clock_of, shown_in
@@ -132,6 +132,8 @@ class Moments:
                     f"{where}: column {column.name!r} has no time zone, and the table has", hint=self._how()
                 )
             clocks = [Clock("timestamp", zone=self.zone, localise=local)]
+        elif periods_of(self.form) is not None:
+            clocks.insert(0, Clock("period", self.form, self.zone, local))
         elif self.form is not None and "%" in self.form:
             aware = "%z" in self.form or "%Z" in self.form
             clocks.insert(0, Clock("format", self.form, "UTC" if aware else self.zone, local and not aware))

@@ -233,6 +233,31 @@ def numbers_in(cells: pa.Array[Any]) -> pl.Series:
     return values.filter(values.is_finite())
 
 
+PERIOD = "period-"
+"""With the number of periods of a day behind it: how times are written as "2024-01-31 period 48"."""
+
+
+def periods_of(form: str | None) -> int | None:
+    """The periods of a day in a table whose times are written so; None in others.
+
+    Example:
+        >>> periods_of("period-48"), periods_of("iso")
+        (48, None)
+    """
+    count = (form or "").removeprefix(PERIOD)
+    return int(count) if form != count and count.isdecimal() and int(count) > 0 else None
+
+
+def period_days(cells: pa.Array[Any]) -> tuple[pl.Series, pl.Series, Bools]:
+    """(N,) the days of "2024-01-31 period 48" as naive midnights, the numbers of the periods, from 1, and where a cell
+    says something else."""
+    text = _texts(cells)
+    parts = text.str.extract_groups(r"^(?<day>\d{4}-\d{1,2}-\d{1,2}) period (?<k>\d{1,4})$").struct.unnest()
+    days = parts["day"].str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us"))
+    numbers = parts["k"].cast(pl.Int64, strict=False)
+    return days, numbers, (text.is_not_null() & (days.is_null() | numbers.is_null())).to_numpy()
+
+
 def serial_times(cells: pa.Array[Any]) -> Read:
     """Days since 30 December 1899, as workbooks count them, to the millisecond that they keep; text or numbers.
 

@@ -33,6 +33,8 @@ from streamgp.streaming.instants import (
     near_1970,
     number_times,
     numbers_in,
+    period_days,
+    periods_of,
     serial_times,
     serial_years,
     starts_over,
@@ -65,6 +67,7 @@ Kind: TypeAlias = Literal[
     "elapsed-us",
     "elapsed-ns",
     "excel",
+    "period",
     "timestamp",
     "step",
 ]
@@ -82,7 +85,7 @@ class Clock:
     """How the time column is read.
 
     Attributes:
-        kind: what the cells are; format: the strptime format where kind is "format".
+        kind: what the cells are; format: the strptime format where kind is "format", period-48 where it is "period".
         zone: the zone of a local clock, of the output otherwise; None keeps a naive clock.
         localise: whether cells without an offset are local times of `zone`.
         modern: whether the first year after 1970 began holds no times: of an epoch whose other numbers are of the years
@@ -272,6 +275,8 @@ class TimeReader:
         kind, zone = self.clock.kind, self._zone
         if kind in ("iso", "iso-offset") and zone is not None:
             return self._both(cells, series, zone)
+        if kind == "period":
+            return self._periods(cells)
         if kind in ("iso", "iso-offset", "format"):
             values, bad = text_times(cells, kind == "iso-offset", self.clock.format)
         elif kind == "timestamp":
@@ -307,6 +312,19 @@ class TimeReader:
             bad = bad.copy()
             bad[places] = wrong
         return Times(values.cast(self.clock.type), bad, skipped, nothing)
+
+    def _periods(self, cells: pa.Array[Any]) -> Times:
+        """The beginnings of periods; a day has as many as it has time, which is more where a clock is set back."""
+        days, numbers, bad = period_days(cells)
+        step = _DAY // (periods_of(self.clock.format) or 1)
+        if self._zone is None:
+            begin, end = days.dt.epoch("us"), days.dt.epoch("us") + _DAY
+        else:
+            begin, end = self._zone.begins(days), self._zone.begins(days.dt.offset_by("1d"))
+        found = begin + (numbers - 1) * step
+        beyond = ((numbers < 1) | (found >= end)).fill_null(False)
+        values = found.set(beyond, None).to_arrow().cast(self.clock.type)
+        return Times(values, bad, np.zeros(len(values), bool), beyond.to_numpy())
 
     def _near(self, cells: pa.Array[Any], values: pa.Array[Any], bad: Bools) -> tuple[pa.Array[Any], Bools, Bools]:
         """Times of an epoch, what cannot be read, and the numbers that are no time of it."""
@@ -345,6 +363,8 @@ def _candidates(sample: pa.Array[Any], given: str | None, zone: str | None, wher
         return iso
     if given == "step":
         return [Clock("step")]
+    if periods_of(given) is not None:
+        return [Clock("period", given, zone, zone is not None)]
     if given == "excel":
         return [Clock("excel", zone=zone, localise=zone is not None)]
     if given in ELAPSED or (given in EPOCHS and starts_over(sample, given)):
@@ -416,6 +436,7 @@ def _of_epoch(kind: Kind, sample: pa.Array[Any], zone: str | None, where: str) -
     return Clock(kind, zone=zone or "UTC", modern=modern)
 
 
+_DAY = 86_400_000_000  # microseconds
 _YEARS_1980 = 315_532_800 / 31_556_952
 """Years from 1970 to 1980."""
 

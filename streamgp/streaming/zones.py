@@ -97,6 +97,16 @@ class LocalClock:
         skipped = (naive.is_not_null() & early.is_null()).to_numpy()
         return micros.to_arrow().cast(pa.timestamp("us", "UTC")), skipped
 
+    def begins(self, days: pl.Series) -> pl.Series:
+        """Naive midnights (N,) as the instants at which these days begin, μs: at 01:00 where midnight was skipped."""
+        if self._fixed is not None:
+            return days.dt.epoch("us") - self._fixed
+        first, next_hour = (
+            local.dt.replace_time_zone(self._zone, ambiguous="earliest", non_existent="null").dt.epoch("us")
+            for local in (days, days.dt.offset_by("1h"))
+        )
+        return first.fill_null(next_hour)
+
     def _later(self, local: pl.Series, rows: pl.Series, series: pa.Array[Any] | None) -> list[bool]:
         """For the few rows inside a repeated hour, in order: whether each is in its second run."""
         answers = []

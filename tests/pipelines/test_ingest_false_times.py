@@ -86,7 +86,7 @@ def test_a_forecaster_reads_dates_without_separators_and_says_so() -> None:
     frame = pl.DataFrame({"date": [int(f"{day:%Y%m%d}") for day in days], "y": [at % 7.0 for at in range(120)]})
     learned = Forecaster("y", horizon=2, lags=7, time="date", model="linear").learn(frame[:100]).learn(frame[100:])
     assert learned.forecast()["ds"].to_list() == [days[-1] + timedelta(days=ahead) for ahead in (1, 2)]
-    assert any(names(note, "'date' --time-format step") for note in learned.warnings)
+    assert any(names(note, "'date' %Y%m%d step") for note in learned.warnings)
     known = Forecaster("y", lags=7, known="k", time="date", every="1d", model="linear")
     known.learn(frame.with_columns(k=pl.lit(1.0)))
     future = pl.DataFrame({"date": [int(f"{days[-1] + timedelta(days=1):%Y%m%d}")], "k": [1.0]})

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamgp.errors import DataError, UsageError
 from streamgp.streaming.windows import WindowSpec
+from streamgp_pipelines.ingestion.pairing import one_column
 from streamgp_pipelines.moments import Moments
 
 
@@ -55,6 +56,8 @@ def as_future(
         DataError: a column is missing, it holds no row, or a time is not one.
     """
     columns = spec.known or spec.inputs if columns is None else columns
+    if spec.time is not None:
+        data = one_column(data, spec.time, moments.form)
     wanted = [name for name in (spec.time, spec.series, *columns) if name is not None]
     missing = [name for name in wanted if name not in data.columns]
     if missing:

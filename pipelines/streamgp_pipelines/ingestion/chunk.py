@@ -140,7 +140,8 @@ class Sieve:
             for i, why in zip(bad, _no_time(cells.take(pa.array(bad, pa.int64())), times.values.type), strict=True):
                 found[i] = ("unparsable", self._time, f"{said(cells[i])[:80]!r} {why}")
             for i in _where(times.beyond):
-                found[i] = ("out of range", self._time, f"{said(cells[i])[:80]} {_FAR_NUMBER}")
+                what = said(cells[i])[:80]
+                found[i] = ("out of range", self._time, f"{what} {_NO_PERIOD if ' period ' in what else _FAR_NUMBER}")
             for i in _where(_out_of_range(times.values)):
                 found[i] = (
                     "out of range",
@@ -220,6 +221,7 @@ def _writable(rows: pa.RecordBatch) -> pa.RecordBatch:
 _FAR_NUMBER = (
     "is no time where the others are: of a clock that was not set, or in another unit (--time-format says which)"
 )
+_NO_PERIOD = "is none of this day, which has as many as it has time (--timezone says where a clock is changed)"
 _DAYS = {unit: 86_400 * scale for unit, scale in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9))}
 _FAR = 2_900_000
 """Days from 1970 to the year 9909."""

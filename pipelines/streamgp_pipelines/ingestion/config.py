@@ -153,7 +153,9 @@ class IngestConfig(MessageSettings):
     )
     table: Annotated[TableUri, Flag(Panel.TABLE)] = Field(description="Directory of the table; made when missing")
     time: Annotated[str | None, Flag(Panel.TABLE, "COL|row")] = Field(
-        None, description="Time column, or row for rows without an order; default: ds, or the only time column"
+        None,
+        description="Time column, or row for rows without an order; Date,Time for a date and a time of day, or the "
+        "number of a period, in two columns; default: ds, or the only time column",
     )
     series: Annotated[str | None, Flag(Panel.TABLE, "COL")] = Field(
         None, description="Column that names the series; default: unique_id, else a single series"
@@ -309,7 +311,7 @@ class DescribeConfig(Settings):
     dbc: Dbc = None
     salvage: Salvage = False
     time: Annotated[str | None, Flag(Panel.RECORDINGS, "NAME")] = Field(
-        None, description="Vector of times, where it cannot be known; default: by its name"
+        None, description="Vector of times, where it cannot be known, or Date,Time of two columns; default: by its name"
     )
     time_format: Annotated[str | None, Flag(Panel.RECORDINGS, "FORMAT")] = Field(
         None, description="What its numbers count: epoch-s, elapsed-ms ...; default: by unit and size"

@@ -6,10 +6,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from streamgp.base import Json
+from streamgp.streaming.instants import PERIOD
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
 from streamgp.streaming.reading.files import open_source
 from streamgp.streaming.reading.header import seems_in
+from streamgp.streaming.reading.paired import Paired, pair_in
 from streamgp.streaming.recordings.joined import Joined
+from streamgp.streaming.times import decide
+from streamgp_pipelines.ingestion.pairing import two_columns
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import DescribeConfig
@@ -27,12 +31,20 @@ def describe_file(config: DescribeConfig) -> dict[str, Json]:
     options = {name: getattr(config, name) for name in names}
     source = open_source(uri, config.format, {**options, "look": True}, looking=True)
     if not isinstance(source, Joined):
+        two, times = None if config.time else two_columns(source), dict[str, str]()
+        if config.time and (pair := pair_in(config.time, source.names)) is not None and source.sample.num_rows:
+            made = Paired(source, *pair, config.time_format, None, "UTC")
+            form = f"{PERIOD}{made.periods}" if made.periods and made.first else config.time_format
+            clock = decide(made.sample.column(made.name), form, None, f"{uri}, column {made.name!r}")
+            source, times = made, {made.name: str(clock.type)}
         columns: list[Json] = [
-            {"column": field.name, "type": str(field.type), "unit": source.units.get(field.name)}
+            {"column": field.name, "type": times.get(field.name, str(field.type)), "unit": source.units.get(field.name)}
             for field in source.schema
             if field.name not in (LINE, FAULT, TEXT)
         ]
         note: dict[str, Json] = {} if source.header is None else {"note": seems_in(source.header)}
+        if two is not None and not note:
+            note = {"note": f"the time seems to be in two columns: {two.options}"}
         return {"file": uri, **note, "columns": columns}
     units = source.recording.units
     signals: list[Json] = []

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp.streaming.columns import LATE, check_names, check_schema
@@ -22,6 +21,7 @@ from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.times import Clock, decide, format_of, is_named_time, is_time, readable
 from streamgp.streaming.versions import REVISES, Policy
 from streamgp.streaming.zones import canonical
+from streamgp_pipelines.ingestion.pairing import of_day, two_columns
 from streamgp_pipelines.ingestion.units import given_units, is_number, units_of
 
 if TYPE_CHECKING:
@@ -247,16 +247,16 @@ def _found_time(source: FileSource, config: IngestConfig) -> str:
             hint=f"{seems_in(source.header)}; if it is not, name the time with --time",
         )
     cells = {name: source.sample.column(name) for name in source.names}
-    clocks = [name for name in source.names if _of_day(cells[name])]
+    clocks = [name for name in source.names if of_day(cells[name])]
     candidates = [name for name in source.names if name not in clocks and is_time(cells[name])]
     candidates = candidates or [name for name in source.names if is_named_time(name, cells[name])]
     forms = {name: form for name in source.names if (form := format_of(cells[name])) is not None}
-    days = [name for name, form in forms.items() if not any(mark in form for mark in ("%H", "%I"))]
-    days = [name for name in candidates if _days(cells[name])] or (days if len(days) == len(forms) else [])
-    if clocks and days and candidates in ([], days):
+    two = two_columns(source, config.series or ("unique_id" if "unique_id" in source.names else None))
+    whole = any(mark in form for form in forms.values() for mark in ("%H", "%I"))
+    if two is not None and not whole and candidates in ([], [two.date]):
         raise UsageError(
-            f"{source.uri}: the time seems to be in two columns, {days[0]!r} and {clocks[0]!r}",
-            hint="join them into one, such as '2024-01-31 23:45', before you ingest the file; or name one with --time",
+            f"{source.uri}: the time seems to be in two columns, {two.date!r} and {two.clock!r}",
+            hint=f"read both with {two.options}; or name one with --time",
         )
     if looks_like_data(candidates if len(candidates) == 1 else [] if candidates else source.names):
         raise UsageError(f"{source.uri}: the first line names no columns: {', '.join(source.names)}", hint=NO_HEADER)
@@ -287,31 +287,6 @@ def _of_workbook(cells: pa.ChunkedArray[Any]) -> bool:
         return False
     days = serial_times(whole)[0].drop_null().cast(pa.int64()).to_numpy()
     return len(days) > 1 and bool((days[1:] > days[:-1]).all())
-
-
-def _of_day(cells: pa.ChunkedArray[Any]) -> bool:
-    """Whether the cells of a column, below a row of units perhaps, are different times of a day, such as 23:45; a
-    workbook has them on the last day of 1899."""
-    if pa.types.is_timestamp(cells.type):
-        return cells.type.tz is None and pc.unique(pc.year(cells)).drop_null().to_pylist() == [1899]
-    pattern = r"^\s*((1899-12-3[01][ T])?\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?)?\s*$"
-    return pa.types.is_string(cells.type) and _all_but_units(cells, pattern) and len(pc.unique(cells)) > 1
-
-
-def _days(cells: pa.ChunkedArray[Any]) -> bool:
-    """Whether the cells of a column, below a row of units perhaps, are days, of which some come again."""
-    if len(pc.unique(cells)) == len(cells):
-        return False
-    if pa.types.is_timestamp(cells.type):
-        return cells.type.tz is None and bool(cells == pc.floor_temporal(cells, unit="day"))
-    whole = r"^\s*(\d{4}-?\d{2}-?\d{2}([ T]00:00(:00(\.0+)?)?)?)?\s*$"
-    return pa.types.is_date(cells.type) or (pa.types.is_string(cells.type) and _all_but_units(cells, whole))
-
-
-def _all_but_units(cells: pa.ChunkedArray[Any], pattern: str) -> bool:
-    """Whether all texts of a column, or all but the first, are as a regular expression says."""
-    found: list[bool | None] = pc.match_substring_regex(cells, pattern).to_pylist()
-    return cells.null_count < len(cells) and False not in found[1:]
 
 
 def _form(given: str | None, meta: TableMeta) -> str | None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamgp.base import Json
 from streamgp.errors import DataError
-from streamgp.streaming.instants import COMPACT, serial_years
+from streamgp.streaming.instants import COMPACT, periods_of, serial_years
 from streamgp.streaming.reading.cells import said
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.recordings.joined import Joined
@@ -208,6 +208,17 @@ def dates(source: FileSource, chosen: Plan) -> list[str]:
     ]
 
 
+def numbered(source: FileSource, chosen: Plan) -> list[str]:
+    """Of numbers that are read as periods of a day: how many it has, and where it has others."""
+    name, clock = chosen.meta.time, chosen.clock
+    if name is None or clock is None or (count := periods_of(clock.format)) is None:
+        return []
+    changed = (
+        f", as days of {clock.zone} have them" if clock.zone else "; if the clock is changed, say where: --timezone"
+    )
+    return [f"{source.uri}: column {name!r} is read as {count} periods of a day, of which 1 begins at 00:00{changed}"]
+
+
 def readings(source: FileSource, chosen: Plan, named: bool) -> list[str]:
     """What may be misunderstood of the times of a new table whose format was found.
 
@@ -216,7 +227,12 @@ def readings(source: FileSource, chosen: Plan, named: bool) -> list[str]:
         chosen: how it is read.
         named: whether the user said which column the time is.
     """
-    return serials(source, chosen) + dates(source, chosen) + ([] if named else epochs(source, chosen))
+    return (
+        serials(source, chosen)
+        + dates(source, chosen)
+        + numbered(source, chosen)
+        + ([] if named else epochs(source, chosen))
+    )
 
 
 def serials(source: FileSource, chosen: Plan) -> list[str]:

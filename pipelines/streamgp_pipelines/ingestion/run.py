@@ -45,6 +45,7 @@ from streamgp_pipelines.ingestion.chunk import (
     put_surplus_aside,
 )
 from streamgp_pipelines.ingestion.dry_run import DryRun
+from streamgp_pipelines.ingestion.pairing import paired
 from streamgp_pipelines.ingestion.plan import ROW, Plan, interval, plan, time_name
 from streamgp_pipelines.ingestion.prefetch import prefetch
 from streamgp_pipelines.ingestion.report import (
@@ -159,6 +160,8 @@ class Run:
         source = open_source(uri, config.format, options_of(config))
         if isinstance(source, Joined):
             config = _of_joined(source, config)
+        if source.sample.num_rows:
+            source, config = paired(source, config, self._table)
         if config.melt:
             clock = time_name(source, config, self._table) if source.sample.num_rows else None
             source = Melted(source, config.melt, config.series or "unique_id", clock)
@@ -167,7 +170,7 @@ class Run:
             return
         chosen = plan(source, config, self._table)
         report.reads, report.doubts = understood(source, chosen), doubts(source, chosen)
-        if self._table is None and config.time_format is None:
+        if self._table is None and self._config.time_format is None:
             report.doubts += readings(source, chosen, config.time is not None)
         if config.dry_run:
             report.state = "dry run"

@@ -98,6 +98,8 @@ def storable(kind: pa.DataType, column: str, uri: str) -> pa.DataType:
         return pa.int64() if kind.unit == "ns" else pa.timestamp("us", zone)
     if pa.types.is_date(kind):
         return pa.date32()
+    if pa.types.is_time(kind):  # of a day; beside a date in another column it is a time
+        return pa.string()
     simple = (pa.types.is_signed_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
     if any(check(kind) for check in (*simple, pa.types.is_decimal128)):
         return kind
