@@ -9,15 +9,19 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose
 from polars.testing import assert_frame_equal
 
 from streamgp.errors import CheckpointError, DataError, StateError, TableError, UsageError
-from streamgp.streaming.table import Table
+from streamgp.streaming.table import Table, TableMeta
+from streamgp.streaming.windows import WindowSpec
 from streamgp_pipelines import load
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.forecasting.forecast import Forecast, forecast
+from streamgp_pipelines.forecasting.future import read_future
+from streamgp_pipelines.learning.checkpointing import units_of
 from tests.pipelines.worlds import append, frame_of, make_table, run
 from tests.words import names, naming
 
@@ -163,6 +167,69 @@ def test_a_future_that_will_not_do(known: Path, tmp_path: Path, content: str, me
         ask(known / "c", future=tmp_path / "future.csv")
 
 
+AHEAD = ["2023-12-05 21:00", "2023-12-05 22:00", "2023-12-05 23:00"]
+
+
+def future_file(path: Path, *cells: str, sign: str = ",", end: str = "") -> Path:
+    lines = [f"{at}{sign}{cell}{sign}x" for at, cell in zip(AHEAD, cells, strict=True)]
+    path.write_text("\n".join([f"t{sign}k{sign}note", *lines]) + "\n" + end)
+    return path
+
+
+DIALECTS: dict[str, tuple[tuple[str, str, str], dict[str, str]]] = {
+    "decimal commas": (("0,5", "-0,25", "1,5"), {"sign": ";"}),
+    "units": (("0.5 V", "-250 mV", "0.0015 kV"), {}),
+    "a Unicode minus": (("0.5", "\u22120.25", "1.5"), {}),
+    "quoted": (('"0.5"', '"-0.25"', '"1.5"'), {}),
+    "half a line that is not needed": (("0.5", "-0.25", "1.5"), {"end": "2023-12-06 00:00,1"}),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_future_is_read_as_ingest_reads(known: Path, tmp_path: Path, name: str) -> None:
+    cells, options = DIALECTS[name]
+    found = load(known / "c")
+    path = future_file(tmp_path / "future.csv", *cells, **options)
+    rows, notes = read_future(path, found.spec, found.moments, units={"k": "V"})
+    assert rows["k"].to_pylist() == [0.5, -0.25, 1.5] and bool(notes) == ("end" in options)
+    values = pl.DataFrame({"t": future_of(known)["t"], "k": [0.5, -0.25, 1.5]})
+    expected = load(known / "c").forecast(future=values.to_arrow()).frame
+    assert_frame_equal(found.forecast(future=rows).frame, expected, check_exact=True)
+
+
+REFUSED: dict[str, tuple[tuple[str, str, str], dict[str, str], str]] = {
+    "half a line that is needed": (("1", "1", "1"), {"end": ""}, "newline"),
+    "another unit": (("1 A", "1 A", "1 A"), {}, "2 'k' A V"),
+    "no number": (("1", "one", "1"), {}, "3 'k' one"),
+    "empty": (("", "NA", ""), {}, "2 'k' empty"),
+    "thousands, or not": (("1,200", "2,300", "3,400"), {"sign": ";"}, "'k' thousands decimals"),
+    "too many cells": (("1", "1,1", "1"), {}, "3"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_future_that_cannot_be_read_names_the_line(known: Path, tmp_path: Path, name: str) -> None:
+    cells, options, said = REFUSED[name]
+    path = future_file(tmp_path / "future.csv", *cells, **options)
+    if "half" in name:
+        path.write_text(path.read_text()[:-3])
+    found = load(known / "c")
+    with pytest.raises(DataError) as refused:
+        found.forecast(future=read_future(path, found.spec, found.moments, units={"k": "V"}).rows)
+        ask(known / "c", future=path)
+    if "half" in name:  # forecast says it, and why
+        with pytest.raises(DataError) as refused:
+            ask(known / "c", future=path)
+    assert names(f"{refused.value.message} {refused.value.hint}", said)
+
+
+def test_a_checkpoint_has_the_units_of_its_columns(tmp_path: Path) -> None:
+    fields: list[pa.Field[Any]] = [pa.field("t", pa.timestamp("us")), pa.field("y", pa.float64())]
+    fields.append(pa.field("k", pa.float64(), metadata={"unit": "V"}))
+    table = Table.create(tmp_path / "t", pa.schema(fields), TableMeta(time="t"))
+    assert units_of(table, WindowSpec(targets=("y",), inputs=("k",), lags=1, horizon=1, time="t")) == {"k": "V"}
+
+
 def test_a_future_that_ends_before_the_newest_row_is_told_where_the_interval_is_not_known(tmp_path: Path) -> None:
     data = frame_of(400, zone="Europe/Berlin")
     run(make_table(tmp_path / "t", data, every_ns=None), tmp_path / "c", known="k", horizon=2, lags=3, season=1)
@@ -175,9 +242,9 @@ def test_a_future_that_ends_before_the_newest_row_is_told_where_the_interval_is_
 def test_a_future_that_is_no_file(known: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         ask(known / "c", future=tmp_path / "none.csv")
-    (tmp_path / "future.xlsx").write_text("")
+    (tmp_path / "future.pdf").write_text("")
     with pytest.raises(UsageError, match=naming("csv parquet jsonl")):
-        ask(known / "c", future=tmp_path / "future.xlsx")
+        ask(known / "c", future=tmp_path / "future.pdf")
     (tmp_path / "future.parquet").write_text("no")
     with pytest.raises(DataError):
         ask(known / "c", future=tmp_path / "future.parquet")

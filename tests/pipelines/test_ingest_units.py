@@ -14,6 +14,8 @@ from streamgp.errors import DataError, UsageError
 from streamgp.streaming.table import Table
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
+from tests.live.feeds import Memory
+from tests.live.feeds import take as listen
 from tests.pipelines.ingesting import quarantine, rows, take, write
 from tests.words import names, naming
 
@@ -154,3 +156,14 @@ def test_frames_are_in_the_units_of_the_table() -> None:
     assert reader.read(later.cast(pa.schema([("ds", pa.string()), ("p", pa.float64())])))["p"].to_pylist() == [3.0]
     watts = pa.schema([field[0], pa.field("p", pa.float64(), metadata={"unit": "W"})])
     assert reader.read(pa.table({"ds": ["2024-01-04"], "p": [3000.0]}, schema=watts))["p"].to_pylist() == [3.0]
+
+
+def test_messages_are_held_against_the_unit_too(tmp_path: Path) -> None:
+    """A number without a unit is put aside, or is what --unit says; the stream goes on."""
+    take(tmp_path / "t", write(tmp_path / "a.csv", days("1.5 kW", "2 kW")))
+    lines = [b'{"ds": "2024-02-01", "p": 1500}', b'{"ds": "2024-02-02", "p": null}', b'{"ds": "2024-02-03"}']
+    summary = listen(tmp_path / "t", Memory(lines))
+    assert (summary["added"], summary["quarantined"]) == (2, {"no unit": 1})
+    later = [b'{"ds": "2024-03-01", "p": 1500}', b'{"ds": "2024-03-02", "p": 2500}']
+    summary = listen(tmp_path / "t", Memory([*lines, *later]), unit=("p=W",))
+    assert rows(tmp_path / "t")["p"].to_list() == [1.5, 2.0, None, None, 1.5, 2.5]

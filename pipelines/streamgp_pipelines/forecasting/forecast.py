@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 
 from streamgp.base import Offset
-from streamgp.errors import StateError, UsageError
+from streamgp.errors import DataError, StateError, UsageError
 from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import SKIP, micro_batches
@@ -85,6 +85,8 @@ class Forecaster:
         self._online = about["fingerprint"]["mode"] == "online"
         self._moved = False
         self.unit: str = about["unit"]
+        self.units: dict[str, str] = about.get("units", {})
+        """Of the columns that windows are made of, of those that have one."""
         moments = about.get("moments") or {"clock": bool(about["clock"]), "zone": learner.windows.spec.zone}
         self.moments = Moments(**moments)
         """How times are written."""
@@ -366,7 +368,7 @@ def forecast(config: ForecastConfig) -> Forecast:
     if config.table is not None:
         forecaster.observe(Table.open(config.table))
     _check_memory(forecaster, config)
-    future = None
+    future, notes = None, list[str]()
     if config.future is not None:
         spec = forecaster.spec
         if not (spec.inputs if config.simulates else spec.known or not spec.lags):
@@ -375,7 +377,22 @@ def forecast(config: ForecastConfig) -> Forecast:
                 hint="leave it out, or train with --known COLUMNS",
             )
         columns = forecaster.spec.inputs if config.simulates else None
-        future = read_future(config.future, forecaster.spec, forecaster.moments, columns)
+        future, notes = read_future(config.future, forecaster.spec, forecaster.moments, columns, forecaster.units)
+    try:
+        found = _asked(forecaster, config, future)
+    except DataError as error:  # half a line that was left out may be what is missing
+        raise type(error)(error.message, hint="; ".join([error.hint, *notes])) from None
+    if config.output is not None:
+        write(found.frame, config.output)
+    return replace(found, warnings=(*forecaster.warnings, *notes, *found.warnings))
+
+
+def _asked(forecaster: Forecaster, config: ForecastConfig, future: pa.Table | None) -> Forecast:
+    """The forecast, or the simulation, that is asked for; samples are written.
+
+    Raises:
+        DataError: the future lacks a value; and as `Forecaster.forecast`.
+    """
     levels = config.level if "level" in config.model_fields_set else None
     quantiles = config.quantiles if "quantiles" in config.model_fields_set else None
     if not config.simulates:
@@ -386,9 +403,7 @@ def forecast(config: ForecastConfig) -> Forecast:
         found = forecaster.simulate(steps, paths, future, config.seed, config.plug_in, levels, quantiles)
         if config.samples is not None:
             write(found.paths(), config.samples)
-    if config.output is not None:
-        write(found.frame, config.output)
-    return replace(found, warnings=(*forecaster.warnings, *found.warnings))
+    return found
 
 
 def _check_memory(forecaster: Forecaster, config: ForecastConfig) -> None:

@@ -84,9 +84,9 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
         meta = _late(meta, config.lateness, new=table is None)
     if config.duplicates is not None:
         meta = _repeated(meta, config.duplicates, new=table is None)
-    given = given_units(source, config)
+    given = given_units(source, config.unit)
     schema = _schema(source, meta, clock, table, given)
-    return Plan(meta, schema, clock, units_of(source, config, meta, schema, table is None))
+    return Plan(meta, schema, clock, units_of(source, config.unit, config.null, meta, schema, new=table is None))
 
 
 def plan_as_table(source: FileSource, config: IngestConfig, table: Table) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -12,18 +12,15 @@ from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.reading.units import Units, power
 from streamgp.streaming.table import TableMeta
 
-if TYPE_CHECKING:
-    from streamgp_pipelines.config import IngestConfig
 
-
-def given_units(source: FileSource, config: IngestConfig) -> dict[str, str]:
+def given_units(source: FileSource, given: Sequence[str]) -> dict[str, str]:
     """Column -> unit, as --unit says.
 
     Raises:
         UsageError: there is no such column, or no unit.
     """
     found = {}
-    for one in config.unit:
+    for one in given:
         name, _, unit = one.rpartition("=")
         if name not in source.names or not unit:
             hint = f"it is COLUMN=UNIT, and there are: {', '.join(source.names)}"
@@ -32,16 +29,32 @@ def given_units(source: FileSource, config: IngestConfig) -> dict[str, str]:
     return found
 
 
-def units_of(source: FileSource, config: IngestConfig, meta: TableMeta, schema: pa.Schema, new: bool) -> Units:
+def units_of(
+    source: FileSource,
+    given: Sequence[str],
+    null: Sequence[str],
+    meta: TableMeta,
+    schema: pa.Schema,
+    new: bool = False,
+    assumed: bool = False,
+) -> Units:
     """What turns the numbers of a source into those of the table's units. Of messages, which come one by one, a number
     without a unit is a fault of its row; of a file, of the file.
+
+    Args:
+        source: the source.
+        given: "COLUMN=UNIT", as --unit says.
+        null: what stands for a missing value, beside the words that always do.
+        meta, schema: of the table.
+        new: whether it is made for this source.
+        assumed: whether numbers that say no unit are in those of the table.
 
     Raises:
         SchemaError: a column has another unit than the table's, or one of the two has none; the line is named.
     """
-    powers, unknown, given = {}, {}, given_units(source, config)
+    powers, unknown, units = {}, {}, given_units(source, given)
     for one in schema:
-        name, told = one.name, given.get(one.name)
+        name, told = one.name, units.get(one.name)
         if name in meta.keys or name not in source.names or not is_number(one.type):
             continue
         own = source.units.get(name) or unit_in(name) or told
@@ -52,7 +65,7 @@ def units_of(source: FileSource, config: IngestConfig, meta: TableMeta, schema: 
             mine = getattr(source, "for_table", None)
             if mine is False:
                 unknown[name] = wanted
-            if mine is not None or _says_nothing(source, name, (*NULLS, *config.null)):
+            if assumed or mine is not None or _says_nothing(source, name, (*NULLS, *null)):
                 continue
         between = None if own is None or wanted is None else power(own, wanted)
         if between is None or (between and not pa.types.is_floating(one.type)):

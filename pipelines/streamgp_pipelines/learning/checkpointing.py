@@ -92,6 +92,7 @@ def manifest(
         "spec": _listed(asdict(spec)),
         "moments": asdict(Moments.of(table.meta)),
         "unit": unit_of(table, spec),
+        "units": units_of(table, spec),
         "rows": learner.rows,
         "batch": config.batch,
         "simulate": config.simulate if config.online else None,
@@ -121,6 +122,12 @@ def state_digest(saved: checkpoint.Saved) -> str:
                 found.update(tensor.contiguous().numpy().tobytes())
             found.update(json.dumps([part, state.rest[part]], sort_keys=True).encode())
     return found.hexdigest()[:16]
+
+
+def units_of(table: Table, spec: WindowSpec) -> dict[str, Json]:
+    """Column -> unit, of the columns that windows are made of, where ingest found one."""
+    about = {name: table.schema.field(name).metadata or {} for name in spec.columns}
+    return {name: one[b"unit"].decode() for name, one in about.items() if b"unit" in one}
 
 
 def unit_of(table: Table, spec: WindowSpec) -> str:
