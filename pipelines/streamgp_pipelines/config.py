@@ -366,8 +366,8 @@ class ForecastConfig(Settings):
     future: Annotated[File | None, Flag(Panel.FORECAST)] = Field(
         None,
         description="Future values of the known inputs (in a simulation: of all inputs), one row for each step ahead, "
-        "matched by time: a file as ingest reads it (.csv, .jsonl, .parquet, .arrow, .xlsx); times as in the source, or "
-        "ISO 8601",
+        "matched by time: a file as ingest reads it (.csv, .jsonl, .parquet, .arrow, .xlsx); times as in the source, "
+        "or ISO 8601",
     )
     device: Annotated[Device, Flag(Panel.FORECAST)] = "auto"
     strict: Annotated[bool, Flag(Panel.FORECAST)] = Field(
