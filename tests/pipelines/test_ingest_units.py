@@ -167,3 +167,14 @@ def test_messages_are_held_against_the_unit_too(tmp_path: Path) -> None:
     later = [b'{"ds": "2024-03-01", "p": 1500}', b'{"ds": "2024-03-02", "p": 2500}']
     summary = listen(tmp_path / "t", Memory([*lines, *later]), unit=("p=W",))
     assert rows(tmp_path / "t")["p"].to_list() == [1.5, 2.0, None, None, 1.5, 2.5]
+
+
+def test_a_date_and_a_time_in_two_columns_do_not_hide_a_unit(tmp_path: Path) -> None:
+    texts = [
+        f"Date,Time,p\n2024-01-{day:02},10:00,{cell}\n" for day, cell in ((1, "1.5 kW"), (2, "1500 W"), (3, "2 A"))
+    ]
+    files = [write(tmp_path / f"{at}.csv", text) for at, text in enumerate(texts)]
+    take(tmp_path / "t", *files[:2], time="Date,Time")
+    assert rows(tmp_path / "t")["p"].to_list() == [1.5, 1.5]
+    with pytest.raises(DataError, match=naming("line 2 'p' A kW")):
+        take(tmp_path / "t", files[2])

@@ -69,7 +69,7 @@ def units_of(
                 continue
         between = None if own is None or wanted is None else power(own, wanted)
         if between is None or (between and not pa.types.is_floating(one.type)):
-            where = f"{source.uri}, line {source.first}, column {name!r}"
+            where = f"{source.uri}, line {source.first_line}, column {name!r}"
             first = next((said(value) for value in source.sample.column(name).drop_null()), "")
             raise _other_unit(where, first, name, own, wanted, new)
         if between:

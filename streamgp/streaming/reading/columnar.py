@@ -158,7 +158,7 @@ class Columnar(ABC):
         self.units = {**units_in(self.names), **own_units(self.natural)}
 
     @property
-    def first(self) -> int:
+    def first_line(self) -> int:
         """The row of the first one, from 1."""
         return self.above + 1
 

@@ -30,7 +30,7 @@ class FileSource(Source, Protocol):
         waiting: whether a last line without newline was left, after a read.
         doubts: columns that may be misunderstood -> what to do about it.
         stopped: where it stopped reading; another source over the same file may be given it, to go on from there.
-        first: the line, or row, of its first row.
+        first_line: the line, or row, of its first row.
         header: the row that seems to be the header where the one that was taken is none, from 1; else None.
     """
 
@@ -44,7 +44,7 @@ class FileSource(Source, Protocol):
     header: int | None
 
     @property
-    def first(self) -> int: ...
+    def first_line(self) -> int: ...
 
     def expect(self, schema: pa.Schema) -> None: ...
 

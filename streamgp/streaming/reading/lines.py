@@ -43,7 +43,7 @@ class Lines(ABC):
         """The rows of whole lines."""
 
     @property
-    def first(self) -> int:
+    def first_line(self) -> int:
         """The line of the first row."""
         return 1
 

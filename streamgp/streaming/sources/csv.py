@@ -139,7 +139,7 @@ class Csv(Lines):
             self._records = head
 
     @property
-    def first(self) -> int:
+    def first_line(self) -> int:
         """The line behind the header."""
         return self._above + 1
 
