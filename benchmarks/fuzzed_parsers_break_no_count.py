@@ -23,9 +23,11 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import importlib.util
 import json
 import mmap
 import os
+import pkgutil
 import random
 import resource
 import shutil
@@ -49,6 +51,7 @@ import _fuzz_text as text
 from _fuzz import OUTCOMES, Found
 from _report import Claim, report
 
+from streamgp.streaming import sources
 from streamgp.streaming.reading import process
 
 KINDS = {**text.KINDS, **tables.KINDS, **recordings.KINDS, **apart.KINDS}
@@ -67,6 +70,9 @@ IMPORTED = {
     "MDF": ("asammdf", f"{_SOURCES}.mdf", f"{_RECORDINGS}.mdf"),
     **dict.fromkeys(("Excel (.xls)", "Excel (.xlsb)", "OpenDocument (.ods)"), ("fastexcel", f"{_SOURCES}.excel")),
 }
+FIRST = [f"{_SOURCES}.{found.name}" for found in pkgutil.iter_modules(sources.__path__)]
+FIRST += ["streamgp.streaming.reading.files", *(["pandas"] if importlib.util.find_spec("pandas") else [])]
+"""Imported for each kind: the first file looks for the source of its suffix, and pyarrow for pandas."""
 TRIED, TRIED_LATE = 100, 20
 """Of their deaths and of their hangs, those that are tried with streamgp itself."""
 WANTED = 100_000
@@ -148,7 +154,7 @@ def run(kind: str, seed: int, before: Result, cases: int, end: float) -> Result:
     for at, name in enumerate(OUTCOMES):
         shared[2 + at] = before.counts[name]
     died, hung, peak, faults = before.died, before.hung, before.peak, list(before.faults)
-    for module in ("streamgp.streaming.reading.files", *IMPORTED.get(kind, ())):
+    for module in (*FIRST, *IMPORTED.get(kind, ())):
         importlib.import_module(module)  # once, not in each process
     gc.collect()
     gc.freeze()  # what is imported is never collected in the forked ones
