@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +142,7 @@ def _option(name: str, field: FieldInfo) -> Any:
     default = _shown(field.default, flag)
     if default:
         line = f"{line.removesuffix('.')}; default: {default}."
+    line = re.sub(r"(\[[a-z#/@][^\[]*?\])", r"\\\1", line)  # what is in brackets is no markup
     if flag.argument:
         return Annotated[kind, typer.Argument(help=line, show_default=False)]
     switch = flag.name or f"--{name.replace('_', '-')}"

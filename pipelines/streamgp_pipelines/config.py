@@ -39,6 +39,7 @@ from streamgp_pipelines.settings import (
     Panel,
     Part,
     Parts,
+    Past,
     Quantiles,
     Ratio,
     Sample,
@@ -79,8 +80,8 @@ class DataConfig(Settings):
     horizon: Annotated[int, Flag(Panel.DATA)] = Field(1, ge=1, le=LARGEST, description="Steps ahead")
     season: Annotated[Seasons, Flag(Panel.DATA)] = Field(
         (),
-        description="Rows in each season: 48,336 for the day and the week of half hours; auto takes those that "
-        "describe shows; default: none",
+        description="Rows in each season: 48,336 for the day and the week of half hours; auto takes the day and the "
+        "week of a table with a clock, whatever its values are, else those that describe shows; default: none",
     )
     gaps: Annotated[Literal["reset", "fill"], Flag(Panel.DATA)] = Field(
         "fill", description="Where a window lacks values: fill takes the last ones before them, reset skips the window"
@@ -395,6 +396,11 @@ class ForecastConfig(Settings):
     plot: Annotated[Path | None, Flag(Panel.OUTPUT, "FILE.png")] = Field(
         None, description="Plot history, forecast and bands: .png, .svg, .pdf or .html"
     )
+    history: Annotated[Past | None, Flag(Panel.OUTPUT, "ROWS|TIME")] = Field(
+        None,
+        description="How much history --plot draws: rows, or a length of time such as 2d; default: four times the "
+        "steps ahead, at least 24 rows",
+    )
     follow: Annotated[Follow, Flag(Panel.OUTPUT)] = False
 
     @property
@@ -408,6 +414,8 @@ class ForecastConfig(Settings):
             raise ValueError("give --checkpoint or --model-uri, one of them")
         if self.paths is not None and self.plug_in:
             raise ValueError("give --paths or --plug-in, not both: plug-in has one path")
+        if self.history is not None and self.plot is None:
+            raise ValueError("--history belongs to --plot")
         if self.samples is not None and not self.simulates:
             raise ValueError("--samples belongs to a simulation: give --paths too")
         if self.follow and (self.checkpoint is None or (self.output is None and self.plot is None)):

@@ -28,6 +28,7 @@ from pydantic_settings import (
 
 from streamgp import registry
 from streamgp.errors import UsageError
+from streamgp.streaming.intervals import nanoseconds
 from streamgp.streaming.remote import mirror
 from streamgp_pipelines.options import unknown
 
@@ -279,6 +280,18 @@ Checkpoint = Annotated[Path, BeforeValidator(_mirrored), Flag(metavar="DIR")]
 """A directory, or a URL such as s3://bucket/run: then the directory that mirrors it."""
 
 File = Annotated[Path, Flag(metavar="FILE")]
+
+
+def _past(value: Any) -> Any:
+    """'48' rows, or '2d'."""
+    text = str(value)
+    if (not (text.isdecimal() and int(text) <= LARGEST) and nanoseconds(text) is None) or text.strip("0") == "":
+        raise ValueError(f"{value!r} is neither a number of rows nor a length of time: such as 48 or 2d")
+    return text
+
+
+Past = Annotated[str, BeforeValidator(_past)]
+"""A number of rows, or a length of time."""
 
 TableUri = Annotated[str, BeforeValidator(str), Flag(metavar="DIR")]
 """A directory, or a URL such as s3://bucket/table: no Path, which would lose a slash of the URL."""

@@ -395,3 +395,22 @@ def test_a_future_that_changes_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "future.csv").write_text("t,k\n2024-01-01T00:00,1\n")
     with pytest.raises(UsageError, match="future"):
         forecast(ForecastConfig.read({"checkpoint": tmp_path / "c", "future": tmp_path / "future.csv"}))
+
+
+def test_a_plot_has_as_much_history_as_it_needs(plain: Path, tmp_path: Path) -> None:
+    def drawn(**options: Any) -> int:
+        return ask(plain / "c", plot=tmp_path / "f.png", **options).history.height
+
+    rows = ask(plain / "c").history.height
+    assert drawn() == 24 < rows  # of 3 steps, four times the horizon would be 12
+    assert drawn(history="30") == 30 and drawn(history="2d") == 48
+    whole = ask(plain / "c", plot=tmp_path / "f.png", history="400").history  # more than a checkpoint holds
+    assert_frame_equal(whole.select("ds", "y"), frame_of(500).rename({"t": "ds"}).tail(400).select("ds", "y"))
+    run(plain / "t", tmp_path / "short", lags=4, season=1, horizon=1)  # which holds few rows, and a part of a batch
+    whole = ask(tmp_path / "short", plot=tmp_path / "f.png", history="400").history
+    assert_frame_equal(whole.select("ds", "y"), frame_of(500).rename({"t": "ds"}).tail(400).select("ds", "y"))
+    for wrong in ("0", "-1", "soon"):
+        with pytest.raises(UsageError, match="history"):
+            drawn(history=wrong)
+    with pytest.raises(UsageError, match=naming("--history --plot")):
+        ask(plain / "c", history="30")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from streamgp.errors import UsageError
 from streamgp.forecasting.outcomes import wilson
 from streamgp_pipelines.files import replaced
+from streamgp_pipelines.forecasting.past import recent
 
 if TYPE_CHECKING:
     import polars as pl
@@ -106,7 +107,9 @@ def draw_panel(found: Forecast, series: str | None = None, target: str | None = 
     Raises:
         UsageError: there is none of that name, or there are several and none was named.
     """
-    forecast, history = _on_axis(found.frame, found.moments), _on_axis(found.history, found.moments)
+    steps = _steps(found.frame, [key for key in ("unique_id", "target") if key in found.frame.columns])
+    past = recent(found.history, steps)
+    forecast, history = _on_axis(found.frame, found.moments), _on_axis(past, found.moments)
     for key, name in (("unique_id", series), ("target", target)):
         if key not in forecast.columns:
             continue

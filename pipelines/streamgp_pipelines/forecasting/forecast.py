@@ -17,6 +17,8 @@ from streamgp.errors import DataError, StateError, UsageError
 from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import SKIP, micro_batches
+from streamgp.streaming.delta import SEQ
+from streamgp.streaming.intervals import nanoseconds
 from streamgp.streaming.paths import inputs_ahead
 from streamgp.streaming.remote import mirror
 from streamgp.streaming.table import Table
@@ -24,7 +26,7 @@ from streamgp.streaming.windows import Asks, Windows, WindowSpec
 from streamgp_pipelines.assembly import build_model
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.files import check_writable
-from streamgp_pipelines.forecasting import simulate
+from streamgp_pipelines.forecasting import past, simulate
 from streamgp_pipelines.forecasting.future import read_future
 from streamgp_pipelines.forecasting.issued import as_pairs, history
 from streamgp_pipelines.forecasting.results import SUFFIXES, Forecast, Simulation, in_order, write
@@ -99,6 +101,11 @@ class Forecaster:
     def naming(self, calibration: Calibration | None = None) -> Naming:
         """Column names of this forecaster's frames; calibration: that of the training when left out."""
         return Naming(self._about["model"], calibration or self.calibration, self.moments)
+
+    @property
+    def table(self) -> str:
+        """Where the table of the training was."""
+        return str(self._about["table"]["path"])
 
     @property
     def binary(self) -> bool:
@@ -384,7 +391,8 @@ def forecast(config: ForecastConfig) -> Forecast:
         raise type(error)(error.message, hint="; ".join([error.hint, *notes])) from None
     if config.output is not None:
         write(found.frame, config.output)
-    return replace(found, warnings=(*forecaster.warnings, *notes, *found.warnings))
+    history = found.history if config.plot is None else _past(forecaster, found, config)
+    return replace(found, history=history, warnings=(*forecaster.warnings, *notes, *found.warnings))
 
 
 def _asked(forecaster: Forecaster, config: ForecastConfig, future: pa.Table | None) -> Forecast:
@@ -404,6 +412,24 @@ def _asked(forecaster: Forecaster, config: ForecastConfig, future: pa.Table | No
         if config.samples is not None:
             write(found.paths(), config.samples)
     return found
+
+
+def _past(forecaster: Forecaster, found: Forecast, config: ForecastConfig) -> pl.DataFrame:
+    """The history that is drawn: of the checkpoint and, where that holds too little, of the table of the training."""
+    keys = [key for key in ("unique_id", "target") if key in found.frame.columns]
+    steps = found.frame.height // max(found.frame.select(keys).n_unique(), 1)
+    spec, every, history = forecaster.spec, forecaster.spec.every_ns, found.history
+    rows = past.wanted(steps, config.history)
+    if rows is None and every is not None:
+        rows = -(-(nanoseconds(config.history or "") or 0) // every)
+    held = min(history.group_by(keys).len()["len"].to_list(), default=0) if keys else history.height
+    if spec.lags and spec.time is not None and rows is not None and held < rows:
+        table = past.of_training(config.table or forecaster.table)
+        if table is not None and table.id == forecaster.offset.get("table", table.id):
+            behind = 0 if forecaster.tail is None else forecaster.tail.num_rows
+            end = sum(int(forecaster.offset.get(name, 0)) for name in (SEQ, SKIP)) + behind
+            history = past.longer(history, table, spec, forecaster.naming(), rows, end)
+    return past.recent(history, steps, config.history)
 
 
 def _check_memory(forecaster: Forecaster, config: ForecastConfig) -> None:

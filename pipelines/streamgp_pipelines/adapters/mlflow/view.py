@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ID = "streamgp"
 TAG = f"mlflow.sharedViewState.{ID}"
 KIND = "mlflow.experimentKind"
-METRICS = ("crps", "log_loss", "rmse", "mae", "mase", "accuracy", "coverage_95", "scored")
+METRICS = ("calibrated_crps", "crps", "log_loss", "rmse", "mae", "mase", "accuracy", "coverage_95", "scored")
 PARAMS = ("model", "target", "horizon", "season", "lags")
 
 

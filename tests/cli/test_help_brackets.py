@@ -1,0 +1,32 @@
+"""What stands in brackets in a description stands in the help page: it is no markup."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from streamgp_cli.app import app
+from streamgp_pipelines import config
+
+COMMANDS = sorted(one.name or one.callback.__name__ for one in app.registered_commands if one.callback)
+BRACKETS = r"\[[^\]]+\]"
+
+
+def settings_of(command: str) -> list[str]:
+    """The descriptions of a command's options."""
+    kind = getattr(config, f"{command.capitalize()}Config", None)
+    return [] if kind is None else [field.description or "" for field in kind.model_fields.values()]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_in_brackets_is_lost(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    shown = CliRunner().invoke(app, [command, "--help"])
+    assert shown.exit_code == 0
+    (page,) = (one.callback.__doc__ or "" for one in app.registered_commands if one.callback.__name__ == command)
+    whole = " ".join(re.sub("[│\n]", " ", shown.output).split())
+    said = {mark for text in (page, *settings_of(command)) for mark in re.findall(BRACKETS, text)}
+    assert {mark for mark in said if " ".join(mark.split()) not in whole} == set()
+    assert "\\[" not in shown.output
