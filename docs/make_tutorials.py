@@ -68,12 +68,18 @@ def run_changed() -> None:
     """Run the notebooks whose source or code has changed, each in a process of its own, one a core.
 
     Raises:
-        subprocess.CalledProcessError: a cell fails; the process has said which.
+        subprocess.CalledProcessError: a cell fails; which one is printed.
     """
+
+    def run(source: Path) -> None:
+        done = subprocess.run([sys.executable, __file__, source.stem], capture_output=True, text=True, check=False)
+        if done.returncode:  # else what its processes say is theirs: a service that is ended says so
+            sys.stderr.write(done.stderr)
+            done.check_returncode()
+
     changed = [source for source in SOURCES if not _kept(source).exists()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        lines = [[sys.executable, __file__, source.stem] for source in changed]
-        list(pool.map(lambda line: subprocess.run(line, check=True, stdout=subprocess.DEVNULL), lines))
+        list(pool.map(run, changed))
 
 
 def page(source: Path) -> tuple[str, dict[str, bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -73,3 +74,21 @@ def printed(source: Path, maker: Any) -> Any:
     cells = maker.executed(source).cells
     texts = [cell.outputs[0].text for cell in cells if maker.HIDDEN in cell.metadata.get("tags", [])]
     return json.loads(texts[0])
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_runs_beside_a_notebook_is_heard_if_it_fails(
+    code: int, maker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A service that a notebook ends says so, which is no error of `make docs`."""
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys; print('interrupted', file=sys.stderr); sys.exit({code})")
+    monkeypatch.setattr(maker, "SOURCES", [tmp_path / "one.py"])
+    monkeypatch.setattr(maker, "__file__", str(script))
+    monkeypatch.setattr(maker, "_kept", lambda _: tmp_path / "none")
+    if code:
+        with pytest.raises(subprocess.CalledProcessError):
+            maker.run_changed()
+    else:
+        maker.run_changed()
+    assert ("interrupted" in capfd.readouterr().err) == bool(code)
