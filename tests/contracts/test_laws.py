@@ -123,7 +123,7 @@ def test_3_interrupted_is_uninterrupted(spec: WindowSpec, script: tuple[int, ...
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in TWINS else []) for n in registry.names("models")]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else []) for n in registry.names("models")]
 )
 def test_3_holds_for_every_model(name: str, tmp_path: Path) -> None:
     whole = stream(name, KNOWN)

@@ -148,7 +148,7 @@ def test_a_fit_that_is_left_is_the_one_that_is_not(name: str) -> None:
     torch.testing.assert_close(found.variance, wanted.variance, rtol=near, atol=0.0)
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n == "qsgp" else []) for n in VARIANTS])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in OTHERS else []) for n in VARIANTS])
 @pytest.mark.parametrize(("frequency", "seed"), [(8.0, 0), pytest.param(15.0, 1, marks=pytest.mark.slow)])
 def test_no_absorbing_state(name: str, frequency: float, seed: int) -> None:
     module = registry.load("models", name)

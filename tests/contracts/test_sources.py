@@ -45,8 +45,9 @@ MESSAGES = {"can": "log", "mcap": "mcap", "mdf": "mf4", "rosbag": "bag", "ulog":
 """Formats whose files take longer to write: theirs are small, and so are the chunks."""
 
 
+APART = {"excel", "matlab", "mdf"}  # which start a process for each reading, as `hdf5` does
 NAMES = [
-    pytest.param(name, marks=pytest.mark.slow) if name == "mdf" else name  # which starts a process for each reading
+    pytest.param(name, marks=pytest.mark.slow) if name in APART else name
     for name in registry.names("streaming.sources")
 ]
 

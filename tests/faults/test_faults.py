@@ -23,7 +23,19 @@ def room(tmp_path: Path) -> Iterator[Room]:
     made.close()
 
 
-@pytest.mark.parametrize("listed", [one for one in FAULTS if one.fast], ids=lambda one: one.inject.__name__)
+SECONDS = {"file_size", "not_a_file", "output_full", "unreadable"}
+"""Those that start several processes of the command line."""
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        pytest.param(one, marks=[pytest.mark.slow] if one.inject.__name__ in SECONDS else [])
+        for one in FAULTS
+        if one.fast
+    ],
+    ids=lambda one: one.inject.__name__,
+)
 def test_nothing_is_lost_and_the_user_is_helped(listed: Listed, room: Room) -> None:
     found = listed.inject(room)
     assert found.lost.startswith("nothing")

@@ -81,6 +81,7 @@ def test_bands_cover_over_the_year_and_in_every_tenth(linear: dict[str, np.ndarr
     assert min(inside[tenth == part].mean() for part in range(10)) >= 0.90
 
 
+@pytest.mark.slow
 def test_the_linear_model_beats_the_season(linear: dict[str, np.ndarray]) -> None:
     found = play(Year(), "seasonal_naive")
     wanted, got = (np.abs(run["y"] - run["mean"]).mean() for run in (found, linear))

@@ -67,7 +67,15 @@ def test_the_best_weights_are_served_with_the_posterior_of_all_rows_at_them(solv
     assert kept, "no epoch was worse than an earlier one: the test says nothing"
 
 
-@pytest.mark.parametrize(("name", "after"), [("gp_narx", 1), ("gp_lstm", 4), ("narx", 4), ("rnn", 1)])
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [
+        pytest.param("gp_narx", 1, marks=pytest.mark.slow),
+        pytest.param("gp_lstm", 4, marks=pytest.mark.slow),
+        ("narx", 4),
+        ("rnn", 1),
+    ],
+)
 def test_a_fit_taken_up_again_is_the_fit_that_was_never_left(name: str, after: int) -> None:
     x, y = windows(PAIR, series(160))
 
@@ -302,6 +310,7 @@ def test_missing_truths_teach_nothing() -> None:
     assert torch.equal(parameters(one, x), parameters(other, x))
 
 
+@pytest.mark.slow
 def test_a_jump_is_noticed_and_learned_sooner() -> None:
     x, y = windows(SYSTEM, series(800, noise=0.03))
     jump_x, jump_y = windows(SYSTEM, series(500, seed=1, gain=-3.0, noise=0.03))
@@ -322,7 +331,7 @@ def test_a_jump_is_noticed_and_learned_sooner() -> None:
 
 
 @pytest.mark.parametrize("solver", [{"name": "kiss", "grid": 16}, "exact"], ids=str)
-@pytest.mark.parametrize("refresh", [0, 200])
+@pytest.mark.parametrize("refresh", [pytest.param(0, marks=pytest.mark.slow), 200])
 def test_memory_is_flat(solver: Any, refresh: int) -> None:
     x, y = windows(SYSTEM, series(600))
     model = build("gp_narx", solver=solver, rebuild=refresh, online={"window": 48, "stale": 1e9})
