@@ -34,6 +34,8 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "NaT", "null", "NULL", "None")
 
 COMPACT = {"%Y%m%d": 8, "%Y%m%d%H": 10, "%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14}
 """Dates without separators, which look like numbers, and their digits."""
+TURNED = ("%d%m%Y", "%m%d%Y")
+"""Dates without separators that do not begin with the year: which is the day, nobody knows."""
 _DATED = 1900, 2100
 """The years of such a date."""
 _LARGEST = 2**63 - 1
@@ -92,8 +94,10 @@ def text_times(cells: pa.Array[Any], offset: bool, form: str | None) -> Read:
         except pa.ArrowInvalid:
             pass
     text = _texts(cells)
-    if form in COMPACT:  # a column with holes has them as 20240131.0
+    if form in COMPACT or form in TURNED:  # a column with holes has them as 20240131.0
         text = text.str.replace(r"^(\d+)\.0+$", "${1}")
+    if form in TURNED:  # a number has no zero in front
+        text = text.str.replace(r"^(\d{7})$", "0${1}")
     ends = text.str.contains(_ENDS).fill_null(False)
     if not ends.any() or (form is not None and not any(mark in form for mark in ("%H:%M", "%T", "%R"))):
         found = _by_format(text, form) if form is not None else _iso(text, offset)
@@ -134,6 +138,24 @@ def compact_form(cells: pa.Array[Any]) -> tuple[str | None, float]:
         if several and found / len(text) > best[1]:
             best = form, found / len(text)
     return best
+
+
+def turned_form(cells: pa.Array[Any]) -> str | None:
+    """The way of writing dates without separators, the year last, that nine in ten cells or more may have.
+
+    Example:
+        >>> turned_form(pa.array(["30012024", "31012024"])), turned_form(pa.array([12312001, 12312002]))
+        ('%d%m%Y', None)
+    """
+    text = _texts(cells).drop_nulls().str.replace(r"^(\d+)\.0+$", "${1}").str.replace(r"^(\d{7})$", "0${1}")
+    for form in TURNED:
+        years = _by_format(text.filter(text.str.contains(r"^\d{8}$")), form).dt.year()
+        years = years.filter(years.is_between(*_DATED).fill_null(False))
+        if (
+            len(years) and len(years) >= 0.9 * len(text) and 2 * years.n_unique() <= text.n_unique()
+        ):  # a counter has more
+            return form
+    return None
 
 
 def _by_format(text: pl.Series, form: str) -> pl.Series:

@@ -40,6 +40,7 @@ from streamgp.streaming.instants import (
     starts_over,
     text_times,
     timestamps,
+    turned_form,
 )
 from streamgp.streaming.zones import LocalClock, offset_of
 
@@ -403,6 +404,11 @@ def _of_numbers(sample: pa.Array[Any], zone: str | None, where: str) -> Clock:
             f"{where}: {share:.0%} of the numbers are dates such as 20240131, and the others, or {first:.0f}, are none",
             hint=f"if they are dates, say --time-format '{form}'; if they count steps, --time-format step",
         )
+    if (turned := turned_form(sample)) is not None:
+        raise DataError(
+            f"{where}: {first:08.0f} and the others may be dates, or count steps",
+            hint=f"say which: --time-format '{turned}' (%d is the day, %m the month), or --time-format step",
+        )
     found = _epochs(numbers)
     kind = max(found, key=lambda kind: found[kind], default=None)
     if kind is not None and found[kind] >= CLEAR:
@@ -432,7 +438,7 @@ def _of_epoch(kind: Kind, sample: pa.Array[Any], zone: str | None, where: str) -
     numbers = numbers_in(sample)
     year = low / _YEARS_1980
     apart = not ((numbers < 0) | ((numbers > year) & (numbers < low))).any()
-    modern = apart and numbers.is_between(low, high).sum() >= CLEAR * len(numbers)
+    modern = apart and bool(numbers.is_between(low, high).any())
     return Clock(kind, zone=zone or "UTC", modern=modern)
 
 
@@ -456,6 +462,8 @@ def _epochs(numbers: pl.Series) -> dict[Kind, float]:
 
 
 def _suggest(sample: pa.Array[Any]) -> str:
+    if pa.types.is_string(sample.type):  # of a date beside a period
+        sample = pc.replace_substring_regex(sample, r" period \d+$", "")
     if (form := format_of(sample)) is not None:
         return f"it looks like --time-format '{form}'"
     if serial_years(sample):

@@ -70,6 +70,20 @@ def test_counters_are_no_dates(first: int, tmp_path: Path) -> None:
     assert names(refused.value.hint, "--time-format %Y%m%d")
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("form", ["%d%m%Y", "%m%d%Y"])
+def test_dates_that_do_not_begin_with_the_year_are_not_counted(form: str, suffix: str, tmp_path: Path) -> None:
+    """Nor guessed at: which of the first two is the day?"""
+    times = [START + timedelta(days=at) for at in range(60)]
+    cells = [f"{time:{form}}" if suffix == ".csv" else int(f"{time:{form}}") for time in times]
+    path = save(tmp_path / f"a{suffix}", pl.DataFrame({"date": cells, "y": range(60)}))
+    with pytest.raises(DataError) as refused:
+        take(tmp_path / "t", path, time="date")
+    assert names(refused.value.hint, f"{form} step")
+    take(tmp_path / "t", path, time="date", time_format=form)
+    assert rows(tmp_path / "t")["date"].to_list() == times
+
+
 def test_a_few_numbers_among_dates_are_put_aside_and_many_refused(tmp_path: Path) -> None:
     days = [f"{START + timedelta(days=at):%Y%m%d}" for at in range(40)]
     few = ["20240230", *days, "99999999"]
@@ -91,6 +105,19 @@ def test_a_forecaster_reads_dates_without_separators_and_says_so() -> None:
     known.learn(frame.with_columns(k=pl.lit(1.0)))
     future = pl.DataFrame({"date": [int(f"{days[-1] + timedelta(days=1):%Y%m%d}")], "k": [1.0]})
     assert known.forecast(future=future).height == 1
+
+
+def test_one_row_after_another_is_read_as_the_first_frame() -> None:
+    """2024031523 alone is as well a second of 2034, and 0 alone is no epoch."""
+    hours = [START + timedelta(hours=at) for at in range(60)]
+    learned = Forecaster("y", lags=4, time="date", model="linear")
+    learned.learn(
+        pl.DataFrame({"date": [int(f"{hour:%Y%m%d%H}") for hour in hours], "y": [at % 6.0 for at in range(60)]})
+    )
+    learned.learn_one({"date": int(f"{hours[-1] + timedelta(hours=1):%Y%m%d%H}"), "y": 0.0})
+    assert learned.forecast()["ds"].to_list() == [hours[-1] + timedelta(hours=2)]
+    with pytest.raises(DataError):
+        learned.learn_one({"date": 0, "y": 0.0})
 
 
 # Times with and without an offset
@@ -155,6 +182,18 @@ def test_a_loaded_forecaster_knows_whether_a_zone_was_said(tmp_path: Path) -> No
     with pytest.raises(DataError):
         Forecaster.load(tmp_path / "c").learn(pl.DataFrame({"ds": ["2024-01-02T00:00:00"], "y": [1.0]}))
     assert Forecaster.load(tmp_path / "c").learn(frame.with_columns(ds=pl.col("ds").str.replace("-01T", "-02T"))).rows
+
+
+@pytest.mark.parametrize("future", ["2024-01-01T10:00:00", datetime(2024, 1, 1, 10)])
+def test_a_future_without_an_offset_is_refused_too(future: object) -> None:
+    frame = pl.DataFrame(
+        {"ds": [line[:25] for line in OFFSET.splitlines()] * 1, "y": [float(at % 3) for at in range(10)]}
+    )
+    learned = Forecaster("y", lags=2, warmup=6, known="k", model="linear").learn(frame.with_columns(k=pl.lit(1.0)))
+    with pytest.raises(DataError) as refused:
+        learned.forecast(future=pl.DataFrame({"ds": [future], "k": [1.0]}))
+    assert names(refused.value.hint, "2015-01-01T00:30+01:00")
+    assert learned.forecast(future=pl.DataFrame({"ds": ["2024-01-01T10:00:00+05:00"], "k": [1.0]})).height == 1
 
 
 # Numbers of several scales

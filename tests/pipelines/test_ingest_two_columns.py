@@ -76,6 +76,17 @@ def test_the_message_gives_the_command(tmp_path: Path) -> None:
     assert refused.value.hint is not None and "--time 'Date,Settlement Period'" in refused.value.hint
 
 
+def test_dates_of_a_format_beside_periods(tmp_path: Path) -> None:
+    cells = "".join(f"{at:%d-%b-%Y};{at.hour * 2 + at.minute // 30 + 1};1\n" for at in wall())
+    path = write(tmp_path / "a.csv", f"DATE;SETTLEMENT_PERIOD;y\n{cells}")
+    with pytest.raises(DataError) as refused:
+        take(tmp_path / "t", path, time="DATE,SETTLEMENT_PERIOD")
+    assert names(refused.value.hint, "--time-format %d-%b-%Y")
+    for _ in range(2):
+        take(tmp_path / "t", path, time="DATE,SETTLEMENT_PERIOD", time_format="%d-%b-%Y")
+    assert rows(tmp_path / "t")["DATE,SETTLEMENT_PERIOD"].to_list() == wall()
+
+
 def test_dates_and_times_of_parquet_and_of_a_workbook(tmp_path: Path) -> None:
     times = wall()
     columns = {"Date": [at.date() for at in times], "Time": [at.time() for at in times], "y": range(len(times))}

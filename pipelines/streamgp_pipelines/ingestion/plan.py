@@ -10,7 +10,15 @@ import pyarrow as pa
 
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
 from streamgp.streaming.columns import LATE, check_names, check_schema
-from streamgp.streaming.instants import COMPACT, ELAPSED, EPOCHS, serial_times, serial_years, whole_numbers
+from streamgp.streaming.instants import (
+    COMPACT,
+    ELAPSED,
+    EPOCHS,
+    numbers_in,
+    serial_times,
+    serial_years,
+    whole_numbers,
+)
 from streamgp.streaming.intervals import nanoseconds, written
 from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
 from streamgp.streaming.reading.columnar import storable
@@ -68,7 +76,7 @@ def plan(source: FileSource, config: IngestConfig, table: Table | None) -> Plan:
     if meta.time is not None:
         where = f"{source.uri}, column {meta.time!r}"
         cells = source.sample.column(meta.time)
-        clock = decide(cells, _form(config.time_format, meta), zone or meta.clock_of, where)
+        clock = decide(cells, _form(config.time_format, meta, cells), zone or meta.clock_of, where)
         if table is None:
             meta = _with_clock(meta, clock, whole_numbers(cells.combine_chunks()))
         elif meta.time_format is not None and (meta.time_format in ELAPSED) != (clock.kind in ELAPSED):
@@ -289,8 +297,15 @@ def _of_workbook(cells: pa.ChunkedArray[Any]) -> bool:
     return len(days) > 1 and bool((days[1:] > days[:-1]).all())
 
 
-def _form(given: str | None, meta: TableMeta) -> str | None:
-    """How times are written; in a table of elapsed time an epoch is that too, whatever its numbers."""
+def _form(given: str | None, meta: TableMeta, cells: pa.ChunkedArray[Any]) -> str | None:
+    """How times are written; in a table of elapsed time an epoch is that too, whatever its numbers, and numbers are
+    dates without separators where those of the table are."""
+    if (
+        given is None
+        and meta.time_format in COMPACT
+        and len(numbers_in(cells.combine_chunks())) == len(cells) - cells.null_count
+    ):
+        return meta.time_format
     if meta.time_format not in ELAPSED:
         return given
     return meta.time_format if given is None else given.replace("epoch-", "elapsed-")

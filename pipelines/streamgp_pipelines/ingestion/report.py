@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamgp.base import Json
 from streamgp.errors import DataError
-from streamgp.streaming.instants import COMPACT, periods_of, serial_years
+from streamgp.streaming.instants import COMPACT, MISSING, periods_of, serial_years
 from streamgp.streaming.reading.cells import said
 from streamgp.streaming.reading.files import FileSource
 from streamgp.streaming.recordings.joined import Joined
@@ -188,7 +188,8 @@ def epochs(source: FileSource, chosen: Plan) -> list[str]:
     name, clock = chosen.meta.time, chosen.clock
     if name is None or clock is None or clock.kind not in _EPOCHS:
         return []
-    first = next(said(value) for value in source.sample.column(name).drop_null())
+    cells = (said(value) for value in source.sample.column(name).drop_null())
+    first = next(cell for cell in cells if cell.strip() not in MISSING)
     kept = "" if chosen.meta.time_whole else ", to the microseconds that a table keeps"
     return [
         f"{source.uri}: column {name!r} is read as {_EPOCHS[clock.kind]} since 1970{kept}, such as {first}: if it is "
@@ -201,7 +202,7 @@ def dates(source: FileSource, chosen: Plan) -> list[str]:
     name, clock = chosen.meta.time, chosen.clock
     if name is None or clock is None or clock.format not in COMPACT:
         return []
-    first = next(said(value) for value in source.sample.column(name).drop_null())
+    first = next(said(value) for value in source.sample.column(name).drop_null()).removesuffix(".0")
     return [
         f"{source.uri}: column {name!r} is read as dates ({clock.format}), such as {first}: if these numbers count "
         "steps, ingest into a new table with --time-format step"
