@@ -237,10 +237,12 @@ class IngestConfig(MessageSettings):
         None, description="Field separator; default: detected"
     )
     decimal: Annotated[str | None, Flag(Panel.TEXT, ".|,")] = Field(
-        None, pattern=r"^[.,]$", description="Decimal sign; default: detected"
+        None,
+        pattern=r"^[.,]$",
+        description="Decimal sign; the other one then groups thousands; default: detected where cells are clear",
     )
     thousands: Annotated[str | None, Flag(Panel.TEXT, "SIGN")] = Field(
-        None, description="Thousands separator; default: detected where a cell is like 1,234.5"
+        None, description="Thousands separator; default: detected where cells are like 1,234.5 or 1,234,567"
     )
     encoding: Annotated[str | None, Flag(Panel.TEXT, "NAME")] = Field(
         None, description="Text encoding, such as utf-8 or latin-1; default: detected"
