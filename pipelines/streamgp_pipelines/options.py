@@ -120,6 +120,7 @@ class TrainOptions(RunOptions, total=False):
     metrics: str | None
     source: str | None
     format: str | None
+    unit: Names
     columns: Names
     topic: str | None
     message_schema: str | Path | None
