@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamgp.errors import UsageError
-from streamgp.streaming import checkpoint
 from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.rows import times
 from streamgp_pipelines.config import CheckConfig
 from streamgp_pipelines.learning.curves import Curves, next_lap
+from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
 from streamgp_pipelines.learning.tail import Tail
-from streamgp_pipelines.moments import Moments
 
 AHEAD = 86_400
 """Seconds that a row may be ahead of now, and still count as the newest."""
@@ -52,13 +51,13 @@ def check(config: CheckConfig, now: datetime | None = None) -> list[Finding]:
         CheckpointError: there is none, or it is damaged.
         UsageError: an age is asked for where times are no dates.
     """
-    saved = checkpoint.read(config.checkpoint)
+    saved = read_checkpoint(config.checkpoint)
     return [_age(saved, config, now or datetime.now(UTC)), *_scores(saved, config)]
 
 
 def _age(saved: Saved, config: CheckConfig, now: datetime) -> Finding:
     """How long ago the newest row was."""
-    moments = Moments(**saved.manifest["moments"])  # type: ignore[arg-type]
+    moments = moments_of(saved)
     if not moments.clock or moments.elapsed:
         if config.max_age is not None:
             raise UsageError("--max-age: the times of this run are no dates", hint="leave it out")

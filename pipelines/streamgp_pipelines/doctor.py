@@ -30,6 +30,7 @@ from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.forecasting.forecast import learner_of
 from streamgp_pipelines.health import others
 from streamgp_pipelines.learning.checkpointing import held, passed_over
+from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import check_table
 from streamgp_pipelines.learning.tail import Tail
 
@@ -212,7 +213,7 @@ def _disk(directory: Path) -> Finding:
 def _checkpoint(directory: Path, mend: bool) -> list[Finding]:
     of = shown(directory)
     try:
-        saved = checkpoint.read(directory)
+        saved = read_checkpoint(directory)
     except StreamgpError as error:
         return [_fault(of, "state", error)]
     found = [Finding(of, "state", "ok", f"{saved.rows:,} rows")]

@@ -29,6 +29,7 @@ from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import alarms_of
+from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import find_device, open_session
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, as_polars, back
@@ -181,7 +182,7 @@ class Forecaster(Shown):
             CheckpointError: there is none, or it is damaged.
             StateError: it was trained in batch.
         """
-        saved = checkpoint.read(Path(path))
+        saved = read_checkpoint(Path(path))
         about: Any = saved.manifest
         if about["fingerprint"]["mode"] != "online":
             raise StateError(f"{path} was trained in batch", hint="streamgp_pipelines.load forecasts from it")

@@ -15,7 +15,7 @@ from streamgp.base import Json
 from streamgp.errors import DataError
 from streamgp.streaming.batches import together
 from streamgp.streaming.calendar import Ints
-from streamgp.streaming.checkpoint import Saved
+from streamgp.streaming.checkpoint import Saved, fitting
 from streamgp.streaming.event_time import NEVER, Waiting
 from streamgp.streaming.meaning import TableMeta
 from streamgp.streaming.reading.cells import nothing
@@ -90,8 +90,9 @@ class Arrivals:
         about: Any = saved.rest.get("arrivals")
         if about is None:
             return cls(TableMeta(spec.time, spec.series, clock=False))
-        lateness, policy = about["lateness"], about["duplicates"]
-        found = cls(TableMeta(spec.time, spec.series, False, lateness_ns=lateness, duplicates=policy))
+        with fitting(f"the order of rows in {saved.path}"):
+            lateness, policy = about["lateness"], about["duplicates"]
+            found = cls(TableMeta(spec.time, spec.series, False, lateness_ns=lateness, duplicates=policy))
         saved.restore({"arrivals": found})
         return found
 

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -28,9 +29,10 @@ from safetensors.torch import load
 from torch import Tensor
 
 from streamgp.base import Json, Stateful
-from streamgp.errors import CheckpointError, ServiceError
+from streamgp.errors import CheckpointError, ServiceError, StateError, StreamgpError
 from streamgp.streaming import remote
-from streamgp.streaming.disk import store_file, sync
+from streamgp.streaming.disk import load_file, memory_at_hand, store_file, sync
+from streamgp.streaming.fitting import check_fits
 
 FORMAT = 9
 KEEP = 2
@@ -47,7 +49,30 @@ _DTYPES = {
     torch.bool: "BOOL",
 }
 _NAME = re.compile(r"(\d{12})(?:-(\d+))?")
+_SHARD_NAME = re.compile(r"[\w-]+")
+_OWN = ("streamgp", "streamgp_pipelines")
+_LONGEST = 1 << 30
+"""Bytes of a state.json."""
 _TEMPORARY = ".tmp-"
+
+
+@contextmanager
+def fitting(what: str) -> Iterator[None]:
+    """While something is made of what a checkpoint says: whatever is wrong with it is wrong with the checkpoint.
+
+    Raises:
+        CheckpointError: it does not fit; only a lack of memory and of what the checkpoint is not to blame for is left.
+    """
+    try:
+        yield
+    except (StateError, ServiceError, MemoryError):
+        raise
+    except Exception as error:
+        said = error.message if isinstance(error, StreamgpError) else f"{type(error).__name__}: {error}"
+        message = f"{what} does not fit: {said[:500]}"
+        raise CheckpointError(
+            message, hint="another version wrote it, or it was changed; start with --fresh"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -63,16 +88,16 @@ class State:
     tensors: dict[str, dict[str, Tensor]]
     rest: dict[str, dict[str, Json]]
 
-    def restore(self, parts: Mapping[str, Stateful]) -> None:
-        """As `Saved.restore`."""
+    def restore(self, parts: Mapping[str, Stateful], fresh: bool = True) -> None:
+        """As `Saved.restore`; fresh: whether the parts have learned nothing yet."""
         for name, part in parts.items():
             if name not in self.rest:
                 raise CheckpointError(f"{self.name} holds no {name!r}", hint="start with --fresh")
-            try:
-                part.restore(self.tensors.get(name, {}), self.rest[name])
-            except (KeyError, RuntimeError, ValueError, TypeError) as error:
-                message = f"{name!r} in {self.name} does not fit: {type(error).__name__}: {error}"
-                raise CheckpointError(message, hint="another version wrote it; start with --fresh") from error
+            tensors, rest = self.tensors.get(name, {}), self.rest[name]
+            with fitting(f"{name!r} in {self.name}"):
+                if fresh and type(part).__module__.partition(".")[0] in _OWN:
+                    check_fits(tensors, rest, part.state())
+                part.restore(tensors, rest)
 
 
 @dataclass(frozen=True)
@@ -126,10 +151,11 @@ def unpack(data: bytes, name: str = "") -> State:
         CheckpointError: it is damaged.
     """
     try:
-        size = int.from_bytes(data[:8], "little")
-        flat = load(pa.Codec("zstd").decompress(data[8:], size, asbytes=True))
-        return State(name, *_parts(flat, json.loads(flat.pop("rest").numpy().tobytes())))
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        flat = _decompressed(data[8:], int.from_bytes(data[:8], "little"))
+        rest = json.loads(flat.pop("rest").numpy().tobytes())
+        _check_rest(rest)
+        return State(name, *_parts(flat, rest))
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"shard {name} is damaged: {type(error).__name__}: {error}") from error
 
 
@@ -314,8 +340,23 @@ def _compressed(tensors: Mapping[str, Tensor]) -> tuple[bytes, int]:
     return found.getvalue().to_pybytes(), 8 + len(head) + ends[-1]
 
 
+def _decompressed(data: bytes, size: int) -> dict[str, Tensor]:
+    """The inverse of `_compressed`.
+
+    Raises:
+        ValueError, OSError, SafetensorError: they are none, or larger than the memory.
+    """
+    if size > (most := memory_at_hand()):
+        raise ValueError(f"its tensors are said to take {size / 1e9:,.1f} GB, and {most / 1e9:,.1f} GB are at hand")
+    return load(pa.Codec("zstd").decompress(data, size, asbytes=True))
+
+
 def _parts(flat: Mapping[str, Tensor], rest: Any) -> tuple[dict[str, dict[str, Tensor]], dict[str, dict[str, Json]]]:
-    """The inverse of `_flat`; both by part."""
+    """The inverse of `_flat`; both by part.
+
+    Raises:
+        ValueError: a tensor is of no part.
+    """
     tensors: dict[str, dict[str, Tensor]] = {}
     for name, tensor in flat.items():
         part, key = name.split("/", 1)
@@ -325,28 +366,60 @@ def _parts(flat: Mapping[str, Tensor], rest: Any) -> tuple[dict[str, dict[str, T
 
 def _read(path: Path, warning: str) -> Saved:
     try:
-        whole = json.loads((path / "state.json").read_bytes())
+        whole = json.loads(load_file(path / "state.json", _LONGEST))
         version = whole["format"]
         if version != FORMAT:
-            message = f"{path} has format {version}; this version reads {FORMAT}"
+            message = f"{path} has format {_shown(version)}; this version reads {FORMAT}"
             hint = "train again with --fresh, or use the version of streamgp that wrote it"
             raise CheckpointError(message, hint=hint)
-        body, data = whole["body"], (path / TENSORS).read_bytes()
+        body, data = whole["body"], load_file(path / TENSORS, memory_at_hand())
         if whole["sha256"] != digest(body) or body["tensors_sha256"] != hashlib.sha256(data).hexdigest():
             raise CheckpointError(f"{path} is damaged: its checksum is wrong")
-        flat = load(pa.Codec("zstd").decompress(data, body["tensors_bytes"], asbytes=True))
-        shards = {name: (path / f"{name}{_SHARD}").read_bytes() for name in body.get("shards", {})}
-        if wrong := [n for n, shard in shards.items() if hashlib.sha256(shard).hexdigest() != body["shards"][n]]:
+        _check_body(body)
+        tensors, rest = _parts(_decompressed(data, body["tensors_bytes"]), body["rest"])
+        sums = body.get("shards", {})
+        shards = {name: load_file(path / f"{name}{_SHARD}", memory_at_hand()) for name in sums}
+        if wrong := [name for name, shard in shards.items() if hashlib.sha256(shard).hexdigest() != sums[name]]:
             raise CheckpointError(f"{path} is damaged: the checksum of shard {wrong[0]} is wrong")
     except PermissionError as error:
         raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}", hint="give permission") from None
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is damaged: {Path(error.filename).name} is gone") from error
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is damaged: its state.json is not whole") from error
-    except (OSError, ValueError, SafetensorError) as error:
-        raise CheckpointError(f"{path} is damaged: {str(error) or type(error).__name__}") from error
-    return Saved(path, body["rows"], body["manifest"], *_parts(flat, body["rest"]), warning, shards)
+    except OSError as error:
+        name = f"{Path(error.filename).name}: " if error.filename else ""
+        raise CheckpointError(f"{path} is damaged: {name}{error.strerror or error}") from error
+    except (ValueError, RuntimeError, SafetensorError) as error:  # a RecursionError is a RuntimeError
+        raise CheckpointError(f"{path} is damaged: {str(error)[:500] or type(error).__name__}") from error
+    return Saved(path, body["rows"], body["manifest"], tensors, rest, warning, shards)
+
+
+def _check_body(body: Any) -> None:
+    """See that what every checkpoint says is there, and of its kind.
+
+    Raises:
+        ValueError: it is not.
+    """
+    kinds = {"rows": int, "manifest": dict, "rest": dict, "tensors_bytes": int}
+    for name, kind in kinds.items():
+        value = body.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not 0 <= value < 2**63):
+            raise ValueError(f"its {name} cannot be {_shown(value)}")
+    _check_rest(body["rest"])
+    shards = body.get("shards", {})
+    if not isinstance(shards, dict) or not all(_SHARD_NAME.fullmatch(name) for name in shards):
+        raise ValueError(f"its shards cannot be {_shown(shards)}")
+
+
+def _check_rest(rest: Any) -> None:
+    if not isinstance(rest, dict) or not all(isinstance(part, dict) for part in rest.values()):
+        raise ValueError("its rest has a part that is no object")
+
+
+def _shown(value: Any) -> str:
+    """A value of a document in a message, as short as it must be."""
+    return f"{value!r}"[:60] if isinstance(value, int | float | str | None) else f"a {type(value).__name__}"
 
 
 def _order(path: Path) -> tuple[int, int]:

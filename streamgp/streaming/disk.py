@@ -7,10 +7,60 @@ names them, and only then is it reported.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import resource
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+
+
+def load_file(path: Path, most: int) -> bytes:
+    """What a file has, where it is one: a pipe would be waited for, and a device read without end.
+
+    Args:
+        path: of the file, or of a link to it.
+        most: bytes that it may have.
+
+    Raises:
+        OSError: it is no file, is larger, or cannot be read.
+    """
+    _check_file(os.stat(path), path, most)
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        return file.read(_check_file(os.fstat(file.fileno()), path, most))  # it may be another one by now
+
+
+def _check_file(about: os.stat_result, path: Path, most: int) -> int:
+    """The size of a file."""
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "this is no regular file", str(path))
+    if about.st_size > most:
+        raise OSError(errno.EFBIG, f"{about.st_size:,} bytes are more than the {most:,} that can be read", str(path))
+    return about.st_size
+
+
+def memory_at_hand() -> int:
+    """Bytes that this process can still take: of the machine, of its control group and of its own limit."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    memory = _said("/proc/meminfo")
+    if available := re.search(r"MemAvailable:\s+(\d+) kB", memory):
+        found.append(int(available[1]) * 1024)
+    group, used = _said("/sys/fs/cgroup/memory.max").strip(), _said("/sys/fs/cgroup/memory.current").strip()
+    if group.isdigit() and used.isdigit():
+        found.append(int(group) - int(used))
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if soft != resource.RLIM_INFINITY:
+        found.append(soft)
+    return max(min(found), 0)
+
+
+def _said(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
 
 
 def store_file(path: Path, data: bytes) -> None:

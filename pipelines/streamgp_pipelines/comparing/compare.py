@@ -29,6 +29,7 @@ from streamgp_pipelines.config import AUTO, CompareConfig, TrainConfig
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.learning.checkpointing import set_aside
 from streamgp_pipelines.learning.columns import window_spec
+from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.seasons import with_seasons
 from streamgp_pipelines.learning.warmup import warmup_rows
 from streamgp_pipelines.stages import staged
@@ -227,7 +228,7 @@ def _plan(config: CompareConfig) -> _Plan:
     seconds = dict.fromkeys(runs, 0.0)  # a model is imported here: that is a part of what it costs
     for name, run in runs.items():
         began = time.process_time()
-        saved = checkpoint.read(run.checkpoint) if not run.fresh and checkpoint.exists(run.checkpoint) else None
+        saved = read_checkpoint(run.checkpoint) if not run.fresh and checkpoint.exists(run.checkpoint) else None
         run = with_seasons(run, table, saved)
         spec = window_spec(run, table.schema, table.meta)
         goes_on, targets = saved is not None, spec.targets

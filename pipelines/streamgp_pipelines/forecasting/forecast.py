@@ -19,11 +19,12 @@ from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import SKIP, micro_batches
 from streamgp.streaming.delta import SEQ
 from streamgp.streaming.intervals import nanoseconds
+from streamgp.streaming.disk import memory_at_hand
 from streamgp.streaming.paths import inputs_ahead
 from streamgp.streaming.remote import mirror
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
-from streamgp_pipelines.assembly import build_model
+from streamgp_pipelines.assembly import build_model, model_settings
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.forecasting import past, simulate
@@ -38,6 +39,7 @@ from streamgp_pipelines.learning.fleet import ModelOptions, fleet_learner
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.predictions import frame
+from streamgp_pipelines.learning.restored import calibration_of, moments_of, read_checkpoint, spec_of
 from streamgp_pipelines.learning.rollout import Rehearsal
 from streamgp_pipelines.learning.session import Columns, check_table, find_device
 from streamgp_pipelines.learning.shard import Recipe
@@ -89,8 +91,7 @@ class Forecaster:
         self.unit: str = about["unit"]
         self.units: dict[str, str] = about.get("units", {})
         """Of the columns that windows are made of, of those that have one."""
-        moments = about.get("moments") or {"clock": bool(about["clock"]), "zone": learner.windows.spec.zone}
-        self.moments = Moments(**moments)
+        self.moments = moments_of(saved)
         """How times are written."""
         self._passed = passed_over(saved)
         self.warnings = list(self._passed)
@@ -316,14 +317,19 @@ class Forecaster:
 
 def learner_of(saved: checkpoint.Saved, device: torch.device | None = None) -> tuple[Learner, pa.RecordBatch | None]:
     """The learner in its saved state, and the rows behind its last full micro-batch."""
+    with checkpoint.fitting(f"what {saved.path} says of its model"):
+        return _learner_of(saved, device or torch.device("cpu"))
+
+
+def _learner_of(saved: checkpoint.Saved, device: torch.device) -> tuple[Learner, pa.RecordBatch | None]:
     about: dict[str, Any] = saved.manifest
-    device = device or torch.device("cpu")
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["spec"].items()}
-    spec = WindowSpec(**fields)
+    spec, calibration = spec_of(saved), calibration_of(saved)
+    settings = model_settings(about["model"], about["set"])
+    sizes.check(
+        sizes.of_training(spec, 1, saved.rows, 0, len(calibration.levels), about["batch"], settings), memory_at_hand()
+    )
     model = build_model(about["model"], about["set"], spec.shape, device, about["seed"])
     schedule, steps = Schedule(about["batch"], about["warmup"]), about.get("simulate")
-    bands: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["calibration"].items()}
-    calibration = Calibration(**bands)
     rehearsal = None if steps is None else Rehearsal(spec, steps, calibration, about["seed"])
     rate, tail = about.get("alarm_rate"), Tail()
     options = ModelOptions(about["model"], about["set"], about["seed"])
@@ -355,7 +361,7 @@ def load(directory: str | Path, device: str = "cpu", strict: bool = False) -> Fo
         CheckpointError: there is none, or it is damaged.
         ServiceError: the device is not there.
     """
-    saved = checkpoint.read(mirror(directory))
+    saved = read_checkpoint(mirror(directory))
     if strict:
         refuse_passed_over(saved)
     return Forecaster(saved, device=find_device(device))

@@ -35,6 +35,7 @@ from streamgp_pipelines.learning.fleet import ModelOptions, fleet_learner, read_
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
+from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.rollout import ONE_STEP, Rehearsal, simulators
 from streamgp_pipelines.learning.seasons import overlooked, with_seasons
 from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
@@ -163,7 +164,7 @@ def open_session(
         ServiceError: the device is not there.
     """
     goes_on = table is None and checkpoint.exists(config.checkpoint)
-    saved = checkpoint.read(config.checkpoint) if goes_on else None
+    saved = read_checkpoint(config.checkpoint) if goes_on else None
     table = Table.open(config.table, config.durable) if table is None else table
     config = with_seasons(config, table, saved)
     spec = window_spec(config, table.schema, table.meta)
@@ -259,7 +260,8 @@ def open_session(
         tail = Tail()
         saved.restore(learner.parts() | {"curves": session.curves, "tail": tail})
         if isinstance(learner, Buckets):
-            learner.load(saved.shards)
+            with checkpoint.fitting(f"the shards of {saved.path}"):
+                learner.load(saved.shards)
         session.saved_tail = 0 if tail.rows is None else tail.rows.num_rows
         learner.rows = session.saved_rows = saved.rows
         session.offset = saved.manifest["offset"]  # type: ignore[assignment]

@@ -178,7 +178,7 @@ class Shard:
 
     def load(self, fleet: FleetLearner, data: bytes) -> Tally:
         """Go back to a state."""
-        checkpoint.unpack(data).restore(fleet.parts())
+        checkpoint.unpack(data).restore(fleet.parts(), fresh=fleet.windows.rows == 0)
         return tally(fleet)
 
 

@@ -10,11 +10,7 @@ P parameters of a distribution, B rows of a micro-batch, W = L·D + H·F numbers
 from __future__ import annotations
 
 import math
-import os
-import re
-import resource
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -23,6 +19,7 @@ from pydantic import BaseModel
 from streamgp.base import Shape
 from streamgp.errors import UsageError
 from streamgp.streaming._spec import WindowSpec
+from streamgp.streaming.disk import memory_at_hand
 from streamgp.streaming.table import Table
 from streamgp.streaming.timeline import PACE
 from streamgp_pipelines.learning.rollout import ORIGINS, PATHS
@@ -232,40 +229,18 @@ def check(parts: Mapping[str, int], limit: int | None, instead: str = "") -> Non
         streamgp.errors.UsageError: this would take about 1.0 GB of memory, and 0.1 GB may be used: 1.0 GB for windows
     """
     total = sum(parts.values())
-    allowed = int(SHARE * at_hand()) if limit is None else limit
+    allowed = int(SHARE * memory_at_hand()) if limit is None else limit
     if total <= allowed:
         return
     largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
     named = ", ".join(f"{_size(size)} for {name}" for name, size in largest if size > total / 20)
-    free = at_hand()
+    free = memory_at_hand()
     enough = f"--max-memory {math.ceil(total / 1e9)}GB would allow it"
     beyond = "" if total < free else f", but only {_size(free)} are at hand"
     raise UsageError(
         f"this would take about {_size(total)} of memory, and {_size(allowed)} may be used: {named}",
         hint=f"make what is named smaller; {instead}{enough}{beyond}",
     )
-
-
-def at_hand() -> int:
-    """Bytes that this process can still take: of the machine, of its control group and of its own limit."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    memory = _read("/proc/meminfo")
-    if available := re.search(r"MemAvailable:\s+(\d+) kB", memory):
-        found.append(int(available[1]) * 1024)
-    group, used = _read("/sys/fs/cgroup/memory.max").strip(), _read("/sys/fs/cgroup/memory.current").strip()
-    if group.isdigit() and used.isdigit():
-        found.append(int(group) - int(used))
-    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if soft != resource.RLIM_INFINITY:
-        found.append(soft)
-    return max(min(found), 0)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
 
 
 def _size(size: int) -> str:

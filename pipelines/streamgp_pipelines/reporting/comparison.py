@@ -11,6 +11,7 @@ import polars as pl
 from streamgp.errors import DataError
 from streamgp.streaming import checkpoint
 from streamgp_pipelines.comparing.cells import Cells, common_cells
+from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import fan, stamps
 from streamgp_pipelines.reporting.figures import called, intervals, lines
@@ -53,8 +54,9 @@ def comparison_page(directory: Path) -> Page:
     saved = next((name for name in models if checkpoint.exists(directory / name)), None)
     if saved is None:
         raise DataError(f"{directory} holds no checkpoint of its models", hint="streamgp compare makes them again")
-    about: dict[str, Any] = checkpoint.read(directory / saved).manifest
-    spec, moments = about["spec"], Moments(**about["moments"])
+    found = read_checkpoint(directory / saved)
+    about: dict[str, Any] = found.manifest
+    spec, moments = about["spec"], moments_of(found)
     levels = tuple(float(name[9:]) for name in scores.columns if name.startswith("coverage_"))
     target = "+".join(spec["targets"])
     y = f"{target}, {about['unit']}" if about["unit"] and f"[{about['unit']}]" not in target else target

@@ -23,6 +23,7 @@ from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import HeldOut, asked, held_out
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import frame, kept
+from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
 from streamgp_pipelines.learning.session import check_table
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import fan, stamps
@@ -102,7 +103,7 @@ def open_run(directory: Path, table: str | Path | None = None, strict: bool = Fa
         CheckpointError: there is no checkpoint, or it is damaged.
         TableError: the table is not the one that was read.
     """
-    saved = checkpoint.read(directory)
+    saved = read_checkpoint(directory)
     if strict:
         refuse_passed_over(saved)
     about: dict[str, Any] = saved.manifest
@@ -111,7 +112,7 @@ def open_run(directory: Path, table: str | Path | None = None, strict: bool = Fa
     saved.restore({"curves": curves})
     notes = passed_over(saved)
     stored = _table(saved, table)
-    naming = Naming(about["model"], learner.calibration, Moments(**about["moments"]))
+    naming = Naming(about["model"], learner.calibration, moments_of(saved))
     online = about["fingerprint"]["mode"] == "online"
     ahead, last = learner, list[Due]()
     if not online and stored is not None:

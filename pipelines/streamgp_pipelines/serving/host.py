@@ -16,7 +16,6 @@ from pydantic_core import to_json
 
 from streamgp.base import Step
 from streamgp.errors import StateError
-from streamgp.streaming import checkpoint
 from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.remote import unanswered
 from streamgp.streaming.table import Table
@@ -27,6 +26,7 @@ from streamgp_pipelines.learning.checkpointing import manifest, match_machine, p
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import Columns, Session, check_table, find_device
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.view import View
@@ -54,7 +54,7 @@ def resume(
         StateError: it was trained in batch, or raises no alarms that could be passed on.
         TableError: its table is not there, or was rolled back.
     """
-    saved = checkpoint.read(directory)
+    saved = read_checkpoint(directory)
     about: dict[str, Any] = saved.manifest
     options = about["fingerprint"]
     if options["mode"] != "online":
@@ -76,7 +76,7 @@ def resume(
         set=about["set"],
         seed=about["seed"],
         batch=about["batch"],
-        simulate=about["simulate"],
+        simulate=about.get("simulate"),
         checkpoint_every=checkpoint_every,
         on_alarm=on_alarm,
         online=True,

@@ -1,0 +1,67 @@
+"""Whether a saved state is one of a part: names, kinds and sizes, beside those of the part before its first row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+
+from torch import Tensor
+
+from streamgp.base import Json
+
+LARGEST = 2**63
+"""Whole numbers are less than this."""
+
+
+def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: tuple[Mapping[str, Tensor], Json]) -> None:
+    """See that a state may be restored into a part. A size that is 0 in a fresh part grows with the stream; what the
+    fresh part has not is made while it learns, and is left to the part.
+
+    Args:
+        tensors, rest: of the state.
+        fresh: those of the part, before its first row.
+
+    Raises:
+        ValueError: it is of another part; the message names what.
+
+    Example:
+        >>> import torch
+        >>> fresh = {"ring": torch.zeros(0, 3)}, {"rows": 0}
+        >>> check_fits({"ring": torch.ones(7, 3)}, {"rows": 5}, fresh)
+        >>> check_fits({"ring": torch.ones(7, 4)}, {"rows": 5}, fresh)
+        Traceback (most recent call last):
+        ValueError: ring is (7, 4), not (any, 3)
+        >>> check_fits({"ring": torch.ones(7, 3)}, {"rows": "5"}, fresh)
+        Traceback (most recent call last):
+        ValueError: rows is of str, not int
+    """
+    for name, like in fresh[0].items():
+        if name not in tensors:
+            raise ValueError(f"{name} is not there")
+        found = tensors[name]
+        if found.dtype != like.dtype:
+            raise ValueError(f"{name} is of {found.dtype}, not {like.dtype}")
+        same = all(size in (0, own) for size, own in zip(like.shape, found.shape, strict=False))
+        if found.dim() != like.dim() or not same:
+            wanted = ", ".join(str(size or "any") for size in like.shape)
+            raise ValueError(f"{name} is {tuple(found.shape)}, not ({wanted})")
+    _check_rest(rest, fresh[1], "")
+
+
+def _check_rest(found: Json, like: Json, name: str) -> None:
+    """What is a number is a number, and so on; None stands for what is not known yet, and may be anything plain."""
+    if isinstance(like, dict) and isinstance(found, dict):
+        for key in found:
+            _check_rest(found[key], like.get(key), f"{name}.{key}" if name else key)
+        return
+    if isinstance(found, list) and isinstance(like, list | None):
+        for at, one in enumerate(found):
+            _check_rest(one, like[at] if like and at < len(like) else None, f"{name}[{at}]")
+        return
+    if isinstance(found, int | float) and not isinstance(found, bool) and isfinite(found) and abs(found) >= LARGEST:
+        raise ValueError(f"{name} is {found}")
+    if like is None:
+        return
+    wanted = (int, float) if isinstance(like, float) else type(like)
+    if not isinstance(found, wanted) or isinstance(found, bool) != isinstance(like, bool):
+        raise ValueError(f"{name or 'the rest'} is of {type(found).__name__}, not {type(like).__name__}")
