@@ -66,11 +66,11 @@ class Root(TyperGroup):
             code = received()  # where a library has made another error of an interruption, it still is one
             if code is None:
                 debug = "--debug" in words or bool(os.environ.get("STREAMGP_DEBUG"))
-                code = report(error, as_json=as_json, debug=debug)
+                code = report(error, as_json=as_json, debug=debug, command=words[0] if words else "")
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # of a library in Rust, no Exception
                 raise
-            code = report(error, as_json=as_json, debug="--debug" in words)
+            code = report(error, as_json=as_json, debug="--debug" in words, command=words[0] if words else "")
         if code == INTERRUPTED:
             code = received() or code
         if code in (INTERRUPTED, TERMINATED, HUNG_UP):

@@ -18,6 +18,15 @@ _RESOURCES = {
     os.strerror(errno.EMFILE): "allow more open files (ulimit -n), and run the same command again",
 }
 _RESUMABLE = ("ingest", "train", "demo")
+_SMALLER = {
+    "ingest": "a shorter --max-line, or no --sort, needs less",
+    "train": "a smaller --batch, --lags or --horizon, or --model linear, needs less",
+    "compare": "a smaller --batch, --lags or --horizon, or fewer --models, need less",
+    "tune": "fewer --rows, or a smaller --lags or --horizon, need less",
+    "forecast": "a smaller --horizon, or fewer --paths, need less",
+    "serve": "a smaller --max-body needs less",
+}
+"""Of a command, the options that memory goes with."""
 
 
 class Failure(NamedTuple):
@@ -29,7 +38,7 @@ class Failure(NamedTuple):
     code: int
 
 
-def explain(error: BaseException) -> Failure:
+def explain(error: BaseException, command: str = "") -> Failure:
     """Name, message, hint and exit code of anything that a command may raise.
 
     Example:
@@ -55,16 +64,17 @@ def explain(error: BaseException) -> Failure:
         hint = _RESOURCES.get(reason, "free some space or check the permissions, and run the same command again")
         return Failure(ServiceError.__name__, reason, hint, ServiceError.exit_code)
     if isinstance(error, MemoryError) or (isinstance(error, ImportError) and "failed to map segment" in str(error)):
-        return Failure("MemoryError", "out of memory", "use a smaller --batch, --horizon or basis", 1)
+        hint = "; ".join(["allow more memory (ulimit -v)", *filter(None, [_SMALLER.get(command)])])
+        return Failure("MemoryError", "out of memory", hint, ServiceError.exit_code)
     hint = "this is a bug in streamgp: run it again with --debug, and report the output"
     return Failure(type(error).__name__, str(error) or type(error).__name__, hint, 1)
 
 
-def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
+def report(error: BaseException, *, as_json: bool, debug: bool, command: str = "") -> int:
     """Say it on standard error, as text or as one JSON document; returns the exit code."""
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         return 1  # whoever read our output has gone: nobody is left to tell
-    failure = explain(error)
+    failure = explain(error, command)
     if debug and not isinstance(error, TyperException):
         traceback.print_exception(error, file=sys.stderr)
     document = {"error": failure.error, "message": failure.message, "hint": failure.hint, "code": failure.code}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamgp.errors import UsageError
-from streamgp.streaming.checkpoint import Saved
+from streamgp.streaming.checkpoint import Saved, fitting
 from streamgp.streaming.rows import times
 from streamgp_pipelines.config import CheckConfig
 from streamgp_pipelines.learning.curves import Curves, next_lap
@@ -62,13 +62,14 @@ def _age(saved: Saved, config: CheckConfig, now: datetime) -> Finding:
         if config.max_age is not None:
             raise UsageError("--max-age: the times of this run are no dates", hint="leave it out")
         return Finding("age", None, None, False, "the times are no dates")
-    windows = [state.tensors["windows"] for state in saved.states() if "windows" in state.tensors]
-    seen = [time for held in windows for time in held["ds"].numpy()[held["step"].numpy() >= 0].tolist()]
     tail = Tail()
     saved.restore({"tail": tail})
-    if tail.rows is not None:  # rows behind the last full micro-batch
-        spec: Any = saved.manifest["spec"]
-        seen += times(tail.rows, str(spec["time"])).tolist()
+    with fitting(f"the windows in {saved.path}"):
+        windows = [state.tensors["windows"] for state in saved.states() if "windows" in state.tensors]
+        seen = [time for held in windows for time in held["ds"].numpy()[held["step"].numpy() >= 0].tolist()]
+        if tail.rows is not None:  # rows behind the last full micro-batch
+            spec: Any = saved.manifest["spec"]
+            seen += times(tail.rows, str(spec["time"])).tolist()
     if not seen:
         return Finding("age", None, config.max_age, config.max_age is not None, "no row was read")
     clock = now.astimezone().replace(tzinfo=None) if moments.zone is None else now.replace(tzinfo=None)

@@ -71,6 +71,8 @@ class Settings(BaseSettings):
             raise UsageError(_explain(error, cls), hint=f"see: streamgp {_command(cls)} --help") from None
         except ValueError as error:  # tomllib.TOMLDecodeError
             raise UsageError(f"{file}: {error}", hint="the file must be TOML") from None
+        except RecursionError:
+            raise UsageError(f"{file}: it is nested too deeply", hint="the file must be TOML of options") from None
 
 
 def _command(settings: type[Settings]) -> str:

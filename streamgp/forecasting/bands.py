@@ -352,7 +352,7 @@ class Bands(Volatility):
         rest = [fast, fast * log_step, daily, raw, reference, spread, low, high]
         own = [one, log_step * one, self._share[step] * one]
         phi = np.empty((*fast.shape, len(own) + 2 * HARMONICS + len(rest)))
-        phi[..., len(own) : -len(rest)] = self._waves[phase.astype(np.int64)]
+        phi[..., len(own) : -len(rest)] = self._waves[phase.astype(np.int64).clip(0, len(self._waves) - 1)]
         for at, column in zip((*range(len(own)), *range(-len(rest), 0)), own + rest, strict=True):
             phi[..., at] = column
         return phi

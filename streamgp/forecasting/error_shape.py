@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import Json, Shape
+from streamgp.errors import NumericalError
 from streamgp.forecasting.lanes import blocks
 from streamgp.linalg.batched import product
 
@@ -221,7 +222,11 @@ class ErrorShape:
         self._gram[units] = kept[:, None, None] * self._gram[units] + gram / horizon
         self._moment[units] = kept[:, None] * self._moment[units] + moment / horizon
         precision = self._gram[units] + np.diag(self._ridge)
-        self._theta[units] = np.linalg.solve(precision, self._moment[units][..., None])[..., 0]
+        try:
+            self._theta[units] = np.linalg.solve(precision, self._moment[units][..., None])[..., 0]
+        except np.linalg.LinAlgError:
+            hint = "is the checkpoint damaged? begin again with --fresh"
+            raise NumericalError("the calibration has sums that cannot be solved", hint=hint) from None
 
     def scaled(self, truths: Truths, view: View) -> Floats:
         """(R,) error/s; beyond the last of `EDGES` an error is a glitch."""

@@ -36,6 +36,7 @@ from streamgp.forecasting.quantiles import crps, pinball
 _POINT = ("rows", "square", "absolute", "nlpd", "crps")
 _QUANTILE = ("calibrated_crps", "pinball", "raw_pinball")
 _BAND = ("coverage", "raw_coverage", "width", "raw_width", "interval_score", "raw_interval_score")
+_SUMS = ("sums", "before", "naive", "own", "own_before", "phases", "series", "blocks", "past", "past_before")
 _LARGEST = ("squares", "places")
 PHASES = 6
 """Blocks of a cycle whose coverage is counted."""
@@ -389,17 +390,17 @@ class Scores:
         return float(np.mean(ratios))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        names = ("sums", "before", "naive", "own", "own_before", "phases", "series", "blocks", "past", "past_before")
-        tensors = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in names}
+        tensors = {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _SUMS}
         tensors |= {name: torch.from_numpy(getattr(self._largest, name).copy()) for name in _LARGEST}
         return tensors, {"span": self._span}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        for name, tensor in tensors.items():
-            if name in _LARGEST:
-                setattr(self._largest, name, tensor.numpy().copy())
-            else:
-                setattr(self, f"_{name}", tensor.numpy().copy())
+        if wrong := [name for name in ("naive", "blocks") if bool(tensors[name].isnan().any())]:
+            raise ValueError(f"{wrong[0]} has counts that are no numbers")
+        for name in _LARGEST:
+            setattr(self._largest, name, tensors[name].numpy().copy())
+        for name in _SUMS:
+            setattr(self, f"_{name}", tensors[name].numpy().copy())
         self._span = cast(int, rest["span"])
 
 

@@ -32,7 +32,7 @@ from streamgp.base import Json, Stateful
 from streamgp.errors import CheckpointError, ServiceError, StateError, StreamgpError
 from streamgp.streaming import remote
 from streamgp.streaming.disk import load_file, memory_at_hand, store_file, sync
-from streamgp.streaming.fitting import check_fits
+from streamgp.streaming.fitting import Flat, check_fits
 
 FORMAT = 9
 KEEP = 2
@@ -75,6 +75,13 @@ def fitting(what: str) -> Iterator[None]:
         ) from error
 
 
+def _check_fits(part: Stateful, tensors: dict[str, Tensor], rest: dict[str, Json], fresh: Flat) -> None:
+    try:
+        check_fits(tensors, rest, fresh)
+    except ValueError:  # of an older version, perhaps, which the part has made its own
+        check_fits(*part.state(), fresh)
+
+
 @dataclass(frozen=True)
 class State:
     """The state of parts.
@@ -95,9 +102,10 @@ class State:
                 raise CheckpointError(f"{self.name} holds no {name!r}", hint="start with --fresh")
             tensors, rest = self.tensors.get(name, {}), self.rest[name]
             with fitting(f"{name!r} in {self.name}"):
-                if fresh and type(part).__module__.partition(".")[0] in _OWN:
-                    check_fits(tensors, rest, part.state())
+                begun = part.state() if fresh and type(part).__module__.partition(".")[0] in _OWN else None
                 part.restore(tensors, rest)
+                if begun is not None:
+                    _check_fits(part, tensors, rest, begun)
 
 
 @dataclass(frozen=True)
@@ -401,12 +409,13 @@ def _check_body(body: Any) -> None:
     Raises:
         ValueError: it is not.
     """
-    kinds = {"rows": int, "manifest": dict, "rest": dict, "tensors_bytes": int}
-    for name, kind in kinds.items():
+    for name in ("rows", "tensors_bytes"):
         value = body.get(name)
-        if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not 0 <= value < 2**63):
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
             raise ValueError(f"its {name} cannot be {_shown(value)}")
-    _check_rest(body["rest"])
+    if not isinstance(body.get("manifest"), dict):
+        raise ValueError("its manifest is no object")
+    _check_rest(body.get("rest"))
     shards = body.get("shards", {})
     if not isinstance(shards, dict) or not all(_SHARD_NAME.fullmatch(name) for name in shards):
         raise ValueError(f"its shards cannot be {_shown(shards)}")

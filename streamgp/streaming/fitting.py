@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from streamgp.base import Json
 
+Flat: TypeAlias = tuple[Mapping[str, Tensor], Any]
+"""Tensors and the rest, as `Stateful.state` gives them."""
 LARGEST = 2**63
 """Whole numbers are less than this."""
 
 
-def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: tuple[Mapping[str, Tensor], Json]) -> None:
+def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: Flat) -> None:
     """See that a state may be restored into a part. A size that is 0 in a fresh part grows with the stream; what the
     fresh part has not is made while it learns, and is left to the part.
 

@@ -19,6 +19,7 @@ from streamgp.streaming.calendar import Floats, Ints
 from streamgp.streaming.windows import Answers, Asks
 
 _KEYS = ("series", "origin", "position", "cutoff", "serial")
+_FAR = np.iinfo(np.int64).max // 2
 _FORECAST = ("parameters", "quantiles", "features")
 
 
@@ -268,6 +269,14 @@ class Ledger:
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         arrays = {name: tensor.numpy().copy() for name, tensor in tensors.items()}
+        slots, series = arrays["keys"].shape[1], arrays["keys"][0]
+        for name in ("target", *_FORECAST, "past", "future", "context"):
+            if len(arrays[name]) != slots:
+                raise ValueError(f"{name} is of {len(arrays[name])} questions, and {slots} are open")
+        if slots and not (series.min() >= 0 and series.max() < len(arrays["newest"])):
+            raise ValueError(f"questions are of series that are none of {len(arrays['newest'])}")
+        if (arrays["newest"] >= _FAR).any() or (arrays["keys"] >= _FAR).any():
+            raise ValueError("steps or times beyond all that there are")
         self._serial = cast(int, rest["serial"])
         self._keys, self._newest = arrays["keys"], arrays["newest"]
         self._slot, self._free = np.arange(self._keys.shape[1]), np.zeros(0, np.int64)

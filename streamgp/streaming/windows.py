@@ -475,6 +475,8 @@ class Windows:
         ring.step, ring.ds, ring.values = (tensors[name].numpy().copy() for name in ("step", "ds", "values"))
         if ring.step.shape[1] != ring.capacity:
             raise ValueError(f"windows of {ring.step.shape[1]} rows a series, where {ring.capacity} are wanted")
+        if not ring.step.shape == ring.ds.shape == ring.values.shape[:2]:
+            raise ValueError(f"steps, times and values of {len(ring.step)}, {len(ring.ds)}, {len(ring.values)} series")
         ring.series = len(ring.step)
         self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,7 +110,7 @@ def test_a_wrong_word_is_a_usage_error(words: list[str], says: str) -> None:
         (OSError(28, "No space left on device", "t"), 5),
         (OSError(30, "Read-only file system", "t"), 5),
         (ValueError("a"), 1),
-        (MemoryError(), 1),
+        (MemoryError(), 5),
     ],
 )
 def test_every_error_has_a_message_a_hint_and_a_code(
@@ -122,6 +123,13 @@ def test_every_error_has_a_message_a_hint_and_a_code(
     told = capsys.readouterr().err
     assert "Traceback" in told or type(error).__name__ in told
     assert document["message"] in told and document["hint"] in told
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_out_of_memory_names_options_that_the_command_has(command: str) -> None:
+    hint = explain(MemoryError(), command).hint
+    help_page = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout
+    assert all(option in help_page for option in re.findall(r"--[a-z-]+", hint)), hint
 
 
 def test_the_installed_script_ends_with_the_code(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def files(path: Path) -> dict[str, Callable[[], None]]:
         "zero": lambda one: one.symlink_to("/dev/zero"),
         "null": lambda one: one.symlink_to("/dev/null"),
         "itself": lambda one: one.symlink_to(one),
-        "sparse": lambda one: (one.touch(), os.truncate(one, 2**44)),
+        "sparse": lambda one: (one.touch(), os.truncate(one, 2**42)),
         "empty": Path.touch,
         "deep": lambda one: one.write_bytes(b"[" * 10**6),
         "list": lambda one: one.write_bytes(b"[]"),

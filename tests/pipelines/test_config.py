@@ -44,6 +44,12 @@ def test_flag_over_environment_over_file_over_default(toml: Path, monkeypatch: p
     assert flatten(config.set) == {"basis": 64, "encoder.hidden": 8}
 
 
+def test_a_file_of_brackets_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "deep.toml").write_text(f"lags = {'[' * 5000}{']' * 5000}\n")
+    with pytest.raises(UsageError, match=naming("deep.toml")):
+        TrainConfig.read({}, tmp_path / "deep.toml")
+
+
 def test_a_flag_that_was_not_given_does_not_hide_the_file(toml: Path) -> None:
     config = TrainConfig.read({"online": None, "known": [], "level": None}, toml)
     assert config.online and config.known == ("a", "b") and config.level == (50.0, 90.0)

@@ -153,3 +153,21 @@ def test_what_fits_is_done(world: Path) -> None:
 def test_no_amounts_of_memory(text: str) -> None:
     with pytest.raises(UsageError, match=naming("--max-memory")):
         TrainConfig.read({"table": "t", "max_memory": text})
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "named"),
+    [
+        ("svdgp", {}, "--set basis"),
+        ("svdgp", {"shared": True}, "--set reservoir"),
+        ("ensemble", {}, "svdgp.basis"),
+        ("linear", {}, "--lags"),
+    ],
+)
+def test_a_model_that_does_not_fit_names_the_options_that_make_it_smaller(
+    model: str, options: dict[str, Any], named: str
+) -> None:
+    spec = WindowSpec(targets=("y",), lags=24, horizon=4, season=24, series="s", fleet=True)
+    parts = sizes.of_training(spec, 300, 36_000, 5000, 3, 256, model_settings(model, options))
+    with pytest.raises(UsageError, match=naming(f"{named} 300 series")):
+        sizes.check({name: size for name, size in parts.items() if "the models" in name}, 10**6)

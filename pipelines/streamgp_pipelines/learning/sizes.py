@@ -100,6 +100,36 @@ def model(settings: BaseModel, shape: Shape) -> int:
     return (4 * functions**2 + 2 * functions * (width + shape.columns)) * NUMBER
 
 
+def levers(settings: BaseModel, shape: Shape) -> str:
+    """The options that make a model smaller, those of its largest expert where it has several.
+
+    Example:
+        >>> from streamgp_pipelines.assembly import model_settings
+        >>> shape = Shape(targets=("y",), horizon=1, lags=2, past=("y",), future=())
+        >>> levers(model_settings("svdgp", {"basis": 64}), shape)
+        '--set basis=64 or less'
+        >>> levers(model_settings("linear", {}), shape)
+        'windows of 2 numbers by --inputs, --lags and --horizon'
+    """
+    prefix = ""
+    while (experts := getattr(settings, "experts", None)) is not None:
+        largest = max(experts, key=lambda expert: model(getattr(settings, expert), shape))
+        prefix, settings = f"{prefix}{largest}.", getattr(settings, largest)
+    fields = ("basis", "reservoir") if getattr(settings, "shared", False) else ("basis", "points", "rows")
+    own = [field for field in fields if isinstance(getattr(settings, field, None), int)]
+    windows = f"windows of {shape.width:,} numbers by --inputs, --lags and --horizon"
+    if not own:
+        return windows
+    sized = " and ".join(f"--set {prefix}{field}={getattr(settings, field)}" for field in own)
+    bounded = functions_bounded(settings, shape)
+    return f"{sized} or less" + ("" if bounded else f"; {windows}")
+
+
+def functions_bounded(settings: BaseModel, shape: Shape) -> bool:
+    """Whether the basis makes most of a model, and not the width of its windows."""
+    return shape.width < _functions(settings, "", shape.width + 1)
+
+
 def shared(settings: Any, shape: Shape) -> int:
     """Of each series of svdgp on one kernel: two M × M matrices, 2 M · T, and the windows of a reservoir."""
     functions = _functions(settings, "svdgp", shape.width + 1)
@@ -164,10 +194,7 @@ def of_training(
         "one micro-batch (--batch, --lags, --horizon)": micro_batch(shape, levels, together),
         "the windows that are fitted together (rows, --lags, --horizon)": kept(shape, min(fitted, rows)),
         **(of_fleet if spec.fleet else {}),
-        f"{kinds} (windows of {shape.width:,} numbers by --lags, --horizon and columns; its own options)": model(
-            settings, shape
-        )
-        * (series if spec.fleet else 1),
+        f"{kinds} ({levers(settings, shape)})": model(settings, shape) * (series if spec.fleet else 1),
     }
 
 
