@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ import pytest
 import torch
 
 from streamgp.errors import CheckpointError
+from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
 from streamgp.streaming.disk import load_file
 from streamgp.streaming.fitting import check_fits
+from streamgp.streaming.windows import WindowSpec
+from streamgp_pipelines.learning import restored
+from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.host import resume
 from tests.cli.conftest import LINE, run, write_rows
 from tests.faults import forged
@@ -151,6 +156,13 @@ def test_no_command_takes_a_forged_checkpoint_for_a_defect_of_its_own(home: Path
             if ended.exit_code not in allowed:
                 wrong.append((name, command, ended.exit_code, ended.stderr[-200:]))
     assert not wrong, json.dumps(wrong, indent=1)
+
+
+def test_what_a_checkpoint_says_is_checked_field_by_field(one: Path) -> None:
+    said = forged.state(one)["manifest"]
+    for name, part in (("spec", WindowSpec), ("calibration", Calibration), ("moments", Moments)):
+        checked = restored.CHECKED[name].model_fields
+        assert set(checked) == set(said[name]) == {field.name for field in fields(part)}
 
 
 def test_the_checksum_of_a_forgery_fits(one: Path) -> None:

@@ -32,8 +32,6 @@ class _Transform(_Said):
 
 
 class _Spec(_Said):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
     targets: Annotated[list[Name], Field(min_length=1)]
     inputs: list[Name] = []
     known: list[Name] = []
@@ -56,8 +54,6 @@ class _Spec(_Said):
 
 
 class _Calibration(_Said):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
     levels: list[Annotated[float, Field(gt=0, lt=100)]]
     quantiles: list[Annotated[float, Field(gt=0, lt=1)]] = []
     point: Literal["mean", "median"] = "mean"
@@ -68,12 +64,11 @@ class _Calibration(_Said):
 
 
 class _Moments(_Said):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
     clock: bool = True
     zone: str | None = None
     form: str | None = None
     whole: bool = True
+    local: bool | None = None
 
 
 class _Table(_Said):
@@ -98,6 +93,7 @@ class _Manifest(_Said):
     spec: _Spec
     moments: _Moments | None = None
     unit: str
+    units: dict[str, str] = {}
     rows: Whole
     batch: Count
     simulate: Count | None = None
@@ -111,6 +107,10 @@ class _Manifest(_Said):
     threads: Annotated[int, Field(ge=1, le=4096)]
     device: Name
     fitted: bool = False
+
+
+CHECKED: dict[str, type[BaseModel]] = {"spec": _Spec, "calibration": _Calibration, "moments": _Moments}
+"""What is said of windows, bands and times, each field with its kind and range."""
 
 
 def read_checkpoint(directory: Path) -> Saved:
@@ -133,7 +133,7 @@ def check_manifest(saved: Saved) -> None:
     try:
         _Manifest.model_validate(saved.manifest)
         with fitting(f"what {saved.path} says of its windows"):
-            spec_of(saved)
+            spec_of(saved), calibration_of(saved)
             calendar.check(moments_of(saved).zone)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
