@@ -292,6 +292,8 @@ class ErrorShape:
             setattr(self, f"_{name}", tensors[name].numpy().copy())
         if self._phases > 1:  # older checkpoints have these too
             self._beside = self._beside[..., :0].copy()
+        if not self._beside.shape[-1] and bool((self._ahead > MARGIN).any()):
+            raise ValueError("the second histograms are ahead, and there are none")
 
 
 def _quantiles(cells: Floats, p: Floats) -> Floats:
