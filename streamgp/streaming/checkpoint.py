@@ -75,11 +75,11 @@ def fitting(what: str) -> Iterator[None]:
         ) from error
 
 
-def _check_fits(part: Stateful, tensors: dict[str, Tensor], rest: dict[str, Json], fresh: Flat) -> None:
+def _check_fits(part: Stateful, tensors: dict[str, Tensor], rest: dict[str, Json], fresh: Flat, sizes: bool) -> None:
     try:
-        check_fits(tensors, rest, fresh)
+        check_fits(tensors, rest, fresh, sizes)
     except ValueError:  # of an older version, perhaps, which the part has made its own
-        check_fits(*part.state(), fresh)
+        check_fits(*part.state(), fresh, sizes)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class State:
                 begun = part.state() if fresh and type(part).__module__.partition(".")[0] in _OWN else None
                 part.restore(tensors, rest)
                 if begun is not None:
-                    _check_fits(part, tensors, rest, begun)
+                    _check_fits(part, tensors, rest, begun, sizes=name == "windows")
 
 
 @dataclass(frozen=True)

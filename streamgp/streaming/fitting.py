@@ -16,13 +16,14 @@ LARGEST = 2**63
 """Whole numbers are less than this."""
 
 
-def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: Flat) -> None:
-    """See that a state may be restored into a part. A size that is 0 in a fresh part grows with the stream; what the
-    fresh part has not is made while it learns, and is left to the part.
+def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: Flat, sizes: bool = False) -> None:
+    """See that a state may be restored into a part. What the fresh part has not is made while it learns, and is left to
+    the part; so are sizes, as most may grow.
 
     Args:
         tensors, rest: of the state.
         fresh: those of the part, before its first row.
+        sizes: whether those that are not 0 in a fresh part stay as they are.
 
     Raises:
         ValueError: it is of another part; the message names what.
@@ -31,7 +32,7 @@ def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: Flat) -> None:
         >>> import torch
         >>> fresh = {"ring": torch.zeros(0, 3)}, {"rows": 0}
         >>> check_fits({"ring": torch.ones(7, 3)}, {"rows": 5}, fresh)
-        >>> check_fits({"ring": torch.ones(7, 4)}, {"rows": 5}, fresh)
+        >>> check_fits({"ring": torch.ones(7, 4)}, {"rows": 5}, fresh, sizes=True)
         Traceback (most recent call last):
         ValueError: ring is (7, 4), not (any, 3)
         >>> check_fits({"ring": torch.ones(7, 3)}, {"rows": "5"}, fresh)
@@ -44,7 +45,7 @@ def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: Flat) -> None:
         found = tensors[name]
         if found.dtype != like.dtype:
             raise ValueError(f"{name} is of {found.dtype}, not {like.dtype}")
-        same = all(size in (0, own) for size, own in zip(like.shape, found.shape, strict=False))
+        same = not sizes or all(size in (0, own) for size, own in zip(like.shape, found.shape, strict=False))
         if found.dim() != like.dim() or not same:
             wanted = ", ".join(str(size or "any") for size in like.shape)
             raise ValueError(f"{name} is {tuple(found.shape)}, not ({wanted})")

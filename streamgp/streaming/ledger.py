@@ -273,6 +273,9 @@ class Ledger:
         for name in ("target", *_FORECAST, "past", "future", "context"):
             if len(arrays[name]) != slots:
                 raise ValueError(f"{name} is of {len(arrays[name])} questions, and {slots} are open")
+        for name, own in (("past", self._past), ("future", self._future), ("target", self.target)):
+            if arrays[name].shape[1:] != own.shape[1:]:
+                raise ValueError(f"{name} is {arrays[name].shape[1:]} a question, not {own.shape[1:]}")
         if slots and not (series.min() >= 0 and series.max() < len(arrays["newest"])):
             raise ValueError(f"questions are of series that are none of {len(arrays['newest'])}")
         if (arrays["newest"] >= _FAR).any() or (arrays["keys"] >= _FAR).any():
