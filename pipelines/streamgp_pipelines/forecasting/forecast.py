@@ -18,8 +18,8 @@ from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import SKIP, micro_batches
 from streamgp.streaming.delta import SEQ
-from streamgp.streaming.intervals import nanoseconds
 from streamgp.streaming.disk import memory_at_hand
+from streamgp.streaming.intervals import nanoseconds
 from streamgp.streaming.paths import inputs_ahead
 from streamgp.streaming.remote import mirror
 from streamgp.streaming.table import Table
