@@ -92,7 +92,7 @@ def page(address: str, open_page: Callable[..., Page]) -> Page:
 
 def test_the_run_is_there_with_all_that_was_logged(page: Page) -> None:
     """The address that is printed shows the runs with their scores, and the training view stays on the way on."""
-    for text in ("overall/crps", "overall/rmse", "Scores"):
+    for text in ("overall/calibrated_crps", "overall/crps", "overall/rmse", "Scores"):
         page.get_by_text(text).first.wait_for()
     page.get_by_role("link", name="seasonal_naive y h3").first.click()
 
@@ -120,6 +120,16 @@ def test_the_run_is_there_with_all_that_was_logged(page: Page) -> None:
     page.get_by_role("link", name="Model registry").first.click()
     page.get_by_role("link", name="demand-y-h3").first.wait_for()
     page.get_by_text(re.compile("champion")).first.wait_for()
+
+
+def test_the_servers_own_address_opens_on_the_experiments(address: str, open_page: Callable[..., Page]) -> None:
+    """Not on the home of language models, in a browser that was never here."""
+    page = open_page()
+    page.goto(f"{address.partition('/training')[0]}/", wait_until="domcontentloaded")
+    page.get_by_role("link", name="compared").first.wait_for()
+    assert page.url.endswith("#/experiments") and page.get_by_text("GenAI").count() <= 1  # the switch alone
+    page.get_by_role("link", name="demo").first.click()
+    page.get_by_role("link", name="seasonal_naive y h3").first.wait_for()
 
 
 def test_a_comparison_is_listed_with_its_models_and_shown_side_by_side(page: Page, store: Path) -> None:
