@@ -34,6 +34,7 @@ from streamgp.streaming.reading.files import FileSource, open_source
 from streamgp.streaming.reading.melted import Melted
 from streamgp.streaming.reading.records import Stopped
 from streamgp.streaming.recordings.joined import Joined
+from streamgp.streaming.recordings.tree import SECONDS
 from streamgp.streaming.table import Table
 from streamgp.streaming.times import TimeReader
 from streamgp_pipelines.ingestion.chunk import (
@@ -368,13 +369,15 @@ def options_of(config: IngestConfig) -> dict[str, Any]:
     names += ("header_row", "columns", "no_header")
     found = {name: getattr(config, name) for name in names}
     age = None if config.max_age is None else interval(config.max_age, "--max-age")
+    if config.time == ROW:  # where samples have no times, they are numbered
+        found |= {"interval": interval(config.every) if config.every else SECONDS}
     return found | {"max_age": age, "time": None if config.time == ROW else config.time}
 
 
 def _of_joined(source: Joined, config: IngestConfig) -> IngestConfig:
     """The settings where rows were made by a clock: --time and --time-format have had their say."""
     every = config.every or (None if source.every_ns is None else f"{source.every_ns}ns")
-    time = config.time if config.time == ROW else source.time_column
+    time = config.time if config.time == ROW and not source.numbered else source.time_column
     return config.model_copy(update={"time": time, "time_format": source.time_format, "every": every})
 
 

@@ -23,14 +23,14 @@ _MATLAB_OWN = ("#refs#", "#subsystem#")
 Found: TypeAlias = "tuple[list[Leaf], dict[str, str], Callable[[], None]]"
 
 
-def recording(path: str, uri: str, time: str | None, form: str | None, look: bool) -> Tree:
+def recording(path: str, uri: str, time: str | None, form: str | None, look: bool, interval: int | None = None) -> Tree:
     """The file at `path`, which the user calls `uri`.
 
     Raises:
         DataError: it is damaged.
         UsageError: h5py is not installed, or there is no such time.
     """
-    return Tree(*leaves(path, uri), time, form, look)
+    return Tree(*leaves(path, uri), time, form, look, interval)
 
 
 def leaves(path: str, uri: str) -> Found:

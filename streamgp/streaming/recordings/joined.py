@@ -93,7 +93,8 @@ class Joined(Columnar):
             raise UsageError(
                 f"{uri}: {len(self._columns):,} signals are too many columns", hint="choose some: --signals 'a*,b'"
             )
-        options = config.model_dump_json(exclude={"look"}) + json.dumps(
+        unsaid = {"interval"} if getattr(config, "interval", None) is None else set()  # as before there was one
+        options = config.model_dump_json(exclude={"look", *unsaid}) + json.dumps(
             [digest(path.read_bytes()) for path in self._also]
         )
         end = end._replace(hash=digest(f"{end.hash}|{options}".encode()))
@@ -126,6 +127,11 @@ class Joined(Columnar):
     def format(self) -> str:
         """The format's name."""
         return type(self._config).__module__.rsplit(".", 1)[-1]
+
+    @property
+    def numbered(self) -> bool:
+        """Whether the number of a sample, times an interval that was given, is its time."""
+        return (getattr(self._config, "interval", None) or 0) > 0
 
     def reads(self) -> dict[str, Json]:
         """How rows were made."""

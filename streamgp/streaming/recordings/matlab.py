@@ -25,7 +25,7 @@ _CELL, _STRUCT, _ARRAYS = 1, 2, range(4, 16)
 _PIECE = 1 << 20
 
 
-def recording(path: str, uri: str, time: str | None, form: str | None, look: bool) -> Tree:
+def recording(path: str, uri: str, time: str | None, form: str | None, look: bool, interval: int | None = None) -> Tree:
     """The file at `path`, which the user calls `uri`.
 
     Raises:
@@ -34,14 +34,14 @@ def recording(path: str, uri: str, time: str | None, form: str | None, look: boo
     """
     with open(path, "rb") as file:
         head = file.read(520)
-    return _tree(hdf5.leaves(path, uri) if b"\x89HDF" in head else _leaves(path, uri), time, form, look)
+    return _tree(hdf5.leaves(path, uri) if b"\x89HDF" in head else _leaves(path, uri), time, form, look, interval)
 
 
-def _tree(found: hdf5.Found, time: str | None, form: str | None, look: bool) -> Tree:
+def _tree(found: hdf5.Found, time: str | None, form: str | None, look: bool, interval: int | None) -> Tree:
     names = {leaf.path[0] for leaf in found[0]}
     if len(names) == 1 and all(len(leaf.path) > 1 for leaf in found[0]):  # one struct, called as its file
         found = ([leaf._replace(path=leaf.path[1:]) for leaf in found[0]], *found[1:])
-    return Tree(*found, time, form, look)
+    return Tree(*found, time, form, look, interval)
 
 
 def _leaves(path: str, uri: str) -> hdf5.Found:

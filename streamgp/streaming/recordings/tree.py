@@ -20,6 +20,9 @@ _YEARS = 315_532_800, 4_102_444_800  # seconds: 1980 to 2100
 _DATA = ("data", "value", "values", "signals")
 
 
+SECONDS = -1
+
+
 class Leaf(NamedTuple):
     """One array. path: its names from the root. array: has shape, dtype and [start:stop]. unit: "" where none."""
 
@@ -51,6 +54,8 @@ class Tree:
     Args:
         leaves: the arrays. left_out: what is none -> why. close: ends the reading of the file.
         time: of --time. form: of --time-format. look: whether what cannot be read is left out, and is no error.
+        interval: nanoseconds between samples, whose number is their time (--time row --every); SECONDS: a second,
+            where no vector is a time.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class Tree:
         time: str | None = None,
         form: str | None = None,
         look: bool = False,
+        interval: int | None = None,
     ) -> None:
         self._close = close
         self.units: dict[str, str] = {}
@@ -74,6 +80,9 @@ class Tree:
                 names = ", ".join(leaf.name for leaf in leaves if leaf.vector)
                 raise UsageError(f"--time {time!r}: there is no such vector", hint=f"there are: {names[:500]}")
         self._times = [leaf for leaf in leaves if leaf.vector and leaf.length > 1 and self._is_time(leaf)]
+        self._interval = interval
+        if interval == SECONDS:
+            self._interval = None if self._times else 10**9
 
     def blocks(self, wanted: Wanted) -> Iterator[Block | Lost]:
         """The arrays of one time together, in slices.
@@ -87,14 +96,17 @@ class Tree:
             if any(leaf is one for one in (*self._times, self._given)) or leaf.length < 2:
                 continue
             self.place = leaf.name
-            times = self._times_of(leaf)
+            times = self._times_of(leaf) if self._interval is None else []
             time = times[0] if times else None
-            if time is None:
-                self.left_out[leaf.name] = f"{leaf.length:,} values without a time: --time NAME names the vector of it"
-            elif isinstance(split := self._split(leaf, time.length), str):
+            if time is None and self._interval is None:
+                without = f"{leaf.length:,} values without a time"
+                self.left_out[leaf.name] = f"{without}: --time NAME names the vector of it, or --time row --every 10ms"
+            elif isinstance(split := self._split(leaf, leaf.length if time is None else time.length), str):
                 self.left_out[leaf.name] = split
             elif not any(wanted(name) for name in split[1]):
                 continue
+            elif time is None:
+                together.setdefault(-leaf.length, []).append((leaf, *split))
             elif len(times) > 1:
                 names, name = ", ".join(one.name for one in times), split[1][0] if len(split[1]) == 1 else leaf.name
                 self.left_out[name] = f"{names} could each be its time: --time {time.name}"
@@ -105,6 +117,9 @@ class Tree:
         if unsure is not None and not together and not self._look:
             raise unsure
         for at, parts in together.items():
+            if at < 0:  # their number is their time
+                yield from self._sliced(None, (self._interval or 0, 0), parts, wanted)
+                continue
             try:
                 counts = self._scale(self._leaves[at])
             except DataError as error:
@@ -153,12 +168,16 @@ class Tree:
         return axis, names
 
     def _sliced(
-        self, time: Leaf, counts: tuple[int, int], parts: list[tuple[Leaf, int, list[str]]], wanted: Wanted
+        self, time: Leaf | None, counts: tuple[int, int], parts: list[tuple[Leaf, int, list[str]]], wanted: Wanted
     ) -> Iterator[Block]:
         scale, zero = counts
         step = max(1024, (16 * BLOCK) // sum(len(names) for _, _, names in parts))
-        for start in range(0, time.length, step):
-            times = _nanoseconds(_slice(time, time.array.shape.index(time.length), start, step)[:, 0], scale, zero)
+        length = parts[0][0].length if time is None else time.length
+        for start in range(0, length, step):
+            if time is None:
+                times = np.arange(start, min(start + step, length), dtype=np.int64) * scale
+            else:
+                times = _nanoseconds(_slice(time, time.array.shape.index(time.length), start, step)[:, 0], scale, zero)
             found: dict[str, Values] = {}
             for leaf, axis, names in parts:
                 self.place = f"{leaf.name}, value {start + 1}"

@@ -15,10 +15,12 @@ SUFFIXES = (".h5", ".hdf5", ".hdf")
 
 
 class Config(Options):
-    """time: the vector of times, by name. time_format: what its numbers count: epoch-s, elapsed-ms, ..."""
+    """time: the vector of times, by name. time_format: what its numbers count: epoch-s, elapsed-ms, ... interval:
+    nanoseconds between samples, whose number is their time; SECONDS (tree.py): a second, where none has times."""
 
     time: str | None = None
     time_format: str | None = None
+    interval: int | None = None
 
 
 def build(config: Config, uri: str) -> Joined:
@@ -35,5 +37,11 @@ def build(config: Config, uri: str) -> Joined:
 
 def apart(path: str, uri: str, config: Config, reader: str) -> Apart:
     """The file at `path`, which the user calls `uri`, as the function `recording` of that reader reads it."""
-    about = {"uri": uri, "time": config.time, "form": config.time_format, "look": config.look}
+    about = {
+        "uri": uri,
+        "time": config.time,
+        "form": config.time_format,
+        "look": config.look,
+        "interval": config.interval,
+    }
     return Apart(path, f"streamgp.streaming.recordings.{reader}", "recording", config.read, about)

@@ -24,6 +24,9 @@ from streamgp.streaming.reading.files import open_source
 from streamgp.streaming.recordings import matlab
 from streamgp.streaming.recordings.apart import Apart
 from streamgp.streaming.recordings.joined import Joined
+from streamgp.streaming.table import Table
+from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.ingestion.ingest import ingest
 
 T = np.arange(200) / 100
 EPOCH = 1_700_000_000
@@ -103,6 +106,18 @@ def test_arrays_without_a_time(tmp_path: Path) -> None:
     assert frame(path, time="axis")["y"].to_list() == np.sin(T).tolist()
     with pytest.raises(UsageError):
         opened(path, time="y.z")
+
+
+def test_samples_are_numbered_where_that_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.h5", y=np.sin(T), z=T)
+    given: dict[str, Any] = {"source": (str(path),), "time": "row"}
+    found = ingest(IngestConfig.read({**given, "table": tmp_path / "clock", "every": "10ms"}))
+    table = Table.open(str(tmp_path / "clock"))
+    rows = pl.DataFrame(pl.from_arrow(next(table.arrived({})).rows))
+    assert found["rows"] == len(T) and table.meta.every_ns == 10**7 and table.meta.time == "time"
+    assert rows["time"].to_physical().to_list()[:3] == [0, 10_000, 20_000] and rows["y"].to_list() == np.sin(T).tolist()
+    ingest(IngestConfig.read({**given, "table": tmp_path / "rows"}))
+    assert Table.open(str(tmp_path / "rows")).meta.time is None and Table.open(str(tmp_path / "rows")).rows == len(T)
 
 
 def test_two_times_are_no_guess(tmp_path: Path) -> None:
