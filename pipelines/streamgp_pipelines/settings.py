@@ -7,6 +7,7 @@ needs.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -32,11 +33,13 @@ from streamgp.streaming.intervals import nanoseconds
 from streamgp.streaming.remote import mirror
 from streamgp_pipelines.options import unknown
 
+PREFIX = "STREAMGP_"
+
 
 class Settings(BaseSettings):
     """Base of every command's settings; `read` is the one way in."""
 
-    model_config = SettingsConfigDict(env_prefix="STREAMGP_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
     _file: ClassVar[Path | None] = None
 
     @classmethod
@@ -48,10 +51,10 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags, then the environment, then the file."""
-        if cls._file is None:
-            return init_settings, env_settings
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=cls._file)
+        """Flags, then the environment, then the file; an environment that says nothing is not asked for each field."""
+        named = any(name.upper().startswith(PREFIX) for name in os.environ)
+        found = (init_settings, env_settings) if named else (init_settings,)
+        return found if cls._file is None else (*found, TomlConfigSettingsSource(settings_cls, toml_file=cls._file))
 
     @classmethod
     def read(cls, flags: Mapping[str, Any], file: Path | None = None) -> Self:
@@ -63,7 +66,7 @@ class Settings(BaseSettings):
         if file is not None and not file.is_file():
             raise UsageError(f"there is no configuration file {file}", hint="--config names a TOML file")
         given = {key: value for key, value in flags.items() if value is not None and value != []}
-        reader = type(cls.__name__, (cls,), {"_file": file, "__module__": cls.__module__})
+        reader = cls if file is None else type(cls.__name__, (cls,), {"_file": file, "__module__": cls.__module__})
         try:
             found: Self = reader(**given)
             return found

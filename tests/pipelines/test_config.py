@@ -293,3 +293,10 @@ def test_another_seed_is_another_network() -> None:
         model = build_model("svdgp", {"encoder": "rnn"}, SHAPE, torch.device("cpu"), seed)
         weights.append(model.posterior.encoder.projection.weight)
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
+
+
+def test_settings_that_say_the_same_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"table": "t", "target": "y", "checkpoint": "c"}
+    assert TrainConfig.read(given) == TrainConfig.read(given)
+    monkeypatch.setenv("streamgp_horizon", "7")  # in letters of any size
+    assert TrainConfig.read(given).horizon == 7
