@@ -45,6 +45,12 @@ def _print(found: dict[str, Any]) -> None:
     columns, missing = found.pop("schema", []), found.pop("missing", {})
     aside = found.pop("newest_quarantined", [])
     lists = [found.pop(name, []) for name in ("columns", "signals")]
+    still = {row["signal"]: row.pop("constant", None) for row in lists[1]}
+    still = {name: value for name, value in still.items() if value is not None}
+    lists[1] = [row for row in lists[1] if row["signal"] not in still]
+    if still:
+        first = ", ".join(f"{name} = {value:g}" for name, value in list(still.items())[:5])
+        found["never change"] = f"{len(still):,} signals: {first}" + (", ... (all: --json)" if len(still) > 5 else "")
     nested = {name: found.pop(name) for name in [*found] if isinstance(found[name], dict)}
     if "interval" in nested:  # seconds are a float, steps are whole numbers
         pace = nested["interval"]

@@ -54,7 +54,10 @@ def describe_file(config: DescribeConfig) -> dict[str, Json]:
         dates = source.time_format is None
         first, last = (_when(time) if dates else time / 1e9 for time in (one.first, one.last))
         entry: dict[str, Json] = {"signal": name, "unit": units.get(name), "samples": one.count, "rate": rate}
-        signals.append({**entry, "first": first, "last": last, "backwards": one.moved})
+        entry |= {"first": first, "last": last, "backwards": one.moved}
+        value = source.samples.constant(name)
+        signals.append(entry if value is None else {**entry, "constant": value})
+    signals.sort(key=lambda one: isinstance(one, dict) and "constant" in one)  # those that never change last
     return {
         "file": uri,
         "unreadable": source.lost,

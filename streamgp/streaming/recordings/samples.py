@@ -129,6 +129,13 @@ class Samples:
             at += piece[4]
         return np.concatenate(found)
 
+    def constant(self, name: str) -> float | None:
+        """The value that every sample of a signal has; None where there are others, or one sample alone."""
+        pieces = self.signals[name].pieces
+        first = float(self._values(pieces[0])[0])
+        same = self.signals[name].count > 1 and all(bool((self._values(piece) == first).all()) for piece in pieces)
+        return first if same else None
+
     def _times(self, piece: tuple[int, int, int, int, int]) -> Times:
         return self._map[piece[2] : piece[2] + piece[4]]
 

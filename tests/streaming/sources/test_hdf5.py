@@ -25,8 +25,9 @@ from streamgp.streaming.recordings import matlab
 from streamgp.streaming.recordings.apart import Apart
 from streamgp.streaming.recordings.joined import Joined
 from streamgp.streaming.table import Table
-from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.config import DescribeConfig, IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
+from streamgp_pipelines.ingestion.look import describe_file
 
 T = np.arange(200) / 100
 EPOCH = 1_700_000_000
@@ -65,6 +66,12 @@ def test_a_time_beside_its_arrays_and_one_above(tmp_path: Path) -> None:
     assert found["top"].to_list() == np.sin(T).tolist()
     assert found["fast.slow"].to_list() == np.cos(T).tolist()
     assert found.filter(pl.col("time") == 0.5)["fast.xyz.1"].to_list() == [25 * 3 + 1]
+
+
+def test_signals_that_never_change_are_described_last(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.h5", time=T, a=np.zeros(len(T)), b=np.sin(T))
+    found: Any = describe_file(DescribeConfig.read({"source": path}))
+    assert [(one["signal"], one.get("constant")) for one in found["signals"]] == [("b", None), ("a", 0.0)]
 
 
 @pytest.mark.parametrize(
