@@ -112,7 +112,7 @@ def _worse_than_naive(mae: float | None, naive: float | None) -> list[str]:
         return []
     return [
         f"MAE {number(mae)} is {number(mae / naive)} times that of the naive forecast, {number(naive)}: this model "
-        "does not describe the stream; compare others with `streamgp compare`, or leave --set and --model out"
+        "does not describe the stream; `streamgp compare` scores others on the same forecasts"
     ]
 
 
