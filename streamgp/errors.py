@@ -26,6 +26,8 @@ import os
 import re
 from typing import ClassVar
 
+from streamgp.redaction import redacted
+
 
 class StreamgpError(Exception):
     """Root of the tree; `exit_code` is what the command line ends with.
@@ -38,11 +40,17 @@ class StreamgpError(Exception):
 
     exit_code: ClassVar[int] = 1
 
+<<<<<<< HEAD
     def __init__(self, message: str, *, hint: str = "", python: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.python = python
+=======
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        self.message, self.hint = redacted(message), redacted(hint)
+        super().__init__(self.message)
+>>>>>>> 063c841 (Passwords and secret parameters of URLs are shown nowhere; compose trains the columns of TARGET)
 
 
 class UsageError(StreamgpError):

@@ -16,6 +16,7 @@ import typer
 import yaml
 
 from streamgp_cli.app import app
+from streamgp_pipelines.config import IngestConfig, ServeConfig, TrainConfig
 from tests.needs import needs
 
 ROOT = Path(__file__).parents[1]
@@ -24,13 +25,24 @@ SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["
 OURS = [name for name, about in SERVICES.items() if "entrypoint" not in about]
 
 
+CONFIGS: dict[str, Any] = {"ingest": IngestConfig, "train": TrainConfig, "serve": ServeConfig}
+
+
 @pytest.mark.parametrize("name", OURS)
-def test_the_commands_are_of_the_command_line(name: str) -> None:
+def test_the_commands_work_as_they_are_written(name: str) -> None:
     group: Any = typer.main.get_command(app)
-    command, *words = SERVICES[name]["command"]
+    command, *words = [re.sub(r"\$\{\w+:([?-])([^}]*)\}", said, word) for word in SERVICES[name]["command"]]
     made = group.commands[command]
     with made.make_context(command, list(words), typer.Context(group)) as context:
         assert context.params["config"] is None
+        named = [key for key in context.params if context.get_parameter_source(key).name == "COMMANDLINE"]
+    settings = CONFIGS[command].read({key: context.params[key] for key in named})
+    assert command != "train" or settings.target  # which train asks for where a table has several columns
+
+
+def said(variable: re.Match[str]) -> str:
+    """What a variable of the file stands for: its default; a name where the user must give one."""
+    return variable[2] if variable[1] == "-" else "y"
 
 
 def test_services_share_the_image_and_wait_for_those_there_are() -> None:

@@ -61,4 +61,6 @@ def say(level: Level, text: str, **fields: Any) -> None:
         line = json.dumps(about | {"command": _state["command"], "message": text} | fields, default=str)
     elif level != "info":
         line = f"{level}: {text}"
-    print(line, file=sys.stderr, flush=True)
+    from streamgp.redaction import redacted
+
+    print(redacted(line), file=sys.stderr, flush=True)

@@ -27,6 +27,7 @@ def demo(given: Given[DemoConfig], json: AsJson = False) -> None:
       streamgp demo
       streamgp demo --directory my-demo
     """
+    from streamgp.redaction import redacted
     from streamgp_cli._output import only_our_output, print_json
     from streamgp_cli._progress import Reporter
     from streamgp_pipelines.adapters.mlflow.tracker import tracker_of
@@ -39,7 +40,7 @@ def demo(given: Given[DemoConfig], json: AsJson = False) -> None:
     settings = given.read()
     with only_our_output(), Reporter(quiet=json) as progress:
         made = run(settings.directory, tracker_of, draw_run, picture, progress, settings.tracking_uri)
-    command = f"streamgp ui --tracking-uri {made.tracking_uri}" if made.tracking_uri else None
+    command = f"streamgp ui --tracking-uri {redacted(made.tracking_uri)}" if made.tracking_uri else None
     if json:
         paths = {name: str(path) for name, path in made.files.items()}
         print_json({"scores": made.scores, "forecast_mae": made.forecast_mae, "files": paths, "ui": command})

@@ -74,9 +74,12 @@ def report(error: BaseException, *, as_json: bool, debug: bool, command: str = "
     """Say it on standard error, as text or as one JSON document; returns the exit code."""
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         return 1  # whoever read our output has gone: nobody is left to tell
-    failure = explain(error, command)
+    from streamgp.redaction import redacted
+
+    found = explain(error, command)
+    failure = found._replace(message=redacted(found.message), hint=redacted(found.hint))
     if debug and not isinstance(error, TyperException):
-        traceback.print_exception(error, file=sys.stderr)
+        print(redacted("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     document = {"error": failure.error, "message": failure.message, "hint": failure.hint, "code": failure.code}
     if structured():
         del document["message"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Iterable
+from typing import Any, NoReturn, TextIO, cast
 
 from streamgp_cli import _lean, _memory, signals
 
@@ -16,6 +17,7 @@ def main() -> NoReturn:
     spoil the exit code: so after an error everything is flushed, and the process ends at once.
     """
     _open_standard_streams()
+    sys.stderr = cast("TextIO", _Discreet(sys.stderr))
     signals.install()
     _lean.own_this_process()
     _memory.spend()
@@ -40,6 +42,33 @@ def main() -> NoReturn:
     signals.finished()
     _memory.leave()
     raise SystemExit(0)
+
+
+class _Discreet:
+    """Standard error without the secrets of URLs, whatever library writes there: a warning, a log, a traceback.
+
+    Args:
+        stream: to write to.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        if ":/" in text:
+            from streamgp.redaction import redacted
+
+            text = redacted(text)
+        return self._stream.write(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _open_standard_streams() -> None:

@@ -26,6 +26,7 @@ def ui(given: Given[UiConfig], json: AsJson = False) -> None:
       streamgp ui --tracking-uri sqlite:////data/mlflow.db --port 5001
     """
     from streamgp.errors import ServiceError, UsageError
+    from streamgp.redaction import redacted, without_user
     from streamgp_cli._output import print_json
     from streamgp_pipelines.adapters.mlflow.server import answers, front_page, mlflow_ui
     from streamgp_pipelines.adapters.mlflow.store import store_uri, tracked
@@ -41,17 +42,18 @@ def ui(given: Given[UiConfig], json: AsJson = False) -> None:
     def show(server: str, message: str) -> None:
         page = front_page(server)
         if json:
-            print_json({"url": page, "server": server, "tracking_uri": uri})
+            print_json({"url": page, "server": server, "tracking_uri": redacted(uri)})
         else:
             print(message.format(page))
         sys.stdout.flush()  # before the command waits for the server
 
     if uri.startswith(("http://", "https://")):
-        if not answers(uri):
-            raise ServiceError(f"the tracking server {uri} does not answer", hint="check that it runs")
-        return show(uri, "the tracking server has its own UI: open {}")
+        server = without_user(uri)  # the browser asks for them
+        if not answers(server):
+            raise ServiceError(f"the tracking server {server} does not answer", hint="check that it runs")
+        return show(server, "the tracking server has its own UI: open {}")
     if not json:
-        typer.echo(f"starting the MLflow UI on {uri} ...", err=True)
+        typer.echo(f"starting the MLflow UI on {redacted(uri)} ...", err=True)
     working()  # an interruption must end the server too
     with mlflow_ui(uri, settings.host, settings.port) as (url, process):
         show(url, "open {}   (Ctrl-C ends it)")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from streamgp.errors import ServiceError
+from streamgp.redaction import HIDDEN, reason, redacted
 from streamgp_pipelines.adapters.mlflow import run as run_file
 from streamgp_pipelines.adapters.mlflow.store import open_store, sqlite_file, store_uri, tracked
 
@@ -28,7 +30,9 @@ def log_artifact(directory: Path, path: Path, uri: str | None = None) -> tuple[s
     """
     stored = run_file.read(directory)
     assert stored is not None
-    where = store_uri(uri or stored.uri)
+    where = store_uri(uri or _named(stored.uri))
+    if HIDDEN in where:
+        return None, [f"the page was not logged: name the store {where} with its password in MLFLOW_TRACKING_URI"]
     file = sqlite_file(where)
     if file is not None and not file.exists():
         return None, [f"the page was not logged: there is no {file}"]
@@ -38,6 +42,11 @@ def log_artifact(directory: Path, path: Path, uri: str | None = None) -> tuple[s
     except ServiceError as error:
         return None, [error.message]
     except Exception as error:  # whatever a store may raise: the page is written
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        return None, [f"the tracking store did not take the page: {reason}"]
+        return None, [f"the tracking store did not take the page: {reason(error, where)}"]
     return stored.run_id, []
+
+
+def _named(shown: str) -> str:
+    """The store of a run, which is noted without user and password; with them where the environment names it."""
+    given = os.environ.get("MLFLOW_TRACKING_URI", "")
+    return given if redacted(given) == shown else shown

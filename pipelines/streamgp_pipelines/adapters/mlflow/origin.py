@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from pydantic_core import ValidationError, to_json
 
 from streamgp.errors import CheckpointError, ServiceError, StateError, UsageError
+from streamgp.redaction import reason, redacted
 from streamgp.streaming import checkpoint
 from streamgp_pipelines.adapters.mlflow.registry import fetch
 from streamgp_pipelines.adapters.mlflow.store import open_store
@@ -36,7 +37,7 @@ class Origin:
 
     Attributes:
         model_uri: as it was asked for, such as models:/NAME@champion.
-        store: URI of the MLflow store.
+        store: URI of the MLflow store; in the directory without user and password.
         version: that this was then.
     """
 
@@ -88,13 +89,13 @@ def adopt(model_uri: str, store: str, directory: Path) -> Origin:
     name_of(model_uri)
     with held(directory):
         if checkpoint.exists(directory):
-            return _began(model_uri, directory)
+            return replace(_began(model_uri, directory), store=store)
         found = Origin(model_uri, store, _version(open_store(store), model_uri))
         with TemporaryDirectory(dir=directory, prefix=".tmp-") as folder:
             exact = f"models:/{name_of(model_uri)}/{found.version}"
             saved = checkpoint.read(fetch(exact, store, Path(folder)))
             with replaced(directory / FILE) as temporary:
-                temporary.write_bytes(to_json(asdict(found)))
+                temporary.write_bytes(to_json(asdict(replace(found, store=redacted(store)))))
             os.rename(saved.path, checkpoint.free_name(directory, saved.rows))
     return found
 
@@ -130,9 +131,10 @@ def _version(client: MlflowClient, model_uri: str) -> int:
         newest = client.search_model_versions(f"name = '{name}'", max_results=1, order_by=["version_number DESC"])
     except MlflowException as error:
         wrong = error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-        reason = str(error).strip().splitlines()[0][:200]
         hint = "models:/NAME@champion, models:/NAME/VERSION; streamgp ui lists the names"
-        raise (UsageError if wrong else ServiceError)(f"{model_uri} cannot be read: {reason}", hint=hint) from None
+        raise (UsageError if wrong else ServiceError)(
+            f"{model_uri} cannot be read: {reason(error, model_uri)}", hint=hint
+        ) from None
     if not newest:
         raise UsageError(f"{model_uri}: the registry has no such model", hint="streamgp ui lists the names")
     return int(newest[0].version)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamgp.base import ModelCard
 from streamgp.errors import ServiceError, UsageError
+from streamgp.redaction import reason
 from streamgp_pipelines.adapters.mlflow.store import open_store
 from streamgp_pipelines.numbers import number
 
@@ -60,12 +61,11 @@ def fetch(model_uri: str, uri: str, folder: Path) -> Path:
     mlflow.set_tracking_uri(uri)
     try:
         home = Path(mlflow.artifacts.download_artifacts(model_uri, dst_path=str(folder)))
-    except (MlflowException, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    except (MlflowException, OSError, ValueError) as error:  # the last of a URL that is none of a store
         hint = "models:/NAME@champion, models:/NAME/VERSION; streamgp ui lists the names"
         wrong = getattr(error, "error_code", "") in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-        raise (UsageError if wrong else ServiceError)(
-            f"{model_uri} cannot be read from {uri}: {reason}", hint=hint
+        raise (UsageError if wrong or isinstance(error, ValueError) else ServiceError)(
+            f"{model_uri} cannot be read from {uri}: {reason(error, uri, model_uri)}", hint=hint
         ) from None
     finally:
         mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None unsets it

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import streamgp
 from streamgp.errors import CheckpointError
+from streamgp.redaction import redacted
 from streamgp_pipelines.adapters.mlflow import view as ui_view
 from streamgp_pipelines.adapters.mlflow.store import sqlite_file
 
@@ -32,7 +33,7 @@ class RunIdentity:
     Attributes:
         key: a tag of the run, chosen before the run exists: a kill between creating the run and noting its id
             leaves a run that is found again by this tag.
-        uri: the tracking store.
+        uri: the tracking store, without user and password.
         experiment: the experiment's name.
         started_ms: start time in ms since 1970. The time stamp of a metric is this plus its step, so that a replay
             after a kill logs identical points.
@@ -88,9 +89,9 @@ def attach(client: MlflowClient, directory: Path, uri: str, experiment: str, nam
     Another store or another experiment than the stored one begins a new run: tracking may change between restarts. So
     does a run that is gone, with a warning.
     """
-    stored = read(directory)
-    if stored is None or (stored.uri, stored.experiment) != (uri, experiment):
-        stored = RunIdentity(uuid.uuid4().hex, uri, experiment, int(time.time() * 1000))
+    stored, shown = read(directory), redacted(uri)
+    if stored is None or (redacted(stored.uri), stored.experiment) != (shown, experiment):
+        stored = RunIdentity(uuid.uuid4().hex, shown, experiment, int(time.time() * 1000))
         write(directory, stored)
     experiment_id = _experiment(client, uri, experiment)
     ui_view.prepare(client, experiment_id, stored.started_ms)
@@ -104,7 +105,7 @@ def attach(client: MlflowClient, directory: Path, uri: str, experiment: str, nam
         run = client.create_run(experiment_id, start_time=stored.started_ms, tags=tags, run_name=name or None)
     elif run.info.status != "RUNNING":
         client.update_run(run.info.run_id, status="RUNNING")
-    identity = replace(stored, run_id=run.info.run_id)
+    identity = replace(stored, uri=shown, run_id=run.info.run_id)
     write(directory, identity)
     return identity, run
 

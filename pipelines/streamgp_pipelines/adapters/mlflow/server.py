@@ -18,6 +18,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from streamgp.errors import ServiceError, StateError
+from streamgp.redaction import reason
 from streamgp_pipelines.adapters.mlflow import app as mlflow_app
 from streamgp_pipelines.adapters.mlflow import child
 from streamgp_pipelines.adapters.mlflow import view as ui_view
@@ -55,7 +56,7 @@ def mlflow_ui(uri: str, host: str, port: int) -> Iterator[tuple[str, subprocess.
     with TemporaryFile() as log:
         process = _start(uri, host, port, file, log)
         try:
-            _wait_until_it_answers(process, url, log)
+            _wait_until_it_answers(process, url, log, uri)
             yield url, process
         finally:
             _stop(process)
@@ -130,11 +131,12 @@ def _start(uri: str, host: str, port: int, file: Path | None, log: IO[bytes]) ->
 
     It holds the other end of a pipe of ours: when we are gone, killed outright even, it ends too.
     """
-    words = [sys.executable, "-m", child.__name__, "server", "--backend-store-uri", uri]
+    words = [sys.executable, "-m", child.__name__, "server"]
     words += ["--host", host, "--port", str(port), "--workers", "1"]
     if file is not None:
         words += ["--default-artifact-root", (file.parent / "mlartifacts").as_uri()]
     environment = os.environ | {
+        "MLFLOW_BACKEND_STORE_URI": uri,  # no argument: those of a process are everybody's to read
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # helpers for its evaluation jobs: 2 GB that nobody uses here
     }
@@ -143,14 +145,14 @@ def _start(uri: str, host: str, port: int, file: Path | None, log: IO[bytes]) ->
     )
 
 
-def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str, log: IO[bytes]) -> None:
+def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str, log: IO[bytes], uri: str) -> None:
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         if process.poll() is not None:
             log.seek(0)
             said = log.read().decode(errors="replace").strip().splitlines()
-            reason = said[-1] if said else f"exit code {process.returncode}"
-            raise ServiceError(f"the MLflow server ended: {reason}", hint="run: mlflow server, and see what it says")
+            why = reason(RuntimeError(said[-1]), uri) if said else f"exit code {process.returncode}"
+            raise ServiceError(f"the MLflow server ended: {why}", hint="run: mlflow server, and see what it says")
         if answers(f"{url}/health", 1.0):
             return
         time.sleep(0.2)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamgp.errors import ServiceError, UsageError
+from streamgp.redaction import reason, redacted
 from streamgp_pipelines.adapters.mlflow.template import new_store
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def store_uri(asked: str | None = None) -> str:
     scheme = uri.partition(":")[0].partition("+")[0]
     if scheme not in _SCHEMES or ("://" not in uri and not scheme.startswith("databricks")):
         raise UsageError(
-            f"--tracking-uri {uri!r} is not a tracking store",
+            f"--tracking-uri '{redacted(uri)}' is not a tracking store",
             hint="give sqlite:///FILE.db, http://HOST:PORT, the URI of a database that MLflow knows, or none",
         )
     file = sqlite_file(uri)
@@ -96,7 +97,7 @@ def open_store(uri: str) -> MlflowClient:
         client.search_experiments(max_results=1)
     except Exception as error:  # MLflow, SQLAlchemy, alembic, sqlite3 and requests each have their own
         raise ServiceError(
-            f"the tracking store {uri} does not answer: {_first_line(error)}", hint=_advice(uri)
+            f"the tracking store {uri} does not answer: {reason(error, uri)}", hint=_advice(uri)
         ) from None
     return client
 
@@ -150,7 +151,3 @@ def _advice(uri: str) -> str:
     if file is None:
         return "check that the server runs and that --tracking-uri is right"
     return f"check that {file} can be written and is an MLflow store, or name another with --tracking-uri"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

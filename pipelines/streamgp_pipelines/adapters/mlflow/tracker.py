@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from streamgp.base import Json, ModelCard, Tracker
 from streamgp.errors import UsageError
+from streamgp.redaction import reason, redacted
 from streamgp_pipelines.adapters.mlflow import run as run_file
 from streamgp_pipelines.adapters.mlflow.metrics import SPILL, MetricBuffer
 from streamgp_pipelines.adapters.mlflow.store import open_store, store_uri, tracked
@@ -210,7 +211,7 @@ class MlflowTracker:
             return
         missing = [f"{self._metrics.waiting} metrics (kept in {SPILL})"] if self._metrics.waiting else []
         missing += [what for what, _ in self._again]
-        _log.warning("the tracking store %s did not take: %s", self._uri, ", ".join(missing))
+        _log.warning("the tracking store %s did not take: %s", redacted(self._uri), ", ".join(missing))
 
     def _note_work(self) -> None:
         self.note(worked_ms=self._worked_before + round(1000 * (time.monotonic() - self.began)))
@@ -227,8 +228,8 @@ class MlflowTracker:
         try:
             action()
         except Exception as error:  # whatever a store may raise: tracking must not stop the training
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            _log.warning("the tracking store did not take %s, it will be tried again: %s", what, reason)
+            why = reason(error, self._uri)
+            _log.warning("the tracking store did not take %s, it will be tried again: %s", what, why)
             self._again.append((what, action))
 
     def _retry(self) -> None:
