@@ -95,6 +95,23 @@ def ask(address: str, path: str, body: Any = None) -> Any:
         return json.load(answer)
 
 
+def test_every_label_of_the_axis_is_whole_and_another(page: Page) -> None:
+    """Also of values of 7 digits and more, near to each other, and of tiny ones."""
+    for values in ([-1234567.0, -1234560.0], [98765432.1, 98765432.9], [1e-9, 3e-9], [4e15, 5e15], [0.0, 1.0]):
+        rows = [{"unique_id": "a", "ds": f"2026-01-0{at + 1}", "y": value} for at, value in enumerate(values)]
+        page.evaluate("rows => draw(rows, [], 'none', [])", rows)
+        found = page.evaluate(LABELS)
+        assert len({text for text, _ in found}) == 5, found
+        assert min(left for _, left in found) >= 0, found  # within the chart
+        shown = [float(text.replace(",", "")) for text, _ in found]
+        assert shown[0] == pytest.approx(values[0], rel=1e-3, abs=1e-12)
+        assert shown[-1] == pytest.approx(values[1], rel=1e-3)
+
+
+LABELS = """() => [...document.querySelectorAll('#chart text[text-anchor=end]')].slice(0, 5).map(one => [one.textContent,
+    one.getBoundingClientRect().left - document.querySelector('#chart').getBoundingClientRect().left])"""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone_and_has_no_fault_of_accessibility(page: Page, scheme: Any) -> None:
     from axe_playwright_python.sync_playwright import Axe

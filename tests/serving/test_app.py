@@ -215,6 +215,22 @@ def test_known_inputs_come_with_the_question_and_are_kept(home: Path) -> None:
         assert client.get("/forecast", params={"horizon": 2}).json() == other  # what is refused is not kept
 
 
+def test_known_inputs_outlive_a_restart_and_what_is_missing_is_said_in_words_of_http(home: Path) -> None:
+    future = as_objects(new_rows(4).select("t", "k"))
+    with client_of(home, "known") as client:
+        told = client.get("/forecast").json()
+        assert "--" not in told["hint"] and "POST /forecast" in told["hint"] and "t, k" in told["hint"]
+        told = client.post("/forecast", json=future[:1]).json()
+        assert "--" not in told["hint"] and "POST /forecast" in told["hint"]
+        asked = client.post("/forecast", json=future).json()
+    with client_of(home, "known") as client:
+        assert client.get("/forecast").json() == asked
+    (home / "known" / "future.arrow").write_bytes(b"damaged")
+    with client_of(home, "known") as client:
+        assert client.get("/forecast").status_code == 422
+        assert client.post("/forecast", json=future).json() == asked
+
+
 def test_alarms_are_answered_and_passed_on(home: Path) -> None:
     run(home / "table", home / "watched", alarm_rate=0.01, **LINE)
     config = config_of(home, "watched", on_alarm=f"tee {home / 'told'}")

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
+import pyarrow as pa
 import torch
 from pydantic_core import to_json
 
@@ -29,6 +30,7 @@ from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import Columns, Session, check_table, find_device
 from streamgp_pipelines.moments import Moments
+from streamgp_pipelines.serving.futures import read_future, write_future
 from streamgp_pipelines.serving.view import View
 from streamgp_pipelines.training.alarming import Bell
 from streamgp_pipelines.training.online import POLL_SECONDS, OnlineRun
@@ -131,8 +133,11 @@ class Host(OnlineRun):
         self.name = name
         self.error: BaseException | None = None
         self.view: View | None = None
-        self.future: tuple[int, Any] | None = None
-        """The known inputs that were given last, and which they are."""
+        self.future: tuple[int, pa.Table] | None = None
+        """The known inputs that were given last, and which they are: 0 are those that were given before a restart."""
+        if (before := read_future(session.config.checkpoint)) is not None:
+            self.future = (0, before)
+        self._keeping = Lock()
         self._failed = failed
         self._news = Event()
         self.shown_at = self._cost = 0.0
@@ -161,6 +166,17 @@ class Host(OnlineRun):
         rate = self.session.learner.alarm_rate
         state = {"name": self.name, "rows": self.rows, "rate": rate, "counts": alarms.summary()}
         return to_json(state | {"alarms": self.bell.newest}, inf_nan_mode="null")
+
+    def keep(self, future: tuple[int, pa.Table]) -> None:
+        """Use known inputs from now on, after a restart as well, unless later ones were given meanwhile.
+
+        Raises:
+            ServiceError: they cannot be written.
+        """
+        with self._keeping:
+            if self.future is None or self.future[0] < future[0]:
+                write_future(self.session.config.checkpoint, future[1])
+                self.future = future
 
     def start(self) -> None:
         """Begin to learn."""

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 from pydantic_core import to_json
 
-from streamgp.errors import StateError, UsageError
+from streamgp.errors import StateError, StreamgpError, UsageError
 from streamgp_pipelines.forecasting.forecast import Forecaster
 from streamgp_pipelines.forecasting.future import as_future
 from streamgp_pipelines.learning.whole import NoNewestWindow
@@ -79,10 +79,20 @@ class View:
                 found = self._forecaster.forecast(horizon, levels, self.future(future), quantiles)
             except NoNewestWindow as error:  # no question would be answered: not the request is wrong
                 raise StateError(error.message, hint=f"{error.hint}; {self._newest()}") from None
+            except StreamgpError as error:
+                if "--future" in error.hint:  # those of the command line have a file
+                    error.hint = self._how_to_post()
+                raise
             heading = {"name": self.name, "model": found.model, "rows": self.rows, "levels": found.levels}
             return write(found.frame, form, heading | {"warnings": found.warnings}, "forecast")
 
         return self._once(("forecast", form, horizon, levels, quantiles, marked), make)
+
+    def _how_to_post(self) -> str:
+        spec = self.spec
+        columns = ", ".join(name for name in (spec.time, spec.series, *spec.known) if name is not None)
+        steps = f"each of the {spec.horizon} steps after the newest row, {self._newest().rpartition(': ')[2]}"
+        return f"POST /forecast with rows of {columns} for {steps}; they are kept"
 
     def _newest(self) -> str:
         """How far the state is."""
