@@ -40,17 +40,9 @@ class StreamgpError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-<<<<<<< HEAD
     def __init__(self, message: str, *, hint: str = "", python: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.python = python
-=======
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        self.message, self.hint = redacted(message), redacted(hint)
+        self.message, self.hint, self.python = redacted(message), redacted(hint), redacted(python)
         super().__init__(self.message)
->>>>>>> 063c841 (Passwords and secret parameters of URLs are shown nowhere; compose trains the columns of TARGET)
 
 
 class UsageError(StreamgpError):

@@ -108,7 +108,8 @@ def test_every_label_of_the_axis_is_whole_and_another(page: Page) -> None:
         assert shown[-1] == pytest.approx(values[1], rel=1e-3)
 
 
-LABELS = """() => [...document.querySelectorAll('#chart text[text-anchor=end]')].slice(0, 5).map(one => [one.textContent,
+LABELS = """() => [...document.querySelectorAll('#chart text[text-anchor=end]')].slice(0, 5).map(one => [
+    one.textContent,
     one.getBoundingClientRect().left - document.querySelector('#chart').getBoundingClientRect().left])"""
 
 
