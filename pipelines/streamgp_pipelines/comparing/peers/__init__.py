@@ -1,7 +1,9 @@
-"""Forecasters of other libraries, run on the same stream for `streamgp compare`: LightGBM and statsforecast.
+"""Other forecasters, run on the same stream for `streamgp compare`: LightGBM, models of statsforecast, and a ridge.
 
-They see the same rows at the same origins, and their forecasts are scored by the same code. They keep no checkpoint: a
-comparison that is run again runs them from the first row. Their libraries are the extra `streamgp[peers]`.
+They are set up as a practitioner would, from the same windows: a model a step ahead, chosen by its own past errors, and
+fitted again on a schedule. They see the same rows at the same origins, and their forecasts are scored by the same code.
+They keep no checkpoint: a comparison that is run again runs them from the first row. LightGBM and statsforecast are the
+extra `streamgp[peers]`; the ridge needs none.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from streamgp.errors import UsageError
 if TYPE_CHECKING:
     from streamgp_pipelines.comparing.peers.peer import Options
 
-PEERS = {"lightgbm": "trees", "autoets": "statistical", "autoarima": "statistical", "mstl": "statistical"}
+PEERS = {"lightgbm": "trees", "ridge": "ridge"} | dict.fromkeys(("autoets", "autoarima", "mstl"), "statistical")
 """Name -> module of this folder."""
-_LIBRARIES = {"trees": "lightgbm", "statistical": "statsforecast"}
+_LIBRARIES = {"trees": "lightgbm", "ridge": "numpy", "statistical": "statsforecast"}
 
 
 def options_of(name: str, given: Mapping[str, Any]) -> Options:

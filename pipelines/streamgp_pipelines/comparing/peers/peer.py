@@ -17,7 +17,7 @@ from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress,
 from streamgp.errors import StateError
 from streamgp.forecasting.bands import Bands, features
 from streamgp.predictives.gaussian import Gaussian
-from streamgp.streaming.windows import Answers, Asks
+from streamgp.streaming.windows import Answers, Asks, Windows
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.checkpointing import held
 from streamgp_pipelines.learning.learner import Learner
@@ -52,6 +52,8 @@ class Peer(Model):
     """A forecaster of another library. It is a Model, so that a Learner can run it; it keeps no state."""
 
     family = Gaussian
+    calendar = False
+    """Whether its windows have the calendar of the steps ahead, where the rows have a clock."""
 
     def follow(self, answers: Answers) -> None:
         """See truths as they arrive, before the questions that are asked at their rows."""
@@ -146,9 +148,14 @@ def run_peer(
     assert config.predictions is not None
     with held(config.checkpoint):
         opened = open_session(config)
-        shape, calibration = opened.learner.windows.shape, opened.learner.calibration
-        peer = options.build(name, shape, calibration.probabilities, config.seed)
-        learner = PeerLearner(peer, opened.learner.windows, calibration, opened.learner.schedule)
+        spec, calibration = opened.learner.windows.spec, opened.learner.calibration
+        peer = options.build(name, spec.shape, calibration.probabilities, config.seed)
+        time = opened.table.meta.time
+        if peer.calendar and spec.lags and time and pa.types.is_timestamp(opened.table.schema.field(time).type):
+            spec = replace(spec, calendar=True)
+            peer = options.build(name, spec.shape, calibration.probabilities, config.seed)
+        shape = spec.shape
+        learner = PeerLearner(peer, Windows(spec), calibration, opened.learner.schedule)
         named = {"learner": learner, "naming": replace(opened.naming, model=name)}
         named["config"] = opened.config.model_copy(update={"model": name})
         session = _Run(**vars(opened) | named)
