@@ -19,19 +19,35 @@ import tempfile
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import _uci
 import numpy as np
 import polars as pl
 import torch
-from _opponents import LEVELS, TREES, Array, solved
+from _opponents import LEVELS, Array
 from _report import Claim, report
+
+from streamgp_pipelines.comparing.peers.ridge import solved
 
 LAGS, STEPS, ERRORS = 20, (1, 5, 10, 30), 2000
 HIDDEN, FIRST, LATER = 32, 40, 10  # units of the LSTM, epochs of its first fit and of the others
 OURS, OTHERS = ("auto", "linear", "persistence"), ("ridge", "lightgbm", "lstm")
 PHASES = ("standing", "starting", "cruising", "stopping")
 P = np.array(LEVELS)
+PENALTY = np.array([3.0])
+TREES: dict[str, Any] = {
+    "n_estimators": 100,
+    "learning_rate": 0.06,
+    "num_leaves": 31,
+    "min_child_samples": 50,
+    "colsample_bytree": 0.7,
+    "subsample": 0.8,
+    "subsample_freq": 1,
+    "n_jobs": 1,
+    "random_state": 0,
+    "verbose": -1,
+}
 COLUMNS = ("log", "s", "model", "RMSE", "MAE", "CRPS", "coverage", *PHASES)
 PARTS = ("log", "s", *PHASES)
 TEXT = (
@@ -140,16 +156,14 @@ def others(log: Log, model: str, ahead: int) -> tuple[Array, Array]:
     for start, stop in pairwise(borders):
         known, asked = np.flatnonzero(fair & (row + ahead <= start)), slice(start, stop)
         if model == "ridge":
-            weights = solved(x[known].T @ x[known], x[known].T @ (truth - v)[known])[:, 0]
+            weights = solved(x[known].T @ x[known], x[known].T @ (truth - v)[known, None], PENALTY)[0, :, 0]
             fitted = x @ weights + v
         elif model == "lstm":
             net.fit(past[known], target[known], LATER if start > log.first else FIRST)
             with torch.no_grad():
                 fitted = net(past).double().numpy() * unit + v
         else:
-            trees = LGBMRegressor(**TREES | {"min_child_samples": 50, "n_estimators": 100}).fit(
-                x[known, :-1], (truth - v)[known]
-            )
+            trees = LGBMRegressor(**TREES).fit(x[known, :-1], (truth - v)[known])
             fitted = np.asarray(trees.booster_.predict(x[:, :-1], num_threads=1)) + v
         mean[asked] = fitted[asked]
     errors = np.where(fair, truth - mean, np.nan)

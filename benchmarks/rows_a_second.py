@@ -5,12 +5,12 @@ Half-hourly electricity demand with the workday known, 48 steps ahead, one pass,
 
 linear, auto        `fit_stream` with target, horizon, seasons and known input given: forecasts, calibrated bands,
                     scores and checkpoints, in micro-batches of a day
-lightgbm            _opponents.lightgbm: 200 trees for all steps together, refitted every two weeks on all before
+lightgbm            the peer of `streamgp compare` with its defaults: a model a step, refitted every four weeks
 river bayesian      one BayesianLinearRegression a step on ten columns: the demand now, a day, two days and a week
                     before the step, the workday, and the phase of the day; row by row
 river snarimax      SNARIMAX(p=12, d=0, q=0, m=48, sp=3) by gradient steps, with the workday, iterated 48 steps
 
-What a row does differs: lightgbm and river make no bands, and write no checkpoints. Errors are those from row 1344 on,
+What a row does differs: river makes no bands, and neither writes checkpoints. Errors are those from row 1344 on,
 over the weekly naive's.
 
 Needs the extra `bench`.
@@ -39,8 +39,8 @@ WARM = 2 * WEEK
 TEXT = (
     "Half-hourly electricity demand with the workday known, a forecast of the next 48 steps at every row, one pass, "
     "one thread; processor seconds of the pass without imports. linear and auto also issue and score calibrated bands "
-    "and write checkpoints; LightGBM (200 trees, refitted every two weeks on all rows before) and river (row by row) "
-    "only forecast. river has a Bayesian linear regression of ten columns a step, and SNARIMAX iterated 48 "
+    "and write checkpoints; LightGBM is the peer of compare, with conformal bands; river (row by row) "
+    "only forecasts. river has a Bayesian linear regression of ten columns a step, and SNARIMAX iterated 48 "
     "steps. MAE is over the weekly naive's on the same rows. No limit is set."
 )
 

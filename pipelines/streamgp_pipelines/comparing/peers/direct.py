@@ -52,7 +52,7 @@ class Direct(Peer):
         """See windows and their truths, (N, T)."""
 
     @abstractmethod
-    def train(self) -> None:
+    def estimate(self) -> None:
         """Fit to what was seen."""
 
     @abstractmethod
@@ -64,13 +64,13 @@ class Direct(Peer):
         count = len(y)
         if count >= LEAST:
             self.keep(x.rows(slice(0, 2 * count // 3)), y[: 2 * count // 3])
-            self.train()
+            self.estimate()
             late = x.rows(slice(2 * count // 3, count))
             error = (y[2 * count // 3 :].numpy() - self.mean(late)).T[:, -self._first.shape[1] :]
             self._first[:, -error.shape[1] :] = error
             self.forget()
         self.keep(x, y)
-        self.train()
+        self.estimate()
         self._seen = count
         yield Step(float("nan"), 0, True, "fit")
 
@@ -80,7 +80,7 @@ class Direct(Peer):
         self._since += len(y)
         if self._since < min(self.refit, max(self._seen // 5, LEAST)):
             return Step(float("nan"), 0, True, "")
-        self.train()
+        self.estimate()
         self._since = 0
         return Step(float("nan"), 0, True, "fit")
 

@@ -33,7 +33,7 @@ class Config(Options):
         None, ge=1, description="windows between two fits, at most; default: the longest season, at least 100"
     )
     penalties: tuple[float, ...] = Field(
-        (3.0, 30.0, 300.0, 3000.0), min_length=1, description="in rows; that of least past error is taken"
+        (0.3, 3.0, 30.0, 300.0, 3000.0), min_length=1, description="in rows; that of least past error is taken"
     )
     lags: int = Field(96, ge=1, description="newest lags of a channel that are looked at, at most")
     errors: int = Field(1000, ge=10, description="newest errors of a series and a step that the quantiles are of")
@@ -67,10 +67,10 @@ class Ridge(Direct):
         """Add windows to the sums, a fit apart at most, after the penalties were tried on them."""
         for begin in range(0, len(y), self.refit):
             if begin:
-                self.train()
+                self.estimate()
             self._add(x.rows(slice(begin, begin + self.refit)), y[begin : begin + self.refit].numpy())
 
-    def train(self) -> None:
+    def estimate(self) -> None:
         count = self._gram[0][-1, -1] if self._gram else 0.0
         if count < 1:
             return
@@ -121,7 +121,7 @@ class Ridge(Direct):
         channels = len(shape.past) - (outputs if shape.seasonal else 0)
         lags = past[:, -self.lags :, :channels].copy()
         lags[:, :, :outputs] -= level[:, None]
-        found = [lags.reshape(count, -1)]
+        found = [lags.reshape(count, -1), level]
         named = dict(zip(shape.future, future.T, strict=True))
         known = [named[name] for name in shape.future if not name.startswith(("calendar(", "season("))]
         found += [value[:, None] ** power for value in known for power in (1, 2)]
@@ -138,7 +138,7 @@ class Ridge(Direct):
             found.append(ahead - levels([entry.channel for entry in entries], level))
             phases = numbers[:, first + len(entries) : first + each.per_step]
         found += calendar(named, phases, shape.context, known)
-        return np.nan_to_num(np.concatenate([*found, np.ones((count, 1))], 1))
+        return np.asarray(np.nan_to_num(np.concatenate([*found, np.ones((count, 1))], 1)))
 
 
 def levels(channels: list[int], level: Floats) -> Floats:
@@ -149,9 +149,10 @@ def levels(channels: list[int], level: Floats) -> Floats:
 
 
 def calendar(named: dict[str, Floats], phases: Floats, context: Context | None, known: list[Floats]) -> list[Floats]:
-    """Harmonics of the day, the weekday and the year, and products of the first with the weekend and known inputs.
+    """Harmonics of the day, the weekday, and products of the first with the weekend and known inputs.
 
-    Where rows have no clock, the phase of the shortest season stands for the day, and that of the longest for the week.
+    The year is left out: in the first weeks it is a trend, which would be extrapolated. Where rows have no
+    clock, the phase of the shortest season stands for the day, and that of the longest for the week.
     """
     found: list[Floats] = []
     kinds = list(known)
@@ -167,8 +168,6 @@ def calendar(named: dict[str, Floats], phases: Floats, context: Context | None, 
         kinds.append(named["calendar(weekend)"])
     elif context is not None and context.long:
         found.append(harmonics(2 * np.pi * phases[:, 1], HARMONICS))
-    if "calendar(year,sin)" in named:
-        found.append(harmonics(np.arctan2(named["calendar(year,sin)"], named["calendar(year,cos)"]), 1))
     if day is not None:
         found.append(harmonics(day, HARMONICS))
         found += [kind[:, None] * harmonics(day, CROSSED) for kind in kinds]

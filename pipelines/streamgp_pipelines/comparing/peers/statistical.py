@@ -4,17 +4,21 @@ At every `every`-th step of a series each target is forecast from its newest `hi
 parameters of AutoETS and AutoARIMA are estimated again every `refit` steps; between, the newest values go through the
 model as it is (their `forward`). MSTL is decomposed at each of its origins. So all three forecast at the same origins,
 and what is scored there is that of every other model too.
+
+Bands are conformal: the forecast plus quantiles of its own last errors at the step, once there are `LEAST` of them, and
+until then those of the library, whose bands of MSTL leave the errors of its seasons out.
 """
 
 from __future__ import annotations
 
 import importlib
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from streamgp.base import FLOAT, Shape
 from streamgp.streaming.calendar import Floats, Ints
@@ -23,6 +27,8 @@ from streamgp_pipelines.comparing.peers.peer import Issued, Options, Peer
 
 SEASON_OF_ETS = 24
 """The longest season that ETS can have."""
+LEAST, MOST = 20, 200
+"""Errors of a series and a step before bands are made of them, and the newest that are."""
 
 
 class Config(Options):
@@ -36,6 +42,13 @@ class Config(Options):
     )
     history: int | None = Field(
         None, ge=10, description="newest steps that are seen; default: four of the longest season, 500 to 2,000"
+    )
+
+    trend: Literal["autoets", "autoarima"] = Field(
+        "autoarima", description="what MSTL forecasts the trend and the rest with; other models have none"
+    )
+    bands: Literal["conformal", "native"] = Field(
+        "conformal", description="conformal: of its own last errors, at first native; native: those of the library"
     )
 
     def build(self, name: str, shape: Shape, probabilities: tuple[float, ...], seed: int) -> Statistical:
@@ -67,6 +80,15 @@ class Statistical(Peer):
         self._seen = 0
         self._fitted: dict[tuple[int, int], tuple[int, Any]] = {}  # (series, target) -> (step, model)
         self._failed = 0
+        self._trend, self._conformal = config.trend, config.bands == "conformal"
+        self._errors: dict[tuple[int, int], list[float]] = {}  # (series, column of the outputs) -> newest last
+
+    def wrong_by(self, series: Tensor, column: Tensor, error: Tensor) -> None:
+        for code, at, wrong in zip(series.tolist(), column.tolist(), error.tolist(), strict=True):
+            if self._conformal and np.isfinite(wrong):
+                held = self._errors.setdefault((code, at), [])
+                held.append(wrong)
+                del held[:-MOST]
 
     def follow(self, answers: Answers) -> None:
         came = self._seen + np.arange(len(answers.series))
@@ -119,7 +141,19 @@ class Statistical(Peer):
         if len(parts) < len(found):
             self._failed += 1
             return None
-        return np.concatenate(parts, 1)
+        return self._with_bands(code, np.concatenate(parts, 1))
+
+    def _with_bands(self, code: int, found: Floats) -> Floats:
+        """The same with bands of its own errors, in the columns that have had enough of them."""
+        for at in range(found.shape[1]):
+            errors = self._errors.get((code, at), [])
+            if len(errors) >= LEAST:
+                count = len(errors)
+                # the order statistics of n + 1: the share of the (k)-th of n errors is k / (n + 1)
+                levels = np.clip((np.array(self.probabilities) * (count + 1) - 1) / (count - 1), 0.0, 1.0)
+                found[1, at] = np.sqrt(np.mean(np.square(errors)))
+                found[2:, at] = found[0, at] + np.quantile(errors, levels)
+        return found
 
     def _forecast(self, code: int, target: int, origin: int, y: Floats) -> Floats | None:
         """(2 + Q, H)"""
@@ -153,7 +187,8 @@ class Statistical(Peer):
             return models.AutoARIMA(season_length=short, approximation=short > 1)
         if not self.seasons:
             return models.AutoETS()
-        return models.MSTL(season_length=self.seasons, trend_forecaster=models.AutoETS(model="ZZN"))
+        trend = models.AutoARIMA() if self._trend == "autoarima" else models.AutoETS(model="ZZN")
+        return models.MSTL(season_length=self.seasons, trend_forecaster=trend)
 
     def _filled(self, y: Floats) -> Floats:
         """Missing values are those of one season before, or the last."""

@@ -125,7 +125,7 @@ class Trees(Direct):
             while total - len(kept[0].last) >= self.config.pairs:
                 total -= len(kept.pop(0).last)
 
-    def train(self) -> None:
+    def estimate(self) -> None:
         choose = not self._fits % self.config.look or self._count >= 2 * self._chosen_at
         if choose:
             self._fits, self._chosen_at = 0, self._count
@@ -144,6 +144,10 @@ class Trees(Direct):
                     self._choices[nearest] = self._choose(pairs, target)
                 chosen = self._choices[nearest]
                 self._models[group, target] = self._grown(pairs, target, chosen.base, chosen.trees), chosen.base
+
+    def base(self, group: int, target: int) -> str:
+        """What the model of a group of steps forecasts departures from."""
+        return self.columns.bases[int(self._models[group, target][1])]
 
     def mean(self, x: Inputs) -> Floats:
         count, outputs = len(x.future), self.shape.outputs
@@ -179,7 +183,11 @@ class Trees(Direct):
         """A model of these pairs; with those held out, of as many trees as they want."""
         lightgbm = importlib.import_module("lightgbm")
         config = self.config
-        own = {"learning_rate": config.rate, "num_leaves": config.leaves, "min_data_in_leaf": config.leaf}
+        own: dict[str, Any] = {
+            "learning_rate": config.rate,
+            "num_leaves": config.leaves,
+            "min_data_in_leaf": config.leaf,
+        }
         own |= {
             "max_bin": config.bins,
             "feature_fraction": config.share,
