@@ -33,7 +33,7 @@ STEPS = (1, 6, 12, 24)
 TARGET = "load_total_kw"
 COLUMNS = ("model", *(f"MAE, step {step}" for step in STEPS), "CPU-s of these steps", "CPU-s of all")
 TEXT = (
-    "Load of GEFCom2012, first {rows:,} hours, MAE in kW from row 1,344 on. The plain LightGBM has a model a step on 15 "
+    "Load of GEFCom2012, first {rows:,} hours, MAE in kW from row 1,344 on. Plain LightGBM has a model a step on 15 "
     "columns, 300 trees, refitted every four weeks; the plain ridge the same columns, refitted every week. lightgbm "
     "and ridge are the peers of compare with their defaults. Processor seconds of the recipes are of four of 24 steps. "
     "Claimed: each peer has at most the MAE of its recipe at these steps."
@@ -115,7 +115,7 @@ def main(others: Path, rows: int, models: list[str]) -> int:
         for name in models:
             given: dict[str, Any] = {"horizon": DAY, "season": (DAY, WEEK), "score_from": str(FIRST), "device": "cpu"}
             made = compare(work / "t", TARGET, (name,), against=name, directory=work / "models", **given)
-            steps = {part: mae for part, mae in made.scores.filter(by="step").select("part", "mae").rows()}
+            steps = dict(made.scores.filter(by="step").select("part", "mae").rows())
             found[name] = [steps[str(step)] for step in STEPS]
             spent = made.scores.filter(by="all")["cpu_seconds"].item()
             lines.append([name, *(f"{mae:.0f}" for mae in found[name]), "", f"{spent:.0f}"])

@@ -292,8 +292,8 @@ class CompareConfig(RunConfig):
 
     models: Annotated[Parts, Flag(Panel.MODEL)] = Field(
         (AUTO, "linear"),
-        description="Models to compare, see streamgp models; lightgbm, autoets, autoarima and mstl are those of "
-        "streamgp[peers]; NAME=MODEL gives one a name of its own",
+        description="Models to compare, see streamgp models; ridge too, and those of the extra peers, "
+        "lightgbm, autoets, autoarima, mstl; NAME=MODEL gives one a name of its own",
     )
     set: Annotated[Assignments, Flag(Panel.MODEL, "NAME.KEY=VALUE")] = Field(
         {}, description="Option of one of the models, repeatable; see streamgp models NAME"

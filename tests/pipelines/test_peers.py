@@ -68,7 +68,7 @@ def test_direct_peers_are_no_worse_than_the_first_attempt_of_their_users(tmp_pat
     rows = pl.read_csv("data/elecdemand.csv").with_columns(pl.col("timestamp").str.to_datetime(time_zone="UTC"))
     hourly = rows.group_by_dynamic("timestamp", every="1h").agg(y=pl.col("demand_gw").mean()).head(1500)
     data = hourly.select(t="timestamp", y="y", x=pl.lit(0.0), k=pl.lit(0.0))
-    options: dict[str, Any] = {"season": (24, 168), "lags": 24, "warmup": 600, "score_from": 600, "horizon": 6}
+    options: dict[str, Any] = {"season": (24, 168), "lags": 24, "warmup": 600, "score_from": "600", "horizon": 6}
     found = made(tmp_path, data, "lightgbm,ridge", **options, set=["lightgbm.refit=60", "ridge.refit=60"])
     plain = {"lightgbm": LGBMRegressor(n_estimators=300, learning_rate=0.05, n_jobs=1, verbose=-1)}
     plain["ridge"] = make_pipeline(StandardScaler(), Ridge(1.0))

@@ -6,9 +6,9 @@ column, and every window gives one pair of a group, drawn at random. On the load
 steps ahead) a model of its own had 81,500 MAE and one for steps 5 to 8 88,400, in half the processor time a step.
 
 What a model forecasts is a departure from a base: nothing, the last value, the value one season before (the shortest or
-the longest), or the mean of the last season. The base, and the number of trees, are those of least absolute error on
-the last fifth of what it learns, and looked at again when the windows have doubled, and at every `look`-th fit. They
-are chosen for the steps 1, 2, 4, 8, ... and the last; a step between has those of the next one.
+the longest), or the mean of the last season. The base is that of least absolute error of a small model on the last
+fifth of what it learns; it is looked at again when the windows have doubled, and at every `look`-th fit, and changes
+where another one is clearly better.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from streamgp_pipelines.comparing.peers.direct import LEAST, Direct
 from streamgp_pipelines.comparing.peers.peer import Options
 
 HELD = 5
-"""The part of the pairs that a base and the number of trees are chosen by: the last of these many."""
-PATIENCE = 30
-"""Trees without less error after which no more are grown."""
+"""The part of the pairs that a base is chosen by: the last of these many."""
+TRIAL, TRIALS = {"learning_rate": 0.2, "num_leaves": 15}, 40
+"""Of the small model that tries a base, and its trees."""
+BETTER = 0.97
+"""The part of the error of the present base that another one has at most, to take its place."""
 
 
 class Config(Options):
@@ -42,7 +44,7 @@ class Config(Options):
         description="windows between two fits, at most; default: four of the longest season, 500 to 2,000. While the "
         "stream is young, a fifth of the windows so far",
     )
-    look: int = Field(8, ge=1, description="fits between two choices of base and number of trees, at most")
+    look: int = Field(8, ge=1, description="fits between two choices of the base, at most")
     models: int = Field(24, ge=1, description="models of a target, at most; of a longer horizon, steps share them")
     pairs: int = Field(20_000, ge=100, description="newest windows that a model learns")
     errors: int = Field(1000, ge=10, description="newest errors of a series and a step that the quantiles are of")
@@ -51,7 +53,7 @@ class Config(Options):
         pattern="^(level|last|season|long|mean)$",
         description="what a forecast is a departure from: level (nothing), last, season, long, mean; default: chosen",
     )
-    trees: int = Field(300, ge=1, description="LightGBM's n_estimators, at most")
+    trees: int = Field(300, ge=1, description="LightGBM's n_estimators")
     rate: float = Field(0.05, gt=0, description="LightGBM's learning_rate")
     leaves: int = Field(31, ge=2, description="LightGBM's num_leaves")
     leaf: int = Field(20, ge=1, description="LightGBM's min_child_samples")
@@ -74,13 +76,6 @@ class _Pairs(NamedTuple):
     truth: Floats
 
 
-class _Choice(NamedTuple):
-    """Of a model: the base, by its place, and the number of trees."""
-
-    base: int
-    trees: int
-
-
 class Trees(Direct):
     """LightGBM on a stream.
 
@@ -96,7 +91,6 @@ class Trees(Direct):
         super().__init__(shape, probabilities, refit, config.errors)
         self.config, self.seed = config, seed
         self.groups = groups(shape.horizon, config.models)
-        self._looked = {len(self.groups) - 1} | {2**power - 1 for power in range(10) if 2**power <= len(self.groups)}
         names = self.columns.bases
         self._bases = [names.index(config.base)] if config.base in names else [*range(len(names))]
         self.forget()
@@ -105,7 +99,7 @@ class Trees(Direct):
         self._draw = np.random.default_rng(self.seed)
         self._kept: list[list[_Pairs]] = [[] for _ in self.groups]
         self._models: dict[tuple[int, int], Any] = {}
-        self._choices: dict[tuple[int, int], _Choice] = {}
+        self._chosen: dict[tuple[int, int], int] = {}  # base of a group and target
         self._fits = self._count = self._chosen_at = 0  # fits since a choice, windows so far, and at the last choice
 
     def keep(self, x: Inputs, y: Tensor) -> None:
@@ -132,18 +126,16 @@ class Trees(Direct):
         self._fits += 1
         for kept in self._kept:
             kept[:] = [_Pairs(*(np.concatenate(part) for part in zip(*kept, strict=True)))]
-        for group in sorted(range(len(self.groups)), key=lambda one: one not in self._looked):
+        for group, (whole,) in enumerate(self._kept):
             for target in range(self.shape.outputs):
-                pairs = self._kept[group][0]
-                known = np.isfinite(pairs.truth[:, target])
+                known = np.isfinite(whole.truth[:, target])
                 if not known.any():
                     continue
-                pairs = _Pairs(*(part[known] for part in pairs))
-                nearest = min(one for one in self._looked if one >= group), target
-                if nearest not in self._choices or (choose and group in self._looked):
-                    self._choices[nearest] = self._choose(pairs, target)
-                chosen = self._choices[nearest]
-                self._models[group, target] = self._grown(pairs, target, chosen.base, chosen.trees), chosen.base
+                pairs, key = _Pairs(*(part[known] for part in whole)), (group, target)
+                if choose or key not in self._chosen:
+                    self._chosen[key] = self._choose(pairs, target, self._chosen.get(key))
+                base = self._chosen[key]
+                self._models[key] = self._grown(pairs, target, base, self.config.trees), base
 
     def base(self, group: int, target: int) -> str:
         """What the model of a group of steps forecasts departures from."""
@@ -164,46 +156,34 @@ class Trees(Direct):
                 found[window, target, step] = ahead
         return found.reshape(count, self.shape.columns)
 
-    def _choose(self, pairs: _Pairs, target: int) -> _Choice:
-        """The base and the number of trees of least error on the newest pairs."""
-        count = len(pairs.last)
+    def _choose(self, pairs: _Pairs, target: int, present: int | None) -> int:
+        """The base of least error on the newest pairs; the present one, unless another is clearly better."""
+        count, names = len(pairs.last), self.columns.bases
+        if len(self._bases) == 1:
+            return self._bases[0]
         if count < LEAST:
-            names = self.columns.bases
-            return _Choice(names.index("last") if "last" in names else 0, self.config.trees // 3 + 1)
+            return names.index("last") if "last" in names else 0
         cut = count - count // HELD
         early, late = (_Pairs(*(part[rows] for part in pairs)) for rows in (slice(0, cut), slice(cut, None)))
-        found: list[tuple[float, _Choice]] = []
+        errors = dict[int, float]()
         for base in self._bases:
-            model = self._grown(early, target, base, self.config.trees, late)
-            best = model.best_iteration or self.config.trees
-            found.append((model.best_score["valid_0"]["l1"], _Choice(base, min(best * 5 // 4, self.config.trees))))
-        return min(found)[1]
+            model = self._grown(early, target, base, TRIALS, **TRIAL)
+            table, from_last = self._table(late.seen, late, target, base)
+            made = model.predict(table, num_threads=1) + from_last
+            errors[base] = float(np.abs(made - late.truth[:, target]).mean())
+        best = min(errors, key=errors.__getitem__)
+        return best if present is None or errors[best] < BETTER * errors[present] else present
 
-    def _grown(self, pairs: _Pairs, target: int, base: int, trees: int, held: _Pairs | None = None) -> Any:
-        """A model of these pairs; with those held out, of as many trees as they want."""
+    def _grown(self, pairs: _Pairs, target: int, base: int, trees: int, **other: float) -> Any:
+        """A model of these pairs."""
         lightgbm = importlib.import_module("lightgbm")
         config = self.config
-        own: dict[str, Any] = {
-            "learning_rate": config.rate,
-            "num_leaves": config.leaves,
-            "min_data_in_leaf": config.leaf,
-        }
-        own |= {
-            "max_bin": config.bins,
-            "feature_fraction": config.share,
-            "objective": config.objective,
-            "seed": self.seed,
-        }
-        given = {**PARAMETERS, **own, "num_threads": torch.get_num_threads()}
+        own: dict[str, Any] = {"learning_rate": config.rate, "num_leaves": config.leaves, "max_bin": config.bins}
+        own |= {"min_data_in_leaf": config.leaf, "feature_fraction": config.share, "objective": config.objective}
+        given = {**PARAMETERS, **own, **other, "seed": self.seed, "num_threads": torch.get_num_threads()}
         table, from_last = self._table(pairs.seen, pairs, target, base)
         data = lightgbm.Dataset(table, pairs.truth[:, target] - from_last, params=given)
-        if held is None:
-            return lightgbm.train(given, data, num_boost_round=trees)
-        table, from_last = self._table(held.seen, held, target, base)
-        valid = lightgbm.Dataset(table, held.truth[:, target] - from_last, reference=data)
-        stop = lightgbm.early_stopping(PATIENCE, verbose=False)
-        given["metric"] = "l1"
-        return lightgbm.train(given, data, num_boost_round=trees, valid_sets=[valid], callbacks=[stop])
+        return lightgbm.train(given, data, num_boost_round=trees)
 
     def _table(self, seen: Floats, rows: Rows | _Pairs, target: int, base: int) -> tuple[Floats, Floats]:
         """(R, F + 1) what a model of a target sees, its values less the base, and the last value; (R,) the base."""
