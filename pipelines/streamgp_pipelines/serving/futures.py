@@ -20,7 +20,10 @@ def write_future(directory: Path, rows: pa.Table) -> None:
     Raises:
         ServiceError: they cannot be written.
     """
-    with replaced(Path(directory) / FILE, durable=True) as temporary, pa.ipc.new_file(temporary, rows.schema) as file:
+    with (
+        replaced(Path(directory) / FILE, durable=True) as temporary,
+        pa.ipc.new_file(str(temporary), rows.schema) as file,
+    ):
         file.write_table(rows)
 
 

@@ -167,7 +167,7 @@ class Host(OnlineRun):
         state = {"name": self.name, "rows": self.rows, "rate": rate, "counts": alarms.summary()}
         return to_json(state | {"alarms": self.bell.newest}, inf_nan_mode="null")
 
-    def keep(self, future: tuple[int, pa.Table]) -> None:
+    def keep_future(self, future: tuple[int, pa.Table]) -> None:
         """Use known inputs from now on, after a restart as well, unless later ones were given meanwhile.
 
         Raises:

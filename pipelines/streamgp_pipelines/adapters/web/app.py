@@ -237,7 +237,7 @@ def create_app(service: Service, config: ServeConfig, token: str | None) -> Fast
         given = await run_in_threadpool(_frame, body, kind, config)
         future = (next(_futures), given)
         found = await give(view, form, horizon, level, quantile, future)
-        await run_in_threadpool(host.keep, future)
+        await run_in_threadpool(host.keep_future, future)
         return found
 
     @app.get("/history", responses={**PROBLEMS, 200: formats("Long format: unique_id, ds, y")}, summary="Newest rows")
