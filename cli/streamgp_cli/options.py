@@ -9,11 +9,14 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
+
+from streamgp_cli import _memory
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -82,7 +85,13 @@ def add(app: typer.Typer, work: Callable[..., None]) -> None:
             `json: AsJson`.
     """
     if "given" not in inspect.signature(work).parameters:
-        app.command()(work)
+
+        @wraps(work)
+        def checked(**given: Any) -> None:
+            _memory.check(work.__name__, tracked=False)
+            work(**given)
+
+        app.command()(checked)
         return
 
     class Command(TyperCommand):
@@ -116,7 +125,11 @@ def _function(work: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         extra = {name: given.pop(name) for name in own}
         file, flags = given["config"], {name: given[name] for name in settings.model_fields}
-        work(Given(settings, {name: value for name, value in flags.items() if value not in (None, [])}, file), **extra)
+        read = Given(settings, {name: value for name, value in flags.items() if value not in (None, [])}, file)
+        if _memory.limit() is not None:
+            store = getattr(read.read(), "tracking_uri", "none")
+            _memory.check(work.__name__, store != "none" and (store is not None or work.__name__ != "forecast"))
+        work(read, **extra)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     fields = sorted(settings.model_fields.items(), key=lambda one: _flag(one[1]).place)

@@ -288,6 +288,8 @@ class ErrorShape:
         return {name: torch.from_numpy(getattr(self, f"_{name}").copy()) for name in _STATE}, {}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        if tensors["counts"].shape[1:] != self._counts.shape[1:]:
+            raise ValueError(f"histograms are {tuple(tensors['counts'].shape[1:])}, not {self._counts.shape[1:]}")
         for name in _STATE:
             setattr(self, f"_{name}", tensors[name].numpy().copy())
         if self._phases > 1:  # older checkpoints have these too

@@ -37,6 +37,7 @@ _POINT = ("rows", "square", "absolute", "nlpd", "crps")
 _QUANTILE = ("calibrated_crps", "pinball", "raw_pinball")
 _BAND = ("coverage", "raw_coverage", "width", "raw_width", "interval_score", "raw_interval_score")
 _SUMS = ("sums", "before", "naive", "own", "own_before", "phases", "series", "blocks", "past", "past_before")
+_BY_SERIES = ("naive", "own", "own_before", "series")
 _LARGEST = ("squares", "places")
 PHASES = 6
 """Blocks of a cycle whose coverage is counted."""
@@ -397,6 +398,11 @@ class Scores:
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         if wrong := [name for name in ("naive", "blocks") if bool(tensors[name].isnan().any())]:
             raise ValueError(f"{wrong[0]} has counts that are no numbers")
+        for name in (*_SUMS, *_LARGEST):
+            own = (getattr(self._largest, name) if name in _LARGEST else getattr(self, f"_{name}")).shape
+            found, grows = tuple(tensors[name].shape), name in _BY_SERIES
+            if len(found) != len(own) or found[grows:] != own[grows:]:
+                raise ValueError(f"{name} is {found}, not {own}")
         for name in _LARGEST:
             setattr(self._largest, name, tensors[name].numpy().copy())
         for name in _SUMS:

@@ -269,6 +269,8 @@ class Ledger:
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
         arrays = {name: tensor.numpy().copy() for name, tensor in tensors.items()}
+        if len(arrays["keys"]) != len(self._keys):
+            raise ValueError(f"a question has {len(arrays['keys'])} keys, not {len(self._keys)}")
         slots, series = arrays["keys"].shape[1], arrays["keys"][0]
         for name in ("target", *_FORECAST, "past", "future", "context"):
             if len(arrays[name]) != slots:

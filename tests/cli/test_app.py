@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamgp.errors import DataError, ServiceError, StateError, UsageError
+from streamgp_cli import _memory
 from streamgp_cli.app import app
 from streamgp_cli.errors import explain, report
 from tests.words import names
@@ -151,3 +153,23 @@ def test_a_reader_that_goes_away_is_no_defect() -> None:
 
 def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+@pytest.mark.parametrize("command", [("ingest", "a.csv", "--table"), ("train", "--table"), ("doctor", "--table")])
+def test_too_few_addresses_are_refused_before_any_library_starts_a_thread(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_memory, "limit", lambda: 1_000_000)
+    found = CliRunner().invoke(app, [*command, str(tmp_path / "t")])
+    assert found.exit_code == 5 and names(found.stderr, "ulimit -v"), found.stderr
+    assert CliRunner().invoke(app, [command[0], "--help"]).exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", [100_000, 500_000, 1_000_000, _memory.TABLES + 16_000 * (os.cpu_count() or 1)])
+def test_a_limit_of_addresses_ends_a_command_or_is_enough_for_it(tmp_path: Path, kilobytes: int) -> None:
+    (tmp_path / "a.csv").write_text("time,y\n" + "".join(f"2024-01-01T{hour:02}:00Z,{hour}\n" for hour in range(24)))
+    line = [Path(sys.executable).with_name("streamgp"), "ingest", tmp_path / "a.csv", "--table", tmp_path / "t"]
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1024 * kilobytes, 1024 * kilobytes))  # noqa: E731
+    ended = subprocess.run(line, preexec_fn=limit, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == (0 if kilobytes > 1_000_000 else 5), ended.stderr

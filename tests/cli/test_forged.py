@@ -93,6 +93,11 @@ REFUSED: dict[str, Forge] = {
     "ledger longer": reshaped("ledger/target", "longer"),
     "windows turned": reshaped("windows/step", "turned"),
     "scores nan": reshaped("scores/naive", "nan"),
+    "scores of fewer counts": reshaped("scores/past", "shorter"),
+    "ledger of more keys": reshaped("ledger/keys", "longer"),
+    "scores turned": reshaped("scores/own", "turned"),
+    "bands turned": reshaped("bands/all.counts", "turned"),
+    "series without a name": replaced(("rest", "windows", "names", 0), "gone"),
     "ledger of another kind": reshaped("ledger/keys", "other kind"),
 }
 

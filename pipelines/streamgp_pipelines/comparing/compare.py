@@ -360,7 +360,7 @@ def _extra(
 
 def _size(directory: Path) -> int:
     """Bytes of the newest checkpoint."""
-    return sum(file.stat().st_size for file in checkpoint.read(directory).path.rglob("*") if file.is_file())
+    return sum(file.stat().st_size for file in read_checkpoint(directory).path.rglob("*") if file.is_file())
 
 
 def _differences(cells: Cells, order: list[str], block: int, horizon: int) -> pl.DataFrame:

@@ -22,7 +22,6 @@ from torch import Tensor
 from streamgp.base import Due, Inputs, Json, Model, Source, Stateful, Step
 from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.scores import Scores
-from streamgp.streaming import checkpoint
 from streamgp.streaming.batches import micro_batches
 from streamgp.streaming.calendar import Ints
 from streamgp.streaming.windows import Asks, Windows
@@ -31,6 +30,7 @@ from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.fleet import in_all
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.pairs import joined
+from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.shard import PAIRS, Answer, Arrays, Recipe, Since, Tally, Workers, here
 
 FEWEST, BUCKETS, SERIES = 8, 64, 50
@@ -179,7 +179,7 @@ class Buckets(Learner):
         """What brings these buckets back: the state in the newest checkpoint, and the rows since."""
         assert self._home is not None
         home, source = self._home
-        saved = checkpoint.read(home)
+        saved = read_checkpoint(home)
         yield "load", {bucket: data for name, data in saved.shards.items() if (bucket := int(name)) in buckets}
         rows, offset = saved.rows, saved.manifest["offset"]
         if rows < self.rows:

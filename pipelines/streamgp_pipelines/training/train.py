@@ -26,6 +26,7 @@ from streamgp_pipelines.learning.checkpointing import held, set_aside, state_dig
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
+from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import Session, open_session
 from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
 from streamgp_pipelines.live.beside import Beside, taking
@@ -231,7 +232,7 @@ def finish(
     scores |= late_metrics(ahead)
     run.metrics(scores | ({"rows_per_second": speed} if isinstance(speed, float) else {}), ahead.rows)
     home = session.config.checkpoint
-    found["registered"] = run.model(checkpoint.newest(home), lambda: card(session, found, checkpoint.read(home)))
+    found["registered"] = run.model(checkpoint.newest(home), lambda: card(session, found, read_checkpoint(home)))
 
     def show() -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -23,6 +23,7 @@ from streamgp_pipelines.adapters.mlflow.registry import fetch
 from streamgp_pipelines.adapters.mlflow.store import open_store
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.learning.checkpointing import held
+from streamgp_pipelines.learning.restored import read_checkpoint
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -93,7 +94,7 @@ def adopt(model_uri: str, store: str, directory: Path) -> Origin:
         found = Origin(model_uri, store, _version(open_store(store), model_uri))
         with TemporaryDirectory(dir=directory, prefix=".tmp-") as folder:
             exact = f"models:/{name_of(model_uri)}/{found.version}"
-            saved = checkpoint.read(fetch(exact, store, Path(folder)))
+            saved = read_checkpoint(fetch(exact, store, Path(folder)))
             with replaced(directory / FILE) as temporary:
                 temporary.write_bytes(to_json(asdict(replace(found, store=redacted(store)))))
             os.rename(saved.path, checkpoint.free_name(directory, saved.rows))
