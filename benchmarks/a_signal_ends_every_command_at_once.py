@@ -8,6 +8,7 @@ and SIGINT may show a traceback of Python's own start. Such ends are counted apa
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from _report import Claim, report
 DELAYS = (0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2, 3.0)
 ROWS = 20_000
 EARLY = "while Python started"
+OURS = f"{os.sep}streamgp_cli{os.sep}"
+"""In a traceback with one line of our code; the script's own line, which looks for that code, is Python's start."""
 
 
 def main() -> int:
@@ -88,7 +91,7 @@ def one(script: str, words: list[str], room: Path, number: signal.Signals, delay
     told = process.communicate(timeout=60)[1]
     if process.returncode == 0 and "Traceback" not in told:
         return  # it had finished its work in this moment
-    if (process.returncode == -number and not told) or ("KeyboardInterrupt" in told and "streamgp_cli" not in told):
+    if (process.returncode == -number and not told) or ("KeyboardInterrupt" in told and OURS not in told):
         yield EARLY
         return
     bad = "Traceback" in told or "Exception ignored" in told or process.returncode != 128 + number
