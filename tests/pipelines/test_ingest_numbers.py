@@ -55,6 +55,27 @@ def test_a_comma_between_commas_is_not_guessed_at_with_a_unit_either(tmp_path: P
     assert [rows(tmp_path / name)["p"].to_list() for name in "uv"] == [[1.234, 2.345], [1234, 2345]]
 
 
+def test_numbers_that_may_be_thousands_are_read_as_decimals_and_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ds;p;q\n2024-01-01;2.025;0.125\n2024-01-02;2.073;1.250\n")
+    hints = take(tmp_path / "t", path)["hints"]
+    assert len(hints) == 1 and "'p'" in hints[0] and "'2.025'" in hints[0] and "--thousands ." in hints[0]
+    assert not take(tmp_path / "u", path, decimal=".")["hints"]
+    take(tmp_path / "v", write(tmp_path / "b.csv", "ds;p\n2024-01-01;2.025\n"), thousands=".")
+    assert [rows(tmp_path / name)["p"][0] for name in "tuv"] == [2.025, 2.025, 2025]
+
+
+def test_a_column_that_a_word_makes_text_names_it(tmp_path: Path) -> None:
+    cells = ["ERR" if at % 5 < 3 else str(at) for at in range(50)]
+    lines = [f"2024-01-01 {at // 2:02}:{30 * (at % 2):02},{cell}" for at, cell in enumerate(cells[:48])]
+    path = write(tmp_path / "a.csv", "ds,y\n" + "\n".join(lines) + "\n")
+    hints = " ".join(take(tmp_path / "t", path)["hints"])
+    assert "--null 'ERR'" in hints and "'y'" in hints
+    take(tmp_path / "u", path, null=["ERR"])
+    assert rows(tmp_path / "u")["y"].null_count() == 30
+    names = "ds,y\n2024-01-01,12A\n2024-01-02,13\n2024-01-03,B4\n"
+    assert not take(tmp_path / "v", write(tmp_path / "b.csv", names))["hints"]
+
+
 @pytest.mark.parametrize("numbers", [[], ["q"]])
 def test_a_text_column_is_to_be_ingested_again(numbers: list[str]) -> None:
     fields = [("ds", pa.timestamp("us")), ("p", pa.string()), *((name, pa.float64()) for name in numbers)]

@@ -176,11 +176,14 @@ def peak_mb() -> float:
 
 
 def doubts(source: FileSource, chosen: Plan) -> list[str]:
-    """What may be misunderstood of the columns that the table holds as text; what a recording has and rows have not."""
+    """What may be misunderstood of the columns of text and numbers; what a recording has and rows have not."""
     if isinstance(source, Joined):
         return source.notes()
-    texts = [field.name for field in chosen.schema if pa.types.is_string(field.type) and field.name != chosen.meta.time]
-    return [source.doubts[name] for name in texts if name in source.doubts and name != chosen.meta.series]
+    kinds = {
+        field.name: field.type for field in chosen.schema if field.name not in (chosen.meta.time, chosen.meta.series)
+    }
+    read = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_floating(kind)]
+    return [source.doubts[name] for name in read if name in source.doubts]
 
 
 def epochs(source: FileSource, chosen: Plan) -> list[str]:

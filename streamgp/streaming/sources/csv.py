@@ -304,18 +304,56 @@ class Csv(Lines):
         return pa.bool_() if truths else pa.string()
 
     def _doubts(self, cells: pl.DataFrame) -> dict[str, str]:
-        """Columns of text that look like numbers, and what to do about it."""
+        """Columns that may be misunderstood, and what to do about it."""
         found = {}
         for name, kind in self._kinds.items():
-            like = looks_like_numbers(cells[name].drop_nulls()) if pa.types.is_string(kind) else None
-            if like is not None:
-                sign = next((mark for mark in ",.'_" if mark in like), ",")
-                say = f'--thousands "{sign}"' + (f' or --decimal "{sign}"' if sign in ",." else "")
-                found[name] = (
-                    f"{self.uri}: column {name!r} is text, though its cells look like numbers, such as {like!r}: "
-                    f"in a new table, say {say} if they are"
-                )
+            said = cells[name].drop_nulls()
+            said = said.filter(~said.str.strip_chars().is_in(list(self._nulls)))
+            if pa.types.is_string(kind):
+                why = self._text_of_numbers(said) or self._few_numbers(said)
+            elif pa.types.is_floating(kind):
+                why = self._points_of_thousands(said)
+            else:
+                why = ""
+            if why:
+                found[name] = f"{self.uri}: column {name!r} {why}"
         return found
+
+    def _text_of_numbers(self, said: pl.Series) -> str:
+        """What to do about cells of text that look like numbers."""
+        like = looks_like_numbers(said)
+        if like is None:
+            return ""
+        sign = next((mark for mark in ",.'_" if mark in like), ",")
+        say = f'--thousands "{sign}"' + (f' or --decimal "{sign}"' if sign in ",." else "")
+        return f"is text, though its cells look like numbers, such as {like!r}: in a new table, say {say} if they are"
+
+    def _few_numbers(self, said: pl.Series) -> str:
+        """What to do about text of which a fifth or more are numbers."""
+        _, wrong = convert(in_ascii(said), pa.float64(), self.dialect.decimal, self._nulls, self.dialect.thousands)
+        numbers, other = len(said) - int(wrong.sum()), said.filter(wrong)
+        if 5 * numbers < len(said) or not len(other) or other.n_unique() > max(numbers // 5, 1):
+            return ""
+        word = other.mode().sort()[0].strip()
+        return (
+            f"is text: {numbers} of its first {len(said)} cells are numbers, others are such as {word!r}. In a new "
+            f"table, --null {word!r} takes these as missing"
+        )
+
+    def _points_of_thousands(self, said: pl.Series) -> str:
+        """What to do about numbers that are all like 1.234, where commas do not separate cells: as some write 1234."""
+        if self.dialect.separator == "," or self._config.decimal is not None or self._config.thousands is not None:
+            return ""
+        if (
+            self.dialect.decimal != "."
+            or not len(said)
+            or not said.str.contains(r"^\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*$").all()
+        ):
+            return ""
+        return (
+            f"is read with a decimal point, such as {said[0].strip()!r}: in a new table, say --thousands . if these "
+            "are thousands, --decimal . if not"
+        )
 
 
 class _Found(NamedTuple):
