@@ -477,7 +477,7 @@ class Windows:
             raise ValueError(f"windows of {ring.step.shape[1]} rows a series, where {ring.capacity} are wanted")
         if not ring.step.shape == ring.ds.shape == ring.values.shape[:2]:
             raise ValueError(f"steps, times and values of {len(ring.step)}, {len(ring.ds)}, {len(ring.values)} series")
-        if len(ring.step) != len(self.names):
+        if len(ring.step) > len(self.names):  # fewer: of the only series no row was read
             raise ValueError(f"windows of {len(ring.step)} series, and names of {len(self.names)}")
         ring.series = len(ring.step)
         self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()

@@ -289,6 +289,15 @@ def test_windows_of_another_size_do_not_go_on() -> None:
         Windows(WindowSpec(targets=("y",), lags=3)).restore(*Windows(spec).state())
 
 
+def test_windows_that_have_read_nothing_go_on() -> None:
+    """A run that is interrupted before its first row is saved so."""
+    spec = WindowSpec(targets=("y",), lags=2)
+    before, again = Windows(spec), Windows(spec)
+    again.restore(*before.state())
+    rows = batch(spec, [Row("y", i * HOUR, {"y": float(i)}) for i in range(6)])
+    assert torch.equal(again.push(rows)[0].x.past, before.push(rows)[0].x.past)
+
+
 # --- the question of a forecast -------------------------------------------------------------------------------------
 
 
