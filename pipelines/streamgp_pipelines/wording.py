@@ -146,7 +146,8 @@ class _Caller:
         if value is not None:
             said, rest = f"{name}={value}", (word or "")[len(bare) :]
         else:
-            said = f"{name}=" + ("True" if _fields()[name.removeprefix("no_")] is bool and word != "out" else "")
+            kind = _fields().get(name.removeprefix("no_"), _fields()[name])
+            said = f"{name}=" + ("True" if kind is bool and word != "out" else "")
         if name not in self.arguments and name not in _caller("fit_stream").arguments:
             said = said.removesuffix("=True").removesuffix("=")  # of a command, which is no call
         return said + self._of(name) + rest

@@ -47,7 +47,7 @@ HASTE = 64
 BLOWN = 100.0
 """Spreads of the target, or times the largest value of late: what no posterior makes of rows that it has just learned,
 unless its arithmetic has blown up."""
-SOME = 16
+SOME = 4
 """Rows, about, that this is looked at in."""
 WEAK = 0.01
 """Ratio of signal to noise variance below which a run is warned."""

@@ -211,7 +211,7 @@ def test_a_comparison_that_does_not_fit_names_its_own_flag(tmp_path: Path) -> No
     made(tmp_path, models="linear", max_rows=300)
     with pytest.raises(CheckpointError) as refused:
         made(tmp_path, models="linear", max_rows=300, seed=1)
-    assert "--directory" in refused.value.hint and "--checkpoint" not in refused.value.hint
+    assert "directory=" in refused.value.hint and "checkpoint=" not in refused.value.hint
 
 
 def test_too_few_origins_say_nothing_of_chance() -> None:

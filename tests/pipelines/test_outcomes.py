@@ -170,5 +170,5 @@ def test_a_forecaster_says_nothing_of_flags_that_nobody_gave() -> None:
     sets = {"likelihood": "logistic", "gradient.mean_basis": 16, "gradient.covariance_basis": 8}
     rows = pl.DataFrame({"x": np.arange(120.0), "y": np.arange(120) % 2})
     given: dict[str, Any] = {"known": "x", "lags": 0, "time": "row", "warmup": 60, "model": "svdgp", "options": sets}
-    assert not [note for note in streamgp.Forecaster("y", **given).learn(rows).warnings if "--level" in note]
-    assert [note for note in streamgp.Forecaster("y", levels=[50], **given).learn(rows).warnings if "--level" in note]
+    assert not [note for note in streamgp.Forecaster("y", **given).learn(rows).warnings if "level" in note]
+    assert [note for note in streamgp.Forecaster("y", levels=[50], **given).learn(rows).warnings if "level" in note]

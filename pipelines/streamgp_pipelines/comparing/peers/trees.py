@@ -198,7 +198,7 @@ def groups(horizon: int, models: int) -> list[Ints]:
 
     Example:
         >>> [part.tolist() for part in groups(10, 6)]
-        [[0], [1], [2], [3], [4, 5, 6], [7, 8, 9]]
+        [[0], [1], [2], [3, 4], [5, 6], [7, 8, 9]]
     """
     growth = 0.0
     while True:
