@@ -21,7 +21,8 @@ def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: Flat, sizes: bo
     the part; so are sizes, as most may grow.
 
     Args:
-        tensors, rest: of the state.
+        tensors: of the state.
+        rest: of the state.
         fresh: those of the part, before its first row.
         sizes: whether those that are not 0 in a fresh part stay as they are.
 

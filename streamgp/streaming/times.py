@@ -154,7 +154,9 @@ def readable(sample: pa.ChunkedArray[Any], given: str | None, zone: str | None, 
     """(N,) the cells that are times of a table whose times are of this type, in the way that most of them are.
 
     Args:
-        sample, given, zone: as of `decide`.
+        sample: as of `decide`.
+        given: as of `decide`.
+        zone: as of `decide`.
         kind: of the table's times.
 
     Example:
