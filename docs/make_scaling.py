@@ -102,7 +102,7 @@ def render() -> str:
     ahead = 1e6 / cell("rows_a_second", "Rows a second", {"model": "linear"}, "rows a second")
     day = {"known": "workday", "model": "svdgp"}
     electricity = "svdgp_beats_weekly_naive_on_electricity"
-    svdgp = 1e6 * cell(electricity, "Electricity demand, day ahead", day, "seconds") / 17_520
+    svdgp = 1e6 * cell(electricity, "Electricity demand, day ahead", day, "CPU-s") / 17_520
     asked = {"request": "GET /forecast, 48 steps", "clients": "1"}
     per_second = cell("serve_answers_under_load", service, asked, "requests a second")
     killed = "Rows posted to a service that is killed"
