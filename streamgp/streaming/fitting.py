@@ -46,6 +46,8 @@ def check_fits(tensors: Mapping[str, Tensor], rest: Json, fresh: Flat, sizes: bo
         found = tensors[name]
         if found.dtype != like.dtype:
             raise ValueError(f"{name} is of {found.dtype}, not {like.dtype}")
+        if like.numel() and not found.numel():
+            raise ValueError(f"{name} is empty")
         same = not sizes or all(size in (0, own) for size, own in zip(like.shape, found.shape, strict=False))
         if found.dim() != like.dim() or not same:
             wanted = ", ".join(str(size or "any") for size in like.shape)
