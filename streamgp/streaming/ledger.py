@@ -19,6 +19,7 @@ from streamgp.streaming.calendar import Floats, Ints
 from streamgp.streaming.windows import Answers, Asks
 
 _KEYS = ("series", "origin", "position", "cutoff", "serial")
+_ABSURD = 1e150  # no value of a window is as large
 _FAR = np.iinfo(np.int64).max // 2
 _FORECAST = ("parameters", "quantiles", "features")
 
@@ -282,6 +283,8 @@ class Ledger:
             raise ValueError(f"questions are of series that are none of {len(arrays['newest'])}")
         if (arrays["newest"] >= _FAR).any() or (arrays["keys"] >= _FAR).any():
             raise ValueError("steps or times beyond all that there are")
+        if "features" in arrays and (np.abs(arrays["features"]) >= _ABSURD).any():
+            raise ValueError("features of questions beyond all that there are")
         self._serial = cast(int, rest["serial"])
         self._keys, self._newest = arrays["keys"], arrays["newest"]
         self._slot, self._free = np.arange(self._keys.shape[1]), np.zeros(0, np.int64)
