@@ -396,7 +396,7 @@ class Scores:
         return tensors, {"span": self._span}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
-        if wrong := [name for name in ("naive", "blocks") if bool(tensors[name].isnan().any())]:
+        if wrong := [name for name in ("naive", "blocks", "phases", "series") if bool(tensors[name].isnan().any())]:
             raise ValueError(f"{wrong[0]} has counts that are no numbers")
         for name in (*_SUMS, *_LARGEST):
             own = (getattr(self._largest, name) if name in _LARGEST else getattr(self, f"_{name}")).shape

@@ -67,4 +67,6 @@ class Naive(Model):
         return {"sums": self.sums}, {}
 
     def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        if tensors["sums"].shape != self.sums.shape:
+            raise ValueError(f"sums are {tuple(tensors['sums'].shape)}, not {tuple(self.sums.shape)}")
         self.sums = tensors["sums"].clone().to(self.sums.device)
