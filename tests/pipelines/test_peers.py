@@ -72,18 +72,19 @@ def test_direct_peers_are_no_worse_than_the_first_attempt_of_their_users(tmp_pat
     found = made(tmp_path, data, "lightgbm,ridge", **options, set=["lightgbm.refit=60", "ridge.refit=60"])
     plain = {"lightgbm": LGBMRegressor(n_estimators=300, learning_rate=0.05, n_jobs=1, verbose=-1)}
     plain["ridge"] = make_pipeline(StandardScaler(), Ridge(1.0))
-    for step in (1, 6):
-        first = recipe(data, step, plain, 600)
-        for name, theirs in first.items():
-            # so few rows choose the base badly: lightgbm has 1.04 of its recipe at a step
-            assert found.scores.filter(by="step", part=str(step), model=name)["mae"].item() < 1.06 * theirs
+    steps = found.scores.filter(by="step")
+    own = {(row["model"], row["part"]): row["mae"] for row in steps.iter_rows(named=True)}
+    first = {step: recipe(data, step, plain, 600) for step in (1, 6)}
+    for name in plain:
+        ratios = [own[name, str(step)] / first[step][name] for step in first]
+        assert np.prod(ratios) < 1.0 and max(ratios) < 1.05
 
 
 def test_lightgbm_chooses_what_it_forecasts_departures_from(tmp_path: Path) -> None:
     """A walk departs from its last value, a pattern with noise from its season or its own level."""
     generator, hours = np.random.default_rng(0), np.arange(600)
     walk = generator.normal(size=600).cumsum() * 10 + 1e6
-    pattern = 5 * np.sin(2 * np.pi * hours / 24) + generator.normal(size=600)
+    pattern = 5 * generator.normal(size=24)[hours % 24] + generator.normal(size=600)
     chosen = []
     for y in (walk, pattern):
         windows = Windows(WindowSpec(targets=("y",), lags=24, horizon=1, season=24, seasons=(24,)))

@@ -18,6 +18,10 @@ RECENT, OTHERS = 8, 8
 """Lags of a channel that trees look at: the newest ones, and others evenly over the rest."""
 
 
+BLOCKS = ("block", "coarse")
+"""Numbers of the window that are means of neighbouring lags, and are left out."""
+
+
 class Rows(NamedTuple):
     """Pairs of a window and a step ahead. values: (R, F), of targets less their last; last: (R, O); bases: (R, B, O)
     less the last value."""
@@ -57,7 +61,10 @@ class Columns:
         step = [*range(outputs)] * shape.seasonal + [-1] * (len(shape.future) - outputs * shape.seasonal)
         step += [-1] * 2 * len(self._known)
         if each is not None:
-            window += [entry.channel if entry.channel < outputs else -1 for entry in each.window]
+            self._numbers = [at for at, entry in enumerate(each.window) if not entry.name.startswith(BLOCKS)]
+            window += [
+                channel if channel < outputs else -1 for channel in (each.window[at].channel for at in self._numbers)
+            ]
             entries = replace(each, horizon=1).steps
             step += [entry.channel if entry.channel < outputs else -1 for entry in entries] + [-1] * each.PHASES
             self._short = [entry.name for entry in entries].index(f"short1({shape.targets[0]})")
@@ -95,7 +102,7 @@ class Columns:
             numbers, each = x.context.numpy(), shape.context
             first = len(each.window)
             own = numbers[:, first:].reshape(len(numbers), shape.horizon, each.per_step)[window, step]
-            of_window.append(numbers[:, :first])
+            of_window.append(numbers[:, self._numbers])
             of_step.append(own)
             short = own[:, self._short + self._apart * np.arange(outputs)]
             mean = numbers[window][:, self._mean + self._means * np.arange(outputs)]
