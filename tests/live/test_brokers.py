@@ -260,7 +260,7 @@ def test_members_of_a_group_write_one_table_and_one_that_was_killed_comes_back(
             sent += count
 
         until(lambda: more(20) or count(table) > 0, "the first row")  # MQTT keeps nothing before the first session
-        first = sent
+        first = 0 if name == "kafka" else sent
         for _ in range(10):
             more(100)
         pair[0].send_signal(signal.SIGKILL)

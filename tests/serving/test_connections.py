@@ -137,7 +137,7 @@ def seconds_open(one: socket.socket, send: bytes = b"", every: float = 0.1) -> t
         (b"POST /slow HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n", 2.0, b""),
         (b"GET / HTTP/1.1\r\n\r\n", b"", 1.0, b"200"),
         (b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nX: ", b"1", 1.0, b"408"),
-        (b"GET / HTTP/1.1\r\nX: " + b"1" * 200_000, b"", 0.0, b"431"),
+        (b"GET / HTTP/1.1\r\nX: " + b"1" * 66_000, b"", 0.0, b"431"),  # of a longer one, a reset may drop the answer
     ],
     ids=["silent", "head", "lines", "late body", "body", "idle", "second head", "long head"],
 )
