@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -196,6 +197,8 @@ def open_session(
     many = not config.online and not config.sample and fitted > FEW
     instead = f"--sample {FEW} holds no more windows; " if many else ""
     sizes.check(sizes.of_training(spec, *needed), config.max_memory, instead)
+    for slow in sizes.slowness(shape):
+        logging.getLogger("streamgp").warning(slow)  # now: the end may be far
     if saved is None and not config.follow:
         check_span(table, spec)
     model = build_model(config.model, config.set, shape, device, config.seed)

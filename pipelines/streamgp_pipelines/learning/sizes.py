@@ -39,6 +39,9 @@ COPIES = 3
 RECORDED = 35
 """R numbers that the calibration of a forecast has beside the 2 K ends of its bands, about."""
 
+WIDE = 2_000
+"""Numbers of a window from which a step on it is noticed: about 20 seconds at 4,000, and two minutes at 6,000."""
+
 SHARE = 0.5
 """Of the memory that is at hand, what a run may be estimated to need."""
 
@@ -226,6 +229,21 @@ def of_tuning(spec: WindowSpec, series: int, rows: int, read: int, dense: bool) 
         "the rows that windows look back on (--lags, --season)": windows(spec, series),
         "the windows of a stretch of rows (--lags, --horizon)": micro_batch(spec.shape, 0, read),
     }
+
+
+def slowness(shape: Shape) -> list[str]:
+    """What to say before a run on wide windows: models of W² numbers take W³ operations a step, and no memory tells.
+
+    Example:
+        >>> slowness(Shape(targets=("y",), horizon=1, lags=2_500, past=("y",), future=()))
+        ['windows of 2,500 numbers make slow steps, in the cube of their number: fewer --inputs, --lags or --horizon']
+    """
+    if shape.width < WIDE:
+        return []
+    return [
+        f"windows of {shape.width:,} numbers make slow steps, in the cube of their number: "
+        "fewer --inputs, --lags or --horizon"
+    ]
 
 
 def count_series(table: Table) -> int:
