@@ -62,6 +62,15 @@ def test_a_series_that_no_message_has_is_refused_and_nothing_acknowledged(tmp_pa
         take(tmp_path / "t", Memory(payloads), **given, topic="plant", as_name="other")
 
 
+@pytest.mark.parametrize("poison", [b'{"ds": {"deep": [1]}, "y": {}}', b'{"foo": 1}', b"[[[["])
+def test_what_comes_before_there_is_a_table_may_be_anybodys(tmp_path: Path, poison: bytes) -> None:
+    feed = Memory([poison, row(0), row(1)], piece=1)
+    assert take(tmp_path / "t", feed, time="ds")["added"] == 2
+    assert len(quarantine(tmp_path / "t")) == 1 and feed.acknowledged == [0, 1, 2]
+    with pytest.raises(DataError, match=r"no message has a row|ds"):
+        take(tmp_path / "u", Memory([poison]), time="ds")
+
+
 class Killed(BaseException):
     """The process, as by SIGKILL: nothing is put in order."""
 

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 import urllib.request
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from streamgp.errors import ServiceError, UsageError
 from streamgp.streaming.messages import Pending
 from streamgp.streaming.table import Table
 from streamgp_cli._health import watched
+from streamgp_pipelines.adapters.web import exporter
 from streamgp_pipelines.adapters.web.exporter import exporting
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import IngestConfig, TrainConfig
@@ -124,3 +126,20 @@ def test_the_figures_say_since_when_by_the_clock_on_the_wall() -> None:
         assert abs((datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds() - ago) < 5
     assert found["learned"]["since"] is None and found["learned"]["table"] == 7
     assert found["taken"]["waiting"] == 3
+
+
+def test_silent_connections_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter, "SILENT", 0.3)
+    monkeypatch.setattr(exporter, "AT_ONCE", 2)
+    with exporting("0", Health()) as port, ExitStack() as stack:
+        at = ("127.0.0.1", port)
+        silent = [stack.enter_context(socket.create_connection(at, 5)) for _ in range(2 * exporter.AT_ONCE)]
+        assert all(_read(one) == b"" for one in silent)  # closed for their silence, or for want of a place
+        assert "streamgp_store_away_seconds" in scrape(port)
+
+
+def _read(one: socket.socket) -> bytes:
+    try:
+        return one.recv(100)
+    except ConnectionResetError:
+        return b""

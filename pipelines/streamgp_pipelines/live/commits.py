@@ -6,6 +6,7 @@ sides. What a store did not answer to is tried again, and judged again: the comm
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from streamgp.errors import DataError, SchemaError, TableError, UsageError
+from streamgp.errors import DataError, TableError, UsageError
 from streamgp.streaming.admission import SAME
 from streamgp.streaming.messages import Message
 from streamgp.streaming.quarantine import QUARANTINE
@@ -93,6 +94,7 @@ class Commits:
         self._decoder = Decoder(config, name)
         self._readers: dict[pa.Schema | None, Reader] = {}
         self.writer: Writer | None = None
+        self.unknown: DataError | None = None  # why there is no table yet
         self._patient(self._begin)
 
     def mark(self, partition: str) -> tuple[int, ...]:
@@ -108,6 +110,8 @@ class Commits:
     def read(self, messages: list[Message], since: float | None) -> Batch | None:
         """The rows of messages; None where no row says what a new table is.
 
+        What the first of them say may be anybody's: for a while they are held, until others make a table.
+
         Raises:
             DataError, SchemaError, UsageError: no table can be made of them, or they do not fit it.
         """
@@ -116,8 +120,11 @@ class Commits:
             try:
                 self._patient(lambda: self._create(contents))
             except DataError as error:
-                if isinstance(error, SchemaError) or len(messages) > UNKNOWN:
+                if len(messages) > UNKNOWN:
                     raise
+                if self.unknown is None:
+                    logging.getLogger("streamgp").warning(f"{error.message}; waiting for messages that make a table")
+                self.unknown = error
                 return None
         assert self.writer is not None
         if not self._readers:

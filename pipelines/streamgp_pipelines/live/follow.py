@@ -178,7 +178,9 @@ class Follow:
         """
         writer = self._commits.writer
         if writer is None:
-            raise DataError(f"{self._name}: no message has a row yet", hint="is the name right, and the --format?")
+            raise self._commits.unknown or DataError(
+                f"{self._name}: no message has a row yet", hint="is the name right, and the --format?"
+            )
         found = summary(self._config.table, writer.table, [self._report], self._began, sort=False)
         pending, hints = self._health.pending, found["hints"]
         if pending is not None and pending.messages and not self._config.follow:

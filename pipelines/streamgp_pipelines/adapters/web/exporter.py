@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
+from threading import BoundedSemaphore
+from typing import Any
+from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -14,6 +17,12 @@ from prometheus_client.registry import Collector
 
 from streamgp.errors import ServiceError
 from streamgp_pipelines.health import BOUNDS, Health, Learned, Stored, Taken
+
+SILENT = 10.0
+"""Seconds that a client may say nothing."""
+
+AT_ONCE = 32
+"""Connections that are answered together: a scraper has one, and files are for the table."""
 
 
 @contextmanager
@@ -35,12 +44,36 @@ def exporting(address: str, health: Health) -> Iterator[int]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ServiceError(f"--metrics {address}: cannot listen: {reason}", hint="choose another port") from None
+    _bound(server)
     try:
         yield server.server_port
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _bound(server: WSGIServer) -> None:
+    """Connections end that say nothing, and no more are taken than there are places."""
+    places = BoundedSemaphore(AT_ONCE)
+    given: Any = server.RequestHandlerClass
+
+    class Bounded(given):  # type: ignore[misc]
+        """One connection."""
+
+        timeout = SILENT
+
+        def handle(self) -> None:
+            """Answer one request, where there is a place."""
+            if not places.acquire(blocking=False):
+                return
+            try:
+                with suppress(OSError):  # silent, or gone
+                    super().handle()
+            finally:
+                places.release()
+
+    server.RequestHandlerClass = Bounded
 
 
 class HealthCollector(Collector):
