@@ -83,12 +83,14 @@ def render(data: Path = RESULTS / "data") -> dict[str, str]:
 
 
 def main() -> None:
-    """Write every page, and the one that is computed from them."""
+    """Write every page, and those that are computed from them."""
     import make_scaling
+    import make_systems
 
     for name, text in render().items():
         (RESULTS / name).write_text(text, "utf-8")
     (RESULTS.parent / "scaling.md").write_text(make_scaling.render(), "utf-8")
+    make_systems.PAGE.write_text(make_systems.render(), "utf-8")
 
 
 if __name__ == "__main__":
