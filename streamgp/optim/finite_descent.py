@@ -2,18 +2,18 @@
 
     before an epoch, where a method or the weights ask for it: Z = φ(X) without graph, its sums G, c, q
     for every mini-batch: φ with graph, an estimate of ∂l/∂φ, ∂l/∂w, ∂l/∂σ² in closed form (Shoham & Avron, section 3),
-        one backward pass through φ, one step of Adam on all
+        one backward pass through φ, one step on all, of Adam by default
 
-What a step puts in the place of log|F| is the method's (`finite_head.Scgd`, `minimax`). Losses are per row, l/N: rates
-and clipping do not depend on N.
+What a step puts in the place of log|F| is the method's: `finite_head.Scgd`, and those of `streamgp.papers.finite_rkhs`.
+Losses are per row, l/N: rates and clipping do not depend on N.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Literal
+from typing import Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,7 +25,6 @@ from streamgp.objectives.finite_evidence import Statistics, best_weights, statis
 from streamgp.optim.adam import Adam
 from streamgp.optim.descent import batches_of, minibatches
 from streamgp.optim.finite_head import Estimator, FiniteHead, Held, Scgd
-from streamgp.optim.minimax import Minimax
 
 CLIP = 10.0
 """Largest norm of a gradient of the loss per row, over all parameters: only first steps and outliers reach it."""
@@ -41,9 +40,6 @@ class FiniteDescentConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    method: Literal["scgd", "minimax"] = Field(
-        "scgd", description="what stands for log|F| in a mini-batch: scgd (moving average) or minimax (penalty)"
-    )
     batch: int = Field(64, ge=1, description="rows of a mini-batch, at most; an epoch is cut into even parts")
     rate: float = Field(
         5e-3, ge=0, le=10, description="step size for the features, before it falls by half a cosine over all epochs"
@@ -54,14 +50,14 @@ class FiniteDescentConfig(BaseModel):
     b: float = Field(0.1, gt=0, le=1, description="scgd: weight of a mini-batch in the average; the paper's is 0.9")
 
 
-def estimator(config: FiniteDescentConfig) -> Estimator:
-    """The method that a Config names.
+class Steps(Protocol):
+    """Steps on tensors that others own, `optim.adam.Adam` for one. Stateful."""
 
-    Example:
-        >>> type(estimator(FiniteDescentConfig(method="minimax"))).__name__
-        'Minimax'
-    """
-    return Scgd(config.b) if config.method == "scgd" else Minimax()
+    def step(self, gradients: Sequence[Tensor], rate: float) -> None: ...
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]: ...
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None: ...
 
 
 class FiniteDescent:
@@ -77,6 +73,8 @@ class FiniteDescent:
         config: see there.
         epochs: that the rates fall over; 0: they do not fall.
         alone: step on the features alone, with w solved for and P = F⁻¹ held from the beginning of each epoch.
+        estimator: what stands for log|F| otherwise; SCGD where none is given.
+        optimiser: what takes the steps on some tensors.
 
     Attributes:
         epochs: done so far; the schedules' clock.
@@ -93,13 +91,20 @@ class FiniteDescent:
     """
 
     def __init__(
-        self, features: nn.Module, head: FiniteHead, config: FiniteDescentConfig, epochs: int = 0, alone: bool = False
+        self,
+        features: nn.Module,
+        head: FiniteHead,
+        config: FiniteDescentConfig,
+        epochs: int = 0,
+        alone: bool = False,
+        estimator: Estimator | None = None,
+        optimiser: Callable[[Sequence[Tensor]], Steps] = Adam,
     ) -> None:
         self.features, self.head, self.config = features, head, config
-        self.alone, self.estimator = alone, Held() if alone else estimator(config)
+        self.alone, self.estimator = alone, Held() if alone else estimator or Scgd(config.b)
         self.own = [p for p in features.parameters() if p.requires_grad]
         named = {"features": self.own, "weights": [head.weights], "log_noise": [head.log_noise]}
-        self.adams = {name: Adam(parts) for name, parts in named.items() if parts}
+        self.groups = {name: optimiser(parts) for name, parts in named.items() if parts}
         self.span, self.epochs, self.since = epochs, 0, 0
         self.healthy = True
 
@@ -172,8 +177,8 @@ class FiniteDescent:
             assert isinstance(inner, dict)
             part.restore({k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(f"{name}.")}, inner)
 
-    def _parts(self) -> dict[str, Adam | Estimator]:
-        return {**self.adams, "estimator": self.estimator}
+    def _parts(self) -> dict[str, Steps | Estimator]:
+        return {**self.groups, "estimator": self.estimator}
 
     def _look(self, z: Tensor, y: Tensor) -> None:
         """All rows, where somebody asks for them."""
@@ -196,8 +201,8 @@ class FiniteDescent:
         if not math.isfinite(norm):
             return None
         for (name, parts), rate in zip(gradients.items(), self.rates(t), strict=True):
-            if rate and name in self.adams:
-                self.adams[name].step(parts if norm <= CLIP else [part * (CLIP / norm) for part in parts], rate)
+            if rate and name in self.groups:
+                self.groups[name].step(parts if norm <= CLIP else [part * (CLIP / norm) for part in parts], rate)
         return found.value
 
     def _through(self, phi: Tensor, gradient: Tensor) -> list[Tensor]:

@@ -10,8 +10,8 @@ from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.encoders import identity, mlp
 from streamgp.kernels import linear, squared_exponential
+from streamgp.models.finite_rkhs.training import TrainingConfig
 from streamgp.online.options import StreamOptions
-from streamgp.optim.finite_descent import FiniteDescentConfig
 from streamgp.regression.recursive import Form
 from streamgp.training.early_stopping import EarlyStoppingOptions
 
@@ -87,8 +87,8 @@ class Config(StreamOptions, EarlyStoppingOptions):
         description="add a linear part in the window; auto: where it has no more columns than `fourier.size`, and the "
         "kernel is not that already",
     )
-    training: FiniteDescentConfig = Field(
-        FiniteDescentConfig(weights_rate=5e-4),
+    training: TrainingConfig = Field(
+        TrainingConfig(weights_rate=5e-4),
         description="training of features by marginal likelihood, in batch and in a warm-up",
     )
     noise: float = Field(
@@ -162,6 +162,6 @@ class Config(StreamOptions, EarlyStoppingOptions):
         return self.prior == "mixed" or (self.prior == "auto" and bool(shape.lags) and self.form != "factor")
 
     @property
-    def refreshing(self) -> FiniteDescentConfig:
+    def refreshing(self) -> TrainingConfig:
         """Training at a rebuild."""
         return self.training.model_copy(update={"rate": REFRESH_RATE if self.plain else NET_REFRESH_RATE})

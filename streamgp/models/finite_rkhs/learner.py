@@ -22,10 +22,10 @@ from streamgp.evidence.thinned import Hyper, Profile
 from streamgp.kernels import Stationary
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.features import FiniteFeatures
+from streamgp.models.finite_rkhs.training import descent
 from streamgp.objectives.finite_evidence import ridge
 from streamgp.online.state import Parts, holding
 from streamgp.online.summing import OnFeatures, Summing, in_blocks
-from streamgp.optim.finite_descent import FiniteDescent
 from streamgp.optim.finite_head import FiniteHead
 from streamgp.regression.precision_mixture import STRONGER, PrecisionMixture
 from streamgp.regression.recursive import RecursiveRegression
@@ -141,18 +141,18 @@ class FiniteLearner(nn.Module, Learner):
         Raises:
             NotPositiveDefinite: a factorisation failed.
         """
-        descent = FiniteDescent(self.features, self.head, self.config.refreshing, epochs, alone=self.config.plain)
+        steps = descent(self.features, self.head, self.config.refreshing, epochs, alone=self.config.plain)
         with torch.no_grad():
             self.head.weights.copy_(self.regression.posterior.weights)
         if not self.config.plain:
-            return min(self._epoch(descent, z, r, generator) for _ in range(epochs))
+            return min(self._epoch(steps, z, r, generator) for _ in range(epochs))
         noise, part = self.head.noise.detach().clone(), min(SAMPLE / len(z), 1.0)
         with torch.no_grad():
             self._expect(noise * self.config.tempering(self.shape) * part)
         steady = True
         for _ in range(epochs):
             drawn = torch.randperm(len(z), generator=generator)[:SAMPLE].to(z.device)
-            steady &= self._epoch(descent, z[drawn], r[drawn], generator)
+            steady &= self._epoch(steps, z[drawn], r[drawn], generator)
         with torch.no_grad():
             self._expect(noise)
         return steady
@@ -162,15 +162,15 @@ class FiniteLearner(nn.Module, Learner):
         self.steady = self._epoch(optimiser, z, r, generator)
         return math.nan
 
-    def _epoch(self, descent: Optimiser, z: Tensor, r: Tensor, generator: Generator) -> bool:
+    def _epoch(self, steps: Optimiser, z: Tensor, r: Tensor, generator: Generator) -> bool:
         """Returns whether no step was left out."""
         whole = torch.isfinite(r).all(1)
         if not bool(whole.all()):
             z, r = z[whole], r[whole]
         if len(r):
             with training(self.features):
-                descent.epoch(z, r, generator)
-        return descent.healthy
+                steps.epoch(z, r, generator)
+        return steps.healthy
 
     @torch.no_grad()
     def serve(self, z: Tensor, r: Tensor, weight: Tensor | None = None) -> None:

@@ -17,12 +17,12 @@ from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.learner import FiniteLearner
+from streamgp.models.finite_rkhs.training import descent
 from streamgp.online.inputs import KernelInputs
 from streamgp.online.posterior import Arrival, Drawn, Look, Posterior, Rows, Units
 from streamgp.online.state import Parts, gather, holding, scatter
 from streamgp.online.summing import Summing
 from streamgp.online.variance import follow
-from streamgp.optim.finite_descent import FiniteDescent
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.predictives.student_t import StudentT
 from streamgp.training.fit import Fit
@@ -150,9 +150,8 @@ class FinitePosterior(Posterior, Drawn):
         return not self.fit.finished
 
     def _fit(self) -> Fit:
-        return Fit(
-            self.config, self.learner, FiniteDescent(self.learner.features, self.learner.head, self.config.training)
-        )
+        steps = descent(self.learner.features, self.learner.head, self.config.training)
+        return Fit(self.config, self.learner, steps)
 
     def failed(self) -> None:
         if self.fit is not None:

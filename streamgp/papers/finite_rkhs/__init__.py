@@ -1,0 +1,1 @@
+"""Training of finite-dimensional GPs as Shoham & Avron (2025) have it: MINIMAX, BSGD, the controls, AdaDelta."""
