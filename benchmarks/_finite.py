@@ -29,8 +29,8 @@ from streamgp.errors import NumericalError
 from streamgp.kernels import linear, squared_exponential
 from streamgp.linalg.cholesky import cholesky, log_determinant
 from streamgp.models.finite_rkhs.features import FiniteFeatures
+from streamgp.models.finite_rkhs.training import TrainingConfig, descent
 from streamgp.objectives.finite_evidence import Statistics, best_weights, regularised, ridge, statistics
-from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
 from streamgp.optim.finite_head import FiniteHead
 from streamgp.training.fit import training
 
@@ -57,6 +57,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "minimax": {"method": "minimax"},
     "scgd": {"method": "scgd"},
     "scgd 0.9": {"method": "scgd", "b": 0.9},
+    "minimax mu=1": {"method": "minimax", "whitened": False, "mu": 1.0, "growth": 1.0},
+    "minimax mu grows": {"method": "minimax", "whitened": False},
+    "ldb": {"method": "ldb"},
+    "bsgd": {"method": "bsgd"},
+    "none": {"method": "none"},
+    **{
+        f"scgd adadelta {rate:g}": {"method": "scgd", "optimiser": "adadelta", "rate": rate, "weights_rate": rate}
+        for rate in (1e-3, 5e-3, 2e-2)
+    },
 }
 """Options of each."""
 
@@ -152,25 +161,25 @@ def trained(
         rows: standardised.
         method: of METHODS, or "svgp".
         looks: evaluations.
-        more: options of `FiniteDescentConfig`.
+        more: options of `TrainingConfig`.
     """
     if method == "svgp":
         return sparse(rows, kernel, batch, seconds, seed, looks)
-    config = FiniteDescentConfig(batch=batch, **{**RATES[kernel], **METHODS[method], **more})
+    config = TrainingConfig(batch=batch, **{**RATES[kernel], **METHODS[method], **more})
     phi = features(rows.x.shape[1], kernel, seed)
     head = FiniteHead(phi.width, 1, NOISE, FLOOR)
-    descent = FiniteDescent(phi, head, config)
+    driver = descent(phi, head, config)
     generator, whole = torch.Generator().manual_seed(seed), math.ceil(len(rows.y) / batch)
     x, marks, steps, failed, spent = rows.x.float(), list[Mark](), 0, "", 0.0
     some = max(min(whole // 4, 50), 1)
     while spent < seconds and not failed:
-        descent.epochs, before = steps // whole, time.process_time()
+        driver.epochs, before = steps // whole, time.process_time()
         done = steps / whole
         # the clock of the schedule is the time spent: its span is what the rest of the time would hold
-        descent.span = max(round(done * seconds / spent), 1) if steps else 10**6
+        driver.span = max(round(done * seconds / spent), 1) if steps else 10**6
         with training(phi):
             try:
-                descent.steps(x, rows.y, some, generator)
+                driver.steps(x, rows.y, some, generator)
             except NumericalError as error:
                 failed = error.message
         steps += some

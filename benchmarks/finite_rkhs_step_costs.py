@@ -22,12 +22,13 @@ import torch
 from _report import Claim, report
 
 from streamgp.base import FLOAT
+from streamgp.models.finite_rkhs.training import TrainingConfig, estimator
 from streamgp.objectives.finite_evidence import statistics
-from streamgp.optim import finite_head, minimax
-from streamgp.optim.finite_descent import FiniteDescentConfig, estimator
-from streamgp.optim.finite_head import FiniteHead
+from streamgp.optim import finite_head
+from streamgp.optim.finite_head import FiniteHead, Scgd
+from streamgp.papers.finite_rkhs import ldb, minimax
 
-METHODS: dict[str, dict[str, object]] = {"scgd": {"method": "scgd"}, "minimax": {"method": "minimax"}}
+METHODS = ("scgd", "minimax", "ldb", "bsgd", "none")
 WIDTHS, SIZES = (128, 256, 512, 1024), (64, 512, 2048)
 MEMORY_WIDTHS, MEMORY_SIZES = (512, 1024), (4096, 16384)
 TIME_LIMITS, MEMORY_LIMITS = (3.3, 1.2), (2.2, 1.2)
@@ -37,15 +38,15 @@ TIME_LIMITS, MEMORY_LIMITS = (3.3, 1.2), (2.2, 1.2)
 def measure(name: str, width: int, batch: int, repeats: int) -> tuple[float, float]:
     """Least CPU milliseconds of a step, growth of the peak in MB."""
     torch.set_num_threads(1)
-    finite_head.EVERY = minimax.EVERY = 1  # every cubic step is taken
+    finite_head.EVERY = minimax.EVERY = ldb.EVERY = 1  # every cubic step is taken
     generator, total = torch.Generator().manual_seed(0), 10 * max(batch, width)
-    config = FiniteDescentConfig.model_validate(METHODS[name] | {"batch": batch})
     warm = torch.randn(8, 8, dtype=FLOAT)
     torch.linalg.eigh(warm @ warm.T)
     torch.cholesky_inverse(torch.linalg.cholesky(warm @ warm.T + torch.eye(8)))
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew, from what is resident now
     base = peak()
-    method, head = estimator(config), FiniteHead(width, 1)
+    method = estimator(TrainingConfig.model_validate({"method": name})) or Scgd(0.1)
+    head = FiniteHead(width, 1)
     phi = torch.randn(batch, width, generator=generator, dtype=FLOAT)
     y = torch.randn(batch, 1, generator=generator, dtype=FLOAT)
     if method.looks:

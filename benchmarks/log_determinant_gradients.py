@@ -25,6 +25,9 @@ from streamgp.objectives.finite_evidence import Statistics, regularised, statist
 from streamgp.optim import finite_head
 from streamgp.optim.finite_descent import FiniteDescent, FiniteDescentConfig
 from streamgp.optim.finite_head import Estimator, FiniteHead, Held, Scgd
+from streamgp.papers.finite_rkhs.bsgd import Bsgd
+from streamgp.papers.finite_rkhs.ldb import Ldb
+from streamgp.papers.finite_rkhs.minimax import Minimax
 
 ROWS, BATCHES, SETS = 2048, (32, 64), ("bike", "elevators")
 EXPECTED = {0.9: (0.05, 0.7), 0.1: (0.6, 0.95), 0.02: (0.9, 0.99), 0.002: (0.985, 1.0)}
@@ -94,6 +97,8 @@ def main() -> None:
             for batch in BATCHES:
                 print(f"{label}, {batch} rows a mini-batch")
                 found: dict[Any, Row] = {"F⁻¹ held": measure(Held(), phi, head, batch, 1)}
+                for words, method in (("ldb", Ldb()), ("minimax", Minimax()), ("bsgd", Bsgd())):
+                    found[words] = measure(method, phi, head, batch, 1)
                 for b in EXPECTED:
                     found[b] = measure(Scgd(b), phi, head, batch, 2 + round(6 * batch / ROWS / b))
                 for key, row in found.items():
