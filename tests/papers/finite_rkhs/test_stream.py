@@ -1,9 +1,7 @@
-"""Every method on a stream, as `--set training.method=...` makes it: the laws of a model; the default loads none."""
+"""Every method on a stream, as `--set training.method=...` makes it: the laws of a model."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -27,14 +25,3 @@ def test_laws(method: dict[str, Any]) -> None:
         return model
 
     check_model(build, SHAPES[1:], full=512)
-
-
-@pytest.mark.slow
-def test_the_default_loads_none_of_it() -> None:
-    program = (
-        "import sys, streamgp.registry as r; from streamgp.base import Shape; m = r.load('models', 'finite_rkhs');"
-        "m.build(m.Config(encoder='mlp'), Shape(targets=('y',), horizon=1, lags=2, past=('y',), future=()));"
-        "print([name for name in sys.modules if name.startswith('streamgp.papers')])"
-    )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
