@@ -94,8 +94,8 @@ def test_within_a_file(name: str, tmp_path: Path) -> None:
 def test_a_unit_in_the_header_is_the_column_s(tmp_path: Path) -> None:
     take(tmp_path / "t", write(tmp_path / "a.csv", days("1500 W", "2 kW", header="p [kW]")))
     assert (unit(tmp_path / "t", "p [kW]"), rows(tmp_path / "t")["p [kW]"].to_list()) == ("kW", [1.5, 2.0])
-    take(tmp_path / "t", write(tmp_path / "b.csv", days("3", first=10, header="p [kW]")))
-    assert rows(tmp_path / "t")["p [kW]"].to_list() == [1.5, 2.0, 3.0]
+    take(tmp_path / "t", write(tmp_path / "b.csv", days("3", "3.1", "3100 W", first=10, header="p [kW]")))
+    assert rows(tmp_path / "t")["p [kW]"].to_list() == [1.5, 2.0, 3.0, 3.1, 3.1]
 
 
 def test_rows_that_a_followed_file_gets(tmp_path: Path) -> None:

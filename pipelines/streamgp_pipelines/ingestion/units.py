@@ -71,13 +71,15 @@ def units_of(
         if between is None or (between and not pa.types.is_floating(one.type)):
             where = f"{source.uri}, line {source.first_line}, column {name!r}"
             first = next((said(value) for value in source.sample.column(name).drop_null()), "")
-            raise _other_unit(where, first, name, own, wanted, new)
+            raise _other_unit(where, first, name, own, wanted, new, assumed)
         if between:
             powers[name] = between
     return Units(powers, unknown)
 
 
-def _other_unit(where: str, first: str, name: str, own: str | None, wanted: str | None, new: bool) -> SchemaError:
+def _other_unit(
+    where: str, first: str, name: str, own: str | None, wanted: str | None, new: bool, assumed: bool
+) -> SchemaError:
     """The error about a unit that is not the table's; `own` and `wanted` are None where there is none."""
     whose = "--unit says" if new else "the table has"
     if own is None:
@@ -86,9 +88,10 @@ def _other_unit(where: str, first: str, name: str, own: str | None, wanted: str 
     elif wanted is None:
         message = f"{where}: {first!r} is in {own}, and the numbers of the table have no unit"
         hint = f"if they are in {own}, say --unit {name}={own}; if not, ingest it into another table"
+        hint = "leave the unit out, if it is the table's" if assumed else hint
     else:
         message = f"{where}: {first!r} is in {own}, and {whose} {wanted}"
-        hint = "convert it, or ingest it into another table"
+        hint = "convert it" if assumed else "convert it, or ingest it into another table"
     return SchemaError(message, hint=hint)
 
 

@@ -108,14 +108,17 @@ def number_cells(column: Sequence[str]) -> Sequence[str]:
     return column if unit is None else without_unit(pl.Series(list(column), dtype=pl.String), unit)[0].to_list()
 
 
-def without_unit(cells: pl.Series, unit: str) -> tuple[pl.Series, NDArray[np.int64]]:
+def without_unit(cells: pl.Series, unit: str, named: bool = False) -> tuple[pl.Series, NDArray[np.int64]]:
     """(N,) cells without their unit, and the powers of ten that turn each into numbers of `unit`; a cell that has
-    another unit, or none, stays a text that is no number.
+    another unit, or none, stays a text that is no number. named: the column's name has the unit, and a cell without
+    one is in it.
 
     Example:
         >>> texts, powers = without_unit(pl.Series(["57 km/h", "35 mph", "", None, "9 m/h", "1"]), "km/h")
         >>> texts.to_list(), powers.tolist()
         (['57', '35 mph', '', None, '9', '1 (without a unit)'], [0, 0, 0, 0, -3, 0])
+        >>> without_unit(pl.Series(["3.1", "3100 W"]), "kW", named=True)[0].to_list()
+        ['3.1', '3100']
     """
     bare, powers = cells.str.strip_chars(), np.zeros(len(cells), np.int64)
     texts = pl.select(
@@ -133,6 +136,8 @@ def without_unit(cells: pl.Series, unit: str) -> tuple[pl.Series, NDArray[np.int
             here = units.eq_missing(other)
             texts = bare.str.strip_suffix(other).str.strip_chars_end().zip_with(here, texts)
             powers[here.to_numpy()] = between
+    if named:
+        return texts.alias(cells.name), powers
     plain = bare.str.contains(rf"^{_NUMBER}$").fill_null(False)
     return (bare + " (without a unit)").zip_with(plain, texts).alias(cells.name), powers
 

@@ -280,7 +280,11 @@ class Csv(Lines):
         if name in self._unit_behind and not pa.types.is_string(kind):
             bare = cells.set(cells.str.strip_chars().is_in(list(self._nulls)), None)
             cells, powers = without_unit(in_ascii(bare), self._unit_behind[name])
-        return convert(cells, kind, self.dialect.decimal, self._nulls, self.dialect.thousands, powers)
+        found = convert(cells, kind, self.dialect.decimal, self._nulls, self.dialect.thousands, powers)
+        if powers is None and name in self.units and pa.types.is_floating(kind) and found[1].any():
+            cells, powers = without_unit(in_ascii(cells), self.units[name], named=True)  # 3100 W below a [kW]
+            return convert(cells, kind, self.dialect.decimal, self._nulls, self.dialect.thousands, powers)
+        return found
 
     def _kind(self, name: str, cells: pl.Series) -> pa.DataType:
         """Numbers if at least half of the cells that say something are, as they are or with a unit behind them;
