@@ -237,16 +237,16 @@ class Forecaster(Shown):
         self,
         horizon: int | None = None,
         future: Frame | None = None,
-        levels: Sequence[float] | None = None,
-        quantiles: Sequence[float] | None = None,
+        levels: Sequence[float] | float | None = None,
+        quantiles: Sequence[float] | float | None = None,
     ) -> Any:
         """The steps after the newest row of each series, with everything learned.
 
         Args:
             horizon: steps ahead, at most those of the forecaster.
             future: values of the known inputs at these steps, with their times.
-            levels: others than those of the forecaster.
-            quantiles: others than those of the forecaster.
+            levels: of the bands, in %, such as 95 or (80, 95); others than those of the forecaster.
+            quantiles: such as 0.5; others than those of the forecaster.
 
         Returns:
             unique_id, ds, cutoff, [target,] and the forecast columns (the model's name, -lo-95, -hi-95, -std, ...), one
@@ -257,7 +257,7 @@ class Forecaster(Shown):
             UsageError, DataError: as `streamgp forecast`.
         """
         view = self._view()
-        found = view.forecast(horizon, levels, self._future(future, view, None), quantiles)
+        found = view.forecast(horizon, _several(levels), self._future(future, view, None), _several(quantiles))
         self._told(found.warnings)
         return back(found.frame, self._kind)
 
@@ -290,12 +290,12 @@ class Forecaster(Shown):
         paths: int = _PATHS,
         future: Frame | None = None,
         seed: int = 0,
-        levels: Sequence[float] | None = None,
+        levels: Sequence[float] | float | None = None,
     ) -> Any:
         """Run a model of one step on its own output, to any horizon; `future` has all inputs. As `forecast --paths`."""
         view = self._view()
         given = self._future(future, view, view.spec.inputs)
-        found = view.simulate(horizon, paths, given, seed, levels=levels)
+        found = view.simulate(horizon, paths, given, seed, levels=_several(levels))
         self._told(found.warnings)
         return back(found.frame, self._kind)
 
@@ -498,3 +498,8 @@ class Forecaster(Shown):
             raise UsageError("no input has a future that is known", hint="leave future out, or name them: known=")
         data = as_polars(as_arrow(frame)[0])
         return as_future(data, view.spec, view.moments, columns, "future")
+
+
+def _several(given: Sequence[float] | float | None) -> Sequence[float] | None:
+    """A number alone as the only one."""
+    return (given,) if isinstance(given, int | float) else given

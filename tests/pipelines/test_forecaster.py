@@ -102,7 +102,7 @@ def test_a_frame_is_given_back_as_it_came() -> None:
     future = future_of(frame_of(303), 300)
     polars = forecaster().learn(data).forecast(future=future)
     pandas_frame = data.to_pandas().set_index("t")
-    pandas = forecaster().learn(pandas_frame).forecast(future=future.to_pandas().set_index("t"), levels=[90])
+    pandas = forecaster().learn(pandas_frame).forecast(future=future.to_pandas().set_index("t"), levels=90)
     arrow = forecaster().learn(data.to_arrow()).forecast(future=future, horizon=2)
     assert isinstance(polars, pl.DataFrame) and isinstance(pandas, pd.DataFrame) and isinstance(arrow, pa.Table)
     np.testing.assert_array_equal(polars["linear"], pandas["linear"])
