@@ -29,6 +29,12 @@ nothing else is said, and forecasts the same once it is restored. Written by `do
 `streamgp/papers/systems.toml`.
 """
 
+MEASURED_AS = """Scores are those of [one stream](results/systems.md): demand of electricity, 2 steps ahead; mean
+absolute error over that of the persistence, and rows a CPU-second. There are CRPS and coverage too.
+"""
+SCORES = ("over persistence", "rows a CPU-s")
+"""Columns of the benchmark that the page shows."""
+
 
 def cell(text: str) -> str:
     """Text as a cell of a Markdown table."""
@@ -46,49 +52,39 @@ def code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
-def entry(one: System) -> list[str]:
+def measured() -> dict[str, dict[str, str]]:
+    """What is typed -> its row of the benchmark; empty before that has run."""
+    claims: list[dict[str, Any]] = json.loads(MEASURED.read_text("utf-8"))["claims"] if MEASURED.exists() else []
+    rows = [dict(zip(claim["columns"], row, strict=True)) for claim in claims for row in claim["rows"]]
+    return {row["typed"]: row for row in rows}
+
+
+def entry(one: System, found: dict[str, dict[str, str]]) -> list[str]:
     """A row of the table of a paper."""
     state = one.state if not one.lacks else f"{one.state}: {one.lacks}"
-    return [
-        one.line,
-        one.name,
-        code(one.type),
-        one.formula,
-        code(one.where),
-        code(one.law.replace("tests/", "")),
-        state,
-    ]
+    scores = found.get(code(one.type), {})
+    unmeasured = "not measured" if one.command and one.state != "missing" else ""
+    parts = [one.line, one.name, code(one.type), one.formula, code(one.where), code(one.law.removeprefix("tests/"))]
+    return [*parts, state, *(scores.get(column) or unmeasured for column in SCORES)]
 
 
-def measured() -> dict[str, Any]:
-    """The claims of the benchmark; empty before it has run."""
-    return json.loads(MEASURED.read_text("utf-8")) if MEASURED.exists() else {}
-
-
-def scores(found: dict[str, Any], listed: Sequence[System]) -> list[str]:
-    """The sections of the scores."""
-    if not found:
-        return ["## On one stream", "Not measured yet: `python benchmarks/systems_on_one_stream.py`."]
-    parts = []
-    for claim in found["claims"]:
-        parts += [f"## {claim['title']}", claim["text"], table(claim["columns"], claim["rows"])]
-    shown = {row[0].strip("`") for claim in found["claims"] for row in claim["rows"]}
-    left = [one for one in listed if one.command == "train" and one.state != "missing" and one.type not in shown]
-    if left:
-        parts.append(f"Not measured: {', '.join(code(one.type) for one in left)}.")
-    return [*parts, f"`{found['command']}`. Measured: {found['measured']}."]
+def beside(found: dict[str, dict[str, str]]) -> str:
+    """The table of what stands beside."""
+    rows = [[row["system"], typed, *(row[column] for column in SCORES)] for typed, row in found.items()]
+    others = [row for row in rows if row[1] not in {code(one.type) for one in systems()}]
+    return table(["beside", "typed", *SCORES], others)
 
 
 def render() -> str:
     """The page."""
-    listed = systems()
+    listed, found = systems(), measured()
     counts = {state: sum(one.state == state for one in listed) for state in ("stands", "partly", "missing")}
     front = FRONT.format(standing=counts["stands"], all=len(listed), partly=counts["partly"], missing=counts["missing"])
-    parts = [front.rstrip()]
-    columns = ["line", "system", "typed", "formula", "where", "law (in tests)", "state"]
+    parts = [front.rstrip(), *([MEASURED_AS.rstrip(), beside(found)] if found else [])]
+    columns = ["line", "system", "typed", "formula", "where", "law (in tests)", "state", *SCORES]
     for paper, title in TITLES.items():
-        parts += [f"## {title}", table(columns, [entry(one) for one in listed if one.paper == paper])]
-    return "\n\n".join([*parts, *scores(measured(), listed)]) + "\n"
+        parts += [f"## {title}", table(columns, [entry(one, found) for one in listed if one.paper == paper])]
+    return "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":

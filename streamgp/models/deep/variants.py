@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from types import ModuleType
 
-GP = """{title}: Gaussian process on the latents of {encoder} (Al-Shedivat et al. 2017).
+GP = """{title}: Gaussian process on {encoder}; learns what `linear` leaves (after Al-Shedivat et al. 2017).
 
-The encoder is trained through the kernel's marginal likelihood, by mini-batches of a bound above it that stays tight at
-every refresh (docs/decisions/0008); kernel, solver and training are options.
+With target=level it learns the target itself, as in the paper. The encoder is trained through the kernel's marginal
+likelihood, by mini-batches of a bound above it that stays tight at every refresh (docs/decisions/0008); kernel, solver
+and training are options.
 Departures from the paper: a linear mean function{note}.
 """
 NET = """Plain net, {encoder} with a linear head.

@@ -1,9 +1,10 @@
-"""Gaussian process with a kernel of finite dimension, k(x, x') = φ(x)ᵀφ(x') (Shoham & Avron: SCGD, MINIMAX).
+"""Bayesian regression on features trained by the evidence: Fourier features, or a net (Shoham & Avron 2025).
 
-φ is what a net makes of a window, or random Fourier features of a kernel, on the window itself or behind a net. What
-of φ can be learned is trained by mini-batches of the marginal likelihood at O(d³ + |b| d²) a step
-(`streamgp.optim.finite_descent`); for fixed φ the posterior is Bayesian linear regression, and rows of a stream are
-learned exactly (`regression.recursive`), at a cost that does not depend on the rows seen.
+k(x, x') = φ(x)ᵀφ(x') is a kernel of finite dimension. φ is what a net makes of a window, or random Fourier features of
+a kernel, on the window itself or behind a net. What of φ can be learned is trained by mini-batches of the marginal
+likelihood at O(d³ + |b| d²) a step (`streamgp.optim.finite_descent`); for fixed φ the posterior is Bayesian linear
+regression, and rows of a stream are learned exactly (`regression.recursive`), at a cost that does not depend on the
+rows seen.
 
 Departures from the paper: the noise has a floor, without which the likelihood of a net that fits its rows has no bound;
 the regression that predicts integrates its noise out; a stream is winsorised, forgotten, and rebuilt from a reservoir.

@@ -1,8 +1,8 @@
-"""SVDGP: sparse variational Gaussian process with decoupled bases, made to learn from a stream (Cheng & Boots 2017).
+"""Sparse variational Gaussian process in closed form, and with inference=gradient decoupled (Cheng & Boots 2017).
 
 With a Gaussian likelihood and no encoder the posterior of a given kernel and basis is known in closed form, and a batch
-of a stream is learned exactly (`conjugate`, `posterior`). Everything else goes by stochastic gradients on
-the ELBO, the paper's Algorithm 1 (`gradient`).
+of a stream is learned exactly (`conjugate`, `posterior`); mean and covariance then share a basis. Everything else goes
+by stochastic gradients on the ELBO, the paper's Algorithm 1 (`gradient`).
 """
 
 from __future__ import annotations

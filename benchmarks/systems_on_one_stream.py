@@ -1,0 +1,150 @@
+"""Every system of the papers that can be typed (streamgp/papers/systems.toml) on one stream, beside the persistence,
+`linear` and the default.
+
+The half-hourly electricity demand of Victoria (data/elecdemand.csv), 2 steps ahead, workday known, 12 lags, season 48:
+what `streamgp train --online --table demand --target demand_gw --known workday --horizon 2 --season 48 --lags 12` does
+with the options of the entry, one thread, one process. Hyper-parameters of `streamgp tune` are found on windows of the
+rows before the scored ones, and `exact` starts from them and keeps them (`--init FILE --set learn=once`). Systems for
+outcomes of 0 and 1 are left out. Printed: MAE, CRPS of the model's own distribution and of the calibrated one, coverage
+of the raw and of the calibrated 95 % band, CPU-seconds of the whole run, rows a CPU-second.
+
+    python benchmarks/systems_on_one_stream.py [--rows 2000] [--first 900] [--output FILE [--again]] [--only WORD ...]
+
+With --output each run is kept in a JSON file as it ends; with --again those there are not run anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from _report import Claim, report
+
+from streamgp.papers.systems import TITLES, System, systems
+
+FILE = Path(__file__).parents[1] / "data" / "elecdemand.csv"
+BASELINES = {
+    "persistence": "persistence",
+    "seasonal_naive": "seasonal naive",
+    "linear": "linear",
+    "auto": "the default",
+}
+DATA: dict[str, Any] = {"season": 48, "lags": 12, "known": "workday"}
+TUNING_ROWS = 300
+COLUMNS = ["system", "typed", "MAE", "over persistence", "CRPS", "calibrated CRPS", "raw coverage", "calibrated"]
+COLUMNS += ["CPU-s", "rows a CPU-s"]
+
+
+def measurable() -> list[System]:
+    """The entries that are walked."""
+    listed = [one for one in systems() if one.state != "missing" and one.command]
+    return [one for one in listed if one.settings.get("likelihood") != "logistic"]
+
+
+def run(table: Path, model: str, options: dict[str, Any], asked: argparse.Namespace, **more: Any) -> dict[str, Any]:
+    """One pass, and what it took."""
+    from streamgp_pipelines import fit_stream
+
+    data = DATA | {"horizon": 2, "score_from": str(asked.first), "max_rows": asked.rows, "device": "cpu"} | more
+    with tempfile.TemporaryDirectory() as home:
+        found: Any = fit_stream(table, "demand_gw", model=model, set=options, checkpoint=Path(home) / "c", **data)
+    kept = {name: found[name] for name in ("mae", "crps", "calibrated_crps", "rows")}
+    return kept | {"raw": found["raw_coverage"]["95"], "coverage": found["coverage"]["95"]}
+
+
+def system(one: System, table: Path, asked: argparse.Namespace) -> dict[str, Any]:
+    """A run of an entry."""
+    if one.command == "train":
+        flags = {name: int(value) for name, value in one.flags.items()}
+        return run(table, one.model, one.settings, asked, **flags)
+    from streamgp_pipelines.api import NoTracker
+    from streamgp_pipelines.config import TuneConfig
+    from streamgp_pipelines.tuning.tune import tune
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tuned.json"
+        data = DATA | {"table": table, "target": "demand_gw", "horizon": 2, "output": file, "set": one.settings}
+        data |= {"end": str(asked.first), "rows": TUNING_ROWS}
+        tune(TuneConfig.read(data | one.flags), NoTracker)
+        return run(table, "exact", {"learn": "once"}, asked, init=file)
+
+
+def timed(one: System | str, table: Path, asked: argparse.Namespace) -> dict[str, Any]:
+    """The same with its CPU-seconds; an error is a result."""
+    import torch
+
+    torch.manual_seed(0)
+    began = time.process_time()
+    try:
+        found = run(table, one, {}, asked) if isinstance(one, str) else system(one, table, asked)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    return found | {"seconds": time.process_time() - began}
+
+
+def row(name: str, typed: str, found: dict[str, Any], persistence: float) -> list[str]:
+    """Of the table."""
+    if "error" in found:
+        return [name, typed, found["error"], *[""] * 7]
+    cells = [f"{found['mae']:.4g}", f"{found['mae'] / persistence:.3g}"]
+    cells += [f"{found[key]:.4g}" for key in ("crps", "calibrated_crps")]
+    cells += [f"{found[key]:.3f}" for key in ("raw", "coverage")]
+    return [name, typed, *cells, f"{found['seconds']:.1f}", f"{found['rows'] / found['seconds']:,.0f}"]
+
+
+def claims(found: dict[str, dict[str, Any]], asked: argparse.Namespace) -> list[Claim]:
+    """A table of what stands beside, and one a paper."""
+    text = (
+        f"Half-hourly electricity demand in GW, first {asked.rows:,} rows, 2 steps ahead, workday known, 12 lags, "
+        f"season 48, one pass, scored from row {asked.first} on. CRPS and raw coverage are those of the model's own "
+        "distribution."
+    )
+    usual = found["persistence"]["mae"]
+    made = [Claim("Beside the papers", text, COLUMNS, [
+        row(said, f"`--model {name}`", found[name], usual) for name, said in BASELINES.items() if name in found
+    ], None)]  # fmt: skip
+    for paper, title in TITLES.items():
+        mine = [one for one in measurable() if one.paper == paper and one.type in found]
+        rows = [row(f"{one.line} {one.name}", f"`{one.type}`", found[one.type], usual) for one in mine]
+        about = "As above" + ("; `exact` keeps the hyper-parameters found." if paper == "gpcv_admm" else ".")
+        made += [Claim(title, about, COLUMNS, rows, None)] if rows else []
+    return made
+
+
+def main(asked: argparse.Namespace) -> int:
+    import torch
+
+    from streamgp_pipelines.config import IngestConfig
+    from streamgp_pipelines.ingestion.ingest import ingest
+
+    torch.set_num_threads(1)
+    again = asked.again and asked.output is not None and asked.output.exists()
+    found: dict[str, dict[str, Any]] = json.loads(asked.output.read_text("utf-8")) if again else {}
+    with tempfile.TemporaryDirectory() as work:
+        table = Path(work) / "demand"
+        ingest(IngestConfig.read({"source": (str(FILE),), "table": str(table), "timezone": "+10:00"}))
+        for one in [*BASELINES, *measurable()]:
+            key = one if isinstance(one, str) else one.type
+            if key in found or (not isinstance(one, str) and asked.only and not any(w in one.type for w in asked.only)):
+                continue
+            found[key] = timed(one, table, asked)
+            print("  ".join(row(key, "", found[key], found["persistence"]["mae"])), flush=True)
+            if asked.output is not None:
+                asked.output.write_text(json.dumps(found, indent=1), "utf-8")
+    report(__file__, *claims(found, asked))
+    return int(any("error" in one for one in found.values()))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=900, help="row from which on is scored")
+    parser.add_argument("--output", type=Path, help="JSON file to write")
+    parser.add_argument("--again", action="store_true", help="take what --output holds as it is")
+    parser.add_argument("--only", nargs="+", default=[], help="run the entries whose command contains one of these")
+    sys.exit(main(parser.parse_args()))
