@@ -1,4 +1,4 @@
-"""A model from its name, its options and its shape."""
+"""A model from its name, its options and its shape, on its device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from streamgp import choice, registry
 from streamgp.base import Fleet, Model, Shape
-from streamgp.errors import UsageError
+from streamgp.errors import ServiceError, UsageError
 from streamgp.evidence.initial import Initial, one_start
 
 
@@ -42,6 +42,19 @@ def build_model(name: str, options: Mapping[str, Any], shape: Shape, device: tor
     torch.manual_seed(seed)
     model: Model = module.build(settings, shape)
     return model.to(device)
+
+
+def find_device(name: str) -> torch.device:
+    """auto, cpu or cuda -> device.
+
+    Raises:
+        ServiceError: cuda was asked for and is not there.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ServiceError("there is no CUDA device here", hint="use --device cpu, or install a CUDA build of torch")
+    return torch.device(name)
 
 
 def build_fleet(name: str, options: Mapping[str, Any], shape: Shape, device: torch.device) -> Fleet | None:

@@ -19,6 +19,7 @@ from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.event_time import UNTIL
 from streamgp.streaming.table import SEQ, TableMeta
 from streamgp.streaming.versions import Policy
+from streamgp_pipelines.assembly import find_device
 from streamgp_pipelines.config import AUTO, TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.forecasting.future import as_future
@@ -30,10 +31,11 @@ from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import alarms_of
 from streamgp_pipelines.learning.restored import read_checkpoint
-from streamgp_pipelines.learning.session import find_device, open_session
+from streamgp_pipelines.learning.session import open_session
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.memory import Frame, Kind, Reader, as_arrow, as_polars, back
 from streamgp_pipelines.moments import Moments
+from streamgp_pipelines.numbers import several
 from streamgp_pipelines.options import OptionValue
 from streamgp_pipelines.ordering import Arrivals
 from streamgp_pipelines.showing import Shown
@@ -257,7 +259,7 @@ class Forecaster(Shown):
             UsageError, DataError: as `streamgp forecast`.
         """
         view = self._view()
-        found = view.forecast(horizon, _several(levels), self._future(future, view, None), _several(quantiles))
+        found = view.forecast(horizon, several(levels), self._future(future, view, None), several(quantiles))
         self._told(found.warnings)
         return back(found.frame, self._kind)
 
@@ -294,8 +296,9 @@ class Forecaster(Shown):
     ) -> Any:
         """Run a model of one step on its own output, to any horizon; `future` has all inputs. As `forecast --paths`."""
         view = self._view()
-        given = self._future(future, view, view.spec.inputs)
-        found = view.simulate(horizon, paths, given, seed, levels=_several(levels))
+        found = view.simulate(
+            horizon, paths, self._future(future, view, view.spec.inputs), seed, levels=several(levels)
+        )
         self._told(found.warnings)
         return back(found.frame, self._kind)
 
@@ -485,7 +488,7 @@ class Forecaster(Shown):
         """A copy of the state that has learned all rows, to forecast from; made once until rows come."""
         if self._ahead is None:
             learner = self._ready()
-            saved = Saved(Path("memory"), learner.rows, self._manifest(), {}, {})
+            saved = Saved(Path("memory"), learner.rows, self._about | {"rows": learner.rows}, {}, {})
             self._ahead = forecasting.Forecaster(saved, copy.deepcopy(learner), self._behind())
         return self._ahead
 
@@ -498,8 +501,3 @@ class Forecaster(Shown):
             raise UsageError("no input has a future that is known", hint="leave future out, or name them: known=")
         data = as_polars(as_arrow(frame)[0])
         return as_future(data, view.spec, view.moments, columns, "future")
-
-
-def _several(given: Sequence[float] | float | None) -> Sequence[float] | None:
-    """A number alone as the only one."""
-    return (given,) if isinstance(given, int | float) else given

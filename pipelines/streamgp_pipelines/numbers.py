@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def number(value: float) -> str:
@@ -44,3 +45,13 @@ def spoken(seconds: float) -> str:
     if whole is not None:
         return f"{seconds / units[whole]:g}{whole}"
     return f"{seconds:g}s" if seconds >= 1 else f"{1000 * seconds:g}ms"
+
+
+def several(given: Sequence[float] | float | None) -> Sequence[float] | None:
+    """A number alone as the only one.
+
+    Example:
+        >>> several(95), several((80, 95)), several(None)
+        ((95,), (80, 95), None)
+    """
+    return (given,) if isinstance(given, int | float) else given

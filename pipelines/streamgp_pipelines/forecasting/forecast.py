@@ -24,7 +24,7 @@ from streamgp.streaming.paths import inputs_ahead
 from streamgp.streaming.remote import mirror
 from streamgp.streaming.table import Table
 from streamgp.streaming.windows import Asks, Windows, WindowSpec
-from streamgp_pipelines.assembly import build_model, model_settings
+from streamgp_pipelines.assembly import build_model, find_device, model_settings
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.forecasting import past, simulate
@@ -41,7 +41,7 @@ from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.predictions import frame
 from streamgp_pipelines.learning.restored import calibration_of, moments_of, read_checkpoint, spec_of
 from streamgp_pipelines.learning.rollout import Rehearsal
-from streamgp_pipelines.learning.session import Columns, check_table, find_device
+from streamgp_pipelines.learning.session import Columns, check_table
 from streamgp_pipelines.learning.shard import Recipe
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.whole import no_newest_window

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import torch
 
 from streamgp.base import Chunk, Json, Model, Offset, Simulates
-from streamgp.errors import ServiceError, StateError, TableError, UsageError
+from streamgp.errors import StateError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
 from streamgp.streaming import checkpoint
@@ -21,7 +21,7 @@ from streamgp.streaming.disk import sync_above
 from streamgp.streaming.rows import times
 from streamgp.streaming.table import SEQ, Table, TableMeta
 from streamgp.streaming.windows import Windows, WindowSpec
-from streamgp_pipelines.assembly import build_model, check_one_start, model_settings, with_kernel
+from streamgp_pipelines.assembly import build_model, check_one_start, find_device, model_settings, with_kernel
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning import initial as initial_file
 from streamgp_pipelines.learning import sizes
@@ -412,19 +412,6 @@ def check_table(saved: checkpoint.Saved, table: Table) -> None:
             f"table {table.path} has {table.rows} rows, but {saved.rows} were learned: it was rolled back",
             hint="restore the table, or train again: streamgp train --fresh",
         )
-
-
-def find_device(name: str) -> torch.device:
-    """auto, cpu or cuda -> device.
-
-    Raises:
-        ServiceError: cuda was asked for and is not there.
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ServiceError("there is no CUDA device here", hint="use --device cpu, or install a CUDA build of torch")
-    return torch.device(name)
 
 
 def make_schedule(config: TrainConfig, spec: WindowSpec, meta: TableMeta, warmup: int) -> Schedule:

@@ -21,6 +21,7 @@ from streamgp.streaming.checkpoint import Saved
 from streamgp.streaming.remote import unanswered
 from streamgp.streaming.table import Table
 from streamgp_pipelines.api import NoTracker
+from streamgp_pipelines.assembly import find_device
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting
 from streamgp_pipelines.learning.checkpointing import manifest, match_machine, passed_over
@@ -28,7 +29,7 @@ from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.restored import read_checkpoint
-from streamgp_pipelines.learning.session import Columns, Session, check_table, find_device
+from streamgp_pipelines.learning.session import Columns, Session, check_table
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.futures import read_future, write_future
 from streamgp_pipelines.serving.view import View

@@ -348,11 +348,8 @@ class Csv(Lines):
         """What to do about numbers that are all like 1.234, where commas do not separate cells: as some write 1234."""
         if self.dialect.separator == "," or self._config.decimal is not None or self._config.thousands is not None:
             return ""
-        if (
-            self.dialect.decimal != "."
-            or not len(said)
-            or not said.str.contains(r"^\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*$").all()
-        ):
+        points = said.str.contains(r"^\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*$")
+        if self.dialect.decimal != "." or not len(said) or not points.all():
             return ""
         return (
             f"is read with a decimal point, such as {said[0].strip()!r}: in a new table, say --thousands . if these "

@@ -1,0 +1,335 @@
+"""The models as scikit-learn regressors: a matrix in, means with standard deviations out. See `streamgp.sklearn`.
+
+A row is a window without lags: its F columns are the inputs, its T targets the outputs. `fit` is a model's batch
+training, `partial_fit` its online update: rows are learned once, as they arrive, and the hyper-parameters are estimated
+again from a sample of all rows now and then, as on a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape
+from streamgp.errors import StreamgpError
+from streamgp_pipelines.assembly import build_model, find_device
+
+Array = NDArray[np.float64]
+
+LEAST = 2
+"""Rows that can be standardised."""
+
+
+class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """What the regressors have in common; see each for its parameters.
+
+    Attributes:
+        n_features_in_: F. feature_names_in_: of a data frame's columns.
+        model_: the model, a `streamgp.base.Model`: posterior, inducing points and all.
+        hyperparameters_: lengthscale (F,) in the units of the columns of X, outputscale () in those of y squared, noise
+            (T,) standard deviations in those of y; empty where the model has others.
+        elbo_trace_: (E,) objective a row after each epoch of `fit`: log evidence, or the bound on it, of standardised
+            targets.
+    """
+
+    _name: ClassVar[str]
+    _given: ClassVar[tuple[str, ...]]
+    model_: Model
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn all rows, from the beginning.
+
+        Args:
+            X: (N, F) finite numbers, N >= 2.
+            y: (N,) or (N, T).
+
+        Raises:
+            ValueError: the rows or the options do not fit.
+        """
+        x, target = self._rows(X, y, first=True)
+        self._build(target)
+        with _as_value_error(), _apart():
+            epochs = self.epochs or self.model_.epochs_for(len(x))
+            steps = list(self.model_.fit(self._windows(x), self._targets(target), epochs))
+        self.elbo_trace_ = -np.array([step.loss for step in steps])
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn rows once, as they arrive, after those before; the first ones are fitted.
+
+        Args:
+            X: (N, F); the first time N >= 2.
+            y: (N,) or (N, T), as the first time.
+
+        Raises:
+            ValueError: as `fit`.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y)
+        x, target = self._rows(X, y, first=False)
+        with _as_value_error(), _apart():
+            self.model_.update(self._windows(x), self._targets(target))
+        return self
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Means (N,) or (N, T) of y; with `return_std` also standard deviations, the noise of an observation included.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: nothing was learned.
+        """
+        issued = self._issued(X)
+        mean = self._out(issued.mean)
+        return (mean, self._out(issued.variance.sqrt())) if return_std else mean
+
+    def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> Array:
+        """Quantiles of y, (N, Q) or (N, Q, T): the first and the last are the ends of a 95 % band."""
+        wanted = torch.tensor(np.atleast_1d(np.asarray(quantiles, float)))
+        found = self._issued(X).quantile(wanted).movedim(0, 1)
+        return self._out(found)
+
+    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
+        """Draws of y, (N, S) or (N, T, S), of each row by itself: rows are not drawn together."""
+        drawn = self._issued(X).sample(n_samples, torch.Generator().manual_seed(_seed(random_state)))
+        return self._out(drawn.movedim(0, -1), -2)
+
+    def log_prob(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """Log predictive density of each y, (N,) or (N, T); minus its mean is the NLPD."""
+        x, target = self._rows(X, y, first=False)
+        return self._out(self.model_.predict(self._windows(x)).log_prob(self._targets(target)))
+
+    @property
+    def hyperparameters_(self) -> dict[str, Array]:
+        """See the class."""
+        check_is_fitted(self, "model_")
+        return _hyperparameters(self.model_)
+
+    def _build(self, target: Array) -> None:
+        outputs = 1 if target.ndim == 1 else target.shape[1]
+        targets = ("y",) if outputs == 1 else tuple(f"y{at}" for at in range(outputs))
+        inputs = tuple(f"x{at}" for at in range(self.n_features_in_))
+        self._flat, shape = target.ndim == 1, Shape(targets, 1, 0, (*targets, *inputs), inputs)
+        with _as_value_error(), _apart():
+            given = {name: value for name in self._given if (value := getattr(self, name)) is not None}
+            options = {**given, **(self.options or {})}
+            self._built: tuple[Mapping[str, Json], Shape, int] = options, shape, _seed(self.random_state)
+            self.model_ = build_model(self._name, options, shape, find_device(self.device), self._built[2])
+
+    def _rows(self, X: ArrayLike, y: ArrayLike, first: bool) -> tuple[Array, Array]:
+        if not first:
+            check_is_fitted(self, "model_")
+        rules: dict[str, Any] = {"dtype": np.float64, "multi_output": True, "y_numeric": True}
+        x, target = validate_data(self, X, y, reset=first, ensure_min_samples=LEAST if first else 1, **rules)
+        return x, np.asarray(target, np.float64)
+
+    def _issued(self, X: ArrayLike) -> Predictive:
+        check_is_fitted(self, "model_")
+        return self.model_.predict(self._windows(validate_data(self, X, dtype=np.float64, reset=False)))
+
+    def _windows(self, x: Array) -> Inputs:
+        """(N, F) as windows without a past."""
+        values = torch.tensor(x, dtype=FLOAT)  # a copy: what is given may be read-only
+        past = values.new_zeros(len(values), 0, len(self._built[1].past))
+        return Inputs(past, values[:, None, :]).to(find_device(self.device))
+
+    def _targets(self, target: Array) -> Tensor:
+        values = torch.tensor(target, dtype=FLOAT).reshape(len(target), -1)
+        if values.shape[1] != self._built[1].columns:
+            raise ValueError(f"y has {values.shape[1]} columns, and was fitted with {self._built[1].columns}")
+        return values.to(find_device(self.device))
+
+    def _out(self, found: Tensor, column: int = -1) -> Array:
+        """As an array, without the column of the only target where y had none."""
+        values = found.detach().cpu()
+        return np.asarray((values.squeeze(column) if self._flat else values).numpy())
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The model as what it is built from, and its state."""
+        held: dict[str, Any] = dict(super().__getstate__())
+        if "model_" in held:
+            held["model_"] = held["model_"].state()
+        return held
+
+    def __setstate__(self, held: dict[str, Any]) -> None:
+        saved = held.pop("model_", None)
+        super().__setstate__(held)
+        if saved is not None:
+            options, shape, seed = self._built
+            with _apart():
+                self.model_ = build_model(self._name, options, shape, find_device(self.device), seed)
+            self.model_.restore(*saved)
+
+
+class SVDGPRegressor(StreamRegressor):
+    """A sparse variational Gaussian process with decoupled bases, exact in its basis (Cheng & Boots 2017).
+
+    k(x, x') = ρ² exp(−½ Σ_f (x_f − x'_f)²/ℓ_f²), and a linear part. One epoch costs O(N M² + M³), memory is O(M²) and
+    that of a sample of the rows; a prediction costs O(M²).
+
+    Args:
+        basis: M, functions at most; by default 1,024.
+        likelihood: of y around the function: "gaussian", "student_t" or "laplace"; by default Gaussian.
+        encoder: in front of the kernel: "identity" or "mlp"; by default none.
+        options: others of the model, dotted, as `streamgp models svdgp` lists them: {"kernel.name": ...}.
+        epochs: of `fit`; None: as many as the model asks for.
+        device: "cpu", "cuda" or "auto".
+        random_state: an int makes runs repeatable.
+
+    Example:
+        >>> import numpy as np
+        >>> from streamgp.sklearn import SVDGPRegressor
+        >>> X = np.linspace(0, 6, 200)[:, None]
+        >>> fitted = SVDGPRegressor(random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> mean, std = fitted.predict([[1.0]], return_std=True)
+        >>> mean.round(2).tolist(), bool(std[0] < 0.05)
+        ([0.84], True)
+    """
+
+    _name, _given = "svdgp", ("basis", "likelihood", "encoder")
+
+    def __init__(
+        self,
+        *,
+        basis: int | None = None,
+        likelihood: str | None = None,
+        encoder: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        epochs: int | None = None,
+        device: str = "cpu",
+        random_state: Any = None,
+    ) -> None:
+        self.basis, self.likelihood, self.encoder = basis, likelihood, encoder
+        self.options, self.epochs, self.device, self.random_state = options, epochs, device, random_state
+
+
+class QSGPRegressor(StreamRegressor):
+    """A Gaussian process on very many Fourier features, one block of them at a time (Evans & Nair 2020).
+
+    Args:
+        kernel: such as "squared_exponential" or "matern"; by default the one with the better evidence.
+        likelihood: "gaussian", "student_t" or "laplace"; by default Gaussian.
+        solver: "auto", "block" or "stochastic"; see `streamgp models qsgp`.
+        options: others of the model, dotted: {"features.size": 20_000}.
+        epochs, device, random_state: as of `SVDGPRegressor`.
+    """
+
+    _name, _given = "qsgp", ("kernel", "likelihood", "solver")
+
+    def __init__(
+        self,
+        *,
+        kernel: str | None = None,
+        likelihood: str | None = None,
+        solver: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        epochs: int | None = None,
+        device: str = "cpu",
+        random_state: Any = None,
+    ) -> None:
+        self.kernel, self.likelihood, self.solver = kernel, likelihood, solver
+        self.options, self.epochs, self.device, self.random_state = options, epochs, device, random_state
+
+
+class ExactGPRegressor(StreamRegressor):
+    """The exact Gaussian process: O(N³) to fit, O(N²) a prediction; online it keeps `rows` rows.
+
+    Args:
+        kernel: such as "squared_exponential", "matern" or "periodic"; by default the first.
+        rows: of the posterior at most; by default 3,000.
+        options: others of the model, dotted: {"kernel.nu": 1.5}.
+        epochs, device, random_state: as of `SVDGPRegressor`.
+    """
+
+    _name, _given = "exact", ("kernel", "rows")
+
+    def __init__(
+        self,
+        *,
+        kernel: str | None = None,
+        rows: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        epochs: int | None = None,
+        device: str = "cpu",
+        random_state: Any = None,
+    ) -> None:
+        self.kernel, self.rows = kernel, rows
+        self.options, self.epochs, self.device, self.random_state = options, epochs, device, random_state
+
+
+class RVMRegressor(StreamRegressor):
+    """A relevance vector machine: few functions, chosen from very many by the evidence (Tipping 2001).
+
+    Args:
+        basis: functions at most that are kept; by default 500.
+        dictionary: functions that are chosen from; by default 2,000.
+        options: others of the model, dotted.
+        epochs, device, random_state: as of `SVDGPRegressor`.
+    """
+
+    _name, _given = "rvm", ("basis", "dictionary")
+
+    def __init__(
+        self,
+        *,
+        basis: int | None = None,
+        dictionary: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        epochs: int | None = None,
+        device: str = "cpu",
+        random_state: Any = None,
+    ) -> None:
+        self.basis, self.dictionary = basis, dictionary
+        self.options, self.epochs, self.device, self.random_state = options, epochs, device, random_state
+
+
+def _hyperparameters(model: Any) -> dict[str, Array]:
+    """In the units of the columns; of models with one lengthscale a column."""
+    posterior, scale = model.posterior, model.outputs.scale
+    if hasattr(posterior, "search"):
+        found = posterior.search.hyper
+        length, height, noise = found.lengthscale, found.outputscale, found.noise
+    else:
+        part = posterior.hyper.kernel.parts[0]
+        if not hasattr(part, "log_lengthscale"):
+            return {}
+        length, height, noise = part.log_lengthscale, part.log_outputscale, posterior.hyper.log_noise
+    inputs = model.inputs.scale
+    values = {
+        "lengthscale": length.exp().to(inputs) * inputs,
+        "outputscale": height.exp().to(scale) * scale.square().mean(),
+        "noise": (0.5 * noise).exp().to(scale) * scale,
+    }
+    return {name: value.detach().cpu().numpy() for name, value in values.items()}
+
+
+def _seed(random_state: Any) -> int:
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Random numbers of torch that others draw stay as they were."""
+    with torch.random.fork_rng():
+        yield
+
+
+@contextmanager
+def _as_value_error() -> Iterator[None]:
+    """What scikit-learn raises where data or options do not fit."""
+    try:
+        yield
+    except StreamgpError as error:
+        raise ValueError(f"{error.message}; {error.hint}" if error.hint else error.message) from error

@@ -1,0 +1,16 @@
+"""The models as scikit-learn regressors, for pipelines, searches and cross-validation.
+
+Example:
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.datasets import load_diabetes
+    >>> from streamgp.sklearn import SVDGPRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> bool(cross_val_score(SVDGPRegressor(random_state=0), X, y, cv=3).mean() > 0.45)
+    True
+"""
+
+from __future__ import annotations
+
+from streamgp_pipelines.estimators import ExactGPRegressor, QSGPRegressor, RVMRegressor, SVDGPRegressor
+
+__all__ = ["ExactGPRegressor", "QSGPRegressor", "RVMRegressor", "SVDGPRegressor"]

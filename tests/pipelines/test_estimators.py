@@ -1,0 +1,82 @@
+"""The regressors of scikit-learn: its own checks, and what they share with the models."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from streamgp.sklearn import ExactGPRegressor, QSGPRegressor, RVMRegressor, SVDGPRegressor
+
+SMALL = [
+    ExactGPRegressor(random_state=0),
+    QSGPRegressor(options={"features.size": 64}, random_state=0),
+    RVMRegressor(random_state=0),
+    SVDGPRegressor(basis=64, random_state=0),
+]
+
+
+def rows(count: int = 120) -> tuple[Any, Any]:
+    """sin(x₀) of unit noise .1; the second column says nothing."""
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-3, 3, (count, 2)) * [1, 50]
+    return x, 7 * np.sin(x[:, 0]) + 0.1 * generator.normal(size=count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", SMALL, ids=lambda one: type(one).__name__)
+def test_the_checks_of_scikit_learn(one: Any) -> None:
+    found = check_estimator(one, on_skip=None, on_fail=None)
+    assert {check["check_name"]: check["exception"] for check in found if check["status"] == "failed"} == {}
+    assert sum(check["status"] == "passed" for check in found) > 45
+
+
+@pytest.mark.parametrize("one", SMALL, ids=lambda one: type(one).__name__)
+def test_a_regressor_learns_goes_on_and_is_kept(one: Any) -> None:
+    x, y = rows()
+    state = torch.get_rng_state()
+    fitted = one.fit(x[:80], y[:80])
+    mean, std = fitted.predict(x, return_std=True)
+    assert np.sqrt(np.mean((mean - y) ** 2)) < 0.5 and mean.shape == std.shape == y.shape
+    low, high = fitted.predict_quantiles(x[80:], [0.025, 0.975]).T
+    assert np.mean((low < y[80:]) & (y[80:] < high)) > 0.85
+    assert fitted.log_prob(x, y).shape == y.shape and fitted.sample_y(x[:5], 3).shape == (5, 3)
+    lengths = fitted.hyperparameters_["lengthscale"]
+    assert lengths.shape == (2,) and 0.5 < lengths[0] < 10 < lengths[1]  # in the columns' units
+    again = pickle.loads(pickle.dumps(fitted))
+    for regressor in (fitted, again):
+        regressor.partial_fit(x[80:], y[80:])
+    assert (again.predict(x) == fitted.predict(x)).all() and (fitted.predict(x) != mean).any()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_frames_searches_and_several_targets() -> None:
+    x, y = rows()
+    frame = pl.DataFrame(x, schema=["speed", "load"]).to_pandas()
+    both = SVDGPRegressor(basis=32, random_state=0).fit(frame, np.column_stack([y, -2 * y]))
+    assert list(both.feature_names_in_) == ["speed", "load"]
+    assert both.predict(frame).shape == both.predict(frame, return_std=True)[1].shape == (120, 2)
+    assert both.predict_quantiles(frame, 0.5).shape == (120, 1, 2) and both.sample_y(frame, 4).shape == (120, 2, 4)
+    with pytest.raises(ValueError, match="columns"):
+        both.partial_fit(frame, y)
+    search = GridSearchCV(make_pipeline(StandardScaler(), SVDGPRegressor()), {"svdgpregressor__basis": [2, 32]}, cv=2)
+    assert search.fit(x, y).best_params_ == {"svdgpregressor__basis": 32}
+
+
+def test_what_does_not_fit_is_a_value_error() -> None:
+    x, y = rows(20)
+    with pytest.raises(ValueError, match="basis"):
+        SVDGPRegressor(basis=-1).fit(x, y)
+    with pytest.raises(ValueError, match="bases"):
+        SVDGPRegressor(options={"bases": 3}).fit(x, y)
+    with pytest.raises(NotFittedError):
+        SVDGPRegressor().predict(x)
