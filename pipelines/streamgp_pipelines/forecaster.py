@@ -258,8 +258,9 @@ class Forecaster(Shown):
             StateError: nothing was learned yet.
             UsageError, DataError: as `streamgp forecast`.
         """
-        view = self._view()
-        found = view.forecast(horizon, several(levels), self._future(future, view, None), several(quantiles))
+        found = (view := self._view()).forecast(
+            horizon, several(levels), self._future(future, view, None), several(quantiles)
+        )
         self._told(found.warnings)
         return back(found.frame, self._kind)
 
@@ -413,7 +414,8 @@ class Forecaster(Shown):
         """
         learner = self._ready()
         parts = learner.parts() | {"curves": self._curves, "tail": Tail(self._behind()), "arrivals": self._arrivals}
-        checkpoint.write(Path(path), learner.rows, parts, self._manifest(), shards=learner.shards())
+        rows: dict[str, Json] = {"rows": learner.rows}
+        checkpoint.write(Path(path), learner.rows, parts, self._about | rows, shards=learner.shards())
         return Path(path)
 
     def _begin(self, rows: pa.Table) -> pa.RecordBatch:
@@ -480,9 +482,6 @@ class Forecaster(Shown):
         if self._learner is None:
             raise StateError("no rows were given yet", hint="call learn with a data frame first")
         return self._learner
-
-    def _manifest(self) -> dict[str, Json]:
-        return self._about | {"rows": self._ready().rows}
 
     def _view(self) -> forecasting.Forecaster:
         """A copy of the state that has learned all rows, to forecast from; made once until rows come."""
