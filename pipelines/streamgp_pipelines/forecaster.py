@@ -64,8 +64,8 @@ class Forecaster(Shown):
         known: inputs whose future values are known.
         inputs: columns whose past values are inputs.
         time: column of times, or row for rows without; default: ds, or the only one of times. A date and a time of day,
-            or the number of a period, in two columns are ["Date", "Time"]. By the clock of their
-            zone days, weeks and years begin: the same instants in another zone are another stream.
+            or the number of a period, in two columns are ["Date", "Time"]. Days, weeks and years begin by the clock of
+            their zone.
         series: column that names the series; default: unique_id, else a single series.
         every: interval between rows, such as "30m"; default: rows are counted.
         timezone: of times without an offset; where others have one, that of the first frame.
@@ -82,8 +82,7 @@ class Forecaster(Shown):
         levels: bands in percent.
         quantiles: probabilities of quantiles beside them.
         point: what the point forecast is.
-        lower: bound of the targets.
-        upper: bound of the targets.
+        lower, upper: bounds of the targets.
         transform: none, log, logit or auto.
         lags: past rows in a window.
         calendar: whether the calendar is an input.
@@ -258,9 +257,8 @@ class Forecaster(Shown):
             StateError: nothing was learned yet.
             UsageError, DataError: as `streamgp forecast`.
         """
-        found = (view := self._view()).forecast(
-            horizon, several(levels), self._future(future, view, None), several(quantiles)
-        )
+        view = self._view()
+        found = view.forecast(horizon, several(levels), self._future(future, view, None), several(quantiles))
         self._told(found.warnings)
         return back(found.frame, self._kind)
 
