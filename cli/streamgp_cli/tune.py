@@ -64,14 +64,11 @@ def tune(
 
 def _list(method: str, as_json: bool) -> None:
     """Every option of `--set`."""
-    from streamgp.errors import UsageError
     from streamgp_cli._output import print_json, print_table
     from streamgp_cli.models import once, options_of
-    from streamgp_pipelines.tuning.methods import METHODS
+    from streamgp_pipelines.tuning.methods import options_of as set_of
 
-    if method not in METHODS:
-        raise UsageError(f"--method: there is no {method!r}", hint=f"there are: {', '.join(METHODS)}")
-    options = METHODS[method].options
+    options = set_of(method)
     if as_json:
         print_json({"name": method, "options": options_of(options)})
         return
@@ -96,9 +93,11 @@ def _print(found: dict[str, Any]) -> None:
     rows = [[one["target"], str(one["step"]), one["unit"], *(one[name] for name in names), one["sd"]] for one in shown]
     print_table(["target", "step ahead", "unit", *names, "what is learned, sd"], rows)
     before = "-" if found["loss_before"] is None else number(found["loss_before"])
+    held = found["held_out"]
     pairs = {
         **found["others"],
         "method": found["method"],
+        **({"rows kept back": ", ".join(f"{name} {number(score)}" for name, score in held.items())} if held else {}),
         "loss": f"{before} -> {number(found['loss'])} ({found['loss_is']})",
         "windows": found["rows"],
         "iterations": f"{found['iterations']} ({found['evaluations']} evaluations)",
@@ -113,5 +112,5 @@ def _print(found: dict[str, Any]) -> None:
     for failure in found["failures"]:
         print(f"note: {failure}")
     if found["capped"]:
-        own = found["method"].removeprefix("cv-")
+        own = next(iter(held), found["method"]).removeprefix("cv-")
         print(f"note: it stopped at its limit of iterations, before it had settled: --set {own}.iterations gives more")

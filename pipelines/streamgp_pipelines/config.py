@@ -326,10 +326,10 @@ class TuneConfig(DataConfig):
     end: Annotated[str | None, Flag(Panel.ROWS, "ROW|TIME")] = Field(
         None, description="Use only rows before this row or time; default: all"
     )
-    method: Annotated[Literal["ml", "cv-admm", "cv-implicit"], Flag(Panel.METHOD)] = Field(
+    method: Annotated[Literal["ml", "cv-admm", "cv-implicit", "auto"], Flag(Panel.METHOD)] = Field(
         "ml",
         description="ml: maximise the marginal likelihood; cv-admm, cv-implicit: minimise the squared error of "
-        "held-out rows, without a matrix factorisation",
+        "held-out rows, without a matrix factorisation; auto: ml or cv-admm, whichever explains rows kept back better",
     )
     set: Annotated[Assignments, Flag(Panel.METHOD)] = Field(
         {}, description="Option of the kernel or the method, repeatable; see --options"

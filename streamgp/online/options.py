@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from streamgp.base import Shape
 
+LARGEST = 2**62
 MEMORY = 4000.0
 """Forgetting time constant of windows with lags, in rows."""
 
@@ -85,3 +86,17 @@ class StreamOptions(KernelOptions):
         if self.memory == "auto":
             return MEMORY if shape.lags else None
         return None if self.memory == "all" else float(self.memory)
+
+
+class EvidenceOptions(BaseModel):
+    """Those of a model that estimates hyper-parameters of a radial kernel with finite features."""
+
+    evidence: Literal["thinned", "scgd"] = Field(
+        "thinned",
+        description="hyper-parameters by the marginal likelihood of evidence_rows rows, exactly, or by SCGD on Fourier "
+        "features of all kept rows, about three a horizon",
+    )
+
+    def thin(self, most: int) -> int:
+        """Rows at most that estimate hyper-parameters, of the `most` that the marginal likelihood takes."""
+        return LARGEST if self.evidence == "scgd" else most

@@ -28,8 +28,6 @@ from streamgp.optim.finite_head import Estimator, FiniteHead, Held, Scgd
 
 CLIP = 10.0
 """Largest norm of a gradient of the loss per row, over all parameters: only first steps and outliers reach it."""
-NOISE_RATE = 3e-3
-"""Step size for the logarithm of the noise, which does not fall: the noise follows features that stand still."""
 WARMUP, LAST = 0.02, 0.01
 """Part of the epochs in which the rates rise from 0 at first, and of the rates that is left at the end."""
 LOG_2PI = math.log(2.0 * math.pi)
@@ -46,6 +44,9 @@ class FiniteDescentConfig(BaseModel):
     )
     weights_rate: float | None = Field(
         None, ge=0, le=10, description="step size for the weights w; none: a fifth of that of the features"
+    )
+    noise_rate: float = Field(
+        3e-3, ge=0, le=10, description="step size for log noise, which does not fall: it follows features at rest"
     )
     b: float = Field(0.1, gt=0, le=1, description="scgd: weight of a mini-batch in the average; the paper's is 0.9")
 
@@ -225,7 +226,11 @@ class FiniteDescent:
         if self.span:
             warm = min(t / (WARMUP * self.span) + 1e-3, 1.0)
             part = warm * (LAST + (1.0 - LAST) * 0.5 * (1.0 + math.cos(math.pi * min(t / self.span, 1.0))))
-        return part * self.config.rate, 0.0 if self.alone else part * weights, 0.0 if self.alone else NOISE_RATE
+        return (
+            part * self.config.rate,
+            0.0 if self.alone else part * weights,
+            0.0 if self.alone else self.config.noise_rate,
+        )
 
     def _drawn(self, z: Tensor, y: Tensor, count: int, generator: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """Mini-batches of rows; those of 4096 rows are gathered at a time, which takes a tenth of the time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -67,6 +68,30 @@ class ImplicitOptions(TuneOptions):
     implicit: ImplicitConfig = Field(ImplicitConfig(restarts=1), description="cross-validation, its reduced gradient")
 
 
+class HeldOutConfig(BaseModel):
+    """The choice between methods by rows that are kept back from all of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    methods: tuple[Literal["ml", "cv-admm", "cv-implicit"], ...] = Field(
+        ("ml", "cv-admm"), min_length=2, description="that are tried"
+    )
+    part: float = Field(0.25, gt=0, lt=1, description="of the rows that is kept back")
+    score: Literal["nlpd", "mse"] = Field(
+        "nlpd", description="of the rows kept back: negative log density, which bands want, or squared error"
+    )
+    arrangement: Literal["random", "contiguous"] = Field(
+        "random", description="rows kept back: anywhere, which asks for interpolation, or the last, for forecasts"
+    )
+    seed: int = Field(0, ge=0, description="of the rows kept back")
+
+
+class AutoOptions(MlOptions, AdmmOptions, ImplicitOptions):
+    """The method whose hyper-parameters have the better evidence on rows kept back."""
+
+    auto: HeldOutConfig = Field(HeldOutConfig(), description="which methods, and how they are judged")
+
+
 class Method(NamedTuple):
     """A way of tuning.
 
@@ -109,12 +134,23 @@ def _held_out(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, config: Imp
 HELD_OUT = "mean squared error of rows held out, in standardised units"
 NLML = "negative log marginal likelihood a row, in standardised units"
 METHODS: dict[str, Method] = {
-    "ml": Method(
-        MlOptions, "ml", "negative log marginal likelihood a row, in standardised units", _maximise, _evidence
-    ),
+    "ml": Method(MlOptions, "ml", NLML, _maximise, _evidence),
     "cv-admm": Method(AdmmOptions, "admm", HELD_OUT, cv_admm, _approached),
     "cv-implicit": Method(ImplicitOptions, "implicit", HELD_OUT, cv_implicit, _held_out),
 }
+
+AUTO = "auto"
+
+
+def options_of(method: str) -> type[TuneOptions]:
+    """What can be set of a method, or of the choice between them.
+
+    Raises:
+        UsageError: there is no such method.
+    """
+    if method != AUTO and method not in METHODS:
+        raise UsageError(f"--method: there is no {method!r}", hint=f"there are: {', '.join((*METHODS, AUTO))}")
+    return AutoOptions if method == AUTO else METHODS[method].options
 
 
 def read_options(method: str, given: Mapping[str, Any], seed: int) -> TuneOptions:
@@ -124,14 +160,15 @@ def read_options(method: str, given: Mapping[str, Any], seed: int) -> TuneOption
         UsageError: an option or a value is unknown; the hint names the method that an option is of.
     """
     others = {way.own: name for name, way in METHODS.items() if name != method}
+    taken = options_of(method)
     for key in flatten(given):
-        if other := others.get(key.split(".")[0]):
+        if (other := others.get(key.split(".")[0])) and key.split(".")[0] not in taken.model_fields:
             raise UsageError(
                 f"--set {key.split('.')[0]}: there is no such option with --method {method}",
                 hint=f"use --method {other}, or leave it out",
             )
     see = f"see: streamgp tune --method {method} --options"
-    options: Any = seeded(read_settings(METHODS[method].options, given, see), seed)
+    options: Any = seeded(read_settings(taken, given, see), seed)
     assert isinstance(options, TuneOptions)
     return options
 
@@ -159,8 +196,25 @@ def find(
         NumericalError: no start led anywhere.
         UsageError: too few rows, or a kernel that this way does not take.
     """
+    if isinstance(options, AutoOptions):
+        found = _chosen(options, kernel, log_noise, x, y, each)
+        method = found.judged[0][0]
     way = METHODS[method]
     own = getattr(options, way.own)
     with torch.no_grad():
         before = way.before(kernel, log_noise, x, y, own)
-    return way.tune(kernel, log_noise, x, y, own, each), before if abs(before) < HUGE else None
+    if not isinstance(options, AutoOptions):
+        found = way.tune(kernel, log_noise, x, y, own, each)
+    return found, before if abs(before) < HUGE else None
+
+
+def _chosen(options: AutoOptions, kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, each: Each) -> Tuned:
+    """By the better evidence of rows kept back."""
+    from streamgp.papers.gpcv_admm.held_out import choose
+
+    def way(one: Method, kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor) -> Tuned:
+        return one.tune(kernel, log_noise, x, y, getattr(options, one.own), each)
+
+    asked = options.auto
+    ways = {str(name): partial(way, METHODS[name]) for name in asked.methods}
+    return choose(ways, kernel, log_noise, x, y, asked.part, asked.score, asked.arrangement, asked.seed)

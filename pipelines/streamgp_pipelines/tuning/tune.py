@@ -116,7 +116,9 @@ class Tuning:
                 hint="tune on rows that --test-column or --test-tail leave",
             )
         wanted, read = min(config.rows, len(self.rows)), min(ROWS, self.table.rows)
-        parts = sizes.of_tuning(self.spec, sizes.count_series(self.table), wanted, read, dense=config.method == "ml")
+        parts = sizes.of_tuning(
+            self.spec, sizes.count_series(self.table), wanted, read, dense=config.method in ("ml", "auto")
+        )
         sizes.check(parts, config.max_memory)
 
     def plan(self) -> dict[str, Json]:
@@ -208,6 +210,7 @@ class Tuning:
             "cpu_seconds": tuned.seconds,
             "failures": list(tuned.failures),
             "capped": tuned.capped,
+            "held_out": {name: score for name, score in tuned.judged if math.isfinite(score)},
             "options": {key: as_text(value) for key, value in sorted(flatten(self.config.set).items())},
             "seed": self.config.seed,
             "table": {"path": str(self.table.path), "id": self.table.id, "version": self.table.version},
@@ -319,7 +322,7 @@ def _tune(tuning: Tuning, run: Tracker, progress: Callable[[Progress], None], ta
     return {
         "run_id": run.run_id,
         **{key: value for key, value in result.found.items() if key not in ("options", "table")},
-        "loss_is": METHODS[config.method].loss,
+        "loss_is": METHODS[tuned.judged[0][0] if tuned.judged else config.method].loss,
         "lost": tasks.lost,
         "kernel": dict(result.kernel),
         **shown,

@@ -11,7 +11,7 @@ from streamgp.choice import OneOf
 from streamgp.encoders import identity, mlp
 from streamgp.kernels import linear, squared_exponential
 from streamgp.models.finite_rkhs.training import TrainingConfig
-from streamgp.online.options import StreamOptions
+from streamgp.online.options import EvidenceOptions, StreamOptions
 from streamgp.regression.recursive import Form
 from streamgp.training.early_stopping import EarlyStoppingOptions
 
@@ -57,7 +57,7 @@ class OnlineConfig(BaseModel):
     )
 
 
-class Config(StreamOptions, EarlyStoppingOptions):
+class Config(StreamOptions, EvidenceOptions, EarlyStoppingOptions):
     """Gaussian process with a kernel of finite dimension: learned features, exact regression on them."""
 
     usual: ClassVar[int] = 8000

@@ -14,7 +14,9 @@ from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Json, Predictive, Shape
 from streamgp.evidence.initial import Initial
-from streamgp.evidence.search import Search, thinned
+from streamgp.evidence.search import ADAM, Search, thinned
+from streamgp.kernels import Stationary
+from streamgp.models._evidence import way_of
 from streamgp.models.finite_rkhs.config import Config
 from streamgp.models.finite_rkhs.learner import FiniteLearner
 from streamgp.models.finite_rkhs.training import descent
@@ -54,7 +56,9 @@ class FinitePosterior(Posterior, Drawn):
         self.config, self.shape = config, shape
         self.family: type[Predictive] = Gaussian if config.predictive == "gaussian" else StudentT
         self.learner = FiniteLearner(config, shape)
-        self.search = Search(KernelInputs(shape).count, config.learn == "once")
+        kernel = self.learner.features.kernel
+        way = way_of(config, kernel) if self.learner.radial and isinstance(kernel, Stationary) else ADAM
+        self.search = Search(KernelInputs(shape).count, config.learn == "once", way)
         self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
         self.fit: Fit | None = None
 
@@ -194,7 +198,7 @@ class FinitePosterior(Posterior, Drawn):
         """Hyper-parameters by the evidence of thinned rows, where the kernel has one that is cheap."""
         if not self.learner.radial:
             return
-        thin = thinned(len(z), self.shape.horizon, self.config.evidence_rows, z.device)
+        thin = thinned(len(z), self.shape.horizon, self.config.thin(self.config.evidence_rows), z.device)
         profile = self.learner.profile
         hyper = self.search.run(z[thin], r[thin], units.groups, units.inputs, units.outputs, profile)
         self.learner.settle(hyper, units.inverse(hyper.lengthscale))

@@ -10,7 +10,7 @@ from streamgp.base import Shape
 from streamgp.choice import OneOf
 from streamgp.features import fourier
 from streamgp.likelihoods import gaussian, laplace, logistic, student_t
-from streamgp.online.options import StreamOptions
+from streamgp.online.options import EvidenceOptions, StreamOptions
 
 MANY = 200_000
 """Features up to which every block can have its turn."""
@@ -22,7 +22,7 @@ BATCH, STREAM = fourier.Config(size=4096, width=512), fourier.Config(size=2048, 
 """Where none are named: a stream factorises its matrix at every update, and 2048 take an eighth of the time."""
 
 
-class Config(StreamOptions):
+class Config(StreamOptions, EvidenceOptions):
     """Gaussian process on very many basis functions, learned block by block (Evans & Nair 2020), online."""
 
     few: ClassVar[tuple[str, ...]] = (

@@ -24,6 +24,7 @@ from streamgp.evidence.search import Search, thinned
 from streamgp.likelihoods import Likelihood, gaussian
 from streamgp.likelihoods.laplace import Laplace
 from streamgp.likelihoods.logistic import Logistic
+from streamgp.models._evidence import way_of
 from streamgp.models.qsgp.blocks import BlockEngine
 from streamgp.models.qsgp.config import MANY, Config
 from streamgp.models.qsgp.engine import Engine, TrainingRows
@@ -86,7 +87,7 @@ class QsgpPosterior(Posterior):
         self.register_buffer("known", torch.zeros(shape.columns, dtype=FLOAT))
         self.register_buffer("objective", torch.full((), math.nan, dtype=FLOAT))
         slowly = bool(shape.lags) and not config.outcomes
-        found_by = way(self.engine.kernel, outcomes=config.outcomes, slowly=slowly)
+        found_by = way_of(config, self.engine.kernel, way(self.engine.kernel, outcomes=config.outcomes, slowly=slowly))
         self.search = Search(inputs.count, config.learn == "once", found_by)
         self.epochs = 0
         self.stale = False
@@ -245,7 +246,7 @@ class QsgpPosterior(Posterior):
         kernel, config, again = self.engine.kernel, self.config, self.search.found
         self.known.copy_((rows.weight[:, None] * torch.isfinite(rows.y)).sum(0))
         self.engine.sites.rescale(units.before / units.outputs)
-        thin = thinned(len(rows.y), self.shape.horizon, config.thinned(self.shape), rows.z.device)
+        thin = thinned(len(rows.y), self.shape.horizon, config.thin(config.thinned(self.shape)), rows.z.device)
         y = 2.0 * rows.filled[thin] - 1.0 if config.outcomes else rows.filled[thin]
         hyper = self.search.run(rows.z[thin], y, units.groups, units.inputs, units.outputs, kernel.profile)
         logit = float(kernel.log_outputscale.exp()) if config.outcomes and again else None

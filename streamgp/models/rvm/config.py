@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from streamgp.online.options import StreamOptions
+from streamgp.online.options import EvidenceOptions, StreamOptions
 
 
-class Config(StreamOptions):
+class Config(StreamOptions, EvidenceOptions):
     """Relevance vector machine (Tipping 2001; Evans & Nair 2020, appendix I.3), online."""
 
     few: ClassVar[tuple[str, ...]] = (

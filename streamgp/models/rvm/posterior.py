@@ -28,6 +28,7 @@ from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, Way, thinned
 from streamgp.evidence.thinned import Hyper, by_lbfgs, start
 from streamgp.kernels import squared_exponential
+from streamgp.models._evidence import way_of
 from streamgp.models.rvm.config import Config
 from streamgp.models.rvm.functions import Functions
 from streamgp.models.rvm.regression import Regression
@@ -97,7 +98,7 @@ class RvmPosterior(RegressionPosterior):
         self.kernel = squared_exponential.build(squared_exponential.Config(), self.width).requires_grad_(False)
         self.functions = Functions(shape, self.kernel, config.basis)
         self.regression = Regression(shape.columns, config.basis)
-        way = Way(by_lbfgs, starts, EVALUATIONS, FURTHER)
+        way = way_of(config, self.kernel, Way(by_lbfgs, starts, EVALUATIONS, FURTHER))
         self.search = Search(inputs.count, config.learn == "once", way)
         self.epochs = 0  # of the fit that is going on
         self.anchors: Tensor
@@ -200,7 +201,7 @@ class RvmPosterior(RegressionPosterior):
     ) -> str:
         """See `_learn`. filled: (N, T) targets to estimate and select by; what is NaN counts as the mean."""
         z, y, weight, filled = rows.z, rows.y, rows.weight, torch.nan_to_num(filled)
-        thin = thinned(len(y), self.shape.horizon, evidence_rows, z.device)
+        thin = thinned(len(y), self.shape.horizon, self.config.thin(evidence_rows), z.device)
         profile = self.kernel.profile
         hyper = self.search.run(z[thin], filled[thin], units.groups, units.inputs, units.outputs, profile)
         self.kernel.log_lengthscale.copy_(math.log(WIDENING) - units.inverse(hyper.lengthscale).log())

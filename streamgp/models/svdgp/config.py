@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from streamgp.choice import OneOf
 from streamgp.encoders import identity
 from streamgp.likelihoods import gaussian
-from streamgp.online.options import StreamOptions
+from streamgp.online.options import EvidenceOptions, StreamOptions
 
 
 class GradientConfig(BaseModel):
@@ -28,7 +28,7 @@ class GradientConfig(BaseModel):
     )
 
 
-class Config(StreamOptions):
+class Config(StreamOptions, EvidenceOptions):
     """Sparse variational GP with decoupled bases (Cheng & Boots 2017), online.
 
     The options under `gradient` belong to inference by stochastic gradients; `rebuild`, `learn`, `evidence_rows` and

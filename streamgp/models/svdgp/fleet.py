@@ -23,6 +23,8 @@ from torch import Tensor
 from streamgp.base import FLOAT, Inputs, Json, Shape, Step
 from streamgp.evidence.search import Search, thinned
 from streamgp.evidence.thinned import Hyper
+from streamgp.kernels import squared_exponential
+from streamgp.models._evidence import way_of
 from streamgp.models.svdgp import stacked_regression as regression
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
@@ -393,8 +395,9 @@ class SharedFleet:
             z = self._units.standardised(held, x)[0]
             if self._prior is not None:
                 target = self._prior.rest(held, z, target)
-            thin = thinned(len(z), self.shape.horizon, self.config.evidence_rows, z.device)
-            search = Search(self._inputs.count, once=False)
+            thin = thinned(len(z), self.shape.horizon, self.config.thin(self.config.evidence_rows), z.device)
+            radial = squared_exponential.build(squared_exponential.Config(), z.shape[1])
+            search = Search(self._inputs.count, once=False, way=way_of(self.config, radial))
             if self._hyper is not None:
                 search.hyper, search.found = Hyper.unpack(self._hyper), True
             inputs, outputs = held["input.scale"][0], held["output.scale"][0]

@@ -29,6 +29,8 @@ from streamgp.base import FLOAT, Json, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
+from streamgp.kernels import squared_exponential
+from streamgp.models._evidence import way_of
 from streamgp.models.svdgp.config import Config
 from streamgp.models.svdgp.conjugate import Conjugate
 from streamgp.online.posterior import Arrival, Look, RegressionPosterior, Rows, Units
@@ -105,7 +107,8 @@ class SvdgpPosterior(RegressionPosterior):
         self.config, self.shape = config, shape
         linear = config.linear and len(groups) <= config.basis
         self.regression = Conjugate(len(groups), shape.columns, config.basis, linear, covariance=config.basis)
-        self.search = Search(count, config.learn == "once")
+        kernel = squared_exponential.build(squared_exponential.Config(), len(groups))
+        self.search = Search(count, config.learn == "once", way_of(config, kernel))
         self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
         self.lasting = config.forgetting(shape) is None
         self.novelty, self.novel, self.sparing = 0.0, 0, False
@@ -234,7 +237,7 @@ class SvdgpPosterior(RegressionPosterior):
         self, rows: Rows, units: Units, size: int, evidence_rows: int, generator: Generator, summing: Summing
     ) -> None:
         """New hyper-parameters and a basis of `size` points, and the rows learned with them."""
-        thin = thinned(len(rows.y), self.shape.horizon, evidence_rows, rows.z.device)
+        thin = thinned(len(rows.y), self.shape.horizon, self.config.thin(evidence_rows), rows.z.device)
         hyper = self.search.run(rows.z[thin], rows.filled[thin], units.groups, units.inputs, units.outputs)
         chosen = torch.randperm(len(rows.y), generator=generator)[:size].to(rows.z.device)
         noise = hyper.noise.exp() * self.config.tempering(self.shape)
