@@ -42,23 +42,46 @@ class Config(StreamOptions, EvidenceOptions):
     likelihood: Annotated[BaseModel, OneOf("likelihoods")] = Field(
         gaussian.Config(), description="of a target around the function; logistic: outcomes of 0 and 1"
     )
-    solver: Literal["auto", "block", "stochastic"] = Field(
+    solver: Literal["auto", "block", "stochastic", "quadruple"] = Field(
         "auto",
         description="block: every block in turn, from rows whose residuals are kept; stochastic: steps whose cost is "
-        "independent of rows and features, with a Gaussian likelihood; auto: block up to 200,000 features",
+        "independent of rows and features, with a Gaussian likelihood; quadruple: those of the paper, which sample "
+        "rows and, three times, features; auto: block up to 200,000 features",
     )
     linear: bool | Literal["auto"] = Field(
         "auto",
         description="add a linear part; auto: with the block solver, where a window has no more columns than "
         "features.width",
     )
-    covariance: Literal["auto", "exact", "head", "none"] = Field(
+    covariance: Literal["auto", "exact", "head", "none", "diagonal", "chevron"] = Field(
         "auto",
         description="of the weights, for the variance of predictions: that of the posterior, by one Cholesky factor of "
         "all functions, which gives the means too (exact, at most 8192); that of the first block for all (head); or "
-        "none; auto: exact up to 4096 functions, then head, and none for outcomes of 0 and 1",
+        "none; auto: exact up to 4096 functions, then head, and none for outcomes of 0 and 1; of the quadruple solver "
+        "diagonal, its auto, or chevron, whose first `columns` columns are dense",
     )
-    steps: int = Field(500, ge=1, description="steps of an epoch, and for 512 new rows of a stream (stochastic)")
+    columns: int = Field(10, ge=1, description="dense columns of covariance=chevron")
+    steps: int = Field(
+        500,
+        ge=1,
+        description="steps of an epoch, and for 512 new rows of a stream (stochastic, quadruple); a fifth of them "
+        "where they are preconditioned, which go further",
+    )
+    batch: int = Field(500, ge=1, description="rows of a step (quadruple)")
+    control_variates: int = Field(
+        500,
+        ge=0,
+        description="support rows of the control variates, which take away most of the noise of sampled "
+        "features; 0: none (quadruple)",
+    )
+    optimiser: Literal["adagrad", "preconditioned"] = Field(
+        "preconditioned",
+        description="adagrad: the paper's, a rate for every weight; preconditioned: the inverse of a block's curvature "
+        "on the rows of the step (quadruple)",
+    )
+    rate: float | None = Field(
+        None, gt=0, le=10, description="step size (quadruple); none: 0.1 of adagrad, 0.2 of preconditioned"
+    )
     evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(  # type: ignore[assignment]
         "auto",
         description="rows at most, thinned in time, that estimate hyper-parameters; auto: 400 with lags, 1000 without",
@@ -93,13 +116,24 @@ class Config(StreamOptions, EvidenceOptions):
     def _fitting_the_solver(self) -> None:
         """No option may be set that the solver does not look at."""
         default = {name: field.default for name, field in type(self).model_fields.items()}
-        if self.solver == "stochastic" and not isinstance(self.likelihood, gaussian.Config):
-            raise ValueError("solver=stochastic is for likelihood=gaussian; leave out solver")
-        other, wanted = ("covariance", "block") if self.by_steps else ("steps", "stochastic")
-        if getattr(self, other) != default[other]:
-            raise ValueError(f"{other} is for solver={wanted}; set that, or leave out {other}")
-        if self.by_steps and self.linear is True:
-            raise ValueError("linear=true needs solver=block")
+        if self.solver in ("stochastic", "quadruple") and not isinstance(self.likelihood, gaussian.Config):
+            raise ValueError(f"solver={self.solver} is for likelihood=gaussian; leave out solver")
+        quadruple = self.solver == "quadruple"
+        ours, theirs = ("auto", "exact", "head", "none"), ("auto", "diagonal", "chevron")
+        if self.covariance not in (theirs if quadruple else ("auto",) if self.by_steps else ours):
+            wanted = "quadruple" if self.covariance in theirs else "block"
+            raise ValueError(f"covariance={self.covariance} is for solver={wanted}; set that, or leave out covariance")
+        if not self.by_steps and self.steps != default["steps"]:
+            raise ValueError("steps is for solver=stochastic or quadruple; set one, or leave out steps")
+        for name in ("batch", "control_variates", "optimiser", "rate"):
+            if not quadruple and getattr(self, name) != default[name]:
+                raise ValueError(f"{name} is for solver=quadruple; set that, or leave out {name}")
+        if self.covariance != "chevron" and self.columns != default["columns"]:
+            raise ValueError("columns is for covariance=chevron; set that, or leave out columns")
+        if self.covariance == "chevron" and not self.control_variates:
+            raise ValueError("covariance=chevron needs control_variates")
+        if self.by_steps and not quadruple and self.linear is True:
+            raise ValueError("linear=true needs solver=block or quadruple")
         if self.covariance == "exact" and self._size > DENSE:
             raise ValueError(f"covariance=exact makes a matrix of all features: at most {DENSE}")
 
@@ -115,7 +149,7 @@ class Config(StreamOptions, EvidenceOptions):
     def by_steps(self) -> bool:
         """Whether blocks are drawn."""
         many = self._size > MANY and isinstance(self.likelihood, gaussian.Config)
-        return self.solver == "stochastic" or (self.solver == "auto" and many)
+        return self.solver in ("stochastic", "quadruple") or (self.solver == "auto" and many)
 
     @property
     def outcomes(self) -> bool:

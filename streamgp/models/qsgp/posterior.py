@@ -31,6 +31,7 @@ from streamgp.models.qsgp.engine import Engine, TrainingRows
 from streamgp.models.qsgp.features import AUTO, basis, candidates
 from streamgp.models.qsgp.head import Head
 from streamgp.models.qsgp.hyper import accept, height, way
+from streamgp.models.qsgp.quadruple import quadruple_engine
 from streamgp.models.qsgp.sites import ENOUGH, RECENT, GaussianSites, LaplaceSites, LogisticSites, Sites
 from streamgp.models.qsgp.steps import StepsEngine
 from streamgp.online.inputs import KernelInputs
@@ -294,7 +295,8 @@ def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) 
     """
     offered = AUTO[:1] if shape.lags else AUTO  # few windows of a stream are independent: too few to choose by
     kernel = candidates(offered if config.kernel is None else (config.kernel,), width)
-    linear = not config.by_steps if config.linear == "auto" else config.linear
+    quadruple = config.solver == "quadruple"
+    linear = quadruple or not config.by_steps if config.linear == "auto" else config.linear
     base = basis(config.basis(shape), kernel, linear, config.seed)
     if config.linear is True and not base.extra:
         raise UsageError(
@@ -302,6 +304,8 @@ def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) 
             hint=f"set features.width to {width} or more, or leave out linear",
         )
     temper = config.tempering(shape)
+    if quadruple:
+        return quadruple_engine(config, shape, base, likelihood)
     if config.by_steps:
         sites = GaussianSites(shape.columns, temper)
         return StepsEngine(base, shape.columns, sites, config.reservoir, config.steps, config.seed)

@@ -1,0 +1,1 @@
+"""Quadruply stochastic Gaussian processes (Evans & Nair 2020)."""
