@@ -83,6 +83,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"dictionary": 80, "basis": 32, "evidence_rows": 60, "reservoir": 300, "rebuild": 500},
         {"solver": "batched", "dictionary": 60, "evidence_rows": 50, "reservoir": 200, "linear": False},
         {"augment": False, "dictionary": 60, "basis": 30, "reservoir": 200, "rebuild": 400, "evidence_rows": 50},
+        {"solver": "quadruple", "dictionary": 60, "basis": 30, "reservoir": 200, "rebuild": 400, "evidence_rows": 50},
     ],
     "svdgp": [  # small, so that its basis is soon as large as it may be
         {"basis": 32, "reservoir": 256, "rebuild": 400, "evidence_rows": 64},

@@ -18,10 +18,10 @@ class Config(StreamOptions, EvidenceOptions):
     )
     """The options that matter first."""
 
-    solver: Literal["auto", "sequential", "batched"] = Field(
+    solver: Literal["auto", "sequential", "batched", "quadruple"] = Field(
         "auto",
-        description="selection one change at a time, or many at a time; auto: sequential for a dictionary of up to 600 "
-        "functions, else batched",
+        description="selection one change at a time, many at a time, or by the quadruply stochastic bound (QSRVM); "
+        "auto: sequential for a dictionary of up to 600 functions, else batched",
     )
     dictionary: int = Field(2000, ge=1, description="functions at most that a rebuild or an epoch selects from")
     basis: int = Field(500, ge=1, description="functions at most that are kept")

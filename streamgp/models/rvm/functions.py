@@ -63,6 +63,15 @@ class Functions(nn.Module):
             parts.append(self.kernel(z, self.points))
         return torch.cat(parts, 1)
 
+    def at(self, z: Tensor, places: Tensor) -> Tensor:
+        """(N, W), (k,) places -> (N, k): these functions alone; O(N k W)."""
+        out = z.new_empty(len(z), len(places))
+        first = places < len(self.columns)
+        out[:, first] = linear(z, self.columns.to(z.device)[places[first]])
+        if not bool(first.all()):
+            out[:, ~first] = self.kernel(z, self.points[places[~first] - len(self.columns)])
+        return out
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Everything at its largest shape."""
         tensors: dict[str, Tensor] = {}

@@ -208,7 +208,7 @@ class RvmPosterior(RegressionPosterior):
         dictionary = self._dictionary(rows.x, units, generator)
         temper = self.config.tempering(self.shape)
         share = weight * torch.isfinite(y).to(FLOAT).mean(1) / temper
-        kept = select(self.config, dictionary, z, filled, share, float(hyper.noise.exp()))
+        kept = select(self.config, dictionary, z, filled, share, float(hyper.noise.exp()), generator)
         ahead = len(dictionary.columns)
         windows = kept.places[kept.places >= ahead] - ahead
         points = dictionary.points[windows]

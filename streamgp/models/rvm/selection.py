@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from streamgp.base import FLOAT
 from streamgp.models.rvm.config import Config
 from streamgp.models.rvm.functions import Functions
-from streamgp.optim.relevance import Kept, Sums, batched, sequential
+from streamgp.optim.relevance import Kept, Sums, batched, sequential, settle
 
 SMALL = 600
 """Functions up to which the sequential selection is the default."""
@@ -61,6 +61,10 @@ class Table:
             return Sums(squares, moment, weight @ y.square(), float(weight.sum()), lambda places: whole[:, places])
         return Sums(squares, moment, weight @ y.square(), float(weight.sum()), columns)
 
+    def feature(self, rows: Tensor, places: Tensor) -> Tensor:
+        """(N,) rows, (k,) places -> (N, k) float64, computed where they are asked for."""
+        return self.functions.at(self.z[rows], places)
+
     def _parts(self) -> list[tuple[slice, Tensor]]:
         spans = [slice(start, start + CHUNK) for start in range(0, len(self.z), CHUNK)]
         if self.held is not None:
@@ -68,7 +72,9 @@ class Table:
         return [(span, self.functions(self.z[span])) for span in spans]
 
 
-def select(config: Config, functions: Functions, z: Tensor, y: Tensor, weight: Tensor, noise: float) -> Kept:
+def select(
+    config: Config, functions: Functions, z: Tensor, y: Tensor, weight: Tensor, noise: float, generator: Generator
+) -> Kept:
     """The functions that the rows need.
 
     Args:
@@ -78,12 +84,22 @@ def select(config: Config, functions: Functions, z: Tensor, y: Tensor, weight: T
         y: (n, T) standardised targets without NaN.
         weight: (n,)
         noise: σ² at the start.
+        generator: of what the quadruple solver draws.
     """
-    sums = Table(functions, z).sums(y, weight)
+    table = Table(functions, z)
+    sums = table.sums(y, weight)
     most = min(config.basis, len(functions))
     solver = config.solver
     if solver == "auto":
         solver = "sequential" if len(functions) <= SMALL else "batched"
     if solver == "sequential":
         return sequential(sums, noise, most, STEPS)
-    return batched(sums, noise, most, ADD, ROUNDS)
+    if solver == "batched":
+        return batched(sums, noise, most, ADD, ROUNDS)
+    from streamgp.papers.qsgp.relevance import Draws, QuadrupleRelevance
+
+    found = QuadrupleRelevance(table.feature, sums.squares, y, weight, noise, Draws(), generator).run()
+    if len(found.places) > most:
+        strongest = torch.argsort(found.precision, stable=True)[:most]
+        found = Kept(found.places[strongest], found.precision[strongest], found.noise, found.rounds)
+    return settle(sums, found)
