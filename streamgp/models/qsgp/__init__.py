@@ -1,7 +1,8 @@
 """Gaussian process regression on random Fourier features, solved exactly up to 4,096 of them (after Evans & Nair 2020).
 
 Beyond that the features are learned in blocks, and beyond 200,000, or with solver=stochastic, by steps whose cost is
-independent of rows and features. The exact solve is O(m³), and an update of a stream takes one.
+independent of rows and features; the paper's own steps are solver=quadruple. The exact solve is O(m³), and an update of
+a stream takes one.
 """
 
 from __future__ import annotations
