@@ -130,7 +130,7 @@ def main(asked: argparse.Namespace) -> int:
             encoder__hidden=units,
         )
         for units in (16, 64)
-        for scheme, rate in (("full", 1e-2), ("full", 3e-2), ("majoriser", 1e-2), ("rows", 1e-2))
+        for scheme, rate in (("full", 1e-2), ("full", 3e-2), ("majoriser", 1e-2), ("algorithm2", 1e-2))
     }
     hidden = [
         one(f"{scheme}, {units} units", training__scheme=scheme, encoder__hidden=units)
@@ -145,7 +145,7 @@ def main(asked: argparse.Namespace) -> int:
             training__kernel_steps=1,
             encoder__hidden=16,
         )
-        for scheme, delay, rate in itertools.product(("majoriser", "rows"), DELAYS, RATES)
+        for scheme, delay, rate in itertools.product(("majoriser", "algorithm2"), DELAYS, RATES)
     }
     groups = {"schemes": [*schemes.values()], "hidden sizes": hidden, "delays": [*delays.values()]}
     told = []

@@ -29,6 +29,7 @@ class OneOf:
         kind: of part, as the registry names it.
         unnamed: the part that options without a name belong to; "" asks for the name.
         optional: whether there may be none.
+        only: the parts that may be chosen; by default all of the kind.
 
     Example:
         >>> from typing import Annotated
@@ -42,11 +43,12 @@ class OneOf:
     kind: str
     unnamed: str = ""
     optional: bool = False
+    only: tuple[str, ...] = ()
 
     def configs(self) -> dict[str, type[BaseModel]]:
         """Every part's Config by the part's name; those of other packages that cannot be imported are left out."""
         found = {}
-        for name in registry.names(self.kind):
+        for name in self.only or registry.names(self.kind):
             with suppress(UsageError):
                 found[name] = registry.load(self.kind, name).Config
         return found
@@ -65,15 +67,15 @@ class OneOf:
             if type(value).__module__ in self._modules() or (outside is not None and outside[0] == self.kind):
                 return value
         try:
-            return read(self.kind, value, self.unnamed)
+            return read(self.kind, value, self.unnamed, self.only)
         except UsageError as error:
             raise PydanticCustomError("part", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
 
     def _modules(self) -> list[str]:
-        return [f"streamgp.{self.kind}.{name}" for name in registry.names(self.kind)]
+        return [f"streamgp.{self.kind}.{name}" for name in self.only or registry.names(self.kind)]
 
 
-def read(kind: str, value: Any, unnamed: str = "") -> BaseModel:
+def read(kind: str, value: Any, unnamed: str = "", only: tuple[str, ...] = ()) -> BaseModel:
     """The Config of a part from its name, or from a mapping of its name and options.
 
     Raises:
@@ -84,7 +86,7 @@ def read(kind: str, value: Any, unnamed: str = "") -> BaseModel:
         >>> read("encoders", {"name": "mlp", "hidden": 8}).hidden
         8
     """
-    known = f"there are: {', '.join(registry.names(kind))}"
+    known = f"there are: {', '.join(only or registry.names(kind))}"
     if isinstance(value, Mapping):
         options = dict(value)
         name = options.pop("name", unnamed)
@@ -94,6 +96,8 @@ def read(kind: str, value: Any, unnamed: str = "") -> BaseModel:
         options, name = {}, value
     else:
         raise UsageError(f"{value!r} names none of the {kind}", hint=known)
+    if only and name not in only:
+        raise UsageError(f"{name!r} is none of the {kind} here", hint=known)
     config: type[BaseModel] = registry.load(kind, str(name)).Config
     return config.model_validate(options)
 
@@ -162,7 +166,7 @@ def options(config: type[BaseModel]) -> Iterator[Option]:
         >>> from streamgp.models import svdgp
         >>> found = [(option.name, option.part, option.default) for option in options(svdgp.Config)]
         >>> [one for one in found if one[0] == "encoder.layers"][1:3]
-        [('encoder.layers', 'lstm', 1), ('encoder.layers', 'mlp', 2)]
+        [('encoder.layers', 'lstm', 1), ('encoder.layers', 'lstm_peephole', 1)]
     """
     return _options(config, None, "", "", ())
 
@@ -194,7 +198,7 @@ def at(config: type[BaseModel], path: Sequence[str]) -> list[FieldInfo]:
         >>> from streamgp.models import svdgp
         >>> names = ("encoder", "encoder.hidden", "encoder.activation", "encoder.hiden")
         >>> [len(at(svdgp.Config, name.split("."))) for name in names]
-        [1, 4, 1, 0]
+        [1, 5, 1, 0]
     """
     configs, fields = [config], list[FieldInfo]()
     for key in path:

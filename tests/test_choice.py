@@ -123,5 +123,5 @@ def test_a_kind_inside_itself_is_named_and_not_listed_again(monkeypatch: pytest.
 
 
 def test_fields_at_a_dotted_name() -> None:
-    assert len(at(Config, ["encoder", "hidden"])) == 4 and len(at(Config, ["inner", "rate"])) == 1
+    assert len(at(Config, ["encoder", "hidden"])) == 5 and len(at(Config, ["inner", "rate"])) == 1
     assert at(Config, ["inner", "rate", "more"]) == at(Config, ["zzz"]) == []

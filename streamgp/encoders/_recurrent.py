@@ -158,11 +158,15 @@ class Recurrent(Encoder):
         into, back, bias, back_bias = layer.parameters()
         driven = functional.linear(x.transpose(0, 1), into, bias)  # (L, N, gates · hidden)
         state: State = (x.new_zeros(x.shape[0], self.hidden),) * self.carried
-        seen: list[Tensor] = []
+        step, seen = self.cell(layer), list[Tensor]()
         for now in driven.unbind(0):
-            state = self.step(now, functional.linear(state[0] * mask, back, back_bias), state)
+            state = step(now, functional.linear(state[0] * mask, back, back_bias), state)
             seen.append(state[0])
         return torch.stack(seen, 1)
+
+    def cell(self, layer: nn.RNNBase) -> Callable[[Tensor, Tensor, State], State]:
+        """`step` of a layer, with what else it has of its own."""
+        return self.step
 
     @staticmethod
     @abstractmethod

@@ -20,8 +20,9 @@ class Lstm(Recurrent):
         c_t = f c_t−1 + i g,   h_t = o tanh(c_t)
 
     Departures: no peepholes (W_ci, W_cf, W_co of the paper are 0), as PyTorch's cell has none and they seldom help
-    (Greff et al. 2017). PyTorch keeps two biases a gate, of which only the sum matters: the forget gate's sum starts
-    at 1, as is common (Jozefowicz et al. 2015), so that a cell remembers before it has learned to.
+    (Greff et al. 2017); `lstm_peephole` has them. PyTorch keeps two biases a gate, of which only the sum matters: the
+    forget gate's sum starts at 1, as is common (Jozefowicz et al. 2015), so that a cell remembers before it has learned
+    to.
     """
 
     layer = nn.LSTM

@@ -4,7 +4,7 @@
         H = φ_W(X) for all rows, without graph
         a few full steps on θ and σ², on NLML at fixed H
         what mini-batches need of the kernel, once          row gradients, pair gradients, or the posterior
-        τ mini-batches: Adam on W with that stale kernel    τ = 1 is algorithm 1, τ = all of an epoch algorithm 2
+        τ mini-batches: Adam on W with that stale kernel    τ = 1 is algorithm 1, τ > 1 algorithm 2
 
 The mini-batches' loss is one of `objectives.evidence`; our default is the majoriser (`objectives.majoriser`), which
 bounds NLML from above wherever W goes, where the paper's own estimates hold for small steps only.
@@ -35,16 +35,18 @@ from streamgp.solvers import Data, Posterior, Solver
 class AlternatingConfig(DescentConfig):
     """How a deep kernel is trained."""
 
-    scheme: Literal["majoriser", "rows", "submatrix", "full"] = Field(
+    scheme: Literal["majoriser", "algorithm1", "algorithm2", "submatrix", "full"] = Field(
         "majoriser",
-        description="what the encoder steps on: majoriser (mini-batches of a bound on the NLML), rows (stale row "
-        "gradients), submatrix (stale pair gradients inside a mini-batch; exact solver only), full (joint steps on "
-        "encoder and kernel with all rows)",
+        description="what the encoder steps on: majoriser (mini-batches of a bound on the NLML), algorithm1 (row "
+        "gradients of a kernel refreshed at every mini-batch), algorithm2 (of one refreshed every delay mini-batches), "
+        "submatrix (stale pair gradients inside a mini-batch; exact solver only), full (joint steps on encoder and "
+        "kernel with all rows)",
     )
     delay: int | None = Field(
         None,
         ge=1,
-        description="mini-batches between two refreshes of the kernel; none: those of an epoch; not for full",
+        description="mini-batches between two refreshes of the kernel; none: those of an epoch; not for full, and 1 "
+        "for algorithm1",
     )
     encoder_rate: float = Field(1e-2, ge=0, le=1, description="Adam's step size for the encoder, before the schedule")
     kernel_rate: float = Field(
@@ -57,7 +59,25 @@ class AlternatingConfig(DescentConfig):
     def _pairs_need_rows(self) -> AlternatingConfig:
         if self.scheme == "submatrix" and self.batch < 3:
             raise ValueError("batch must be at least 3 for scheme=submatrix: it looks at pairs within a mini-batch")
+        if self.scheme == "algorithm1" and self.delay not in (None, 1):
+            raise ValueError("scheme=algorithm1 has no delay: that is algorithm2")
         return self
+
+    @property
+    def tau(self) -> int | None:
+        """τ, mini-batches between two refreshes; None: those of an epoch."""
+        return 1 if self.scheme == "algorithm1" else self.delay
+
+    @property
+    def estimate(self) -> Literal["rows", "submatrix"]:
+        """What of `objectives.evidence` the mini-batches step on."""
+        return "submatrix" if self.scheme == "submatrix" else "rows"
+
+    @property
+    def initial(self) -> float:
+        """The encoder's first step size: theorem 2 divides it by τ, where that is given."""
+        stale = self.schedule == "theorem" and self.scheme != "full"
+        return self.encoder_rate / (self.tau or 1) if stale else self.encoder_rate
 
 
 class Refreshed(NamedTuple):
@@ -123,7 +143,7 @@ class Alternating:
         if config.scheme == "submatrix":
             with_pairs(solver)
         self.encoder, self.solver, self.config = encoder, solver, config
-        self.weights = Descent(encoder, config.encoder_rate, config, epochs)
+        self.weights = Descent(encoder, config.initial, config, epochs)
         self.hyperparameters = Descent(solver, config.kernel_rate, config, epochs)
         self.sharing: Sharing = here
         self.learn: Callable[[Encoder, Data, Tensor, Tensor], None] = learn_at_once
@@ -217,7 +237,7 @@ class Alternating:
         drawn = minibatches(n, self.config.batch, count, generator)
         for place, rows in enumerate(drawn):
             t = self.epochs + min(place / whole, 1.0)
-            some, due = rows.to(z.device), place % (self.config.delay or whole) == 0
+            some, due = rows.to(z.device), place % (self.config.tau or whole) == 0
             if self.config.scheme == "majoriser":
                 if due:
                     data = self._learned(z, y)
@@ -230,7 +250,9 @@ class Alternating:
                 h = self._latents(z)
                 data = self._data(h, y)
                 loss = self._kernel_steps(data, n, t)
-                loss_of = estimate(self.config.scheme, self.solver, data, h, y)
+                loss_of = estimate(
+                    "submatrix" if self.config.scheme == "submatrix" else "rows", self.solver, data, h, y
+                )
             self.weights.step(loss_of(self.encoder(z[some], Dropout(generator)), some), t)
         return loss
 

@@ -16,7 +16,7 @@ from streamgp.optim.adam import Adam
 LAST = 0.01
 """Part of the rate that is left at the end of a cosine."""
 DELTA = 0.1
-"""δ of the power schedule; convergence is proved for 0 < δ <= 1."""
+"""δ of the theorems' schedule; convergence is proved for 0 < δ <= 1."""
 CLIP = 10.0
 """Largest norm of a gradient of the loss per row, over all weights."""
 
@@ -27,10 +27,10 @@ class DescentConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     batch: int = Field(128, ge=1, description="rows of a mini-batch, at most; an epoch is cut into even parts")
-    schedule: Literal["constant", "cosine", "power"] = Field(
+    schedule: Literal["constant", "cosine", "theorem"] = Field(
         "constant",
         description="how rates fall with the epochs t done: not at all; half a cosine over all epochs, to a hundredth; "
-        "(1 + t)^-0.55",
+        "(1 + t)^-0.55, the rate of Al-Shedivat et al.'s theorems",
     )
 
 
@@ -39,11 +39,11 @@ def rate(config: DescentConfig, initial: float, t: float, epochs: int) -> float:
 
     A cosine spans `epochs`, stays at its end afterwards, and does not fall at all where `epochs` is 0.
 
-    The power schedule is that of Al-Shedivat et al. (2017, theorems 1 and 2), Θ(t^-(1+δ)/2), with t counted in epochs,
-    a constant factor away from their mini-batches. Theorem 2 divides by the delay τ too: lower `initial` as τ grows.
+    The schedule of theorems 1 and 2 (Al-Shedivat et al. 2017) is Θ(t^-(1+δ)/2), with t counted in epochs, a constant
+    factor away from their mini-batches. Theorem 2 divides by the delay τ too, which is in `initial`.
 
     Example:
-        >>> round(rate(DescentConfig(schedule="power"), 0.1, 3.0, epochs=0), 4)
+        >>> round(rate(DescentConfig(schedule="theorem"), 0.1, 3.0, epochs=0), 4)
         0.0467
         >>> round(rate(DescentConfig(schedule="cosine"), 0.1, 5.0, epochs=10), 12)
         0.0505
@@ -51,7 +51,7 @@ def rate(config: DescentConfig, initial: float, t: float, epochs: int) -> float:
     if config.schedule == "cosine" and epochs:
         fallen = 0.5 * (1.0 + math.cos(math.pi * min(t / epochs, 1.0)))
         return initial * (LAST + (1.0 - LAST) * fallen)
-    if config.schedule == "power":
+    if config.schedule == "theorem":
         return float(initial * (1.0 + t) ** (-0.5 * (1.0 + DELTA)))
     return initial
 

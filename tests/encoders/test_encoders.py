@@ -13,7 +13,7 @@ from streamgp.errors import UsageError
 from streamgp.registry import load, names
 from tests.words import naming
 
-RECURRENT = ("gru", "lstm", "rnn")
+RECURRENT = ("gru", "lstm", "lstm_peephole", "rnn")
 BOTH, PAST, NOW = Layout(lags=3, past=2, horizon=2, future=1), Layout(lags=5, past=1), Layout(0, 0, 1, 4)
 CASES = [(n, at) for n in names("encoders") for at in (BOTH, PAST, NOW) if at.lags or n not in RECURRENT]
 EVERY = pytest.mark.parametrize(("name", "layout"), CASES, ids=str)

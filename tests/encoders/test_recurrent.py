@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from streamgp.encoders import Dropout, Layout, Recurrent, gru, lstm, rnn
+from streamgp.encoders import Dropout, Layout, Recurrent, gru, lstm, lstm_peephole, rnn
 from tests.needs import needs
 
 LAYOUT = Layout(lags=6, past=2, horizon=2, future=1)
-MODULES: dict[str, Any] = {"rnn": rnn, "gru": gru, "lstm": lstm}
+MODULES: dict[str, Any] = {"rnn": rnn, "gru": gru, "lstm": lstm, "lstm_peephole": lstm_peephole}
 NAMES = pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -25,7 +26,7 @@ def build(name: str, layout: Layout = LAYOUT, **options: Any) -> Recurrent:
     generator = Generator().manual_seed(5)
     with torch.no_grad():
         for key, value in made.named_parameters():
-            if "bias" in key:
+            if "bias" in key or "peepholes" in key:
                 value.add_(torch.randn(value.shape, dtype=value.dtype, generator=generator) * 0.3)
     return made
 
@@ -47,23 +48,26 @@ def gated(a: list[Array], b: list[Array], state: list[Array]) -> list[Array]:
     return [(1 - keep) * np.tanh(a[2] + reset * b[2]) + keep * state[0]]
 
 
-def memory(a: list[Array], b: list[Array], state: list[Array]) -> list[Array]:
+def memory(a: list[Array], b: list[Array], state: list[Array], see: Array | None = None) -> list[Array]:
     i, f, g, o = (x + y for x, y in zip(a, b, strict=True))
-    c = sigmoid(f) * state[1] + sigmoid(i) * np.tanh(g)
-    return [sigmoid(o) * np.tanh(c), c]
+    see = np.zeros((3, len(i))) if see is None else see
+    c = sigmoid(f + see[1] * state[1]) * state[1] + sigmoid(i + see[0] * state[1]) * np.tanh(g)
+    return [sigmoid(o + see[2] * c) * np.tanh(c), c]
 
 
 CELLS: dict[str, tuple[int, int, Callable[..., list[Array]]]] = {
     "rnn": (1, 1, elman),
     "gru": (3, 1, gated),
     "lstm": (4, 2, memory),
+    "lstm_peephole": (4, 2, memory),
 }
+CELLS_OF_MEMORY = ("lstm", "lstm_peephole")
 
 
 def oracle(name: str, encoder: Recurrent, z: Array, masks: dict[str, Array] | None = None) -> Array:
     """One row at a time, one lag at a time, one gate at a time; masks: "x0", "h0", "x1", ..., "out" -> (N, units)."""
     weights = {key: value.detach().numpy() for key, value in encoder.named_parameters()}
-    gates, states, cell = CELLS[name]
+    gates, states, plain = CELLS[name]
     out = []
     for row in range(len(z)):
         mask = {key: value[row] for key, value in (masks or {}).items()}
@@ -73,6 +77,8 @@ def oracle(name: str, encoder: Recurrent, z: Array, masks: dict[str, Array] | No
                 np.split(weights[f"layers.{number}.{part}_l0"], gates)
                 for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             )
+            see = weights.get(f"peepholes.{number}")
+            cell = plain if see is None else partial(plain, see=see)
             state = [np.zeros(encoder.hidden)] * states
             seen = []
             for x in sequence:
@@ -86,11 +92,19 @@ def oracle(name: str, encoder: Recurrent, z: Array, masks: dict[str, Array] | No
     return np.stack(out)
 
 
-@NAMES
+@pytest.mark.parametrize("name", [*MODULES])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_it_is_the_cell_written_out(name: str, layers: int) -> None:
     encoder, z = build(name, hidden=5, layers=layers, width=3), windows(4)
     np.testing.assert_allclose(encoder(z).detach().numpy(), oracle(name, encoder, z.numpy()), rtol=0, atol=1e-12)
+
+
+def test_peepholes_begin_as_the_cell_without_them_and_learn() -> None:
+    plain, seeing = (MODULES[name].build(MODULES[name].Config(hidden=5, layers=2), LAYOUT) for name in CELLS_OF_MEMORY)
+    z = windows(4)
+    torch.testing.assert_close(seeing(z), plain(z), rtol=0, atol=1e-12)
+    gradients = torch.autograd.grad(seeing(z).sum(), list(seeing.peepholes))
+    assert all(bool((gradient != 0).all()) for gradient in gradients)
 
 
 @NAMES
@@ -105,7 +119,7 @@ def test_lag_by_lag_is_the_layer_of_pytorch_values_and_gradients(name: str) -> N
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-@NAMES
+@pytest.mark.parametrize("name", [*MODULES])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(("rate", "back"), [(0.4, 0.0), (0.0, 0.3), (0.4, 0.3)])
 def test_one_mask_a_row_for_all_lags(name: str, shared: bool, rate: float, back: float) -> None:

@@ -21,8 +21,8 @@ from tests.objectives.oracles_deep_kernel import dense_nlml
 from tests.optim.toys import LAGS, Toy, no_encoder, rows, same, toy
 from tests.words import naming
 
-SCHEMES = ("majoriser", "rows", "submatrix", "full")
-STALE = ("majoriser", "rows", "submatrix")
+SCHEMES = ("majoriser", "algorithm2", "submatrix", "full")
+STALE = ("majoriser", "algorithm2", "submatrix")
 
 
 def weights(at: Toy) -> list[Tensor]:
@@ -68,7 +68,11 @@ def test_mini_batch_gradients_average_to_the_full_gradient(scheme: Any) -> None:
     data = solver.data()
     data.add(h, at.y)
     bound = Bound(solver.condition(data))
-    loss_of = None if scheme == "majoriser" else estimate(scheme, solver, data, h, at.y)
+    loss_of = (
+        None
+        if scheme == "majoriser"
+        else estimate("submatrix" if scheme == "submatrix" else "rows", solver, data, h, at.y)
+    )
     expected = flat(torch.autograd.grad(dense(at), weights(at)))
 
     def gradient(rows: Tensor) -> Tensor:
@@ -194,7 +198,7 @@ def test_steps_are_mini_batches_with_a_refresh() -> None:
 
 
 def test_a_step_that_is_not_finite_is_left_out_and_told() -> None:
-    at = toy(n=48, scheme="rows")
+    at = toy(n=48, scheme="algorithm2")
     at.z[0] = float("nan")
     solver = at.training.solver
     with torch.no_grad():
@@ -221,7 +225,7 @@ def test_an_epoch_with_skipped_steps_is_not_healthy(monkeypatch: pytest.MonkeyPa
     assert all(torch.equal(before[key], after[key]) for key in before if key.startswith("0."))
 
 
-@pytest.mark.parametrize("scheme", ["majoriser", "rows", "full"])
+@pytest.mark.parametrize("scheme", ["majoriser", "algorithm2", "full"])
 def test_it_trains_the_grid_solver(scheme: str) -> None:
     net = Bounded(mlp.build(mlp.Config(hidden=8, layers=1, width=1, seed=3), Layout(LAGS, 1)))
     kernel = squared_exponential.build(squared_exponential.Config(lengthscale=0.5), 1)
@@ -235,7 +239,7 @@ def test_it_trains_the_grid_solver(scheme: str) -> None:
 
 def test_a_delay_of_one_makes_the_row_forms_alike() -> None:
     """Both have the gradient of the NLML at fresh latents, so that training goes the same way."""
-    one, other = toy(scheme="majoriser", delay=1), toy(scheme="rows", delay=1)
+    one, other = toy(scheme="majoriser", delay=1), toy(scheme="algorithm2", delay=1)
     for _ in range(3):
         assert one.epoch() == pytest.approx(other.epoch(), rel=1e-7)
 
@@ -253,6 +257,8 @@ def test_the_sub_matrix_needs_an_exact_solver_and_pairs() -> None:
         Alternating(at.training.encoder, OnlyPosterior(at.training.solver), AlternatingConfig(scheme="submatrix"))
     with pytest.raises(ValidationError, match=naming("3")):
         AlternatingConfig(scheme="submatrix", batch=2)
+    with pytest.raises(ValidationError, match="algorithm2"):
+        AlternatingConfig(scheme="algorithm1", delay=2)
 
 
 class Counting(exact.Exact):
@@ -268,7 +274,7 @@ class Counting(exact.Exact):
             self.kernel.log_lengthscale.fill_(0.25)  # type: ignore[operator, union-attr]
 
 
-@pytest.mark.parametrize(("scheme", "wanted"), [("majoriser", 6), ("rows", 6), ("full", 5)])
+@pytest.mark.parametrize(("scheme", "wanted"), [("majoriser", 6), ("algorithm2", 6), ("full", 5)])
 def test_hyperparameters_are_put_back_after_every_step_on_them(scheme: Any, wanted: int) -> None:
     """Two refreshes of three steps each, or five joint steps."""
     at = toy(n=64)
@@ -279,3 +285,20 @@ def test_hyperparameters_are_put_back_after_every_step_on_them(scheme: Any, want
     Alternating(at.training.encoder, solver, config).epoch(at.z, at.y, at.generator)
     assert len(solver.seen) == len(set(solver.seen)) == wanted
     assert kernel.log_lengthscale.eq(0.25).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "tau", "initial"),
+    [
+        ({"scheme": "algorithm1"}, 1, 0.01),
+        ({"scheme": "algorithm2", "delay": 5}, 5, 0.01),
+        ({"scheme": "algorithm2", "delay": 5, "schedule": "theorem"}, 5, 0.002),
+        ({"scheme": "algorithm2", "schedule": "theorem"}, None, 0.01),
+        ({"scheme": "full", "delay": 5, "schedule": "theorem"}, 5, 0.01),
+    ],
+    ids=str,
+)
+def test_theorem_2_divides_the_rate_by_the_delay(options: Any, tau: int | None, initial: float) -> None:
+    config = AlternatingConfig(encoder_rate=0.01, **options)
+    at = toy(n=24, **options, encoder_rate=0.01)
+    assert config.tau == tau and at.training.weights.initial == pytest.approx(initial)

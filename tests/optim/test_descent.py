@@ -36,9 +36,9 @@ def test_cosine_falls_to_its_last_part_and_stays() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.1, 1.0])
-def test_power_is_that_of_the_theorems(delta: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_falls_as_in_the_theorems(delta: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descent_module, "DELTA", delta)
-    config = DescentConfig(schedule="power")
+    config = DescentConfig(schedule="theorem")
     for t in (0.0, 1.0, 99.0):
         assert rate(config, 0.5, t, 0) == pytest.approx(0.5 * (t + 1) ** (-(1 + delta) / 2), rel=1e-12)
 
@@ -65,7 +65,7 @@ def test_a_scheduled_descent_is_torchs_adam(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(descent_module, "CLIP", math.inf)
     ours, theirs = line(), line()
     x = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    descent = Descent(ours, 0.1, DescentConfig(schedule="power"))
+    descent = Descent(ours, 0.1, DescentConfig(schedule="theorem"))
     twin = torch.optim.Adam(theirs.parameters(), lr=0.1, eps=1e-12)
     for epoch in range(20):
         descent.step((ours(x) - 3).square().mean(), epoch)

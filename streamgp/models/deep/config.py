@@ -18,6 +18,8 @@ from streamgp.optim.squared_error import SquaredErrorConfig
 from streamgp.solvers import kiss
 from streamgp.training.early_stopping import EarlyStoppingOptions
 
+LSTMS = OneOf("encoders", unnamed="lstm", only=("lstm", "lstm_peephole"))
+
 GRID_WIDTH = 2
 """Columns of the latent space unless the encoder's options say otherwise: a grid in more than three is too large."""
 
@@ -145,8 +147,9 @@ class GpGruConfig(DeepGpConfig):
 class GpLstmConfig(DeepGpConfig):
     """A GP behind long short-term memory."""
 
-    encoder: lstm.Config = Field(
-        lstm.Config(width=GRID_WIDTH), description="long short-term memory over the lags, in front of the kernel"
+    encoder: Annotated[BaseModel, LSTMS] = Field(
+        lstm.Config(width=GRID_WIDTH),
+        description="long short-term memory over the lags, in front of the kernel; lstm_peephole: gates see the cell",
     )
 
 
@@ -175,7 +178,9 @@ class GruConfig(DeepNetConfig):
 class LstmConfig(DeepNetConfig):
     """A linear head behind long short-term memory."""
 
-    encoder: lstm.Config = Field(lstm.Config(width=32), description="long short-term memory over the lags")
+    encoder: Annotated[BaseModel, LSTMS] = Field(
+        lstm.Config(width=32), description="long short-term memory over the lags; lstm_peephole: its gates see the cell"
+    )
 
 
 class NarxConfig(DeepNetConfig):

@@ -19,7 +19,11 @@ LSTM, GRU = "long short-term memory over the lags", "gated recurrent units over 
 RNN, MLP = "an Elman network over the lags", "a perceptron over the flattened lags (NARX)"
 DOCSTRINGS = {
     "gp_gru": GP.format(title="GP-GRU", encoder=GRU, note="; the paper has no GRU"),
-    "gp_lstm": GP.format(title="GP-LSTM", encoder=LSTM, note=", no peepholes in the cell, and a forget bias of 1"),
+    "gp_lstm": GP.format(
+        title="GP-LSTM",
+        encoder=LSTM,
+        note=", no peepholes in the cell (encoder=lstm_peephole has them), and a forget bias of 1",
+    ),
     "gp_narx": GP.format(title="GP-NARX", encoder=MLP, note=""),
     "gp_rnn": GP.format(title="GP-RNN", encoder=RNN, note=""),
     "gru": NET.format(encoder=GRU),
