@@ -81,7 +81,7 @@ class Recurrent(Encoder):
 
     def __init__(self, config: RecurrentConfig, layout: Layout) -> None:
         super().__init__()
-        name = type(self).__name__.lower()
+        name = type(config).__module__.rpartition(".")[2]
         if not layout.lags * layout.past:
             raise UsageError(
                 f"encoder {name} runs over the past, and these windows have none",
