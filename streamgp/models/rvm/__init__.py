@@ -2,7 +2,7 @@
 
 Functions k(x, z_j) on rows that were seen have weights with precisions s_j of their own. Maximising the evidence makes
 most s_j infinite; what is left are the relevance vectors z_j. The selection goes one change at a time (Tipping & Faul
-2003), or many at a time: `solver`.
+2003), many at a time, or by the quadruply stochastic bound (QSRVM; Evans & Nair 2020, appendix I.3): `solver`.
 """
 
 from __future__ import annotations
