@@ -154,7 +154,7 @@ def nlml(found: Judged, data: Rows) -> float:
     config = squared_exponential.Config(lengthscale=1.0, outputscale=found.outputscale)
     kernel = squared_exponential.build(config, 2)
     dict(kernel.named_parameters())["log_lengthscale"].copy_(found.lengthscale.log())
-    solver = exact.build(exact.Config(noise=found.noise, floor=1e-9), kernel, 1)
+    solver = exact.build(exact.Config(noise=found.noise, floor=1e-9, limit=len(data.y)), kernel, 1)
     kept = solver.data()
     kept.add(found.encoder(data.z), data.y[:, None])
     return float(solver.nlml(kept)) / len(data.y)

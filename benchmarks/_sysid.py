@@ -21,6 +21,7 @@ from torch import Tensor
 
 from streamgp.base import Model, Simulates
 from streamgp.errors import NumericalError
+from streamgp.forecasting.calibration import Calibration
 from streamgp.predictives.gaussian import Gaussian
 from streamgp.streaming.windows import Windows, WindowSpec
 from streamgp_pipelines.forecasting.simulate import plug_in, sample_paths
@@ -30,7 +31,7 @@ from streamgp_pipelines.moments import Moments
 COLUMNS = {"drives": ("voltage_u1", "speed_z1"), "actuator": ("valve_u", "pressure_p")}
 LAGS = {"autoregression": 10, "regression": 32}
 PATHS = 200
-NAMING = Naming("model", (90.0,), Moments(clock=False))
+NAMING = Naming("model", Calibration((90.0,)), Moments(clock=False))
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class Stream:
         self.batches: list[pa.RecordBatch] = []
         self.dues: list[Due] = []
         self.copies: list[tuple[int, Learner]] = []
-        for chunk, _ in micro_batches(session.source, {}, session.config.batch, self.learner.room):
+        for chunk, _ in micro_batches(session.source, {}, lambda: self.learner.room):
             if chunk.num_rows < self.learner.room or self.learner.rows + chunk.num_rows > rows:
                 break
             if len(self.copies) < PLACES and self.learner.rows >= places[len(self.copies)]:

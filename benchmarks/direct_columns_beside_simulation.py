@@ -195,7 +195,7 @@ def scored(
             if np.isfinite(error).all() and np.isfinite(score).all():
                 found[some[row]] = error, score
 
-    for rows, _ in micro_batches(session.source, session.offset, session.config.batch, learner.room):
+    for rows, _ in micro_batches(session.source, session.offset, lambda: learner.room):
         if learner.warmup.done_at is not None:
             at_origins(learner.rows, learner.rows + rows.num_rows)
         if rows.num_rows < learner.room:
