@@ -139,7 +139,7 @@ def learned(case: Case, options: dict[str, Any]) -> tuple[BlockEngine, Tensor, T
         return engine, training.x, training.y, training.share, z
     known = model.inputs(x.rows(rows))
     share = torch.ones(case.rows, dtype=FLOAT)
-    return engine, known, model._targets(x.rows(rows), y[rows]), share, z
+    return engine, known, model.targets(x.rows(rows), y[rows]), share, z
 
 
 def measured(case: Case, options: dict[str, Any]) -> tuple[str, list[str], bool]:
