@@ -78,6 +78,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {**QSGP, "solver": "stochastic", "steps": 60},
         {**QSGP, "solver": "quadruple", "steps": 50, "control_variates": 60, "batch": 60},
         {**QSGP, "solver": "quadruple", "steps": 30, "optimiser": "adagrad", "covariance": "chevron", "columns": 4},
+        {**QSGP, "solver": "quadruple", "steps": 20, "optimiser": "adagrad", "learn": "elbo", "batch": 40},
     ],
     "rvm": [
         {"dictionary": 80, "basis": 32, "evidence_rows": 60, "reservoir": 300, "rebuild": 500},

@@ -82,6 +82,12 @@ class Config(StreamOptions, EvidenceOptions):
     rate: float | None = Field(
         None, gt=0, le=10, description="step size (quadruple); none: 0.1 of adagrad, 0.2 of preconditioned"
     )
+    learn: Literal["rebuild", "once", "elbo"] = Field(  # type: ignore[assignment]
+        "rebuild",
+        description="hyper-parameters: estimate them at every rebuild, or once; those of --init stay with once; elbo: "
+        "estimate them once, then move them and the noise with every step, along the gradient of the sampled bound "
+        "(quadruple, adagrad)",
+    )
     evidence_rows: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(  # type: ignore[assignment]
         "auto",
         description="rows at most, thinned in time, that estimate hyper-parameters; auto: 400 with lags, 1000 without",
@@ -128,6 +134,8 @@ class Config(StreamOptions, EvidenceOptions):
         for name in ("batch", "control_variates", "optimiser", "rate"):
             if not quadruple and getattr(self, name) != default[name]:
                 raise ValueError(f"{name} is for solver=quadruple; set that, or leave out {name}")
+        if self.learn == "elbo" and not (quadruple and self.optimiser == "adagrad" and self.covariance != "chevron"):
+            raise ValueError("learn=elbo needs solver=quadruple, optimiser=adagrad, and no covariance=chevron")
         if self.covariance != "chevron" and self.columns != default["columns"]:
             raise ValueError("columns is for covariance=chevron; set that, or leave out columns")
         if self.covariance == "chevron" and not self.control_variates:

@@ -89,7 +89,7 @@ class QsgpPosterior(Posterior):
         self.register_buffer("objective", torch.full((), math.nan, dtype=FLOAT))
         slowly = bool(shape.lags) and not config.outcomes
         found_by = way_of(config, self.engine.kernel, way(self.engine.kernel, outcomes=config.outcomes, slowly=slowly))
-        self.search = Search(inputs.count, config.learn == "once", found_by)
+        self.search = Search(inputs.count, config.learn != "rebuild", found_by)
         self.epochs = 0
         self.stale = False
         self._fit: tuple[Rows, TrainingRows] | None = None  # of the fit that is going on

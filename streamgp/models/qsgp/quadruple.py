@@ -33,6 +33,10 @@ CHUNK = 4096
 """Rows that are forecast at once."""
 RATES = {"adagrad": 0.1, "preconditioned": 0.2}
 """Step sizes; the first is the paper's."""
+HYPER = 1e-3
+"""Step size of the logarithms of hyper-parameters; the paper's 1e-5 is for 10⁵ steps."""
+FARTHEST = 3.0
+"""What steps may add to a logarithm: the bound is a mean-field one, whose maximum may be far from the evidence's."""
 FEWER = 5
 """Steps of AdaGrad for one that is preconditioned: about what it takes longer."""
 
@@ -45,6 +49,10 @@ class QuadrupleEngine(Engine):
         steps: of an epoch, and for 512 new rows of a stream.
         options: of every step.
         seed: of the draws.
+
+    Attributes:
+        base: (1 + P,) log σ² and the hyper-parameters as they were estimated.
+        shift: (1 + P,) what steps have added to them since the first estimate (learn=elbo).
     """
 
     def __init__(
@@ -55,6 +63,10 @@ class QuadrupleEngine(Engine):
         super().__init__(basis, sites)
         self.steps = steps
         self.descent = QuadrupleDescent(basis, columns, options, seed)
+        self.base: Tensor
+        self.shift: Tensor
+        self.register_buffer("base", self._logs())
+        self.register_buffer("shift", torch.zeros_like(self.base))
         blank = torch.zeros(capacity, columns, dtype=FLOAT)
         self.kept = self.descent.rows(torch.zeros(capacity, basis.kernel.dims, dtype=FLOAT), blank, blank[:, 0])
 
@@ -82,9 +94,26 @@ class QuadrupleEngine(Engine):
         return Seen(found.mean, found.variance, None)
 
     def begin(self, noise: Tensor, y: Tensor) -> None:
+        if self.descent.options.hyper:
+            noise = self._shifted(noise)
         system = self.sites.begin(noise, y)
+        self.base[:1] += (system / noise).log()  # tempering is no part of what is learned
         self.basis.scale.copy_(system.sqrt())
         self.descent.begin(system)
+
+    def _logs(self) -> Tensor:
+        """(1 + P,) log σ² of the system, and the hyper-parameters, which are logarithms."""
+        noise = self.descent.noise.log().mean().reshape(1)
+        return torch.cat((noise, *(p.detach().flatten() for p in self.descent.features.parameters())))
+
+    def _shifted(self, noise: Tensor) -> Tensor:
+        """Move hyper-parameters that were estimated by what steps have learned since; returns σ² as moved. noise: ()"""
+        flat = torch.cat([p.detach().flatten() for p in self.descent.features.parameters()])
+        self.base.copy_(torch.cat((noise.log().reshape(1), flat)))
+        moved = (flat + self.shift[1:]).split([p.numel() for p in self.descent.features.parameters()])
+        for parameter, value in zip(self.descent.features.parameters(), moved, strict=True):
+            parameter.copy_(value.view_as(parameter))
+        return noise * self.shift[0].exp()
 
     def training_rows(self, z: Tensor, y: Tensor, share: Tensor) -> TrainingRows:
         return TrainingRows(self.descent.rows(z, y, share), y, share)
@@ -93,6 +122,7 @@ class QuadrupleEngine(Engine):
         rows = cast("SampledRows", training.rows)
         for step in range(place * self.steps, (place + 1) * self.steps):
             self.descent.step(rows, LAST ** (step / (of * self.steps)))
+        self._moved()
         out = (training.share == 0).nonzero()[:, 0]  # whose residuals estimate the noise
         for part in out.split(CHUNK):
             rows.residual[part] = rows.target[part] - self.mean(rows.x[part]).to(FLOAT)
@@ -100,6 +130,12 @@ class QuadrupleEngine(Engine):
     def learn(self, new: int) -> None:
         for _ in range(max(1, round(self.steps * new / ROWS))):
             self.descent.step(self.kept)
+        self._moved()
+
+    def _moved(self) -> None:
+        """Note how far steps have moved the hyper-parameters."""
+        if self.descent.options.hyper:
+            self.shift.copy_((self._logs() - self.base).clamp(-FARTHEST, FARTHEST))
 
     def refresh_noise(self, training: TrainingRows, least: float) -> None:
         """By the residuals of the support rows: those of others are not known."""
@@ -139,6 +175,7 @@ def quadruple_engine(config: Config, shape: Shape, basis: Basis, likelihood: Lik
         batch=config.batch,
         support=config.control_variates,
         columns=config.columns if config.covariance == "chevron" else 0,
+        hyper=HYPER if config.learn == "elbo" else 0.0,
     )
     sites = GaussianSites(shape.columns, config.tempering(shape))
     steps = config.steps if config.optimiser == "adagrad" else max(config.steps // FEWER, 1)

@@ -330,7 +330,8 @@ class QuadrupleDescent(nn.Module):
         with torch.set_grad_enabled(learning):
             rest = self.rest(rows, drawn, log_noise.exp())
         wanted = [*leaves.values(), *theta, *([log_noise] if learning else [])]
-        gradients = torch.autograd.grad(means + columns + rest, wanted)
+        found = torch.autograd.grad(means + columns + rest, wanted, allow_unused=True)  # one kernel of several
+        gradients = [torch.zeros_like(w) if g is None else g for w, g in zip(wanted, found, strict=True)]
         total = float(rows.count.sum())
         self.beyond.lerp_((means + rest).detach() / total, max(SMOOTH, 1.0 / (steps + 1)))
         self.count.copy_(rows.count.mean())
