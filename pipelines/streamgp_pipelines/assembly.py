@@ -224,24 +224,28 @@ def _place(given: dict[str, Any], path: list[str], value: Any, dotted: str, conf
 
 
 def _is_own_name(config: type[BaseModel], path: list[str], value: Any, dotted: str, model: str) -> bool:
-    """Whether this only repeats the name of a part that always stands there, such as the encoder of gp_lstm.
+    """Whether this only repeats the name of a part that always stands there, such as the encoder of gp_gru.
 
     Raises:
-        UsageError: it is the name of another part.
+        UsageError: it is the name of a part that cannot stand there.
     """
     path = path[:-1] if path[-1] == "name" and not choice.at(config, path) else path
-    fixed = [choice.default_of(field) for field in choice.at(config, path) if not choice.one_of(field)]
-    if not isinstance(value, str) or not fixed or not isinstance(fixed[0], BaseModel):
+    fields = choice.at(config, path)
+    chosen = next((mark for mark in map(choice.one_of, fields) if mark), None)
+    fixed = next((choice.default_of(field) for field in fields), None)
+    if not isinstance(value, str) or (chosen and not chosen.only) or not (chosen or isinstance(fixed, BaseModel)):
         return False
-    kind, own = ["", *type(fixed[0]).__module__.split(".")][-2:]
+    kind, own = ["", *type(fixed).__module__.split(".")][-2:]
+    possible = chosen.only if chosen else (own,)
     if kind not in registry.KINDS or own not in registry.names(kind) or value not in registry.names(kind):
         return False
-    if value != own:
+    if value not in possible:
         alike = (other for other in registry.names("models") if other.startswith("gp_") == model.startswith("gp_"))
         others = [other for other in alike if other.endswith(value)]
         hint = f"the model {others[0]} has it" if others else f"see: streamgp models {model}"
-        raise UsageError(f"--set {dotted}: the {path[-1]} of {model} is {own!r}, and no other", hint=hint)
-    return True
+        own = " or ".join(possible)
+        raise UsageError(f"--set {dotted}: the {path[-1]} of {model} is {own}, and no other", hint=hint)
+    return not chosen
 
 
 def _is_choice(config: type[BaseModel], path: list[str]) -> bool:

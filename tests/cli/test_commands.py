@@ -80,9 +80,9 @@ def test_models_lists_models_and_options(world: World) -> None:
 def test_models_lists_the_parts_to_choose_from_and_their_options() -> None:
     listed = document(run("models", "svdgp", "--json"))["options"]
     (choice,) = [option for option in listed if option["option"] == "encoder"]
-    assert choice["type"] == "one of gru, identity, lstm, mlp, rnn" and choice["default"] == "identity"
+    assert choice["type"] == "one of gru, identity, lstm, lstm_peephole, mlp, rnn" and choice["default"] == "identity"
     hidden = {option["part"]: option for option in listed if option["option"] == "encoder.hidden"}
-    assert set(hidden) == {"gru", "lstm", "mlp", "rnn"} and hidden["mlp"]["default"] == 64
+    assert set(hidden) == {"gru", "lstm", "lstm_peephole", "mlp", "rnn"} and hidden["mlp"]["default"] == 64
     listed = document(run("models", "gp_narx", "--json"))["options"]
     found = {(option["option"], option["part"]): option for option in listed}
     assert found["kernel.lengthscale", "squared_exponential"]["default"] == 0.5, "as in the model, not as in the part"

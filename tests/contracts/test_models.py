@@ -57,7 +57,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {**GP, "kernel": "matern", "rebuild": 0, "online": {**ONLINE, "stale": 1.2, "memory": None}},
     ],
     "gp_narx": [
-        {**GP, "encoder": {"hidden": 8, "width": 1}, "training": {"scheme": "rows", "delay": 2}, "pretrain": 2},
+        {**GP, "encoder": {"hidden": 8, "width": 1}, "training": {"scheme": "algorithm2", "delay": 2}, "pretrain": 2},
         {**GP, "mode": "regression", "rescale": 0.0},
         {**NET, "solver": "exact", "training": {"scheme": "full"}, "rebuild": 0},
     ],
