@@ -11,7 +11,7 @@ Shapes: N rows, W columns of an input, m features, m̃ features in a block, |b| 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor, nn
 
@@ -68,6 +68,23 @@ class Features(nn.Module, ABC):
     @abstractmethod
     def block(self, x: Tensor, block: int) -> Tensor:
         """(N, W) -> (N, |b|): Φ_b, in the dtype of x; O(N W |b|), whatever m is."""
+
+    def image(self, x: Tensor, blocks: Sequence[int], weights: Tensor) -> Tensor:
+        """Σ_b Φ_b(x) w_b over some blocks, in the dtype of x; O(N W m̃ P), whatever m is.
+
+        Args:
+            x: (N, W)
+            blocks: P of them.
+            weights: (P, m̃, K); of the last block, if it is shorter, those beyond its end are not looked at.
+
+        Returns:
+            (N, K)
+        """
+        total = x.new_zeros(len(x), weights.shape[2])
+        for block, weight in zip(blocks, weights, strict=True):
+            phi = self.block(x, block)
+            total.addmm_(phi, weight[: phi.shape[1]].to(x.dtype))
+        return total
 
     def prior_variance(self, x: Tensor) -> Tensor:
         """(N, W) -> (N,): the prior variance of f(x) that φᵀφ stands for, in the dtype of x; here k(x, x)."""

@@ -133,6 +133,11 @@ class Rows(nn.Module):
         self.sweeps = 0
 
     @property
+    def inputs(self) -> Tensor:
+        """(R, W) those that features are made of."""
+        return self.x
+
+    @property
     def fitted(self) -> Tensor:
         """(R, T) Φμ."""
         return self.target - self.residual
@@ -170,16 +175,17 @@ class Rows(nn.Module):
             return self.phi[block]
         if self._scratch is not None and self._in_scratch == block and not keep:
             return self._scratch
+        x = self.inputs
         size = features.span(block).stop - features.span(block).start
         if keep or (block in self._asked and block < cached):
-            phi = self.x.new_empty(len(self.x), size)
+            phi = x.new_empty(len(x), size)
         else:
             self._in_scratch = -1
-            if self._scratch is None or self._scratch.shape != (len(self.x), size):
-                self._scratch = self.x.new_empty(len(self.x), size)
+            if self._scratch is None or self._scratch.shape != (len(x), size):
+                self._scratch = x.new_empty(len(x), size)
             phi = self._scratch
-        for start in range(0, len(self.x), CHUNK):
-            phi[start : start + CHUNK] = features.block(self.x[start : start + CHUNK], block)
+        for start in range(0, len(x), CHUNK):
+            phi[start : start + CHUNK] = features.block(x[start : start + CHUNK], block)
         self._asked.add(block)
         if phi is self._scratch:
             self._in_scratch = block

@@ -18,6 +18,8 @@ EXACT = 4096
 """Features up to which the covariance is that of the posterior, by one Cholesky factor of a matrix of all."""
 DENSE = 8192
 """Features up to which such a matrix is made where it is asked for."""
+STEPS, QUADRUPLE = 200, 500
+"""Steps of an epoch where none are named, of the solvers that draw blocks."""
 BATCH, STREAM = fourier.Config(size=4096, width=512), fourier.Config(size=2048, width=512)
 """Where none are named: a stream factorises its matrix at every update, and 2048 take an eighth of the time."""
 
@@ -61,11 +63,11 @@ class Config(StreamOptions, EvidenceOptions):
         "diagonal, its auto, or chevron, whose first `columns` columns are dense",
     )
     columns: int = Field(10, ge=1, description="dense columns of covariance=chevron")
-    steps: int = Field(
-        500,
+    steps: int | None = Field(
+        None,
         ge=1,
-        description="steps of an epoch, and for 512 new rows of a stream (stochastic, quadruple); a fifth of them "
-        "where they are preconditioned, which go further",
+        description="steps of an epoch, and for 512 new rows of a stream (stochastic, quadruple); none: 200 stochastic "
+        "and 500 quadruple ones; of the latter a fifth where they are preconditioned, which go further",
     )
     batch: int = Field(500, ge=1, description="rows of a step (quadruple)")
     control_variates: int = Field(

@@ -130,12 +130,43 @@ def orthogonal(normals: Tensor) -> Tensor:
 class HeldFourier(Fourier):
     """Random Fourier features with frequencies orthogonal within a block.
 
-    The normals depend on the seed alone, so that what is held stays good under any hyper-parameters.
+    The normals depend on the seed alone, so that what is held stays good under any hyper-parameters; the frequencies
+    in float32 are held as long as these are the same.
     """
 
     def __init__(self, config: fourier.Config, kernel: Kernel, seed: int) -> None:
         self._held: dict[int, Tensor] = {}
+        self._pairs: dict[int, tuple[Tensor, Tensor]] = {}
+        self._pairs_of: tuple[int, ...] = ()
         super().__init__(config, kernel, seed)
+
+    def pairs(self, block: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """See `Fourier.pairs`."""
+        if dtype != torch.float32 or not self._pairs_of:
+            return super().pairs(block, dtype)
+        if block not in self._pairs:
+            self._pairs[block] = super().pairs(block, dtype)
+        return self._pairs[block]
+
+    def block(self, x: Tensor, block: int) -> Tensor:
+        """(N, W) -> (N, |b|)"""
+        self._follow()
+        return super().block(x, block)
+
+    def image(self, x: Tensor, blocks: Sequence[int], weights: Tensor) -> Tensor:
+        """See `Fourier.image`."""
+        self._follow()
+        return super().image(x, blocks, weights)
+
+    def _follow(self) -> None:
+        """Drop what is held of other hyper-parameters; nothing is held of very many features, or with a gradient."""
+        held = (*self.parameters(), *self.buffers())
+        if self.size // 2 * self.kernel.normals > HELD or any(tensor.requires_grad for tensor in held):
+            held = ()
+        now = (*(tensor._version for tensor in held), *(tensor.data_ptr() for tensor in held))
+        if now != self._pairs_of:
+            self._pairs.clear()
+            self._pairs_of = now
 
     def frequencies(self, block: int) -> Frequencies:
         """See `Fourier.frequencies`."""

@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from streamgp import choice
 from streamgp.base import FLOAT, Json, Predictive, Shape
-from streamgp.errors import NumericalError, UsageError
+from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
 from streamgp.likelihoods import Likelihood, gaussian
@@ -26,7 +26,7 @@ from streamgp.likelihoods.laplace import Laplace
 from streamgp.likelihoods.logistic import Logistic
 from streamgp.models._evidence import way_of
 from streamgp.models.qsgp.blocks import BlockEngine
-from streamgp.models.qsgp.config import MANY, Config
+from streamgp.models.qsgp.config import MANY, STEPS, Config
 from streamgp.models.qsgp.engine import Engine, TrainingRows
 from streamgp.models.qsgp.features import AUTO, basis, candidates
 from streamgp.models.qsgp.head import Head
@@ -191,19 +191,16 @@ class QsgpPosterior(Posterior):
         self.search.initial = initial
 
     def snapshot(self) -> Callable[[], None]:
-        """As of every posterior; of very many features a copy would cost more than the work.
-
-        Raises:
-            NumericalError: (the result) there are very many features.
-        """
-        if self.engine.basis.inner.capacity <= MANY:
+        """As of every posterior; of very many features only what learning changes is copied, as it changes."""
+        engine = self.engine
+        if not isinstance(engine, StepsEngine) or engine.basis.inner.capacity <= MANY:
             return super().snapshot()
+        weights_back, (tensors, rest) = engine.snapshot(), self.state()
+        copies = {name: tensor.clone() for name, tensor in tensors.items() if name != f"engine.{engine.large}"}
 
         def put_back() -> None:
-            raise NumericalError(
-                f"an update failed, and with more than {MANY:,} features it cannot be undone",
-                hint="start again from the last checkpoint, with fewer features",
-            )
+            weights_back()
+            self.restore(self.state()[0] | copies, rest)
 
         return put_back
 
@@ -308,7 +305,7 @@ def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) 
         return quadruple_engine(config, shape, base, likelihood)
     if config.by_steps:
         sites = GaussianSites(shape.columns, temper)
-        return StepsEngine(base, shape.columns, sites, config.reservoir, config.steps, config.seed)
+        return StepsEngine(base, shape.columns, sites, config.reservoir, config.steps or STEPS, config.seed)
     family = config.family
     solver, head = BlockSolver(base, shape.columns), Head(base, family == "exact")
     own = sites_of(likelihood, temper, newton=head.whole)

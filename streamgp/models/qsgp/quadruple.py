@@ -14,7 +14,7 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Shape
 from streamgp.likelihoods import Likelihood
-from streamgp.models.qsgp.config import Config
+from streamgp.models.qsgp.config import QUADRUPLE, Config
 from streamgp.models.qsgp.engine import Engine, Seen, TrainingRows
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.sites import GaussianSites
@@ -178,5 +178,6 @@ def quadruple_engine(config: Config, shape: Shape, basis: Basis, likelihood: Lik
         hyper=HYPER if config.learn == "elbo" else 0.0,
     )
     sites = GaussianSites(shape.columns, config.tempering(shape))
-    steps = config.steps if config.optimiser == "adagrad" else max(config.steps // FEWER, 1)
+    named = config.steps or QUADRUPLE
+    steps = named if config.optimiser == "adagrad" else max(named // FEWER, 1)
     return QuadrupleEngine(basis, shape.columns, sites, config.reservoir, steps, options, config.seed)

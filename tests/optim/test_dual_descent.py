@@ -1,8 +1,9 @@
-"""The residual-cached heavy ball against a dense one that moves every block, and against the dense ridge solution."""
+"""Dual steps on drawn blocks against a dense twin of them, ridge regression, and the laws of a stream of any length."""
 
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,36 +12,32 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from streamgp.optim import momentum_descent
-from streamgp.optim.momentum_descent import MomentumDescent, SupportRows, decay
+from streamgp.optim import dual_descent
+from streamgp.optim.dual_descent import DualDescent, SupportRows
 from tests.needs import needs
 from tests.optim.descent_toys import Largest, data, everything, fourier_of, normal
 
 NOISE = torch.tensor([0.1, 0.3], dtype=torch.float64)
 
 
-def engine(size: int = 26, width: int = 10, dtype: torch.dtype = torch.float64) -> MomentumDescent:
-    return MomentumDescent(fourier_of(size, width), 2, dtype=dtype).begin(NOISE)
+def engine(size: int = 26, width: int = 10, dtype: torch.dtype = torch.float64) -> DualDescent:
+    return DualDescent(fourier_of(size, width), 2, dtype=dtype).begin(NOISE)
 
 
-@pytest.fixture
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Less momentum, so that few steps converge, and all of that: blocks of ten are noisy, and stable here."""
-    monkeypatch.setattr(momentum_descent, "MOMENTUM", 0.9)
-    monkeypatch.setattr(momentum_descent, "NOISY", 0.0)
-
-
-def settled(made: MomentumDescent) -> tuple[Tensor, Tensor]:
-    """(m, T) μ and v, every block coasted to now."""
-    pairs = [made.moving(block) for block in range(made.features.blocks)]
-    return torch.cat([mu for mu, _ in pairs]), torch.cat([velocity for _, velocity in pairs])
+def walk(rows: int, lags: int) -> tuple[Tensor, Tensor]:
+    """Windows of a random walk, standardised, and the next change in units of its deviation: (R, lags), (R, 2)."""
+    steps = normal(rows + lags + 1, seed=6)
+    level = steps.cumsum(0)
+    x = level[:-1].unfold(0, lags, 1)[:rows]
+    change = steps[lags : lags + rows]
+    return (x - x.mean()) / x.std(), torch.stack((change, x[:, -1] / x.std() + 0.1 * change), 1)
 
 
 def weighting(kind: str, rows: int) -> Tensor | None:
     return {"none": None, "rows": normal(rows, seed=4).exp(), "columns": normal(rows, 2, seed=5).exp()}[kind]
 
 
-def solution(made: MomentumDescent, x: Tensor, y: Tensor, weight: Tensor | None) -> np.ndarray:
+def solution(made: DualDescent, x: Tensor, y: Tensor, weight: Tensor | None) -> np.ndarray:
     """(m, T): (ΦᵀW_tΦ + σ_t²I)⁻¹ΦᵀW_t y_t."""
     phi, target = everything(made.features, x).numpy(), np.nan_to_num(y.numpy())
     own = np.ones(y.shape) if weight is None else weight.numpy()
@@ -52,60 +49,91 @@ def solution(made: MomentumDescent, x: Tensor, y: Tensor, weight: Tensor | None)
     return np.stack(out, 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["none", "rows", "columns"])
-@pytest.mark.parametrize("missing", [pytest.param(False, marks=pytest.mark.slow), True])
-@pytest.mark.usefixtures("quickly")
-def test_it_converges_to_the_dense_solution_at_a_constant_rate(weights: str, missing: bool) -> None:
-    """The choice of the block is all that is random, and at the solution no block has a gradient."""
-    made = engine()
+@pytest.mark.parametrize("missing", [False, True])
+def test_with_one_block_it_ends_at_ridge_regression(weights: str, missing: bool) -> None:
+    """Then nothing is drawn, and μ = Φᵀα exactly; columns have their own weights and noise."""
+    made = engine(size=20, width=20)
     x, y = data(50, missing=missing)
     weight = weighting(weights, 50)
     rows = made.rows(x, y, weight)
-    for _ in range(1500):
+    for _ in range(500):
         made.step(rows)
-    expected = solution(made, x, y, weight)
     fresh = normal(20, 2, seed=9)
-    np.testing.assert_allclose(made.mean(fresh), everything(made.features, fresh).numpy() @ expected, atol=1e-4)
-    np.testing.assert_allclose(settled(made)[0], expected, atol=1e-3)
+    expected = everything(made.features, fresh).numpy() @ solution(made, x, y, weight)
+    np.testing.assert_allclose(made.mean(fresh), expected, atol=1e-3)
 
 
-def test_lazy_is_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dense twin that coasts all blocks in every step, with Φμ and Φv computed afresh."""
-    monkeypatch.setattr(momentum_descent, "MOMENTUM", 0.8)
-    monkeypatch.setattr(momentum_descent, "NOISY", 0.0)
-    monkeypatch.setattr(momentum_descent, "RATE", 0.4)
-    made, (x, y) = engine(size=64, width=10), data(40)
+@pytest.mark.parametrize("size", [26, 64])
+def test_steps_are_those_of_a_dense_twin(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """e, P and M_b as matrices of all rows, the last block being shorter than the others."""
+    monkeypatch.setattr(dual_descent, "PILOT", 10)
+    made, (x, y) = engine(size=size, width=10), data(30)
+    weight = normal(30, seed=4).exp()
+    rows = made.rows(x, y, weight)
+    phi, blocks, half = everything(made.features, x), made.features.blocks, weight.sqrt()
+    pilot = half[:, None] * phi[:, :10] * (size / 10) ** 0.5
+    p = torch.linalg.inv(pilot @ pilot.T + 20.0 * made.variance * torch.eye(30))
+    mu, dual = torch.zeros(size, 2).double(), torch.zeros(30, 2).double()
+    for step in range(60):
+        made.step(rows)
+        span = made.features.span(int((made.last == step + 1).nonzero()))
+        error = half[:, None] * (y - phi @ mu) - NOISE * dual / half[:, None]
+        pull = half[:, None] * (p @ error) * (1.5 / rows.curvature)
+        mu[span] += blocks * phi[:, span].T @ pull
+        dual += pull
+    assert len(made.touched()) == blocks
+    torch.testing.assert_close(made.weights, mu, rtol=0, atol=1e-10)
+    torch.testing.assert_close(rows.dual, dual, rtol=0, atol=1e-10)
+    torch.testing.assert_close(y - rows.residual, phi @ mu, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("size", "steps"),
+    [(1000, 60), (20_000, 60), pytest.param(100_000, 300, marks=pytest.mark.slow), (1_000_000, 30)],
+)
+def test_on_windows_of_a_random_walk_what_is_left_falls_at_every_step(size: int, steps: int) -> None:
+    """Windows that overlap: a spectrum of five powers of ten. The weights stay what the targets ask for, at any m."""
+    x, y = walk(300, 12)
+    made = DualDescent(fourier_of(size, 100, dims=12), 2).begin(0.05)
+    rows = made.rows(x[:200], y[:200], torch.ones(200).double())
+    for start in (200, 232, 264):
+        left, squares = [], rows.residual.square().sum()
+        for _ in range(steps // 3):
+            made.step(rows)
+            left.append(float(rows.energy.sum()))
+        assert all(later < 1.0001 * before for before, later in pairwise(left)), "it went up"
+        assert left[-1] < 0.5 * left[0] and rows.residual.square().sum() < 1.05 * squares
+        places = torch.arange(start - 200, start - 168)
+        made.put(rows, places, x[start : start + 32], y[start : start + 32], torch.ones(32).double())
+    norm = float(made.weights.square().sum()) / made.features.blocks  # a drawn block stands for all
+    assert norm < 40.0 * float(y.square().sum()) / 0.05
+    assert float(made.mean(x).abs().max()) < 3.0 * float(y.abs().max())
+
+
+def test_few_blocks_of_very_many_are_near_the_kernels_ridge_regression() -> None:
+    """An eightieth of the blocks is drawn, and f is as regular as with all."""
+    x, y = data(300)
+    made = DualDescent(fourier_of(1_000_000, 200), 2).begin(0.1)
     rows = made.rows(x, y)
-    phi, blocks = everything(made.features, x), made.features.blocks
-    mu, velocity, drawn = torch.zeros(64, 2).double(), torch.zeros(64, 2).double(), []
-    for step in range(120):
-        made.step(rows, decay(step, 120))
-        block = int((made.last == step + 1).nonzero())
-        drawn.append(block)
-        ahead, span = mu + 0.8 * velocity, made.features.span(block)
-        slope = phi[:, span].T @ (phi @ ahead - y) / 40 + NOISE / 40 * ahead[span]
-        rate = decay(step, 120) * 0.4 / made.curvature * blocks
-        velocity *= 0.8
-        velocity[span] -= rate * slope / (1 + rate * NOISE / 40)
-        mu += velocity
-        torch.testing.assert_close(y - rows.residual, phi @ mu, rtol=0, atol=1e-11)
-        torch.testing.assert_close(rows.drift, phi @ velocity, rtol=0, atol=1e-11)
-    assert set(drawn) == set(range(blocks))
-    torch.testing.assert_close(made.mean(x), phi @ mu, rtol=0, atol=1e-11)
-    for found, eager in zip(settled(made), (mu, velocity), strict=True):
-        torch.testing.assert_close(found, eager, rtol=0, atol=1e-11)
+    for _ in range(60):
+        made.step(rows)
+    fresh, kernel = normal(100, 2, seed=9), made.features.kernel
+    with torch.no_grad():
+        exact = kernel(fresh, x) @ torch.linalg.solve(kernel(x, x) + 0.1 * torch.eye(300), y)
+    assert float((made.mean(fresh) - exact).square().mean().sqrt()) < 0.05
+    torch.testing.assert_close(rows.residual, 0.1 * rows.dual, rtol=0, atol=0.02)
 
 
 def test_in_float32_the_cache_stays_what_the_weights_say() -> None:
     made, (x, y) = engine(size=2000, width=100, dtype=torch.float32), data(300)
     rows = made.rows(x, y)
-    for step in range(400):
-        made.step(rows, decay(step, 400))
+    for _ in range(400):
+        made.step(rows)
     exact = (rows.target - rows.residual).clone()
     mu = torch.zeros(2000, 2).double()
     for block in made.touched():
-        mu[made.features.span(block)] = made.moving(block)[0].double()
+        mu[made.features.span(block)] = made.weights[made.features.span(block)].double()
     image = everything(made.features, rows.x).double() @ mu
     assert float((exact - image).abs().max()) < 1e-4
 
@@ -137,20 +165,20 @@ def test_a_step_touches_nothing_of_the_size_of_the_basis() -> None:
         for _ in range(20):
             made.step(rows)
         made.loss(rows)
-    assert 0 < seen.size <= 130 * 100  # rows of a step times features of a block
+    assert 0 < seen.size <= 500 * 500  # features of the pilot, squared
     assert made.healthy and made.loss(rows) == made.loss(rows)
 
 
 @needs("linux")
 def test_memory_is_taken_as_blocks_are_drawn() -> None:
-    """11 columns of 10⁷ weights and velocities would be 880 MB."""
+    """11 columns of 10⁷ weights would be 440 MB."""
 
     def resident() -> float:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     x, y = data(60)
     before = resident()
-    made = MomentumDescent(fourier_of(10_000_000, 100), 11).begin(0.1)
+    made = DualDescent(fourier_of(10_000_000, 100), 11).begin(0.1)
     rows = made.rows(x, y[:, :1].expand(-1, 11))
     for _ in range(100):
         made.step(rows)
@@ -168,7 +196,10 @@ def test_rows_replaced_in_place_are_as_if_taken_anew() -> None:
     now_x, now_y, weight = x[:30].clone(), y[:30].clone(), torch.ones(30).double()
     now_x[places], now_y[places], weight[places] = x[30:], y[30:], 2.0
     anew = made.rows(now_x, now_y, weight)
-    anew.fit.copy_(rows.fit)  # rows taken anew have not been looked at
+    kept = torch.ones(30, dtype=torch.bool)
+    kept[places] = False
+    assert not bool(rows.dual[places].any())
+    anew.dual[kept] = rows.dual[kept]
     for name, value in anew.named_buffers():
         torch.testing.assert_close(rows.get_buffer(name), value, rtol=0, atol=1e-12, equal_nan=True)
     twin = engine()
@@ -179,23 +210,8 @@ def test_rows_replaced_in_place_are_as_if_taken_anew() -> None:
     torch.testing.assert_close(made.mean(x), twin.mean(x), rtol=0, atol=1e-10)
 
 
-@pytest.mark.usefixtures("quickly")
-def test_working_targets_and_weights_may_change_between_steps() -> None:
-    """As the majorisation of a logistic likelihood does: the fixed point is its mode."""
-    made, (x, _) = engine(), data(60)
-    made.begin(1.0)
-    outcome = (normal(60, 2, seed=8) + x > 0).double()
-    rows = made.rows(x, outcome, torch.full((60,), 0.25).double())
-    for _ in range(1500):
-        fit = rows.fitted
-        rows.retarget(fit + 4.0 * (outcome - fit.sigmoid()), rows.weight)
-        made.step(rows)
-    slope = everything(made.features, x).T @ (outcome - rows.fitted.sigmoid()) - settled(made)[0]
-    assert float(slope.abs().max()) < 1e-4
-
-
-def reborn(made: MomentumDescent, rows: SupportRows, x: Tensor, y: Tensor) -> tuple[MomentumDescent, SupportRows]:
-    fresh = MomentumDescent(fourier_of(made.features.size, made.features.width), 2, dtype=made.dtype)
+def reborn(made: DualDescent, rows: SupportRows, x: Tensor, y: Tensor) -> tuple[DualDescent, SupportRows]:
+    fresh = DualDescent(fourier_of(made.features.size, made.features.width), 2, dtype=made.dtype)
     other = fresh.rows(torch.zeros_like(x), torch.zeros_like(y))
     for new, old in ((fresh, made), (other, rows)):
         state = load(save({name: value.contiguous() for name, value in old.state_dict().items()}))
@@ -210,11 +226,12 @@ def test_restored_it_goes_on_bit_for_bit() -> None:
     x, y = data(40, missing=True)
     rows, other = whole.rows(x, y), broken.rows(x, y)
     for _ in range(12):
+        rows.changed()  # what is made of rows is no part of the state
         for _ in range(11):
             whole.step(rows)
             broken.step(other)
         assert torch.equal(whole.mean(x), broken.mean(x)) and whole.loss(rows) == broken.loss(other)
-        assert torch.equal(whole.weights, broken.weights) and torch.equal(rows.drift, other.drift)
+        assert torch.equal(whole.weights, broken.weights) and torch.equal(rows.dual, other.dual)
         broken, other = reborn(broken, other, x, y)
 
 
@@ -225,7 +242,7 @@ def test_begin_starts_anew() -> None:
         made.step(rows)
     first = made.mean(x)
     made.begin(NOISE)
-    assert not bool(made.weights.any()) and not bool(made.velocity.any()) and not made.touched()
+    assert not bool(made.weights.any()) and not made.touched()
     rows = made.rows(x, y)
     for _ in range(30):
         made.step(rows)
@@ -246,12 +263,11 @@ def test_rows_taken_anew_forget_the_features_of_other_hyper_parameters() -> None
     torch.testing.assert_close(rows.residual, y - made.mean(x), rtol=0, atol=1e-10)
 
 
-@pytest.mark.usefixtures("quickly")
 def test_loss_is_the_bound_where_one_block_is_all() -> None:
     """With one block nothing is drawn: at the solution the running mean is −ELBO at the best diagonal."""
     made, (x, y) = engine(size=20, width=20), data(50)
     rows = made.rows(x, y)
-    for _ in range(1000):
+    for _ in range(200):
         made.step(rows)
     phi, mu = everything(made.features, x).numpy(), solution(made, x, y, None)
     both = []
@@ -260,7 +276,7 @@ def test_loss_is_the_bound_where_one_block_is_all() -> None:
         cov = 1 / (1 + (phi**2).sum(0) / shared)
         misfit = ((y[:, t].numpy() - phi @ mu[:, t]) ** 2).sum() / noise
         both.append((misfit + mu[:, t] @ mu[:, t] - np.log(cov).sum()) / 50 + np.log(2 * np.pi * noise))
-    assert made.loss(rows) == pytest.approx(0.5 * np.mean(both), rel=1e-6)
+    assert made.loss(rows) == pytest.approx(0.5 * np.mean(both), rel=1e-5)
 
 
 def test_nothing_observed_and_columns_never_observed() -> None:
@@ -279,30 +295,19 @@ def test_nothing_observed_and_columns_never_observed() -> None:
     assert made.healthy
 
 
-@pytest.mark.parametrize("size", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("batch", [4, 64])
-@pytest.mark.parametrize("known", [True, False])
-def test_a_flat_spectrum_does_not_make_it_diverge(
-    size: int, batch: int, known: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows far apart: what a block says of them is not what another does. Also where only the residuals tell."""
-    if not known:
-        monkeypatch.setattr(momentum_descent, "NOISY", 0.5)
-    x = normal(328, 12, seed=2)
-    y = torch.stack((torch.sin(x[:, 0]), x[:, 1].cos()), 1) + 0.1 * normal(328, 2, seed=5)
-    made = MomentumDescent(fourier_of(size, 50, dims=12), 2, dtype=torch.float32).begin(0.1)
-    rows = made.rows(x[:200], y[:200])
-    for _ in range(300):
+def test_of_what_changed_a_part_can_be_kept() -> None:
+    made, (x, y) = engine(size=300), data(40)
+    rows = made.rows(x, y)
+    for _ in range(20):
         made.step(rows)
-    for start in range(200, 328, batch):  # as a stream, a few steps a batch
-        some = slice(start, start + batch)
-        made.put(rows, torch.arange(start - 200, start - 200 + batch), x[some], y[some], torch.ones(batch).double())
-        for _ in range(batch):
-            made.step(rows)
-    for _ in range(600):
+    before, keep = made.weights.clone(), made.watch("visit")
+    for _ in range(20):
         made.step(rows)
-    assert rows.squares() < 0.2 * rows.target.square().sum() if known else rows.squares() < 1e6
-    assert not known or settled(made)[0].abs().max() < 5.0
+    after = made.weights.clone()
+    keep(0.25)
+    torch.testing.assert_close(made.weights, 0.75 * before + 0.25 * after)
+    keep(0.0)
+    assert torch.equal(made.weights, before)
 
 
 def test_a_diverged_run_is_not_healthy() -> None:
