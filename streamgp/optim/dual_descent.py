@@ -47,9 +47,10 @@ from streamgp.optim.block_rows import TINY, Rows, thin
 RATE = 1.5
 """η over the inverse of the largest curvature; at 2 a step along it would gain nothing."""
 FLOOR = 20.0
-"""κ/σ²: with less the curvature of the pilot's errors grows, with more what is near the noise is learned slowly."""
-PILOT = 500
-"""Features, about, of the pilot."""
+"""κ/σ², at least: with less the curvature of the pilot's errors grows, with more what is near the noise is learned
+slowly."""
+PILOT, SHARE = 500, 0.25
+"""Features, about, of the pilot, and the part of them that it has eigenvalues beyond κ for: those it has right."""
 POWER_ITERATIONS = 8
 RISE = 1.05
 """Growth of eᵀPe in one step that is more than rounding."""
@@ -264,13 +265,11 @@ class DualDescent(nn.Module):
 
     @torch.no_grad()
     def mean(self, x: Tensor) -> Tensor:
-        """(N, W) -> (N, T): Φμ, in the dtype of x, computed in that of the weights; of touched blocks, since the others
-        are 0."""
-        x, dtype = x.to(self.dtype), x.dtype
+        """(N, W) -> (N, T): Φμ, in the dtype of x; of touched blocks, since the others are 0."""
         touched, total = self.last.nonzero()[:, 0], x.new_zeros(len(x), self.columns)
         for some in touched.split(GROUP) if len(touched) else ():
             total += self.features.image(x, some.tolist(), self._stored(some))
-        return total.to(dtype)
+        return total
 
     def _stored(self, blocks: Tensor) -> Tensor:
         """(P,) ascending -> (P, m̃, T) μ of these blocks, a shorter last one filled up with 0."""
@@ -349,8 +348,10 @@ class DualDescent(nn.Module):
         phi = phi[:, :: max(1, phi.shape[1] // PILOT)].to(FLOAT)
         weight = rows.shared(self.noise)[: rows.count] * (self.features.size / phi.shape[1])
         phi *= weight.sqrt()[:, None]
-        floor = FLOOR * float(self.variance)
         matrix = phi.mT @ phi
+        values = torch.linalg.eigvalsh(matrix)  # ascending
+        within = float(values[-max(1, int(SHARE * len(values)))]) if phi.shape[1] < self.features.size else 0.0
+        floor = max(FLOOR * float(self.variance), within)
         matrix.diagonal().add_(floor)
         return Pilot(phi, cholesky(matrix, first=0.0).lower, floor)
 

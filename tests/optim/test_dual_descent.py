@@ -73,7 +73,9 @@ def test_steps_are_those_of_a_dense_twin(size: int, monkeypatch: pytest.MonkeyPa
     rows = made.rows(x, y, weight)
     phi, blocks, half = everything(made.features, x), made.features.blocks, weight.sqrt()
     pilot = half[:, None] * phi[:, :10] * (size / 10) ** 0.5
-    p = torch.linalg.inv(pilot @ pilot.T + 20.0 * made.variance * torch.eye(30))
+    floor = torch.linalg.eigvalsh(pilot.T @ pilot)[-2]  # a quarter of ten
+    assert floor > 20.0 * made.variance
+    p = torch.linalg.inv(pilot @ pilot.T + floor * torch.eye(30).double())
     mu, dual = torch.zeros(size, 2).double(), torch.zeros(30, 2).double()
     for step in range(60):
         made.step(rows)

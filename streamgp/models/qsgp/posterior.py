@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from streamgp import choice
 from streamgp.base import FLOAT, Json, Predictive, Shape
-from streamgp.errors import UsageError
+from streamgp.errors import NumericalError, UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
 from streamgp.likelihoods import Likelihood, gaussian
@@ -191,10 +191,23 @@ class QsgpPosterior(Posterior):
         self.search.initial = initial
 
     def snapshot(self) -> Callable[[], None]:
-        """As of every posterior; of very many features only what learning changes is copied, as it changes."""
+        """As of every posterior; of very many features only what learning changes is copied, as it changes.
+
+        Raises:
+            NumericalError: (the result) there are very many features, and the solver does not say what it changes.
+        """
         engine = self.engine
-        if not isinstance(engine, StepsEngine) or engine.basis.inner.capacity <= MANY:
+        if engine.basis.inner.capacity <= MANY:
             return super().snapshot()
+        if not isinstance(engine, StepsEngine):
+
+            def refuse() -> None:
+                raise NumericalError(
+                    f"an update failed, and with more than {MANY:,} features it cannot be undone",
+                    hint="start again from the last checkpoint, with fewer features",
+                )
+
+            return refuse
         weights_back, (tensors, rest) = engine.snapshot(), self.state()
         copies = {name: tensor.clone() for name, tensor in tensors.items() if name != f"engine.{engine.large}"}
 

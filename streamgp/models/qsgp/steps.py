@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT
+from streamgp.models.qsgp.config import MANY
 from streamgp.models.qsgp.engine import Engine, TrainingRows
 from streamgp.models.qsgp.features import Basis
 from streamgp.models.qsgp.sites import GaussianSites
@@ -109,17 +110,22 @@ class StepsEngine(Engine):
         return self.descent.healthy
 
     @property
+    def precision(self) -> torch.dtype:
+        """Of forecasts: of very many features half of the time, and six digits, are enough."""
+        return FLOAT if self.basis.inner.capacity <= MANY else self.descent.dtype
+
+    @property
     def current(self) -> TrainingRows:
         rows = self.kept
         return TrainingRows(rows, torch.where(rows.observed, rows.target, torch.nan), rows.weight)
 
     def mean(self, z: Tensor) -> Tensor:
-        return self.descent.mean(z)
+        return self.descent.mean(z.to(self.precision)).to(z.dtype)
 
     def variance(self, z: Tensor) -> Tensor:
         held = int((self.member >= 0).sum())
         known = PartialDiagonal(self.member[:held], self.deviation[:held], self.rest)
-        return known.variance(self.basis.inner, z.to(self.descent.dtype)).to(z.dtype)
+        return known.variance(self.basis.inner, z.to(self.precision)).to(z.dtype)
 
     def begin(self, noise: Tensor, y: Tensor) -> None:
         self.descent.begin(self.sites.begin(noise, y))

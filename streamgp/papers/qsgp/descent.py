@@ -38,7 +38,7 @@ from torch import Generator, Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.features import Features
 from streamgp.linalg.cholesky import cholesky
-from streamgp.optim.momentum_descent import reserved
+from streamgp.optim.dual_descent import reserved
 from streamgp.papers.qsgp import control_variates
 from streamgp.papers.qsgp.adagrad import SparseAdaGrad
 from streamgp.papers.qsgp.draws import Cells, draw_cells
