@@ -29,12 +29,12 @@ def step_seconds(size: int) -> float:
     gradient = {"mean_basis": size, "covariance_basis": 128, "grow": size + 128}
     inputs = tuple(f"u{number}" for number in range(WIDTH))
     shape = Shape(targets=("y",), horizon=1, lags=0, past=("y", *inputs), future=inputs)
-    model = GradientPosterior(Config.model_validate({"gradient": gradient}), shape)
+    model = GradientPosterior(Config.model_validate({"gradient": gradient}), shape, WIDTH)
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(size + 128, WIDTH, dtype=torch.float64, generator=generator)
     y = torch.sin(points[:, :1])
     model.start(points, y)
-    model.posterior.add(points)
+    model.posterior.add(points, model.hyper)
     for name, value in model.named_parameters():
         model.iterate[name].copy_(value.detach())
     weights = torch.ones(ROWS, dtype=torch.float64)

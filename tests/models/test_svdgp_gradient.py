@@ -108,9 +108,10 @@ def test_restored_it_goes_on_bit_for_bit() -> None:
     assert torch.equal(whole.predict(x).parameters(), fresh.predict(x).parameters())
 
 
+@pytest.mark.slow
 def test_older_rows_stand_for_all_that_the_stream_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a forgetting time constant of τ rows and new ones of weight 1 the weights of a step tend to τ."""
-    model = build(small={"steps": 1}, memory=200)
+    model = build(small={"steps": 1}, memory=200, rebuild=0)
     x, y = rows(1200)
     learn(model, x.rows(slice(1000)), y[:1000], 20)
     seen = []
@@ -217,3 +218,24 @@ def test_cuda_learns_what_the_cpu_learns() -> None:
     assert all(step.healthy for step in learn(there, x.to(torch.device("cuda")), y.cuda(), 64))
     ours, theirs = here.predict(x).parameters(), there.predict(x.to(torch.device("cuda"))).parameters().cpu()
     torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "laplace"])
+def test_early_bands_of_a_stream_are_neither_too_narrow_nor_too_wide(likelihood: str) -> None:
+    """From row 400 of a noisy process on: raw 95 % bands cover .90 to .98, and the mean is near the function's."""
+    generator = torch.Generator().manual_seed(1)
+    x, _ = rows(1000, seed=4)
+    clean = torch.sin(2.0 * x.future[:, 0, :1]) * torch.cos(x.future[:, 0, 1:])
+    y = clean + 0.5 * torch.randn(1000, 1, dtype=torch.float64, generator=generator)  # noise as large as the signal
+    model = build(small={"mean_basis": 128, "covariance_basis": 64, "steps": 8}, likelihood=likelihood, reservoir=1000)
+    hit, off = [], []
+    for part in torch.arange(1000).split(40):
+        if part[0] >= 400:
+            p = model.predict(x.rows(part))
+            low, high = p.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
+            hit.append(((y[part] > low) & (y[part] < high)).double())
+            off.append((p.mean - clean[part]).square())
+        model.update(x.rows(part), y[part])
+    assert 0.90 <= torch.cat(hit).mean() <= 0.98
+    assert torch.cat(off).mean().sqrt() < 0.25

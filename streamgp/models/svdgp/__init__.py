@@ -35,7 +35,8 @@ def build(config: Config, shape: Shape) -> Model:
         (True, True)
     """
     if config.by_gradient:
-        return StreamModel(GradientPosterior(config, shape), config.model_copy(update={"rebuild": 0}), shape)
+        plain = KernelInputs(shape)
+        return StreamModel(GradientPosterior(config, shape, plain.count), config, shape, inputs=plain)
     inputs = KernelInputs(shape, jumps=[name.strip() for name in config.jumps.split(",") if name.strip()])
     return StreamModel(SvdgpPosterior(config, shape, inputs.groups, inputs.count), config, shape, inputs=inputs)
 

@@ -22,10 +22,15 @@ class GradientConfig(BaseModel):
     grow: int = Field(128, ge=1, description="rows of a batch that become basis functions, until the basis is full")
     batch: int = Field(512, ge=2, description="rows in a step of batch training; on a stream, replayed beside the new")
     steps: int = Field(8, ge=1, description="gradient steps for 512 new rows of a stream; an update takes at least one")
-    rate: float = Field(0.1, gt=0, le=1, description="initial step size of Adam")
-    lengthscale: float = Field(
-        1.0, ge=1e-6, le=1e6, description="factor on the initial lengthscale, the median trick's"
+    rate: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = Field(
+        "auto", description="initial step size of Adam; auto: 0.01, and 0.0001 with preconditioner=full"
     )
+    start: Literal["evidence", "median"] = Field(
+        "evidence",
+        description="hyper-parameters to start from: the best marginal likelihood of thinned rows, or the median trick "
+        "of the paper, which outcomes of 0 and 1 always have",
+    )
+    lengthscale: float = Field(1.0, ge=1e-6, le=1e6, description="factor on the initial lengthscale")
 
 
 class Config(StreamOptions, EvidenceOptions):
@@ -63,6 +68,22 @@ class Config(StreamOptions, EvidenceOptions):
         3072, ge=1, description="basis functions of the mean, when windows are fitted in more than one epoch"
     )
     growth: float = Field(0.0625, gt=0, le=1, description="new basis functions a row learned, until the basis is full")
+    parametrisation: Literal["orthogonal", "hybrid", "decoupled", "shared"] = Field(
+        "orthogonal",
+        description="of q, by gradients: orthogonal bases, natural gradients at the covariance's points (Salimbeni "
+        "et al. 2018); hybrid, all by Adam (Cheng & Boots 2017, A.3); decoupled, a and B = LLᵀ (equations 7 to 9); "
+        "shared, the same with the covariance's points among the mean's (A.2)",
+    )
+    basis_kernel: Literal["plain", "generalised"] = Field(
+        "plain",
+        description="basis functions, by gradients: those of the kernel, or with lengthscales of their own "
+        "(generalised SE-ARD)",
+    )
+    preconditioner: Literal["none", "jacobi", "full"] = Field(
+        "jacobi",
+        description="of a and L (decoupled, shared): diagonal, or by the Gram matrices (of the mean: their Nyström "
+        "approximation)",
+    )
     gradient: GradientConfig = Field(GradientConfig(), description="inference by stochastic gradients")
     shared: bool = Field(
         False,
@@ -85,6 +106,13 @@ class Config(StreamOptions, EvidenceOptions):
             raise ValueError("the closed form finds the noise itself; likelihood.noise needs inference=gradient")
         if self.jumps and self.by_gradient:
             raise ValueError("jumps needs the closed form: likelihood=gaussian, no encoder, inference=auto")
+        for name in ("parametrisation", "basis_kernel", "preconditioner"):
+            if not self.by_gradient and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} needs inference=gradient: the closed form has none")
+        if self.parametrisation not in ("decoupled", "shared") and self.preconditioner != "jacobi":
+            raise ValueError("preconditioner needs parametrisation=decoupled or shared: the others whiten")
+        if self.parametrisation == "shared" and self.gradient.mean_basis < self.gradient.covariance_basis:
+            raise ValueError("parametrisation=shared needs gradient.mean_basis >= gradient.covariance_basis")
         if self.shared and (self.jumps or self.by_gradient):
             raise ValueError("shared needs the closed form without jumps: likelihood=gaussian, no encoder")
         if self.pooled and not (self.shared and self.linear):

@@ -2,8 +2,12 @@
 
 Algorithm 1 of Cheng & Boots 2017, with what a stream needs beside it: older rows are replayed (a batch of a stream is
 not a sample of all rows), a stated N, places given to new points when the basis is full, and averaged iterates for
-prediction. A young stream is learned from the beginning, in new units, whenever its rows have doubled. Later the
-scaling stays: what was learned would mean something else under another.
+prediction. Rebuilds are those of every model on a stream: new units, and a start from a memory of the stream.
+
+A start by the median trick, with a tenth of the targets' variance for the noise, is far from where a stream of a few
+thousand rows can be learned to by Adam, at one step for some dozens of new rows: hyper-parameters go a few per cent of
+the way, so that bands stay as wide as the guess. `gradient.start=evidence` begins at the hyper-parameters with the best
+marginal likelihood of thinned rows, and with q at its optimum for X̃ (`Hybrid.settle`); the gradients go on from there.
 """
 
 from __future__ import annotations
@@ -18,29 +22,35 @@ from torch import Generator, Tensor, nn
 
 from streamgp import choice
 from streamgp.base import FLOAT, Json, Predictive, Shape
-from streamgp.encoders import Dropout, Encoder, Layout
+from streamgp.encoders import Dropout, Encoder, Layout, identity
 from streamgp.errors import NumericalError, UsageError
+from streamgp.evidence.search import Search, thinned
 from streamgp.likelihoods import Likelihood, gaussian
 from streamgp.models.svdgp.config import Config
-from streamgp.models.svdgp.posteriors import Hybrid, Hyper, Prepared, scaled
 from streamgp.objectives import elbo
 from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
 from streamgp.optim.adam import RowAdam, schedule
+from streamgp.optim.decoupled import GrowingBasis, Hyper, Observed, Orthogonal, Parametrisation, Prepared
 
 HYPER_RATE, OUTCOME_RATE = 0.02, 0.2
 """Factors on the step size of hyper-parameters; the larger one for outcomes, whose function no scaling has sized."""
-POINT_RATE, ENCODER_RATE = 0.2, 0.05
-"""Factors on the step size of basis points and of an encoder's weights: coefficients follow them."""
+POINT_RATE, ENCODER_RATE, STEP = 0.2, 0.05, 0.1
+"""Factors on the step size of basis points, and on a step size of 0.1 of an encoder's weights, whatever it is for the
+rest: coefficients follow them."""
 AVERAGE = 0.95
 """Decay of the averaged iterates that predict."""
+BEGIN, GO_ON = (0.7, 8), (0.5, 2)
+"""Size and number of the natural-gradient steps of q at a start, on all rows, and on a stream, on new and older."""
+OLDER = 2048
+"""Older rows, at most, of a natural-gradient step on a stream."""
+STANDARD_NOISE = 0.1
+"""`likelihood.noise` where it is not set: the fraction of what `Likelihood.start` is given that it starts at."""
 KL_COLUMNS = 64
 """Columns of the Gram matrix sampled for the KL."""
 MOVED = 2.0
 """Latent variance of new rows against replayed ones from which a stream counts as moved."""
 ROWS = 512
 """New rows for which `steps` are taken."""
-YOUNG = 1000
-"""Rows of a start that is the last."""
 
 
 class GradientPosterior(Posterior):
@@ -55,6 +65,7 @@ class GradientPosterior(Posterior):
     Args:
         config: of the model.
         shape: of the windows.
+        groups: G, of window columns that share a lengthscale at the start (`KernelInputs`).
 
     Raises:
         UsageError: the encoder runs over a past, and the windows have none; targets without units are to be learned
@@ -63,7 +74,7 @@ class GradientPosterior(Posterior):
 
     untuned = "finds its lengthscales along with its posterior where inference goes by gradients"
 
-    def __init__(self, config: Config, shape: Shape) -> None:
+    def __init__(self, config: Config, shape: Shape, groups: int) -> None:
         super().__init__()
         self.config, self.shape = config.gradient, shape
         self.likelihood: Likelihood = choice.build("likelihoods", config.likelihood, shape.columns)
@@ -77,18 +88,20 @@ class GradientPosterior(Posterior):
             )
         layout = Layout(shape.lags, len(shape.past) if shape.lags else 0, shape.horizon, len(shape.future))
         self.encoder: Encoder = choice.build("encoders", config.encoder, layout)
-        basis = self.config.mean_basis, self.config.covariance_basis
-        self.posterior = Hybrid(*basis, self.encoder.width, shape.columns)
+        self.posterior = parametrisation(config, self.encoder.width, shape.columns)
         self.log_lengthscale = nn.Parameter(torch.zeros(self.encoder.width, dtype=FLOAT))
         self.log_rho = nn.Parameter(torch.zeros((), dtype=FLOAT))
         self.offset: Tensor | None
         self.count: Tensor
         # (T,) of the function, where targets were not centred
         self.register_buffer("offset", None if self.units else torch.zeros(shape.columns, dtype=FLOAT))
-        self.begun: Tensor
         self.register_buffer("count", torch.zeros((), dtype=FLOAT))  # rows learned, after forgetting
-        self.register_buffer("begun", torch.zeros((), dtype=FLOAT))  # the same at the start
         self.share = 1.0 / config.tempering(shape)
+        self.rate = self.posterior.rate if self.config.rate == "auto" else float(self.config.rate)
+        self.plain = isinstance(config.encoder, identity.Config)
+        self.groups, self.once = groups if self.plain else self.encoder.width, config.learn == "once"
+        self.search = Search(self.groups, self.once)
+        self.evidence_rows = config.evidence_rows
         self.generator = torch.Generator().manual_seed(config.seed)
         self.taken, self.last = 0, math.nan
         self.adam = RowAdam(dict(self.named_parameters()), self._rates())
@@ -97,20 +110,21 @@ class GradientPosterior(Posterior):
 
     def _rates(self) -> dict[str, float]:
         hyper = HYPER_RATE if self.units else OUTCOME_RATE
+        scale = STEP / self.rate
         rates: dict[str, float] = {"log_lengthscale": hyper, "log_rho": hyper}
         for name, _ in self.named_parameters():
             if name.startswith("encoder."):
-                rates[name] = ENCODER_RATE
+                rates[name] = ENCODER_RATE * scale
             elif name.startswith("likelihood."):
                 rates[name] = hyper
-            elif name.endswith(".points"):
+            elif ".alpha." in f".{name}" or ".beta." in f".{name}":
                 rates[name] = POINT_RATE
         return rates
 
     @property
     def hyper(self) -> Hyper:
         """The hyper-parameters as they are."""
-        return Hyper(self.log_lengthscale.exp(), self.log_rho.exp())
+        return Hyper(self.log_lengthscale.exp(), self.log_rho.exp(), self.likelihood.scale.log().mean().exp())
 
     @property
     def size(self) -> int:
@@ -122,16 +136,12 @@ class GradientPosterior(Posterior):
 
     @property
     def healthy(self) -> bool:
-        return bool(self.posterior.coefficients.isfinite().all() and self.posterior.mean.isfinite().all())
-
-    @property
-    def overdue(self) -> bool:
-        return bool((self.begun < YOUNG) & (self.count >= 2 * self.begun))
+        return self.posterior.healthy
 
     @torch.no_grad()
     def look(self, z: Tensor) -> Look:
         mean, variance, _ = self._moments(z, self.hyper)
-        return Look(z, None, mean, variance[:, None], self.likelihood.scale.detach().square())
+        return Look(z, None, mean, variance, self.likelihood.scale.detach().square())
 
     @torch.no_grad()
     def predictive(self, look: Look) -> Predictive:
@@ -151,15 +161,16 @@ class GradientPosterior(Posterior):
             mean = mean + self.offset
         return mean, variance.clamp(min=1e-12), prepared
 
-    def start(self, x: Tensor, y: Tensor) -> None:
-        """Forget what was learned; hyper-parameters by the median trick (appendix C.2). x: (N, width), y: (N, T).
+    def start(self, x: Tensor, y: Tensor, kept: Mapping[str, Tensor] | None = None) -> None:
+        """Forget what was learned; hyper-parameters by the median trick (appendix C.2). x: (N, width), y: (N, T), kept:
+        name -> what is not forgotten.
 
         ρ = 1. Departures: s is 0.1 √d of the median distance in d >= 8 dimensions (at the median itself the Gram matrix
         of thousands of points in few dimensions is so ill-conditioned that gradients crawl; windows of a hundred
         columns want more; behind a trained encoder, which stretches its space as it needs, it is the median), and the
         noise is a fraction of the targets' variance.
         """
-        self.load_state_dict(self.blank)
+        self.load_state_dict({**self.blank, **(kept or {})})
         self.adam, self.taken = RowAdam(dict(self.named_parameters()), self._rates()), 0
         with torch.no_grad():
             latent = self.encoder(x[:1024])
@@ -215,7 +226,7 @@ class GradientPosterior(Posterior):
         with self._iterating():
             hyper = self.hyper
             mean, variance, prepared = self._moments(x, hyper, Dropout(self.generator))
-            fit = self.likelihood.expected_log_prob(y, mean, variance[:, None])
+            fit = self.likelihood.expected_log_prob(y, mean, variance)
             index = torch.randperm(self.posterior.alpha.size, generator=self.generator)[:KL_COLUMNS]
             kl = self.posterior.kl(hyper, prepared, index.to(x.device))
             loss = (kl - self.share * elbo.scaled(fit, weights)) / total
@@ -225,7 +236,7 @@ class GradientPosterior(Posterior):
             named = dict(self.named_parameters())
             slopes = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
             used = {name: slope for name, slope in zip(named, slopes, strict=True) if slope is not None}
-            self.adam.step(used, schedule(self.config.rate, self.taken))
+            self.adam.step(used, schedule(self.rate, self.taken))
         self.taken += 1
         keep = min(AVERAGE, 1.0 - 1.0 / self.taken)
         for name, p in self.named_parameters():
@@ -237,7 +248,7 @@ class GradientPosterior(Posterior):
         if self.posterior.alpha.room or self.posterior.beta.room:
             chosen = torch.randperm(x.shape[0], generator=self.generator)[: self.config.grow].to(x.device)
             with torch.no_grad():
-                self._begin(self.posterior.add(self.encoder(x[chosen])))
+                self._begin(self.posterior.add(self.encoder(x[chosen]), self.hyper))
 
     def _renew(self, x: Tensor, arrival: Arrival) -> bool:
         """Replace basis points when the basis is full and the stream has moved.
@@ -250,7 +261,7 @@ class GradientPosterior(Posterior):
         replayed = arrival.older(self.config.batch).z
         hyper = self.hyper
         with torch.no_grad():
-            unknown = self._moments(x, hyper)[1]
+            unknown = self._moments(x, hyper)[1].mean(1)
             if unknown.mean() < MOVED * self._moments(replayed, hyper)[1].mean():
                 return False
             chosen = torch.argsort(unknown, descending=True, stable=True)[: self.config.grow]
@@ -262,36 +273,43 @@ class GradientPosterior(Posterior):
         with torch.no_grad():
             latent, scale = self.encoder(x), self.hyper.lengthscale
             for basis in (self.posterior.alpha, self.posterior.beta):
-                basis.observe(scaled(latent, basis.active, scale), decay=0.95)
+                basis.observe(latent, scale, decay=0.95)
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
         """Some steps on the new rows and on older ones, other ones at each step."""
         self.count.mul_(arrival.kept).add_(len(arrival.y))
         moved = self._renew(look.z, arrival)
+        size = self.posterior.beta.size
         self._grow(look.z)
+        grown = self.posterior.beta.size > size
         for _ in range(self._steps(len(look.z))):
-            older = arrival.older(self.config.batch)
-            weights = torch.cat((older.weight.new_ones(len(look.z)), older.weight))
-            self.last = -self.ascend(torch.cat((look.z, older.z)), torch.cat((arrival.y, older.y)), weights)
+            rows = self._with_older(look.z, arrival, self.config.batch)
+            self.last = -self.ascend(rows.x, rows.y, rows.weight)
+        if self.posterior.natural or grown:
+            self._settle(self._with_older(look.z, arrival, OLDER), *GO_ON)
         self._observe(look.z)
         return "basis points replaced" if moved else ""
 
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
-        """As many steps as these rows would have had as new ones."""
-        self._start_on(rows)
+        """Start on these rows, and as many steps as they would have had as new ones."""
+        self._start_on(rows, units, again=bool(self.count > 0))
         for _ in range(self._steps(len(rows.y))):
             chosen = self._some(rows)[: 2 * self.config.batch]
             self.last = self._learn(rows, chosen)
+        if self.posterior.natural:
+            self._settle(Observed(rows.z, rows.y, rows.weight), *BEGIN)
         self._observe(rows.z[chosen])
         return ""
 
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
         """A pass over the rows in mini-batches."""
         if first:
-            self._start_on(rows)
+            self._start_on(rows, units)
         order = self._some(rows)
         parts = order.split(self.config.batch)
         self.last = sum(self._learn(rows, part) * len(part) for part in parts) / len(order)
+        if self.posterior.natural:
+            self._settle(Observed(rows.z, rows.y, rows.weight), *BEGIN)
         self._observe(rows.z[parts[0]])
         return True
 
@@ -311,19 +329,59 @@ class GradientPosterior(Posterior):
         self._grow(rows.z[chosen])
         return -self.ascend(rows.z[chosen], rows.y[chosen], rows.weight[chosen] * (len(rows.y) / len(chosen)))
 
-    def _start_on(self, rows: Rows) -> None:
-        """Start from some of the rows."""
+    def _start_on(self, rows: Rows, units: Units, again: bool = False) -> None:
+        """Start from some of the rows. again: as before, with the encoder as it was trained until now."""
+        trained = {f"encoder.{name}": value.clone() for name, value in self.encoder.state_dict().items()}
         some = self._some(rows)[:1024]
-        self.start(rows.z[some], rows.y[some])
+        self.start(rows.z[some], rows.y[some], trained if again else {})
         self.count.copy_(rows.weight.sum())
-        self.begun.copy_(self.count)
+        if self.config.start == "median":
+            return
+        if not again:
+            self.search = Search(self.groups, self.once)
+            self.encoder.settle(rows.z, 1.0)
+        if self.units:
+            self._by_evidence(rows, units)
+        with torch.no_grad():
+            first = self._some(rows)[: self.posterior.beta.capacity]
+            self._begin(self.posterior.add(self.encoder(rows.z[first]), self.hyper))
+        self._settle(Observed(rows.z, rows.y, rows.weight), *BEGIN)
+
+    def _by_evidence(self, rows: Rows, units: Units) -> None:
+        """Hyper-parameters with the best marginal likelihood of thinned rows, under Gaussian noise; `likelihood.noise`
+        and `gradient.lengthscale` still are factors on what is found."""
+        thin = thinned(len(rows.y), self.shape.horizon, self.evidence_rows, rows.z.device)
+        with torch.no_grad():
+            latent = self.encoder(rows.z[thin])
+            ones = latent.new_ones(latent.shape[1])
+            groups, scale = (units.groups, units.inputs) if self.plain else (torch.arange(len(ones)), ones)
+            found = self.search.run(latent, rows.filled[thin], groups.to(latent.device), scale, units.outputs)
+            inverse = units.inverse(found.lengthscale) if self.plain else torch.exp(-found.lengthscale)
+            self.log_lengthscale.copy_(math.log(self.config.lengthscale) - inverse.log())
+            self.log_rho.copy_(0.5 * found.outputscale)
+            whole = torch.full((len(rows.y[0]),), 1.0 / STANDARD_NOISE, dtype=FLOAT, device=latent.device)
+            self.likelihood.start(found.noise.exp() * whole)
+            for name, p in self.named_parameters():
+                self.iterate[name].copy_(p)
+
+    def _with_older(self, z: Tensor, arrival: Arrival, count: int) -> Observed:
+        """New rows z (N, W), and older ones that stand for all older ones."""
+        older = arrival.older(count)
+        weights = torch.cat((older.weight.new_ones(len(z)), older.weight))
+        return Observed(torch.cat((z, older.z)), torch.cat((arrival.y, older.y)), weights)
+
+    def _settle(self, rows: Observed, size: float, steps: int) -> None:
+        """Natural-gradient steps of q on standardised windows."""
+        with torch.no_grad():
+            seen = Observed(self.encoder(rows.x), rows.y, rows.weight * self.share)
+        self._begin(self.posterior.settle(seen, self.hyper, self.likelihood, self.offset, size, steps))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Parameters, counts, Adam and the random state; of fixed shapes."""
         tensors = {name: value.detach() for name, value in self.state_dict().items()}
         tensors |= {f"adam.{name}": value for name, value in self.adam.state()[0].items()}
         tensors |= {f"iterate.{name}": value for name, value in self.iterate.items()}
-        tensors["generator"] = self.generator.get_state()
+        tensors |= {"generator": self.generator.get_state(), "hyper": self.search.pack()}
         return tensors, {"taken": self.taken, "last": self.last if math.isfinite(self.last) else None}
 
     def restore(self, tensors: Mapping[str, Tensor], rest: Mapping[str, Json]) -> None:
@@ -332,5 +390,28 @@ class GradientPosterior(Posterior):
         for name, value in self.iterate.items():
             value.copy_(tensors[f"iterate.{name}"])
         self.generator.set_state(tensors["generator"].cpu())
+        if "hyper" in tensors:  # the first checkpoints have none
+            self.search.unpack(tensors["hyper"])
         self.taken = int(str(rest["taken"]))
         self.last = math.nan if rest["last"] is None else float(str(rest["last"]))
+
+
+def parametrisation(config: Config, width: int, columns: int) -> Parametrisation:
+    """q of `columns` targets on latents of `width`, before any data."""
+    means, covariances = config.gradient.mean_basis, config.gradient.covariance_basis
+    kind = GrowingBasis
+    if config.basis_kernel == "generalised":
+        from streamgp.papers.svdgp.generalised import GeneralisedBasis as kind
+    beta = kind(covariances, width)
+    if config.parametrisation == "orthogonal":
+        return Orthogonal(kind(means, width), beta, columns)
+    if config.parametrisation == "hybrid":
+        from streamgp.papers.svdgp.hybrid import Hybrid
+
+        return Hybrid(kind(means, width), beta, columns)
+    from streamgp.papers.svdgp.decoupled import Decoupled
+    from streamgp.papers.svdgp.partly_shared import PartlyShared
+
+    shared = config.parametrisation == "shared"
+    alpha = PartlyShared(kind(means - covariances, width), beta) if shared else kind(means, width)
+    return Decoupled(alpha, beta, columns, config.preconditioner)
