@@ -10,6 +10,7 @@ Everything else on a page is from the benchmarks.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,15 +39,15 @@ def verdict(missed: Sequence[str] | None) -> str:
 
 
 def apart(measured: str, usual: str) -> str:
-    """The conditions that are not the usual ones.
+    """The conditions that are not the usual ones; with what was only usual, where that is no other machine.
 
     Example:
-        >>> apart("November 2026; 2 cores", "November 2026; 2 cores, beside other work")
-        'not beside other work'
+        >>> apart("November 2026; Xeon, 2 cores", "November 2026; EPYC, 2 cores, shared with other work")
+        'Xeon, not shared with other work'
     """
-    own, other = measured.split(", "), usual.split(", ")
-    found = [part for part in own if part not in other] + [f"not {part}" for part in other if part not in own]
-    return ", ".join(found)
+    own, other = (re.split("[;,] ", text) for text in (measured, usual))
+    found = [part for part in own if part not in other]
+    return ", ".join(found + [f"not {part}" for part in other if part not in own and part.startswith("shared")])
 
 
 def page(title: str, front: str, benchmarks: Sequence[dict[str, Any]], usual: str) -> str:
