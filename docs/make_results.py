@@ -1,9 +1,11 @@
-"""Write the results pages from the JSON of the benchmarks: docs/results/*.md from docs/results/data/*.json.
+"""Write the results pages from the JSON of the benchmarks: docs/results/*.md, and docs/papers/*.md for the benchmarks
+that repeat a paper's tables and figures, from docs/results/data/*.json.
 
     python docs/make_results.py
 
 `make bench` runs every benchmark, which writes its JSON (benchmarks/_report.py), and then this. pages.json lists the
-pages: a title, one or two sentences, and the benchmarks in order; those that have not reported yet are left out.
+pages: a name (with papers/ before it, one of a paper), a title, one or two sentences, and the benchmarks in order;
+those that have not reported yet are left out.
 Everything else on a page is from the benchmarks.
 """
 
@@ -63,7 +65,7 @@ def page(title: str, front: str, benchmarks: Sequence[dict[str, Any]], usual: st
 
 
 def render(data: Path = RESULTS / "data") -> dict[str, str]:
-    """File name -> text of every results page, the index included."""
+    """File -> text of every page, from the folder of the results on, the index included."""
     listed: dict[str, dict[str, Any]] = json.loads((data / "pages.json").read_text("utf-8"))
     reports: dict[str, dict[str, Any]] = {
         file.stem: json.loads(file.read_text("utf-8")) for file in sorted(data.glob("*.json")) if file.stem != "pages"
@@ -74,10 +76,11 @@ def render(data: Path = RESULTS / "data") -> dict[str, str]:
         found = [reports[own] for own in about["benchmarks"] if own in reports]
         if not found:
             continue
-        pages[f"{name}.md"] = page(about["title"], about["front"], found, usual)
+        file = f"../{name}.md" if "/" in name else f"{name}.md"
+        pages[file] = page(about["title"], about["front"], found, usual)
         claims = [claim["missed"] for one in found for claim in one["claims"] if claim["missed"] is not None]
         missed = sum(map(bool, claims))
-        index.append([f"[{about['title']}]({name}.md)", str(len(claims)), str(missed)])
+        index.append([f"[{about['title']}]({file})", str(len(claims)), str(missed)])
     front = f"{FRONT}\nMeasured, unless a section says otherwise: {usual}.\n"
     pages["README.md"] = f"{front}\n{table(['page', 'claims', 'missed, in part or whole'], index)}\n"
     return pages

@@ -1,7 +1,7 @@
 """A hook of `make docs`: pages from outside docs/, the rest of the navigation, links that lead out of docs/, formulas.
 
 README, CONTRIBUTING, CHANGELOG and the page of the bundled data become pages, and so do the tutorials, which are run.
-Every page of docs/results and docs/decisions is in the navigation. The reference has one page a package, with every
+Every page of docs/papers, docs/results and docs/decisions is in the navigation. The reference has one page a package, with every
 public module that it has.
 Formulas become MathML when the pages are built, so that a browser needs neither a script nor the network for them.
 """
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 import make_tutorials  # noqa: E402
 
-FOLDERS = {"results": "Results", "decisions": "Decisions"}
+FOLDERS = {"papers": "The papers' tables", "results": "Results", "decisions": "Decisions"}
 ELSEWHERE = {  # file of the repository -> page of the site
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
