@@ -1,8 +1,8 @@
 """A hook of `make docs`: pages from outside docs/, the rest of the navigation, links that lead out of docs/, formulas.
 
 README, CONTRIBUTING, CHANGELOG and the page of the bundled data become pages, and so do the tutorials, which are run.
-Every page of docs/papers, docs/results and docs/decisions is in the navigation. The reference has one page a package, with every
-public module that it has.
+Every page of docs/papers, docs/results and docs/decisions is in the navigation. The reference has one page a package,
+with every public module that it has.
 Formulas become MathML when the pages are built, so that a browser needs neither a script nor the network for them.
 """
 
