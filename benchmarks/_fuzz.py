@@ -64,8 +64,8 @@ def of_file(home: Path, suffix: str, **options: Any) -> Callable[..., Found]:
     """Reads bytes as a file of this suffix; `expected`: its rows, where they are known."""
     if INGESTED:
         return _ingested(home, suffix, options)
-    from streamgp.streaming.reading.cells import FAULT
-    from streamgp.streaming.reading.files import open_source
+    from streamgp_data.reading.cells import FAULT
+    from streamgp_data.reading.files import open_source
 
     numbers = iter(range(10**9))  # HDF5 knows a file that it has open by its name
 
@@ -88,8 +88,8 @@ def of_file(home: Path, suffix: str, **options: Any) -> Callable[..., Found]:
 
 def _ingested(home: Path, suffix: str, options: dict[str, Any]) -> Callable[..., Found]:
     """Ingests bytes: rows taken + rows set aside are those of the file, and a second run adds none."""
-    from streamgp.streaming.quarantine import FOLDER
-    from streamgp.streaming.table import Table
+    from streamgp_data.quarantine import FOLDER
+    from streamgp_data.table import Table
     from streamgp_pipelines.config import IngestConfig
     from streamgp_pipelines.ingestion.ingest import ingest
 

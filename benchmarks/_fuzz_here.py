@@ -51,8 +51,8 @@ def here(read: Callable[..., Found]) -> Callable[..., Found]:
     """As `read`, but without processes, unless files are ingested or `_fuzz.APART`; what `main` raises is a fault."""
     if _fuzz.INGESTED or _fuzz.APART:
         return read
-    from streamgp.streaming.reading import workbook
-    from streamgp.streaming.recordings import apart
+    from streamgp_data.reading import workbook
+    from streamgp_data.recordings import apart
 
     for module in (apart, workbook):
         changed: Any = module

@@ -62,7 +62,7 @@ struct B { double x; sequence<float, 5> q; double m[N]; string<8> s; };
 
 def of_definitions(_: Path) -> Check:
     """Definitions of messages, from which rosbags makes code; and a message that is decoded by them."""
-    from streamgp.streaming.recordings.ros import Types
+    from streamgp_data.recordings.ros import Types
 
     def check(chance: random.Random) -> Found:
         idl = chance.random() < 0.5
@@ -178,7 +178,7 @@ _HEADS = re.compile(
 
 def _known(home: Path) -> Path:
     """The database of the logs, which is read once."""
-    from streamgp.streaming.sources import can
+    from streamgp_data.sources import can
 
     path = home / "car.dbc"
     path.write_text(_DBC)
@@ -190,7 +190,7 @@ def of_lines(suffix: str) -> Callable[[Path], Check]:
     """Logs of lines: each line that is not blank is a frame, is counted, or is set aside."""
 
     def make(home: Path) -> Check:
-        from streamgp.streaming.reading.files import open_source
+        from streamgp_data.reading.files import open_source
 
         dbc, path = _known(home), home / f"a.{suffix}"
         frames = (
@@ -267,7 +267,7 @@ def of_blf(home: Path) -> Check:
 
 def of_databases(home: Path) -> Check:
     """Databases of a bus."""
-    from streamgp.streaming.sources import can
+    from streamgp_data.sources import can
 
     path = home / "a.dbc"
 
@@ -324,8 +324,8 @@ def of_ulog(home: Path) -> Check:
 
 def of_descriptors(_: Path) -> Check:
     """Schemas of Protocol Buffers, as an MCAP file has them, and messages of them."""
-    from streamgp.streaming.protobuf import Schema, tree
-    from tests.streaming.protobufs import descriptor_set, meter
+    from streamgp_data.protobuf import Schema, tree
+    from tests.data.protobufs import descriptor_set, meter
 
     whole, said = descriptor_set(), meter()(y=1.5, raw=b"\xff").SerializeToString()
 

@@ -15,8 +15,8 @@ from typing import Any
 import _fuzz
 from _fuzz import Check, Found, damaged, damaged_text, of_file, one
 
-from streamgp.streaming.reading import workbook
-from streamgp.streaming.sources import excel
+from streamgp_data.reading import workbook
+from streamgp_data.sources import excel
 
 ROWS = 5
 

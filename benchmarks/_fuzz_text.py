@@ -142,8 +142,8 @@ def of_numbers(_: Path) -> Check:
     import polars as pl
     import pyarrow as pa
 
-    from streamgp.streaming.reading.cells import NULLS, convert
-    from streamgp.streaming.reading.dialect import without_unit
+    from streamgp_data.reading.cells import NULLS, convert
+    from streamgp_data.reading.dialect import without_unit
 
     signs = "0123456789" * 3 + "+-.,eE _'%kmhnaif \tNA٣−"
 
@@ -193,7 +193,7 @@ def of_times(_: Path) -> Check:
     """Cells as times: what is read is what its digits say, or it is set aside."""
     import pyarrow as pa
 
-    from streamgp.streaming.instants import MISSING, text_times
+    from streamgp_data.instants import MISSING, text_times
 
     def cell(chance: random.Random, offset: bool) -> str:
         moment = datetime(1970, 1, 1) + timedelta(
@@ -248,8 +248,8 @@ def of_messages(form: str) -> Callable[[Path], Check]:
 
     def make(_: Path) -> Check:
         from streamgp.errors import StreamgpError
-        from streamgp.streaming.messages import Message
-        from streamgp.streaming.reading.cells import FAULT
+        from streamgp_data.messages import Message
+        from streamgp_data.reading.cells import FAULT
         from streamgp_pipelines.config import IngestConfig
         from streamgp_pipelines.live.decoding import Decoder
 
@@ -316,7 +316,7 @@ def _schema(form: str, room: Path) -> dict[str, Any]:
         (room / "row.avsc").write_text(json.dumps(_AVRO))
         return {"message_schema": str(room / "row.avsc")}
     if form == "protobuf":
-        from tests.streaming.protobufs import descriptor_set
+        from tests.data.protobufs import descriptor_set
 
         (room / "plant.binpb").write_bytes(descriptor_set())
         return {"message_schema": str(room / "plant.binpb"), "message": "plant.Meter"}
@@ -351,7 +351,7 @@ def _payload(form: str) -> Payload:
 
         return written
     if form == "protobuf":
-        from tests.streaming.protobufs import meter
+        from tests.data.protobufs import meter
 
         kind = meter()
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Inputs, Model, Predictive, Shape
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_pipelines.assembly import build_model
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data"

@@ -23,7 +23,7 @@ from streamgp.base import Model, Simulates
 from streamgp.errors import NumericalError
 from streamgp.forecasting.calibration import Calibration
 from streamgp.predictives.gaussian import Gaussian
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_pipelines.forecasting.simulate import plug_in, sample_paths
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.moments import Moments

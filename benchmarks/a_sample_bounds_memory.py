@@ -36,7 +36,7 @@ def driven(path: Path, rows: int) -> None:
     import pyarrow as pa
     from scipy.signal import lfilter
 
-    from streamgp.streaming.table import Table, TableMeta
+    from streamgp_data.table import Table, TableMeta
 
     generator = np.random.default_rng(0)
     u = lfilter([0.2], [1, -0.8], generator.normal(size=(3, rows)))

@@ -36,7 +36,7 @@ from scipy.stats import beta
 
 from streamgp.base import Due
 from streamgp.forecasting.alarms import Alarms
-from streamgp.streaming.batches import micro_batches
+from streamgp_data.batches import micro_batches
 from streamgp_pipelines.config import IngestConfig, TrainConfig
 from streamgp_pipelines.ingestion.ingest import ingest
 from streamgp_pipelines.learning.learner import Learner

@@ -24,8 +24,8 @@ from _report import Claim, report
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from streamgp.streaming import compaction
-from streamgp.streaming.messages import Marks, Message, Pending
+from streamgp_data import compaction
+from streamgp_data.messages import Marks, Message, Pending
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.live.follow import follow
 from streamgp_pipelines.live.garbage import collect_seldom

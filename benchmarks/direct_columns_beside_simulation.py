@@ -116,9 +116,9 @@ def scored(
 ) -> dict[int, tuple[Floats, Floats]]:
     """By origin, the row of the table: squared errors and CRPS of the steps ahead, (H,) each."""
     from streamgp.base import FLOAT, Inputs, Simulates
-    from streamgp.streaming.batches import micro_batches
-    from streamgp.streaming.paths import rows_ahead
-    from streamgp.streaming.windows import Windows
+    from streamgp.windows.paths import rows_ahead
+    from streamgp.windows.windows import Windows
+    from streamgp_data.batches import micro_batches
     from streamgp_pipelines.config import TrainConfig
     from streamgp_pipelines.learning.rollout import drawing, rollout
     from streamgp_pipelines.learning.session import open_session

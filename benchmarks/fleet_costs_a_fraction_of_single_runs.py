@@ -53,7 +53,7 @@ def generate(path: Path, y: Any, several: bool) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from streamgp.streaming.table import Table, TableMeta
+    from streamgp_data.table import Table, TableMeta
 
     steps, series = y.shape
     names = pa.array([f"s{code}" for code in range(series)])
@@ -82,8 +82,8 @@ def learn(what: str, series: int, steps: int, folder: Path) -> dict[str, float]:
     """CPU-seconds of one way, the memory that it took and the bytes of its checkpoint."""
     import torch
 
-    from streamgp.streaming import checkpoint
     from streamgp_cli import _memory
+    from streamgp_data import checkpoint
     from streamgp_pipelines import fit_stream
 
     torch.set_num_threads(1)

@@ -51,8 +51,8 @@ import _fuzz_text as text
 from _fuzz import OUTCOMES, Found
 from _report import Claim, report
 
-from streamgp.streaming import sources
-from streamgp.streaming.reading import process
+from streamgp_data import sources
+from streamgp_data.reading import process
 
 KINDS = {**text.KINDS, **tables.KINDS, **recordings.KINDS, **apart.KINDS}
 FILES = ("CSV", "JSON Lines", "CSV in gzip", "CSV in zstd", "Arrow stream", "Feather", "Parquet", "Excel (.xlsx)",
@@ -63,7 +63,7 @@ APART = tuple(apart.KINDS)
 """Read in a process of their own by streamgp."""
 WHOLE = {f"{kind}, apart": kind for kind in APART}
 """The same, each with its own process here too."""
-_SOURCES, _RECORDINGS = "streamgp.streaming.sources", "streamgp.streaming.recordings"
+_SOURCES, _RECORDINGS = "streamgp_data.sources", "streamgp_data.recordings"
 IMPORTED = {
     "MATLAB 5": ("scipy.io", f"{_SOURCES}.matlab", f"{_RECORDINGS}.matlab"),
     "HDF5": ("h5py", f"{_SOURCES}.hdf5", f"{_RECORDINGS}.hdf5"),
@@ -71,7 +71,7 @@ IMPORTED = {
     **dict.fromkeys(("Excel (.xls)", "Excel (.xlsb)", "OpenDocument (.ods)"), ("fastexcel", f"{_SOURCES}.excel")),
 }
 FIRST = [f"{_SOURCES}.{found.name}" for found in pkgutil.iter_modules(sources.__path__)]
-FIRST += ["streamgp.streaming.reading.files", *(["pandas"] if importlib.util.find_spec("pandas") else [])]
+FIRST += ["streamgp_data.reading.files", *(["pandas"] if importlib.util.find_spec("pandas") else [])]
 """Imported for each kind: the first file looks for the source of its suffix, and pyarrow for pandas."""
 TRIED, TRIED_LATE = 100, 20
 """Of their deaths and of their hangs, those that are tried with streamgp itself."""

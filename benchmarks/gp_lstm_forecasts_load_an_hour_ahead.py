@@ -40,7 +40,7 @@ import torch
 from _report import Claim, report
 from _sequences import EVERY, FOLDER, Task, cell, fitted, markdown, scores, summed_up, task
 
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.windows import WindowSpec
 
 HOUR, SECOND = 3600 * 10**9, 10**9
 PAPER = {

@@ -27,8 +27,8 @@ import polars as pl
 import torch
 from _report import Claim, report
 
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint
+from streamgp_data.table import Table
 from streamgp_pipelines import fit_stream, load
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.forecasting.forecast import Forecaster

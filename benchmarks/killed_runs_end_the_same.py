@@ -89,7 +89,7 @@ def compare(home: Path, whole: dict[str, Any], name: str, broken: dict[str, Any]
     """What was compared, and whether it was equal."""
     import polars as pl
 
-    from streamgp.streaming import checkpoint
+    from streamgp_data import checkpoint
 
     one, two = (checkpoint.read(home / name) for name in ("whole", name))
     pairs = [

@@ -35,8 +35,8 @@ from _report import Claim, report
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint
+from streamgp_data.table import Table
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import IngestConfig, TrainConfig
 from streamgp_pipelines.live.follow import follow
@@ -360,7 +360,7 @@ def written(messages: int, kept: list[list[str]], speeds: list[list[str]]) -> bo
 
 def session(url: str, table: str) -> None:
     """Begin the session of MQTT that ingest goes on with."""
-    from streamgp.streaming.messages import open_feed
+    from streamgp_data.messages import open_feed
 
     _, feed = open_feed(url, table)
     feed.connect(lambda _: ())

@@ -48,7 +48,7 @@ def generate(path: Path, y: Any) -> None:
     """A table of hourly series, of which every second begins at hour `LATE`."""
     import pyarrow as pa
 
-    from streamgp.streaming.table import Table, TableMeta
+    from streamgp_data.table import Table, TableMeta
 
     steps, series = y.shape
     hour, code = np.repeat(np.arange(steps), series), np.tile(np.arange(series), steps)

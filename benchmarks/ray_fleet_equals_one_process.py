@@ -38,7 +38,7 @@ def learn(table: Path, home: Path, workers: int | None, kills: int = 0) -> dict[
     import polars as pl
     import torch
 
-    from streamgp.streaming import checkpoint
+    from streamgp_data import checkpoint
     from streamgp_pipelines.adapters.ray.workers import RayWorkers
     from streamgp_pipelines.api import NoTracker
     from streamgp_pipelines.config import TrainConfig

@@ -85,8 +85,8 @@ def hour(row: int) -> dict[str, Any]:
 
 def killed(home: Path, rows: int, kills: int) -> tuple[list[str], bool]:
     """Post rows while the service is killed; what came of them."""
-    from streamgp.streaming import checkpoint
-    from streamgp.streaming.table import Table
+    from streamgp_data import checkpoint
+    from streamgp_data.table import Table
     from streamgp_pipelines.learning.checkpointing import state_digest
 
     first = 2000

@@ -48,7 +48,7 @@ def surface(path: Path, rows: int) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from streamgp.streaming.table import Table, TableMeta
+    from streamgp_data.table import Table, TableMeta
 
     generator = np.random.default_rng(0)
     x = generator.uniform(-1, 1, size=(rows, INPUTS))
@@ -69,7 +69,7 @@ def learn(table: Path, home: Path, model: str, workers: int, kills: bool = False
 
     from streamgp.online import summing
     from streamgp.optim import shared_gradients
-    from streamgp.streaming import checkpoint
+    from streamgp_data import checkpoint
     from streamgp_pipelines.adapters.ray.sums import RaySums
     from streamgp_pipelines.api import NoTracker
     from streamgp_pipelines.config import TrainConfig

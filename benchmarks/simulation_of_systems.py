@@ -160,7 +160,7 @@ def simulated(
 
     trained: for simulation; else for one step, and its paths are not calibrated.
     """
-    from streamgp.streaming.windows import Windows
+    from streamgp.windows.windows import Windows
     from streamgp_pipelines import fit_stream, load
     from streamgp_pipelines.forecasting.simulate import frame_of_run, sample_paths
     from streamgp_pipelines.ingestion.ingest import IngestConfig, ingest

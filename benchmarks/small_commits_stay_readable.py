@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 from _report import Claim, report
 
-from streamgp.streaming.compaction import Compaction
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data.compaction import Compaction
+from streamgp_data.table import Table, TableMeta
 
 SCHEMA = pa.schema([("t", pa.int64()), ("y", pa.float64())])
 READ = """
 import sys, time
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 began = time.process_time()
 table = Table.open(sys.argv[1])
 opened = time.process_time()

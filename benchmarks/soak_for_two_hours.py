@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import redis
 
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint
+from streamgp_data.table import Table
 from streamgp_pipelines.learning.tail import Tail
 from tests.live.brokers import PASSWORD, running
 

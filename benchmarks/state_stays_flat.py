@@ -42,7 +42,7 @@ def generate(path: Path, rows: int) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from streamgp.streaming.table import Table, TableMeta
+    from streamgp_data.table import Table, TableMeta
 
     random, hours = np.random.default_rng(0), np.arange(rows)
     x = np.convolve(random.normal(size=rows + 4), np.ones(5) / 2, "valid")
@@ -64,7 +64,7 @@ def learn(table: Path, home: Path, model: str, marks: list[int]) -> None:
     import torch
 
     from streamgp.base import Progress
-    from streamgp.streaming import checkpoint
+    from streamgp_data import checkpoint
     from streamgp_pipelines import fit_stream
 
     torch.set_num_threads(1)

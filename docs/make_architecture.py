@@ -1,10 +1,10 @@
-"""Draw docs/pictures/architecture.svg: the rooms of the three packages, by floors, and which room imports which.
+"""Draw docs/pictures/architecture.svg: the rooms of the four packages, by floors, and which room imports which.
 
     python docs/make_architecture.py [--count]
 
-A room is a folder of `streamgp` or `streamgp_pipelines`, or one of their files that stands alone. It stands one floor
-above the highest room that it imports, so that every arrow points down. With --count, the number of rooms, arrows and
-floors is printed, and of the rooms inside streamgp/models alone.
+A room is a folder of `streamgp`, `streamgp_data` or `streamgp_pipelines`, or one of their files that stands alone. It
+stands one floor above the highest room that it imports, so that every arrow points down. With --count, the number of
+rooms, arrows and floors is printed, and of the rooms inside streamgp/models alone.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ from pathlib import Path
 
 import grimp
 
-PACKAGES = ("streamgp", "streamgp_pipelines", "streamgp_cli")
+PACKAGES = ("streamgp", "streamgp_data", "streamgp_pipelines", "streamgp_cli")
 PICTURE = Path(__file__).parent / "pictures" / "architecture.svg"
 WIDTH, HEIGHT, GAP, FLOOR = 132, 30, 14, 74
-COLOURS = {"streamgp": "#dcebf7", "streamgp_pipelines": "#e4f2dc", "streamgp_cli": "#fbeccd"}
+COLOURS = {
+    "streamgp": "#dcebf7",
+    "streamgp_data": "#f3e3ee",
+    "streamgp_pipelines": "#e4f2dc",
+    "streamgp_cli": "#fbeccd",
+}
 
 
 def room_of(module: str, depth: int) -> str:

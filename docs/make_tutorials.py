@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 KEPT = ROOT / "build" / "tutorials"
-PACKAGES = ("streamgp", "pipelines/streamgp_pipelines", "cli/streamgp_cli")
+PACKAGES = ("streamgp", "pipelines/streamgp_data", "pipelines/streamgp_pipelines", "cli/streamgp_cli")
 HIDDEN = "scores"
 
 

@@ -36,7 +36,8 @@ REFERENCE = {  # title -> packages and modules, in the order of the navigation
     "Likelihoods": ("streamgp.likelihoods",),
     "Predictive distributions": ("streamgp.predictives",),
     "Forecasting": ("streamgp.forecasting",),
-    "Streaming": ("streamgp.streaming", "streamgp.streaming.sources"),
+    "Windows": ("streamgp.windows",),
+    "Data library": ("streamgp_data", "streamgp_data.sources"),
     "Conformance suites": ("streamgp.testing",),
 }
 

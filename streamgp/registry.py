@@ -1,6 +1,6 @@
 """What parts there are: (kind, name) -> module, listed without importing any.
 
-A part is a file or a folder in a room of this package, named after the part: `streamgp/models/linear.py` is
+A part is a file or a folder in the room of its kind, named after the part: `streamgp/models/linear.py` is
 ("models", "linear"), and so is `streamgp/models/svdgp/`. A folder with a file `variants.py` holds several parts:
 `DOCSTRINGS` there has them by name, and `variant(name)` makes the module of one. Names that begin with an underscore
 are shared code. A model's module has a frozen pydantic `Config` and `build(config, shape)`.
@@ -31,16 +31,17 @@ from types import ModuleType
 
 from streamgp.errors import StreamgpError, UsageError
 
-KINDS = (
-    "models",
-    "kernels",
-    "encoders",
-    "likelihoods",
-    "predictives",
-    "solvers",
-    "streaming.sources",
-    "streaming.feeds",
-)
+ROOMS = {
+    "models": "streamgp.models",
+    "kernels": "streamgp.kernels",
+    "encoders": "streamgp.encoders",
+    "likelihoods": "streamgp.likelihoods",
+    "predictives": "streamgp.predictives",
+    "solvers": "streamgp.solvers",
+    "sources": "streamgp_data.sources",
+    "feeds": "streamgp_data.feeds",
+}
+"""Kind -> the package that holds its parts."""
 
 
 @cache
@@ -50,8 +51,8 @@ def names(kind: str) -> tuple[str, ...]:
     Raises:
         UsageError: there is no such kind.
     """
-    if kind not in KINDS:
-        raise UsageError(f"there is no kind of part {kind!r}", hint=f"the kinds are {', '.join(KINDS)}")
+    if kind not in ROOMS:
+        raise UsageError(f"there is no kind of part {kind!r}", hint=f"the kinds are {', '.join(ROOMS)}")
     return tuple(sorted(_homes(kind).keys() | _installed(kind).keys()))
 
 
@@ -59,7 +60,7 @@ def names(kind: str) -> tuple[str, ...]:
 def _homes(kind: str) -> dict[str, Traversable]:
     """Part -> its file, its folder, or the folder that holds it with others."""
     found = dict[str, Traversable]()
-    for entry in files("streamgp").joinpath(*kind.split(".")).iterdir():
+    for entry in files(ROOMS[kind]).iterdir():
         stem = entry.name.removesuffix(".py")
         if stem.startswith("_") or not (entry.is_dir() or entry.name.endswith(".py")):
             continue
@@ -74,7 +75,7 @@ def _installed(kind: str) -> dict[str, EntryPoint]:
 
 
 def _together(kind: str, home: Traversable) -> ModuleType:
-    return importlib.import_module(f"streamgp.{kind}.{home.name}.variants")
+    return importlib.import_module(f"{ROOMS[kind]}.{home.name}.variants")
 
 
 def docstring(kind: str, name: str) -> str:
@@ -145,7 +146,7 @@ def load(kind: str, name: str) -> ModuleType:
         if home.is_dir() and home.name != name:
             made: ModuleType = _together(kind, home).variant(name)
             return made
-        return importlib.import_module(f"streamgp.{kind}.{name}")
+        return importlib.import_module(f"{ROOMS[kind]}.{name}")
     if (kind, name) not in _outside:
         point = None if "." in name else _installed(kind).get(name)
         if point is None and "." not in name:

@@ -13,11 +13,18 @@ from streamgp import base
 from tests.words import naming
 
 HEAVY = ("torch", "mlflow", "matplotlib")
-MODULES = ("base", "streaming.table", "streaming.batches", "streaming.admission", "streaming.sources.csv", "registry")
+MODULES = (
+    "streamgp.base",
+    "streamgp.registry",
+    "streamgp_data.table",
+    "streamgp_data.batches",
+    "streamgp_data.admission",
+    "streamgp_data.sources.csv",
+)
 
 
 def test_no_torch_to_fill_and_read_tables() -> None:
-    imports = "; ".join(f"import streamgp.{name}" for name in MODULES)
+    imports = "; ".join(f"import {name}" for name in MODULES)
     program = f"import sys; {imports}; print([name for name in {HEAVY!r} if name in sys.modules])"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"

@@ -18,7 +18,7 @@ from streamgp import registry
 from tests.needs import needs
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("streamgp", "pipelines/streamgp_pipelines", "cli/streamgp_cli")
+PACKAGES = ("streamgp", "pipelines/streamgp_data", "pipelines/streamgp_pipelines", "cli/streamgp_cli")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SOURCES = sorted(
     path for top in (*PACKAGES, "tests", "benchmarks", "data", "docs") for path in (ROOT / top).rglob("*.py")
@@ -92,7 +92,7 @@ def test_the_readme_lists_every_model() -> None:
 
 def test_the_notation_table_names_things_that_exist() -> None:
     page = (ROOT / "docs" / "notation.md").read_text()
-    names = sorted(set(re.findall(r"`((?:streamgp|streamgp_pipelines)\.[\w.]+)`", page)))
+    names = sorted(set(re.findall(r"`((?:streamgp|streamgp_data|streamgp_pipelines)\.[\w.]+)`", page)))
     assert len(names) > 20
     assert [name for name in names if not _exists(name)] == []
 

@@ -11,7 +11,12 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {"streamgp": "streamgp", "streamgp_pipelines": "pipelines", "streamgp_cli": "cli"}
+PACKAGES = {
+    "streamgp": "streamgp",
+    "streamgp_data": "pipelines",
+    "streamgp_pipelines": "pipelines",
+    "streamgp_cli": "cli",
+}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_IMPORTED = {
     "tzdata",  # data for zoneinfo, where the operating system has none

@@ -91,7 +91,7 @@ def test_the_sdist_holds_what_it_should(dist: Path) -> None:
 def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
-    assert tops == {"streamgp", "streamgp_pipelines", "streamgp_cli", f"streamgp-{VERSION}.dist-info"}
+    assert tops == {"streamgp", "streamgp_data", "streamgp_pipelines", "streamgp_cli", f"streamgp-{VERSION}.dist-info"}
     for wanted in (
         "streamgp/py.typed",
         "streamgp_pipelines/py.typed",
@@ -108,7 +108,7 @@ def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
 @pytest.mark.slow
 def test_the_installed_command_runs_without_the_checkout(bare: Path) -> None:
     assert run(bare / "bin" / "streamgp", "--version", cwd=bare).split() == ["streamgp", VERSION]
-    for package in ("streamgp", "streamgp_pipelines", "streamgp_cli"):
+    for package in ("streamgp", "streamgp_data", "streamgp_pipelines", "streamgp_cli"):
         code = f"import {package}; print({package}.__file__)"
         assert run(bare / "bin" / "python", "-c", code, cwd=bare).startswith(str(bare))
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from streamgp.streaming.remote import shown
 from streamgp_cli.options import AsJson, Given
+from streamgp_data.remote import shown
 
 if TYPE_CHECKING:
     from streamgp_pipelines.check import Finding

@@ -31,10 +31,10 @@ def ingest(given: Given[IngestConfig], json: AsJson = False) -> None:
 
     leave_pandas_out()
     from streamgp.base import Progress
-    from streamgp.streaming.messages import is_feed
     from streamgp_cli._health import watched
     from streamgp_cli._output import only_our_output, print_json, warn
     from streamgp_cli._progress import Reporter
+    from streamgp_data.messages import is_feed
     from streamgp_pipelines.ingestion.ingest import ingest as run
     from streamgp_pipelines.ingestion.report import check_share
 

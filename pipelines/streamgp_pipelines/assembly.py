@@ -237,7 +237,7 @@ def _is_own_name(config: type[BaseModel], path: list[str], value: Any, dotted: s
         return False
     kind, own = ["", *type(fixed).__module__.split(".")][-2:]
     possible = chosen.only if chosen else (own,)
-    if kind not in registry.KINDS or own not in registry.names(kind) or value not in registry.names(kind):
+    if kind not in registry.ROOMS or own not in registry.names(kind) or value not in registry.names(kind):
         return False
     if value not in possible:
         alike = (other for other in registry.names("models") if other.startswith("gp_") == model.startswith("gp_"))

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamgp.errors import UsageError
-from streamgp.streaming.checkpoint import Saved, fitting
-from streamgp.streaming.rows import times
+from streamgp.windows.rows import times
+from streamgp_data.checkpoint import Saved, fitting
 from streamgp_pipelines.config import CheckConfig
 from streamgp_pipelines.learning.curves import Curves, next_lap
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint

@@ -15,17 +15,17 @@ import pyarrow as pa
 
 import streamgp
 from streamgp.errors import StateError, StreamgpError, UsageError
-from streamgp.streaming import checkpoint
-from streamgp.streaming.compaction import Compaction, due, leftovers, remove
-from streamgp.streaming.delta import filesystem, spans
-from streamgp.streaming.instants import ELAPSED
-from streamgp.streaming.messages import Away, is_feed, open_feed
-from streamgp.streaming.quarantine import Quarantine
-from streamgp.streaming.reading.bytes import Position, name_of
-from streamgp.streaming.reading.cells import FAULT, LINE
-from streamgp.streaming.reading.files import FileSource, open_source
-from streamgp.streaming.remote import shown
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint
+from streamgp_data.compaction import Compaction, due, leftovers, remove
+from streamgp_data.delta import filesystem, spans
+from streamgp_data.instants import ELAPSED
+from streamgp_data.messages import Away, is_feed, open_feed
+from streamgp_data.quarantine import Quarantine
+from streamgp_data.reading.bytes import Position, name_of
+from streamgp_data.reading.cells import FAULT, LINE
+from streamgp_data.reading.files import FileSource, open_source
+from streamgp_data.remote import shown
+from streamgp_data.table import Table
 from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.forecasting.forecast import learner_of
 from streamgp_pipelines.health import others

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streamgp.errors import ServiceError, UsageError, disk_fault
-from streamgp.streaming.disk import sync, sync_above
+from streamgp_data.disk import sync, sync_above
 
 
 def check_writable(path: Path, flag: str, suffixes: Sequence[str] = (), make: bool = False) -> None:

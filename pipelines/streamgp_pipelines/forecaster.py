@@ -13,12 +13,12 @@ import pyarrow as pa
 from streamgp import registry
 from streamgp.base import Due, Json
 from streamgp.errors import StateError, UsageError
-from streamgp.streaming import checkpoint
-from streamgp.streaming.batches import together
-from streamgp.streaming.checkpoint import Saved
-from streamgp.streaming.event_time import UNTIL
-from streamgp.streaming.table import SEQ, TableMeta
-from streamgp.streaming.versions import Policy
+from streamgp_data import checkpoint
+from streamgp_data.batches import together
+from streamgp_data.checkpoint import Saved
+from streamgp_data.event_time import UNTIL
+from streamgp_data.table import SEQ, TableMeta
+from streamgp_data.versions import Policy
 from streamgp_pipelines.assembly import find_device
 from streamgp_pipelines.config import AUTO, TrainConfig
 from streamgp_pipelines.forecasting import forecast as forecasting

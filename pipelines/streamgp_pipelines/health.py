@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Event, Thread
 
 from streamgp.base import Json
-from streamgp.streaming.messages import Pending
+from streamgp_data.messages import Pending
 from streamgp_pipelines.numbers import lasting
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

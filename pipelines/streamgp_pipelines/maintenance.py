@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamgp.streaming import delta
-from streamgp.streaming.compaction import Compaction, groups, leftovers, remove
-from streamgp.streaming.quarantine import FOLDER
-from streamgp.streaming.table import Table
+from streamgp_data import delta
+from streamgp_data.compaction import Compaction, groups, leftovers, remove
+from streamgp_data.quarantine import FOLDER
+from streamgp_data.table import Table
 from streamgp_pipelines.config import CompactConfig, VacuumConfig
 
 

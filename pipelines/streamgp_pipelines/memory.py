@@ -16,13 +16,13 @@ from pyarrow.parquet import write_table
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError, UsageError
-from streamgp.streaming.reading.bytes import Position
-from streamgp.streaming.reading.cells import check_names, units_in, with_bookkeeping
-from streamgp.streaming.reading.columnar import Columnar, own_units, plain, storable
-from streamgp.streaming.reading.files import FileSource
-from streamgp.streaming.reading.paired import pair_in
-from streamgp.streaming.table import SEQ, Table, TableMeta
-from streamgp.streaming.times import Clock, TimeReader
+from streamgp_data.reading.bytes import Position
+from streamgp_data.reading.cells import check_names, units_in, with_bookkeeping
+from streamgp_data.reading.columnar import Columnar, own_units, plain, storable
+from streamgp_data.reading.files import FileSource
+from streamgp_data.reading.paired import pair_in
+from streamgp_data.table import SEQ, Table, TableMeta
+from streamgp_data.times import Clock, TimeReader
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.chunk import Sieve
 from streamgp_pipelines.ingestion.ingest import ingest

@@ -15,9 +15,9 @@ import polars as pl
 import pyarrow as pa
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.instants import COMPACT, ELAPSED, EPOCHS, epoch_years, number_times, periods_of
-from streamgp.streaming.table import TableMeta
-from streamgp.streaming.times import Clock, TimeReader
+from streamgp_data.instants import COMPACT, ELAPSED, EPOCHS, epoch_years, number_times, periods_of
+from streamgp_data.table import TableMeta
+from streamgp_data.times import Clock, TimeReader
 from streamgp_pipelines.zones import clock_of, shown_in
 
 

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from streamgp.base import Json
 from streamgp.errors import DataError
-from streamgp.streaming.batches import together
-from streamgp.streaming.calendar import Ints
-from streamgp.streaming.checkpoint import Saved, fitting
-from streamgp.streaming.event_time import NEVER, Waiting
-from streamgp.streaming.meaning import TableMeta
-from streamgp.streaming.reading.cells import nothing
-from streamgp.streaming.table import SEQ
-from streamgp.streaming.versions import REVISES, Versions
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.windows.calendar import Ints
+from streamgp.windows.windows import Windows, WindowSpec
+from streamgp_data.batches import together
+from streamgp_data.checkpoint import Saved, fitting
+from streamgp_data.event_time import NEVER, Waiting
+from streamgp_data.meaning import TableMeta
+from streamgp_data.reading.cells import nothing
+from streamgp_data.table import SEQ
+from streamgp_data.versions import REVISES, Versions
 from streamgp_pipelines.ingestion.repeats import Repeats
 from streamgp_pipelines.learning.tail import Tail
 

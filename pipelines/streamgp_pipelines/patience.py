@@ -8,7 +8,7 @@ from collections.abc import Callable
 from threading import Event
 from typing import TypeVar
 
-from streamgp.streaming.remote import unanswered, without_credentials
+from streamgp_data.remote import unanswered, without_credentials
 from streamgp_pipelines.health import Stored
 
 SHORTEST, LONGEST = 0.5, 30.0

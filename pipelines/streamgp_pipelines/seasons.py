@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgp.streaming import seasons
-from streamgp.streaming.batches import together
-from streamgp.streaming.calendar import Floats, Ints
-from streamgp.streaming.rows import times
-from streamgp.streaming.table import Table
+from streamgp.windows import seasons
+from streamgp.windows.calendar import Floats, Ints
+from streamgp.windows.rows import times
+from streamgp_data.batches import together
+from streamgp_data.table import Table
 
 MOST = 0.8
 """Share of the rows that follow each other at one interval, for it to be that of the table."""

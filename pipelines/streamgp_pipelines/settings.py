@@ -29,8 +29,8 @@ from pydantic_settings import (
 
 from streamgp import registry
 from streamgp.errors import UsageError
-from streamgp.streaming.intervals import nanoseconds
-from streamgp.streaming.remote import mirror
+from streamgp_data.intervals import nanoseconds
+from streamgp_data.remote import mirror
 from streamgp_pipelines.options import unknown
 
 PREFIX = "STREAMGP_"

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from streamgp.base import Json
-from streamgp.streaming.intervals import written
+from streamgp_data.intervals import written
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.learner import Learner
 

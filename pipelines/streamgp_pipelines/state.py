@@ -53,7 +53,7 @@ def describe_checkpoint(directory: Path, strict: bool = False) -> dict[str, Json
     Raises:
         CheckpointError: there is none, or it is damaged.
     """
-    from streamgp.streaming.remote import shown  # these import torch, which a table does not need
+    from streamgp_data.remote import shown  # these import torch, which a table does not need
     from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
     from streamgp_pipelines.learning.restored import read_checkpoint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
-from streamgp.streaming.zones import offset_of
+from streamgp.windows.zones import offset_of
 
 _HOUR = 3_600_000_000  # microseconds
 

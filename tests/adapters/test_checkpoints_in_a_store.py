@@ -15,7 +15,7 @@ import pytest
 from obstore.store import from_url
 
 from streamgp.errors import CheckpointError, ServiceError, StateError, UsageError
-from streamgp.streaming import checkpoint, remote
+from streamgp_data import checkpoint, remote
 from streamgp_pipelines.learning.checkpointing import state_digest
 from tests.adapters.test_object_store import SECRET, address, bucket, say, start
 from tests.pipelines.killed import wait_for

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
 
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.adapters.mlflow.store import open_store
 
 pytestmark = [

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from mlflow.utils import requirements_utils
 
 from streamgp.base import ModelCard
-from streamgp.streaming import checkpoint
+from streamgp_data import checkpoint
 from streamgp_pipelines.adapters.mlflow import registry as _mlflow_registry
 from streamgp_pipelines.adapters.mlflow.registry import CHAMPION, STATE, judge, tags
 from streamgp_pipelines.adapters.mlflow.store import open_store, store_uri

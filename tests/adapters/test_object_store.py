@@ -19,9 +19,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from streamgp.streaming import checkpoint, delta, remote
-from streamgp.streaming.parts import write_parts
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data import checkpoint, delta, remote
+from streamgp_data.parts import write_parts
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.config import DescribeConfig, DoctorConfig, VacuumConfig
 from streamgp_pipelines.doctor import doctor
 from streamgp_pipelines.learning.checkpointing import state_digest

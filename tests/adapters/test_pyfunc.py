@@ -24,7 +24,7 @@ import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
 
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.adapters.mlflow.registry import CHAMPION
 from streamgp_pipelines.adapters.mlflow.server import answers
 from streamgp_pipelines.adapters.mlflow.tracker import mlflow_tracker

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
 
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.adapters.mlflow.artifact import log_artifact
 from streamgp_pipelines.adapters.mlflow.tracker import mlflow_tracker
 from streamgp_pipelines.adapters.run_plots import draw_run

@@ -15,10 +15,10 @@ import torch
 
 from streamgp.errors import CheckpointError
 from streamgp.forecasting.calibration import Calibration
-from streamgp.streaming import checkpoint
-from streamgp.streaming.disk import load_file
-from streamgp.streaming.fitting import check_fits
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.fitting import check_fits
+from streamgp.windows.windows import WindowSpec
+from streamgp_data import checkpoint
+from streamgp_data.disk import load_file
 from streamgp_pipelines.learning import restored
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.serving.host import resume

@@ -14,10 +14,10 @@ from streamgp.forecasting.bands import Bands, Questions, features
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.scores import Scores
 from streamgp.forecasting.volatility import Errors
-from streamgp.streaming import checkpoint
-from streamgp.streaming.batches import micro_batches
-from streamgp.streaming.ledger import Ledger
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.windows.ledger import Ledger
+from streamgp.windows.windows import Windows, WindowSpec
+from streamgp_data import checkpoint
+from streamgp_data.batches import micro_batches
 
 CALIBRATION = Calibration((80.0, 95.0))
 

@@ -13,8 +13,8 @@ import torch
 
 from streamgp import registry
 from streamgp.base import Chunk, Offset
-from streamgp.streaming.windows import WindowSpec
 from streamgp.testing import CRASH_SCRIPTS, Crash, CrashingSource
+from streamgp.windows.windows import WindowSpec
 from tests.contracts.stream import Stream, same
 
 PLAIN = WindowSpec(targets=("y",), lags=4, horizon=3)

@@ -13,7 +13,7 @@ from scipy.io import savemat
 
 from streamgp import registry
 from streamgp.testing import check_source
-from tests.streaming.sources import recordings
+from tests.data.sources import recordings
 
 ROWS = 150_000
 
@@ -46,24 +46,21 @@ MESSAGES = {"can": "log", "mcap": "mcap", "mdf": "mf4", "rosbag": "bag", "ulog":
 
 
 APART = {"excel", "matlab", "mdf"}  # which start a process for each reading, as `hdf5` does
-NAMES = [
-    pytest.param(name, marks=pytest.mark.slow) if name in APART else name
-    for name in registry.names("streaming.sources")
-]
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in APART else name for name in registry.names("sources")]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_law(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / f"rows.{MESSAGES.get(name, name)}"
-    module, given = registry.load("streaming.sources", name), {}
+    module, given = registry.load("sources", name), {}
     if name in MESSAGES:
-        monkeypatch.setattr("streamgp.streaming.recordings.joined.ROWS", 256)
+        monkeypatch.setattr("streamgp_data.recordings.joined.ROWS", 256)
         recordings.WRITERS[MESSAGES[name]](path)
         given = {"dbc": recordings.write_database(tmp_path)} if name == "can" else {}
     else:
         rows = frame()
         if name == "excel":
-            monkeypatch.setattr("streamgp.streaming.sources.excel.ROWS", 500)
+            monkeypatch.setattr("streamgp_data.sources.excel.ROWS", 500)
             rows, path = rows.head(1200), path.with_suffix(".xlsx")
         WRITERS[name](rows, path)
     check_source(lambda: module.build(module.Config(**given), str(path)))

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from streamgp.streaming import checkpoint
-from streamgp.streaming.remote import LOCK
+from streamgp_data import checkpoint
+from streamgp_data.remote import LOCK
 from streamgp_pipelines.learning.checkpointing import state_digest
 from tests.faults.room import POWERLESS, TRAIN, UNTRACKED, Outcome, Room, fault
 from tests.faults.storage import made

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from streamgp.streaming import checkpoint
+from streamgp_data import checkpoint
 
 DEEP: Any = 1
 for _ in range(400):

@@ -162,7 +162,7 @@ def zones(room: Room) -> Outcome:
 
 
 def _read(room: Room):  # type: ignore[no-untyped-def]
-    from streamgp.streaming.table import Table
+    from streamgp_data.table import Table
 
     return Table.open(room.path / "t").read()
 

@@ -19,8 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamgp.streaming.quarantine import FOLDER
-from streamgp.streaming.table import Table
+from streamgp_data.quarantine import FOLDER
+from streamgp_data.table import Table
 from tests.faults.forked import Forked, Server
 
 PATIENCE = 60.0

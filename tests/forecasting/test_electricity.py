@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from streamgp.base import Chunk, Offset
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.windows import WindowSpec
 from tests.contracts.stream import Stream
 
 DATA = Path(__file__).parents[2] / "data" / "elecdemand.csv"

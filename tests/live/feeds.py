@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from streamgp.streaming.messages import Away, Marks, Message, Pending
+from streamgp_data.messages import Away, Marks, Message, Pending
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.live.follow import follow
 

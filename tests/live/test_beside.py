@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from streamgp.errors import ServiceError, UsageError
-from streamgp.streaming import checkpoint
-from streamgp.streaming.messages import Address
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint
+from streamgp_data.messages import Address
+from streamgp_data.table import Table
 from streamgp_pipelines.adapters.web.metrics import Metrics
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TrainConfig

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 from redis import Redis
 
-from streamgp.streaming.feeds import redis as feed
-from streamgp.streaming.messages import open_feed
-from streamgp.streaming.table import Table
+from streamgp_data.feeds import redis as feed
+from streamgp_data.messages import open_feed
+from streamgp_data.table import Table
 from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.doctor import doctor
 from tests.live.brokers import BROKERS, PASSWORD, Followers, kafka, over, running

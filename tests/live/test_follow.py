@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 
 from streamgp.errors import DataError, ServiceError, UsageError
-from streamgp.streaming.feeds.redis import Redis
-from streamgp.streaming.messages import open_feed
-from streamgp.streaming.quarantine import Quarantine
-from streamgp.streaming.table import Table
+from streamgp_data.feeds.redis import Redis
+from streamgp_data.messages import open_feed
+from streamgp_data.quarantine import Quarantine
+from streamgp_data.table import Table
 from streamgp_pipelines.live import follow as engine
+from tests.data.avros import BOMB, CHAIN, LIST, MAP, PRICE, flat, number
+from tests.data.protobufs import descriptor_set, meter
 from tests.live.feeds import START, Memory, row, take
 from tests.pipelines.ingesting import quarantine, rows
-from tests.streaming.avros import BOMB, CHAIN, LIST, MAP, PRICE, flat, number
-from tests.streaming.protobufs import descriptor_set, meter
 from tests.words import naming
 
 TIMELESS = {"time": "row"}

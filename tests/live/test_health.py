@@ -15,9 +15,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamgp.errors import ServiceError, UsageError
-from streamgp.streaming.messages import Pending
-from streamgp.streaming.table import Table
 from streamgp_cli._health import watched
+from streamgp_data.messages import Pending
+from streamgp_data.table import Table
 from streamgp_pipelines.adapters.web import exporter
 from streamgp_pipelines.adapters.web.exporter import exporting
 from streamgp_pipelines.api import NoTracker

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamgp.errors import UsageError
-from streamgp.streaming.messages import is_feed, open_feed
+from streamgp_data.messages import is_feed, open_feed
 from tests.live.feeds import Memory, row, take
 from tests.words import naming
 

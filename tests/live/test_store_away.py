@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from streamgp.errors import ServiceError
-from streamgp.streaming import delta
-from streamgp.streaming.table import Table
+from streamgp_data import delta
+from streamgp_data.table import Table
 from streamgp_pipelines import patience
 from streamgp_pipelines.adapters.web.exporter import exporting
 from streamgp_pipelines.api import NoTracker

@@ -18,9 +18,9 @@ from streamgp.models.linear.columns import describe
 from streamgp.models.linear.direct import groups
 from streamgp.models.linear.phases import RIDGES, SHARE, PhaseRegression
 from streamgp.models.linear.sums import FLOOR, FREE, Sums
-from streamgp.streaming.windows import Windows, WindowSpec
 from streamgp.testing import check_model
 from streamgp.testing.models import SEASONS, example_windows
+from streamgp.windows.windows import Windows, WindowSpec
 
 
 @pytest.mark.slow

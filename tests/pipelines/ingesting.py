@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
 

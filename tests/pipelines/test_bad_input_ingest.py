@@ -15,8 +15,8 @@ import pytest
 import zstandard
 
 from streamgp.errors import StreamgpError
-from streamgp.streaming import delta
-from streamgp.streaming.reading import records
+from streamgp_data import delta
+from streamgp_data.reading import records
 from tests.pipelines.ingesting import quarantine, rows, take, write
 from tests.words import names, naming
 

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose
 from streamgp.base import Inputs, Shape, Step
 from streamgp.errors import CheckpointError, DataError, SchemaError, UsageError
 from streamgp.models import linear
-from streamgp.streaming import checkpoint
+from streamgp_data import checkpoint
 from streamgp_pipelines import load
 from tests.pipelines.killed import Crash, code_of, start, train_apart
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, scores_of, tensors_of

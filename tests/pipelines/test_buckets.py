@@ -16,8 +16,8 @@ import torch
 from polars.testing import assert_frame_equal
 
 from streamgp.errors import CheckpointError, ServiceError, StateError, UsageError
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint
+from streamgp_data.table import Table
 from streamgp_pipelines import load
 from streamgp_pipelines.adapters.ray import cluster
 from streamgp_pipelines.adapters.ray import workers as adapter

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from streamgp.errors import CheckpointError, UsageError
-from streamgp.streaming import checkpoint
+from streamgp_data import checkpoint
 from streamgp_pipelines.check import Finding, check
 from streamgp_pipelines.config import CheckConfig
 from streamgp_pipelines.learning.curves import Curves

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from streamgp.errors import SchemaError, UsageError
-from streamgp.streaming.table import TableMeta
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.windows import WindowSpec
+from streamgp_data.table import TableMeta
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.session import columns_read, make_schedule, open_session

@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 
 from streamgp.base import Progress
 from streamgp.errors import CheckpointError
-from streamgp.streaming import checkpoint
+from streamgp_data import checkpoint
 from streamgp_pipelines import load
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import ForecastConfig

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamgp.errors import TableError
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.describe import describe_table
 from tests.pipelines.ingesting import take, write
 

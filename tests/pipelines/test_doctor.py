@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from streamgp.errors import UsageError
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.config import DoctorConfig
 from streamgp_pipelines.doctor import Finding, doctor
 from tests.pipelines.ingesting import take

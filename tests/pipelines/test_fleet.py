@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 import streamgp
 from streamgp.errors import UsageError
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines import load
 from tests.pipelines.killed import Crash, code_of, start, train_apart
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of, tensors_of

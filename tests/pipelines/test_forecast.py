@@ -15,8 +15,8 @@ from numpy.testing import assert_allclose
 from polars.testing import assert_frame_equal
 
 from streamgp.errors import CheckpointError, DataError, StateError, TableError, UsageError
-from streamgp.streaming.table import Table, TableMeta
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.windows import WindowSpec
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines import load
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.forecasting.forecast import Forecast, forecast

@@ -19,16 +19,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.protobuf import Schema
-from streamgp.streaming.reading import workbook
-from streamgp.streaming.reading.cells import FAULT
-from streamgp.streaming.reading.columnar import plain
-from streamgp.streaming.reading.files import open_source
-from streamgp.streaming.sources import mcap, rosbag
-from streamgp.streaming.sources.jsonl import natural
+from streamgp_data.protobuf import Schema
+from streamgp_data.reading import workbook
+from streamgp_data.reading.cells import FAULT
+from streamgp_data.reading.columnar import plain
+from streamgp_data.reading.files import open_source
+from streamgp_data.sources import mcap, rosbag
+from streamgp_data.sources.jsonl import natural
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
-from tests.streaming.sources.recordings import COUNT, write_bag, write_mcap, write_ulog
+from tests.data.sources.recordings import COUNT, write_bag, write_mcap, write_ulog
 from tests.words import naming
 
 ENDLESS = "RZMSZ0TML<Kub&j00000H~>arV`F7(I(2DobT%|!bRcwTZDn(G0000000000fIk2L06+s507L))K}$>k00000004kL004kL0000$0{"

@@ -20,9 +20,9 @@ import zstandard
 from scipy.io import savemat
 
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
-from streamgp.streaming import delta
-from streamgp.streaming.reading import records
-from streamgp.streaming.table import Table
+from streamgp_data import delta
+from streamgp_data.reading import records
+from streamgp_data.table import Table
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
 from tests.pipelines.ingesting import FRAME, quarantine, rows, take, text_of, write
@@ -263,7 +263,7 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_live_pipe_is_taken_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamgp.streaming.reading.bytes.PATIENCE", 0.02)
+    monkeypatch.setattr("streamgp_data.reading.bytes.PATIENCE", 0.02)
     reading, writing = os.pipe()
     told: list[dict[str, Any]] = []
 
@@ -424,7 +424,7 @@ def test_names_of_series_stay_as_they_are(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_parquet_goes_on_behind_its_last_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamgp.streaming.sources.parquet.ROWS", 90)
+    monkeypatch.setattr("streamgp_data.sources.parquet.ROWS", 90)
     frame = pl.concat([FRAME, FRAME[100:150], FRAME.with_columns(pl.col("ds") + timedelta(days=90))])
     frame.write_parquet(tmp_path / "a.parquet", row_group_size=200)
     commit, left = delta.commit, [4]

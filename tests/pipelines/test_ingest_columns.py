@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamgp.errors import UsageError
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from tests.pipelines.ingesting import FRAME, START, quarantine, rows, take, write
 
 

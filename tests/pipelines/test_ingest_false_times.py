@@ -11,7 +11,7 @@ import pytest
 
 from streamgp import Forecaster
 from streamgp.errors import DataError, SchemaError, UsageError
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.describe import describe_table
 from tests.live import feeds
 from tests.pipelines.ingesting import quarantine, rows, take, write

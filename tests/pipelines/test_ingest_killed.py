@@ -16,8 +16,8 @@ import pytest
 from tests.pipelines.ingesting import quarantine, rows, take
 from tests.pipelines.killed import Crash, code_of, quick_and_slow, start
 
-COMMIT = ("streamgp.streaming.delta", "commit")
-CREATE = ("streamgp.streaming.delta", "create_log")
+COMMIT = ("streamgp_data.delta", "commit")
+CREATE = ("streamgp_data.delta", "create_log")
 CRASHES = {
     "before the table is made": Crash(*CREATE, 1),
     "when the table is made": Crash(*CREATE, 1, after=True),
@@ -28,8 +28,8 @@ CRASHES = {
     "between them, later": Crash(*COMMIT, 5, after=True),
     "before the second batch": Crash(*COMMIT, 3),
     "after the second batch": Crash(*COMMIT, 4, after=True),
-    "in the middle of parsing": Crash("streamgp.streaming.reading.records", "Records.blocks", 1),
-    "at a judgement": Crash("streamgp.streaming.admission", "Admission.judge", 3),
+    "in the middle of parsing": Crash("streamgp_data.reading.records", "Records.blocks", 1),
+    "at a judgement": Crash("streamgp_data.admission", "Admission.judge", 3),
     "when all is done but told": Crash("streamgp_pipelines.ingestion.run", "summary", 1),
 }
 QUICK = {"between quarantine and table"}
@@ -62,7 +62,7 @@ def write_source(path: Path, count: int = 1200) -> None:
 
 def ingest_apart(source: str, table: str, mine: Crash | Bomb | None) -> None:
     """What the process does."""
-    from streamgp.streaming.reading import records
+    from streamgp_data.reading import records
 
     records.BLOCK = 10_000
     if mine is not None:
@@ -142,7 +142,7 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 
 
 def steps_apart(source: str, table: str) -> None:
-    from streamgp.streaming.reading import records
+    from streamgp_data.reading import records
 
     records.BLOCK = 2000
     take(Path(table), source, time="step")

@@ -88,7 +88,7 @@ def test_a_row_with_an_unreadable_cell_is_quarantined_whole(tmp_path: Path) -> N
 
 def ingest_apart(source: str, table: str, mine: Crash | None) -> None:
     """What the process does."""
-    from streamgp.streaming.reading import records
+    from streamgp_data.reading import records
 
     records.BLOCK = 500
     if mine is not None:

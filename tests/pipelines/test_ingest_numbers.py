@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamgp.errors import SchemaError
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.columns import window_spec
 from tests.live.feeds import Memory

@@ -22,7 +22,7 @@ def write_source(path: Path) -> None:
 
 def apart(source: str, table: str, crash: Crash | None = None) -> None:
     """What a process does: many small commits."""
-    from streamgp.streaming.reading import records
+    from streamgp_data.reading import records
 
     records.BLOCK = 300
     if crash is not None:
@@ -49,7 +49,7 @@ def test_one_source_by_several_processes(tmp_path: Path) -> None:
 def test_one_of_two_is_killed_between_its_commits(tmp_path: Path, count: int) -> None:
     """It has written to the quarantine and not to the table, while the other one is at the same rows."""
     write_source(tmp_path / "a.csv")
-    crash = Crash("streamgp.streaming.quarantine", "Quarantine.add", count, after=True)
+    crash = Crash("streamgp_data.quarantine", "Quarantine.add", count, after=True)
     jobs = [start(apart, str(tmp_path / "a.csv"), str(tmp_path / "t"), mine) for mine in (crash, None)]
     codes = [code_of(job) for job in jobs]
     assert codes[0] in (0, -signal.SIGKILL) and codes[1] == 0

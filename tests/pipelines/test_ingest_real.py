@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.describe import describe_table
 from tests.needs import needs, public
 from tests.pipelines.ingesting import quarantine, rows, take

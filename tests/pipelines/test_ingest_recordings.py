@@ -14,15 +14,15 @@ import pytest
 from typer.testing import CliRunner
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.table import Table
 from streamgp_cli.app import app
+from streamgp_data.table import Table
 from streamgp_pipelines.config import DescribeConfig
 from streamgp_pipelines.describe import describe_table
 from streamgp_pipelines.state import describe
+from tests.data.sources.recordings import WRITERS, write_can, write_database, write_mcap
 from tests.needs import needs, public
 from tests.pipelines.ingesting import quarantine, rows, take
 from tests.pipelines.killed import Crash, code_of, start
-from tests.streaming.sources.recordings import WRITERS, write_can, write_database, write_mcap
 
 T = np.arange(3000) / 100
 
@@ -49,7 +49,7 @@ def test_the_same_command_again_adds_nothing(tmp_path: Path, suffix: str) -> Non
 
 def ingest_apart(source: str, table: str, mine: Crash | None) -> None:
     """What the process does: chunks of 256 rows."""
-    from streamgp.streaming.recordings import joined
+    from streamgp_data.recordings import joined
 
     joined.ROWS = 256
     if mine is not None:
@@ -67,7 +67,7 @@ def test_a_killed_ingest_goes_on(tmp_path: Path) -> None:
         file["t"], file["y"] = times, np.sin(T)
     assert code_of(start(ingest_apart, str(path), str(tmp_path / "whole"), None)) == 0
     for count, after in ((1, True), (4, True), (12, False)):
-        mine = Crash("streamgp.streaming.delta", "commit", count, after)
+        mine = Crash("streamgp_data.delta", "commit", count, after)
         table = tmp_path / f"t{count}{after}"
         assert code_of(start(ingest_apart, str(path), str(table), mine)) == -signal.SIGKILL
         assert code_of(start(ingest_apart, str(path), str(table), None)) == 0

@@ -11,7 +11,7 @@ import pytest
 import xlsxwriter
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from tests.pipelines.ingesting import quarantine, rows, take, write
 
 START = datetime(2024, 1, 1)

@@ -14,7 +14,7 @@ import xlsxwriter
 import streamgp
 from streamgp import Forecaster
 from streamgp.errors import DataError, TableError, UsageError
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.config import DescribeConfig
 from streamgp_pipelines.ingestion.look import describe_file
 from tests.pipelines.ingesting import quarantine, rows, take, write

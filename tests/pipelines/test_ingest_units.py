@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.ingest import ingest
 from tests.live.feeds import Memory

@@ -13,15 +13,15 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint
+from streamgp_data.table import Table
 from tests.pipelines.killed import Bomb, Crash, code_of, quick_and_slow, start, train_apart, wait_for
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of
 
 SVDGP = {"set": {"basis": "32", "reservoir": "256", "rebuild": "400", "evidence_rows": "64"}}
 AUTO = {"set": {f"svdgp.{name}": value for name, value in SVDGP["set"].items()}}
 GRADIENT = {"set": {"likelihood": "student_t", "gradient.mean_basis": "32", "gradient.covariance_basis": "16"}}
-CHECKPOINT, PREDICTIONS = "streamgp.streaming.checkpoint", "streamgp_pipelines.learning.predictions"
+CHECKPOINT, PREDICTIONS = "streamgp_data.checkpoint", "streamgp_pipelines.learning.predictions"
 CRASHES = {
     "before any row": Crash("streamgp_pipelines.training.online", "OnlineRun.run", 1),
     "in the warm-up": Crash("streamgp_pipelines.learning.learner", "Learner.learn", 2),

@@ -10,7 +10,7 @@ from streamgp.base import Inputs, Predictive, Step
 from streamgp.forecasting.calibration import Calibration
 from streamgp.models import persistence
 from streamgp.models.persistence import Persistence
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_pipelines.learning.learner import Learner, Schedule
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from streamgp.errors import UsageError
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_pipelines import compare
 from streamgp_pipelines.comparing.peers.statistical import Config, Statistical
 from streamgp_pipelines.config import CompareConfig, TuneConfig

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgp.errors import TableError, UsageError
-from streamgp.streaming import columns
-from streamgp.streaming.table import Table
-from streamgp.streaming.versions import Policy
+from streamgp_data import columns
+from streamgp_data.table import Table
+from streamgp_data.versions import Policy
 from streamgp_pipelines import load
 from streamgp_pipelines.forecaster import Forecaster
 from streamgp_pipelines.learning.tail import Tail

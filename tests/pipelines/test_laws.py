@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from streamgp.streaming.batches import micro_batches
-from streamgp.streaming.table import Table
+from streamgp_data.batches import micro_batches
+from streamgp_data.table import Table
 from streamgp_pipelines import load
 from streamgp_pipelines.learning.session import open_session
 from tests.pipelines.worlds import (

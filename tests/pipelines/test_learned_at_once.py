@@ -10,8 +10,8 @@ import pytest
 import torch
 from polars.testing import assert_frame_equal
 
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint
+from streamgp_data.table import Table
 from streamgp_pipelines import load
 from streamgp_pipelines.forecasting.forecast import Forecaster
 from streamgp_pipelines.learning.learner import Learner

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 
 from streamgp.errors import ServiceError, TableError, UsageError
-from streamgp.streaming import checkpoint, compaction, delta
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint, compaction, delta
+from streamgp_data.table import Table
 from streamgp_pipelines.config import CompactConfig, VacuumConfig
 from streamgp_pipelines.learning.checkpointing import state_digest
 from streamgp_pipelines.maintenance import compact, vacuum

@@ -17,7 +17,7 @@ from polars.testing import assert_frame_equal
 from streamgp.base import Progress
 from streamgp.errors import NotPositiveDefinite, ServiceError, StateError, TableError
 from streamgp.models.linear import DirectRegression
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines import fit_stream, load
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import one_after_another, open_session

@@ -14,7 +14,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from streamgp.errors import UsageError
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_pipelines import compare
 from streamgp_pipelines.comparing.compare import Comparison
 from streamgp_pipelines.comparing.peers.columns import Columns

@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 from streamgp.errors import UsageError
 from streamgp.forecasting.simulated import Paths, SimulationBands
 from streamgp.models.linear import Linear
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines import load
 from streamgp_pipelines.learning import rollout
 from streamgp_pipelines.learning.learner import Learner

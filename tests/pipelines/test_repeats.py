@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamgp.streaming.meaning import TableMeta
+from streamgp_data.meaning import TableMeta
 from streamgp_pipelines.ingestion import repeats as repeats_of
 from streamgp_pipelines.ingestion.repeats import Repeats
 

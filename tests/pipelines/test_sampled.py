@@ -15,7 +15,7 @@ from torch import Tensor
 from streamgp.base import Inputs
 from streamgp.errors import UsageError
 from streamgp.online.summing import Absorb, added, block_sums, in_blocks, sums_of
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning import sampled
 from streamgp_pipelines.learning import session as sessions

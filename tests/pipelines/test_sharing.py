@@ -16,8 +16,8 @@ from torch import Tensor
 
 from streamgp.errors import ServiceError, UsageError
 from streamgp.optim.shared_gradients import Gradients
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint
+from streamgp_data.table import Table
 from streamgp_pipelines.adapters.ray import sums as adapter
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TrainConfig

@@ -17,7 +17,7 @@ from polars.testing import assert_frame_equal
 
 from streamgp.errors import DataError, NumericalError, UsageError
 from streamgp.models.linear import Linear
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines import load
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.forecasting.forecast import Forecast, Forecaster, Simulation, forecast

@@ -16,8 +16,8 @@ from streamgp.forecasting.bands import Bands
 from streamgp.forecasting.calibration import Calibration
 from streamgp.models.svdgp import SharedFleet
 from streamgp.predictives.gaussian import Gaussian
-from streamgp.streaming.ledger import Ledger
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.windows.ledger import Ledger
+from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_pipelines.assembly import build_fleet, build_model, model_settings
 from streamgp_pipelines.config import ForecastConfig, TrainConfig, TuneConfig
 from streamgp_pipelines.forecasting.forecast import forecast

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from streamgp.errors import CheckpointError, ServiceError, StateError, TableError
-from streamgp.streaming import checkpoint
+from streamgp_data import checkpoint
 from streamgp_pipelines import load
 from streamgp_pipelines.learning.checkpointing import held, set_aside
 from tests.pipelines.killed import Crash, code_of, start, train_apart, wait_for

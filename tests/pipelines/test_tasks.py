@@ -18,7 +18,7 @@ from polars.testing import assert_frame_equal
 
 from streamgp.base import Progress
 from streamgp.errors import DataError, ServiceError, UsageError
-from streamgp.streaming import checkpoint
+from streamgp_data import checkpoint
 from streamgp_pipelines.adapters.ray import tasks as adapter
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.comparing.compare import Comparison, compare

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from streamgp.errors import CheckpointError, DataError, NumericalError, UsageError
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines import load
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TuneConfig

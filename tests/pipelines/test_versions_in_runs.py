@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from streamgp.errors import TableError
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.describe import describe_table
 from streamgp_pipelines.health import Learned
 from streamgp_pipelines.training.online import OnlineRun

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from streamgp.errors import CheckpointError, UsageError
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.windows import WindowSpec
+from streamgp_data import checkpoint
+from streamgp_data.table import Table
 from streamgp_pipelines.learning.warmup import default_warmup
 from streamgp_pipelines.training.online import OnlineRun
 from tests.pipelines.worlds import append, assert_same_state, frame_of, make_table, run, scores_of

@@ -14,8 +14,8 @@ import pyarrow as pa
 import torch
 
 from streamgp.base import Json, Tracker
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data import checkpoint
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.tail import Tail

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from streamgp.streaming import checkpoint
+from streamgp_data import checkpoint
 from streamgp_pipelines import load
 from streamgp_pipelines.learning.checkpointing import state_digest
 from streamgp_pipelines.serving.bodies import JsonRows

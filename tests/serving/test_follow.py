@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from streamgp.errors import StreamgpError, UsageError
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.forecasting.follow import follow
 from tests.pipelines.killed import wait_for

@@ -10,7 +10,7 @@ import pytest
 
 from streamgp.base import ModelCard
 from streamgp.errors import StateError, UsageError
-from streamgp.streaming import checkpoint
+from streamgp_data import checkpoint
 from streamgp_pipelines.adapters.mlflow.origin import FILE, adopt, name_of
 from streamgp_pipelines.adapters.mlflow.store import store_uri
 from streamgp_pipelines.adapters.mlflow.tracker import MlflowTracker

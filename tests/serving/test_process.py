@@ -20,8 +20,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint
+from streamgp_data.table import Table
 from streamgp_pipelines.learning.checkpointing import state_digest
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import run

@@ -15,9 +15,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from streamgp.errors import DataError, SchemaError, StateError, UsageError
-from streamgp.streaming import checkpoint
-from streamgp.streaming.quarantine import Quarantine
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data import checkpoint
+from streamgp_data.quarantine import Quarantine
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines import load
 from streamgp_pipelines.learning.checkpointing import state_digest
 from streamgp_pipelines.serving.bodies import JsonRows, arrow_rows, parse_arrow, parse_json

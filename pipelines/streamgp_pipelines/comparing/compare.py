@@ -20,8 +20,8 @@ from streamgp import registry
 from streamgp.base import Json, Progress, Tracker
 from streamgp.errors import ServiceError, StreamgpError, UsageError
 from streamgp.forecasting.calibration import DECILES
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint
+from streamgp_data.table import Table
 from streamgp_pipelines.comparing.cells import Cells, common_cells, scores
 from streamgp_pipelines.comparing.differences import difference
 from streamgp_pipelines.comparing.peers import PEERS, options_of

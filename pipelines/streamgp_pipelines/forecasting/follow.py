@@ -8,8 +8,8 @@ from functools import partial
 from threading import Event
 
 from streamgp.errors import StreamgpError
-from streamgp.streaming.remote import refresh, shown
-from streamgp.streaming.table import Table
+from streamgp_data.remote import refresh, shown
+from streamgp_data.table import Table
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.forecasting.forecast import forecast
 from streamgp_pipelines.forecasting.results import Forecast

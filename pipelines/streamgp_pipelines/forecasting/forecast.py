@@ -15,15 +15,15 @@ import torch
 from streamgp.base import Offset
 from streamgp.errors import DataError, StateError, UsageError
 from streamgp.forecasting.calibration import Calibration
-from streamgp.streaming import checkpoint
-from streamgp.streaming.batches import SKIP, micro_batches
-from streamgp.streaming.delta import SEQ
-from streamgp.streaming.disk import memory_at_hand
-from streamgp.streaming.intervals import nanoseconds
-from streamgp.streaming.paths import inputs_ahead
-from streamgp.streaming.remote import mirror
-from streamgp.streaming.table import Table
-from streamgp.streaming.windows import Asks, Windows, WindowSpec
+from streamgp.windows.paths import inputs_ahead
+from streamgp.windows.windows import Asks, Windows, WindowSpec
+from streamgp_data import checkpoint
+from streamgp_data.batches import SKIP, micro_batches
+from streamgp_data.delta import SEQ
+from streamgp_data.disk import memory_at_hand
+from streamgp_data.intervals import nanoseconds
+from streamgp_data.remote import mirror
+from streamgp_data.table import Table
 from streamgp_pipelines.assembly import build_model, find_device, model_settings
 from streamgp_pipelines.config import ForecastConfig
 from streamgp_pipelines.files import check_writable

@@ -10,13 +10,13 @@ import polars as pl
 import pyarrow as pa
 
 from streamgp.errors import DataError, UsageError
-from streamgp.streaming.reading.cells import FAULT, LINE, said
-from streamgp.streaming.reading.columnar import storable
-from streamgp.streaming.reading.files import FileSource, format_of, open_source
-from streamgp.streaming.reading.paired import pair_in
-from streamgp.streaming.reading.units import times_power
-from streamgp.streaming.table import TableMeta
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.windows import WindowSpec
+from streamgp_data.reading.cells import FAULT, LINE, said
+from streamgp_data.reading.columnar import storable
+from streamgp_data.reading.files import FileSource, format_of, open_source
+from streamgp_data.reading.paired import pair_in
+from streamgp_data.reading.units import times_power
+from streamgp_data.table import TableMeta
 from streamgp_pipelines.ingestion.pairing import one_column
 from streamgp_pipelines.ingestion.units import is_number, units_of
 from streamgp_pipelines.moments import Moments

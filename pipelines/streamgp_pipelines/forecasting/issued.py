@@ -7,7 +7,7 @@ import torch
 
 from streamgp.base import FLOAT, Due, Simulates
 from streamgp.forecasting.calibration import Calibration
-from streamgp.streaming.windows import Asks, Windows
+from streamgp.windows.windows import Asks, Windows
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import frame

@@ -6,11 +6,11 @@ import polars as pl
 import torch
 
 from streamgp.errors import StreamgpError, UsageError
-from streamgp.streaming.delta import SEQ
-from streamgp.streaming.intervals import nanoseconds
-from streamgp.streaming.rows import times
-from streamgp.streaming.table import Table
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.rows import times
+from streamgp.windows.windows import WindowSpec
+from streamgp_data.delta import SEQ
+from streamgp_data.intervals import nanoseconds
+from streamgp_data.table import Table
 from streamgp_pipelines.learning.frames import Naming
 
 SPANS, LEAST = 4, 24

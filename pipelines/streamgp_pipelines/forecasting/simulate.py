@@ -21,8 +21,8 @@ from streamgp.base import FLOAT, Inputs, Model, Predictive, Simulates
 from streamgp.errors import DataError, NumericalError, UsageError
 from streamgp.forecasting.simulated import Paths, SimulationBands
 from streamgp.forecasting.units import raw_in_units
-from streamgp.streaming.paths import Given, PathWindows, inputs_ahead
-from streamgp.streaming.windows import Windows
+from streamgp.windows.paths import Given, PathWindows, inputs_ahead
+from streamgp.windows.windows import Windows
 from streamgp_pipelines.learning.frames import Naming, assembled, band_ends, forecast_columns
 from streamgp_pipelines.learning.rollout import device_of, drawing, rollout, simulators
 from streamgp_pipelines.learning.whole import no_newest_window

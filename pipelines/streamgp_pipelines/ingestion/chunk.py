@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streamgp.streaming.admission import Admission
-from streamgp.streaming.instants import ELAPSED
-from streamgp.streaming.quarantine import QUARANTINE
-from streamgp.streaming.reading.bytes import Position
-from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
-from streamgp.streaming.reading.units import NO_UNITS, Units, times_power
-from streamgp.streaming.rows import YEARS
-from streamgp.streaming.table import TableMeta
-from streamgp.streaming.times import Clock, TimeReader, Times
+from streamgp.windows.rows import YEARS
+from streamgp_data.admission import Admission
+from streamgp_data.instants import ELAPSED
+from streamgp_data.quarantine import QUARANTINE
+from streamgp_data.reading.bytes import Position
+from streamgp_data.reading.cells import FAULT, LINE, TEXT, said
+from streamgp_data.reading.units import NO_UNITS, Units, times_power
+from streamgp_data.table import TableMeta
+from streamgp_data.times import Clock, TimeReader, Times
 
 Faults = dict[int, tuple[str, str, str]]
 """Row -> (reason, column, detail)."""

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pyarrow as pa
 
-from streamgp.streaming.admission import OTHER, SAME
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data.admission import OTHER, SAME
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.ingestion.repeats import Repeats
 
 

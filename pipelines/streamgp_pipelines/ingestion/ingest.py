@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from streamgp.base import Json
 from streamgp.errors import UsageError
-from streamgp.streaming.reading.files import expand
+from streamgp_data.reading.files import expand
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.health import Health, Taken
 from streamgp_pipelines.ingestion.report import IngestProgress as IngestProgress

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from streamgp.base import Json
-from streamgp.streaming.instants import PERIOD
-from streamgp.streaming.reading.cells import FAULT, LINE, TEXT
-from streamgp.streaming.reading.files import open_source
-from streamgp.streaming.reading.header import seems_in
-from streamgp.streaming.reading.paired import Paired, pair_in
-from streamgp.streaming.recordings.joined import Joined
-from streamgp.streaming.times import decide
+from streamgp_data.instants import PERIOD
+from streamgp_data.reading.cells import FAULT, LINE, TEXT
+from streamgp_data.reading.files import open_source
+from streamgp_data.reading.header import seems_in
+from streamgp_data.reading.paired import Paired, pair_in
+from streamgp_data.recordings.joined import Joined
+from streamgp_data.times import decide
 from streamgp_pipelines.ingestion.pairing import two_columns
 
 if TYPE_CHECKING:

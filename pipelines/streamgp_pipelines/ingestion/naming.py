@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pyarrow as pa
 
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 
 MOST = 1000
 """Rows in conflict that are looked at, the first ones."""

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgp.errors import StreamgpError
-from streamgp.streaming.instants import PERIOD, compact_form, periods_of
-from streamgp.streaming.intervals import nanoseconds, written
-from streamgp.streaming.reading.files import FileSource
-from streamgp.streaming.reading.paired import Paired, joined, pair_in
-from streamgp.streaming.table import Table
-from streamgp.streaming.times import format_of
-from streamgp.streaming.zones import canonical
+from streamgp.windows.zones import canonical
+from streamgp_data.instants import PERIOD, compact_form, periods_of
+from streamgp_data.intervals import nanoseconds, written
+from streamgp_data.reading.files import FileSource
+from streamgp_data.reading.paired import Paired, joined, pair_in
+from streamgp_data.table import Table
+from streamgp_data.times import format_of
 
 if TYPE_CHECKING:
     from streamgp_pipelines.config import IngestConfig

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamgp.errors import DataError, SchemaError, TableError, UsageError
-from streamgp.streaming.columns import LATE, check_names, check_schema
-from streamgp.streaming.instants import (
+from streamgp.windows.zones import canonical
+from streamgp_data.columns import LATE, check_names, check_schema
+from streamgp_data.instants import (
     COMPACT,
     ELAPSED,
     EPOCHS,
@@ -19,16 +20,15 @@ from streamgp.streaming.instants import (
     serial_years,
     whole_numbers,
 )
-from streamgp.streaming.intervals import nanoseconds, written
-from streamgp.streaming.reading.cells import FAULT, LINE, TEXT, said
-from streamgp.streaming.reading.columnar import storable
-from streamgp.streaming.reading.files import FileSource
-from streamgp.streaming.reading.header import NO_HEADER, looks_like_data, seems_in
-from streamgp.streaming.reading.units import NO_UNITS, Units
-from streamgp.streaming.table import SEQ, Table, TableMeta
-from streamgp.streaming.times import Clock, decide, format_of, is_named_time, is_time, readable
-from streamgp.streaming.versions import REVISES, Policy
-from streamgp.streaming.zones import canonical
+from streamgp_data.intervals import nanoseconds, written
+from streamgp_data.reading.cells import FAULT, LINE, TEXT, said
+from streamgp_data.reading.columnar import storable
+from streamgp_data.reading.files import FileSource
+from streamgp_data.reading.header import NO_HEADER, looks_like_data, seems_in
+from streamgp_data.reading.units import NO_UNITS, Units
+from streamgp_data.table import SEQ, Table, TableMeta
+from streamgp_data.times import Clock, decide, format_of, is_named_time, is_time, readable
+from streamgp_data.versions import REVISES, Policy
 from streamgp_pipelines.ingestion.pairing import of_day, two_columns
 from streamgp_pipelines.ingestion.units import given_units, is_number, units_of
 

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from streamgp.streaming.calendar import Bools, Ints
-from streamgp.streaming.delta import SEQ
-from streamgp.streaming.meaning import TableMeta
+from streamgp.windows.calendar import Bools, Ints
+from streamgp_data.delta import SEQ
+from streamgp_data.meaning import TableMeta
 
 _KEY = ("series", "time")
 _KINDS = {"series": pl.String(), "time": pl.Int64(), "cells": pl.UInt64(), "place": pl.Int64()}

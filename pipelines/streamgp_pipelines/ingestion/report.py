@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from streamgp.base import Json
 from streamgp.errors import DataError
-from streamgp.streaming.instants import COMPACT, MISSING, periods_of, serial_years
-from streamgp.streaming.reading.cells import said
-from streamgp.streaming.reading.files import FileSource
-from streamgp.streaming.recordings.joined import Joined
-from streamgp.streaming.table import Table, TableMeta
+from streamgp_data.instants import COMPACT, MISSING, periods_of, serial_years
+from streamgp_data.reading.cells import said
+from streamgp_data.reading.files import FileSource
+from streamgp_data.recordings.joined import Joined
+from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.ingestion.chunk import Sorted
 from streamgp_pipelines.ingestion.naming import MOST, naming
 from streamgp_pipelines.ingestion.plan import Plan

@@ -23,20 +23,20 @@ import pyarrow as pa
 
 from streamgp.base import Json
 from streamgp.errors import DataError, ServiceError, TableError
-from streamgp.streaming.admission import Admission
-from streamgp.streaming.compaction import Compaction
-from streamgp.streaming.delta import Conflict
-from streamgp.streaming.event_time import NEVER
-from streamgp.streaming.quarantine import SUPERSEDED, Quarantine
-from streamgp.streaming.reading.bytes import Position, name_of
-from streamgp.streaming.reading.cells import LINE
-from streamgp.streaming.reading.files import FileSource, open_source
-from streamgp.streaming.reading.melted import Melted
-from streamgp.streaming.reading.records import Stopped
-from streamgp.streaming.recordings.joined import Joined
-from streamgp.streaming.recordings.tree import SECONDS
-from streamgp.streaming.table import Table
-from streamgp.streaming.times import TimeReader
+from streamgp_data.admission import Admission
+from streamgp_data.compaction import Compaction
+from streamgp_data.delta import Conflict
+from streamgp_data.event_time import NEVER
+from streamgp_data.quarantine import SUPERSEDED, Quarantine
+from streamgp_data.reading.bytes import Position, name_of
+from streamgp_data.reading.cells import LINE
+from streamgp_data.reading.files import FileSource, open_source
+from streamgp_data.reading.melted import Melted
+from streamgp_data.reading.records import Stopped
+from streamgp_data.recordings.joined import Joined
+from streamgp_data.recordings.tree import SECONDS
+from streamgp_data.table import Table
+from streamgp_data.times import TimeReader
 from streamgp_pipelines.ingestion.chunk import (
     Prepared,
     Sieve,

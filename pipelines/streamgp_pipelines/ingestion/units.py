@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from streamgp.errors import SchemaError, UsageError
-from streamgp.streaming.reading.cells import NULLS, said, unit_in
-from streamgp.streaming.reading.files import FileSource
-from streamgp.streaming.reading.units import Units, power
-from streamgp.streaming.table import TableMeta
+from streamgp_data.reading.cells import NULLS, said, unit_in
+from streamgp_data.reading.files import FileSource
+from streamgp_data.reading.units import Units, power
+from streamgp_data.table import TableMeta
 
 
 def given_units(source: FileSource, given: Sequence[str]) -> dict[str, str]:

@@ -11,11 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgp.errors import ServiceError, TableError
-from streamgp.streaming.admission import Admission
-from streamgp.streaming.compaction import Compaction
-from streamgp.streaming.delta import Conflict
-from streamgp.streaming.quarantine import Quarantine
-from streamgp.streaming.table import Table
+from streamgp_data.admission import Admission
+from streamgp_data.compaction import Compaction
+from streamgp_data.delta import Conflict
+from streamgp_data.quarantine import Quarantine
+from streamgp_data.table import Table
 
 
 class Aside(NamedTuple):

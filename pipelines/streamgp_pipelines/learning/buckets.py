@@ -22,9 +22,9 @@ from torch import Tensor
 from streamgp.base import Due, Inputs, Json, Model, Source, Stateful, Step
 from streamgp.forecasting.bands import Bands, Questions
 from streamgp.forecasting.scores import Scores
-from streamgp.streaming.batches import micro_batches
-from streamgp.streaming.calendar import Ints
-from streamgp.streaming.windows import Asks, Windows
+from streamgp.windows.calendar import Ints
+from streamgp.windows.windows import Asks, Windows
+from streamgp_data.batches import micro_batches
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.fleet import in_all

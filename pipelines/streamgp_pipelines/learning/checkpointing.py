@@ -19,10 +19,10 @@ import streamgp
 from streamgp.base import Json, Offset
 from streamgp.errors import CheckpointError, StateError, StreamgpError
 from streamgp.evidence.initial import Initial
-from streamgp.streaming import checkpoint, remote
-from streamgp.streaming.remote import LOCK
-from streamgp.streaming.table import Table
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.windows import WindowSpec
+from streamgp_data import checkpoint, remote
+from streamgp_data.remote import LOCK
+from streamgp_data.table import Table
 from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.initial import digest

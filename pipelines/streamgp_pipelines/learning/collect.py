@@ -11,9 +11,9 @@ from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Offset, Source
 from streamgp.predictives.gaussian import Gaussian
-from streamgp.streaming.batches import SKIP, micro_batches
-from streamgp.streaming.ledger import Ledger
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.windows.ledger import Ledger
+from streamgp.windows.windows import Windows, WindowSpec
+from streamgp_data.batches import SKIP, micro_batches
 from streamgp_pipelines.learning.heldout import hide
 from streamgp_pipelines.learning.learner import WarmUp
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from streamgp import registry
 from streamgp.errors import SchemaError, UsageError
-from streamgp.streaming import calendar
-from streamgp.streaming.reading.cells import unit_in
-from streamgp.streaming.table import SEQ, TableMeta
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows import calendar
+from streamgp.windows.windows import WindowSpec
+from streamgp_data.reading.cells import unit_in
+from streamgp_data.table import SEQ, TableMeta
 from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
 from streamgp_pipelines.settings import split_names
 

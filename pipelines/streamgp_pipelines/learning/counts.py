@@ -9,7 +9,7 @@ from torch import Tensor
 
 from streamgp.base import Json, Shape, Step
 from streamgp.forecasting.scores import Scores
-from streamgp.streaming.windows import Windows
+from streamgp.windows.windows import Windows
 
 _NAMES = ("warmup", "before", "whole", "broken", "late_used", "held", "missing", "undone", "beyond")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamgp import registry
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.windows import WindowSpec
 from streamgp_pipelines.assembly import flatten, option_names
 from streamgp_pipelines.config import AUTO, TrainConfig
 

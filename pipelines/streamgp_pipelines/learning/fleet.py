@@ -20,9 +20,9 @@ from torch import Tensor
 from streamgp.base import Due, Fleet, Inputs, Json, Model, Predictive, Stateful, Step, Timed
 from streamgp.forecasting.bands import Bands, Issued
 from streamgp.forecasting.calibration import Calibration
-from streamgp.streaming.batches import together
-from streamgp.streaming.calendar import Ints
-from streamgp.streaming.windows import Answers, Asks, Windows
+from streamgp.windows.calendar import Ints
+from streamgp.windows.windows import Answers, Asks, Windows
+from streamgp_data.batches import together
 from streamgp_pipelines.assembly import build_fleet, build_model
 from streamgp_pipelines.learning.columns import columns_read
 from streamgp_pipelines.learning.each import Separate

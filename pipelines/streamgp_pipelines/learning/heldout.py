@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from streamgp.errors import SchemaError
-from streamgp.streaming.table import Table
-from streamgp.streaming.windows import Answers, Asks, WindowSpec
+from streamgp.windows.windows import Answers, Asks, WindowSpec
+from streamgp_data.table import Table
 from streamgp_pipelines.config import DataConfig
 from streamgp_pipelines.learning.columns import in_table
 

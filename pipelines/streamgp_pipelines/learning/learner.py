@@ -28,8 +28,8 @@ from streamgp.forecasting.scores import Scores
 from streamgp.forecasting.units import in_units
 from streamgp.forecasting.volatility import Errors
 from streamgp.predictives.gaussian import Gaussian
-from streamgp.streaming.ledger import Ledger
-from streamgp.streaming.windows import Answers, Asks, Windows
+from streamgp.windows.ledger import Ledger
+from streamgp.windows.windows import Answers, Asks, Windows
 from streamgp_pipelines.learning.clock import Clock
 from streamgp_pipelines.learning.counts import Counts
 from streamgp_pipelines.learning.heldout import HeldOut, restrict

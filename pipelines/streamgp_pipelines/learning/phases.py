@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from streamgp.streaming.calendar import DAY, offset
-from streamgp.streaming.windows import Asks, WindowSpec
+from streamgp.windows.calendar import DAY, offset
+from streamgp.windows.windows import Asks, WindowSpec
 
 FEWEST = 4
 """Rows of a day, below which it is no cycle."""

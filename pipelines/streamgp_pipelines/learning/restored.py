@@ -9,9 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from streamgp.errors import CheckpointError
 from streamgp.forecasting.calibration import Calibration
-from streamgp.streaming import calendar, checkpoint
-from streamgp.streaming.checkpoint import Saved, fitting
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows import calendar
+from streamgp.windows.windows import WindowSpec
+from streamgp_data import checkpoint
+from streamgp_data.checkpoint import Saved, fitting
 from streamgp_pipelines.moments import Moments
 
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
@@ -114,7 +115,7 @@ CHECKED: dict[str, type[BaseModel]] = {"spec": _Spec, "calibration": _Calibratio
 
 
 def read_checkpoint(directory: Path) -> Saved:
-    """The newest checkpoint that is whole, as `streamgp.streaming.checkpoint.read`, of a run.
+    """The newest checkpoint that is whole, as `streamgp_data.checkpoint.read`, of a run.
 
     Raises:
         CheckpointError: as there; or it does not say what a run says of itself.

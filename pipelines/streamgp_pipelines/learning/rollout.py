@@ -24,10 +24,10 @@ from streamgp import registry
 from streamgp.base import FLOAT, Inputs, Json, Model, OutputError, Simulates, Stateful
 from streamgp.forecasting.calibration import Calibration
 from streamgp.forecasting.simulated import Paths, SimulationBands
-from streamgp.streaming.batches import together
-from streamgp.streaming.calendar import Floats, Ints
-from streamgp.streaming.paths import PathWindows, rows_ahead
-from streamgp.streaming.windows import Asks, Windows, WindowSpec
+from streamgp.windows.calendar import Floats, Ints
+from streamgp.windows.paths import PathWindows, rows_ahead
+from streamgp.windows.windows import Asks, Windows, WindowSpec
+from streamgp_data.batches import together
 from streamgp_pipelines.learning.tail import Tail
 
 PATHS = 40

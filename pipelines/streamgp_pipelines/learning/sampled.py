@@ -18,8 +18,8 @@ from streamgp.online.inputs import Usual, usable
 from streamgp.online.reservoir import Reservoir
 from streamgp.online.standardised import Standardised
 from streamgp.online.summing import Absorb, Summing, Totals, added, blocks, in_blocks, sums_of
-from streamgp.streaming.table import Table
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.windows import WindowSpec
+from streamgp_data.table import Table
 from streamgp_pipelines.learning.collect import ROWS, Collector, Pairing, stretches
 from streamgp_pipelines.learning.session import Columns
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from streamgp.streaming.checkpoint import Saved
-from streamgp.streaming.table import Table
+from streamgp_data.checkpoint import Saved
+from streamgp_data.table import Table
 from streamgp_pipelines.config import DataConfig, RunConfig, TrainConfig, micro_batch
 from streamgp_pipelines.learning.columns import with_commas
 from streamgp_pipelines.learning.sizes import count_series

@@ -16,11 +16,11 @@ from streamgp.base import Chunk, Json, Model, Offset, Simulates
 from streamgp.errors import StateError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
-from streamgp.streaming import checkpoint
-from streamgp.streaming.disk import sync_above
-from streamgp.streaming.rows import times
-from streamgp.streaming.table import SEQ, Table, TableMeta
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.windows.rows import times
+from streamgp.windows.windows import Windows, WindowSpec
+from streamgp_data import checkpoint
+from streamgp_data.disk import sync_above
+from streamgp_data.table import SEQ, Table, TableMeta
 from streamgp_pipelines.assembly import build_model, check_one_start, find_device, model_settings, with_kernel
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning import initial as initial_file

@@ -19,8 +19,8 @@ from streamgp import registry
 from streamgp.base import Due, Json, Step
 from streamgp.forecasting.bands import Questions
 from streamgp.forecasting.calibration import Calibration
-from streamgp.streaming import checkpoint
-from streamgp.streaming.windows import Asks, Windows, WindowSpec
+from streamgp.windows.windows import Asks, Windows, WindowSpec
+from streamgp_data import checkpoint
 from streamgp_pipelines.assembly import build_model
 from streamgp_pipelines.learning.fleet import FleetLearner, ModelOptions, fleet_learner
 from streamgp_pipelines.learning.learner import Schedule

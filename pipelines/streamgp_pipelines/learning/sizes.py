@@ -18,10 +18,10 @@ from pydantic import BaseModel
 
 from streamgp.base import Shape
 from streamgp.errors import UsageError
-from streamgp.streaming._spec import WindowSpec
-from streamgp.streaming.disk import memory_at_hand
-from streamgp.streaming.table import Table
-from streamgp.streaming.timeline import PACE
+from streamgp.windows._spec import WindowSpec
+from streamgp.windows.timeline import PACE
+from streamgp_data.disk import memory_at_hand
+from streamgp_data.table import Table
 from streamgp_pipelines.learning.rollout import ORIGINS, PATHS
 
 NUMBER = 8

@@ -8,12 +8,12 @@ from typing import Any, cast
 import numpy as np
 
 from streamgp.errors import UsageError
-from streamgp.streaming.calendar import Floats
-from streamgp.streaming.checkpoint import Saved
-from streamgp.streaming.rows import numbers
-from streamgp.streaming.table import Table
-from streamgp.streaming.windows import WindowSpec
 from streamgp.transforms import Kind, Transform, choose, made
+from streamgp.windows.calendar import Floats
+from streamgp.windows.rows import numbers
+from streamgp.windows.windows import WindowSpec
+from streamgp_data.checkpoint import Saved
+from streamgp_data.table import Table
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.heldout import held_out, hide
 from streamgp_pipelines.learning.warmup import has_begun

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamgp.streaming.calendar import Bools, Ints
-from streamgp.streaming.checkpoint import Saved
-from streamgp.streaming.table import Table
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.calendar import Bools, Ints
+from streamgp.windows.windows import WindowSpec
+from streamgp_data.checkpoint import Saved
+from streamgp_data.table import Table
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.sizes import count_series
 from streamgp_pipelines.learning.whole import span

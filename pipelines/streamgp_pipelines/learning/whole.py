@@ -8,8 +8,8 @@ from functools import reduce
 import pyarrow.compute as pc
 
 from streamgp.errors import DataError
-from streamgp.streaming.table import Table
-from streamgp.streaming.windows import Windows, WindowSpec
+from streamgp.windows.windows import Windows, WindowSpec
+from streamgp_data.table import Table
 
 
 class NoNewestWindow(DataError):

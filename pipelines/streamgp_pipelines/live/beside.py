@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.health import Health
 from streamgp_pipelines.ingestion.config import IngestConfig
 from streamgp_pipelines.ingestion.report import IngestProgress

@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from streamgp.errors import DataError, TableError, UsageError
-from streamgp.streaming.admission import SAME
-from streamgp.streaming.messages import Message
-from streamgp.streaming.quarantine import QUARANTINE
-from streamgp.streaming.reading.bytes import Position
-from streamgp.streaming.reading.cells import LINE
-from streamgp.streaming.table import SEQ, Table
-from streamgp.streaming.times import TimeReader
+from streamgp_data.admission import SAME
+from streamgp_data.messages import Message
+from streamgp_data.quarantine import QUARANTINE
+from streamgp_data.reading.bytes import Position
+from streamgp_data.reading.cells import LINE
+from streamgp_data.table import SEQ, Table
+from streamgp_data.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.health import Taken
 from streamgp_pipelines.ingestion.chunk import Prepared, Sieve, Sorted, put_future_aside, put_surplus_aside

@@ -17,15 +17,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgp.errors import DataError, SchemaError, UsageError
-from streamgp.streaming.avro import Schema as AvroSchema
-from streamgp.streaming.messages import Message, client
-from streamgp.streaming.protobuf import Schema, row
-from streamgp.streaming.reading.bytes import Position
-from streamgp.streaming.reading.cells import FAULT, LINE, NULLS, TEXT, fault, storable_text, with_bookkeeping
-from streamgp.streaming.reading.files import FileSource
-from streamgp.streaming.reading.records import KEPT, Block
-from streamgp.streaming.sources.jsonl import Config, Jsonl, natural, unique_keys
-from streamgp.streaming.table import SEQ, Table
+from streamgp_data.avro import Schema as AvroSchema
+from streamgp_data.messages import Message, client
+from streamgp_data.protobuf import Schema, row
+from streamgp_data.reading.bytes import Position
+from streamgp_data.reading.cells import FAULT, LINE, NULLS, TEXT, fault, storable_text, with_bookkeeping
+from streamgp_data.reading.files import FileSource
+from streamgp_data.reading.records import KEPT, Block
+from streamgp_data.sources.jsonl import Config, Jsonl, natural, unique_keys
+from streamgp_data.table import SEQ, Table
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.memory import FrameSource
 from streamgp_pipelines.serving.bodies import parse_arrow

@@ -19,8 +19,8 @@ from threading import Event
 
 from streamgp.base import Json
 from streamgp.errors import DataError, ServiceError, UsageError
-from streamgp.streaming.messages import Away, Feed, Message, is_feed, open_feed
-from streamgp.streaming.remote import unanswered
+from streamgp_data.messages import Away, Feed, Message, is_feed, open_feed
+from streamgp_data.remote import unanswered
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.health import Health, Taken
 from streamgp_pipelines.ingestion.report import IngestProgress, Progress, SourceReport, summary

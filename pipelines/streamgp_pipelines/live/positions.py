@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamgp.streaming.messages import Message, by_partition
-from streamgp.streaming.quarantine import QUARANTINE
-from streamgp.streaming.table import Table
+from streamgp_data.messages import Message, by_partition
+from streamgp_data.quarantine import QUARANTINE
+from streamgp_data.table import Table
 from streamgp_pipelines.ingestion.writer import Aside
 
 

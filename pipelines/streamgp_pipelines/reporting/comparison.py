@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from streamgp.errors import DataError
-from streamgp.streaming import checkpoint
+from streamgp_data import checkpoint
 from streamgp_pipelines.comparing.cells import Cells, common_cells
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
 from streamgp_pipelines.moments import Moments

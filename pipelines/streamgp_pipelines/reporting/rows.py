@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from streamgp.streaming.quarantine import Quarantine
-from streamgp.streaming.rows import times as clock_times
-from streamgp.streaming.table import SEQ
-from streamgp.streaming.table import Table as Stored
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.rows import times as clock_times
+from streamgp.windows.windows import WindowSpec
+from streamgp_data.quarantine import Quarantine
+from streamgp_data.table import SEQ
+from streamgp_data.table import Table as Stored
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import spoken
 from streamgp_pipelines.reporting.fans import stamps

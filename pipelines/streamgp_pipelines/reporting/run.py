@@ -11,9 +11,9 @@ import polars as pl
 from streamgp.base import Due
 from streamgp.errors import StreamgpError
 from streamgp.forecasting.scores import PHASES
-from streamgp.streaming import checkpoint
-from streamgp.streaming.table import Table as Stored
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.windows import WindowSpec
+from streamgp_data import checkpoint
+from streamgp_data.table import Table as Stored
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecasting.forecast import learner_of
 from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over

@@ -11,8 +11,8 @@ import polars as pl
 from streamgp.forecasting import outcomes
 from streamgp.forecasting.calibration import sides
 from streamgp.forecasting.scores import PHASES
-from streamgp.streaming.calendar import DAY
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.calendar import DAY
+from streamgp.windows.windows import WindowSpec
 from streamgp_pipelines.learning.frames import percent
 from streamgp_pipelines.learning.phases import Phases
 from streamgp_pipelines.moments import Moments

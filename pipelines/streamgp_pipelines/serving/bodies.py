@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 
 from streamgp.base import Chunk, Offset
 from streamgp.errors import DataError, SchemaError
-from streamgp.streaming.reading.bytes import Position
-from streamgp.streaming.reading.cells import NULLS, check_names, storable_text, with_bookkeeping
-from streamgp.streaming.reading.columnar import storable
-from streamgp.streaming.reading.records import Block
-from streamgp.streaming.sources.jsonl import Config, Jsonl, natural, unique_keys
-from streamgp.streaming.table import SEQ, Table
-from streamgp.streaming.zones import offset_of
+from streamgp.windows.zones import offset_of
+from streamgp_data.reading.bytes import Position
+from streamgp_data.reading.cells import NULLS, check_names, storable_text, with_bookkeeping
+from streamgp_data.reading.columnar import storable
+from streamgp_data.reading.records import Block
+from streamgp_data.sources.jsonl import Config, Jsonl, natural, unique_keys
+from streamgp_data.table import SEQ, Table
 from streamgp_pipelines.memory import FrameSource
 
 WHERE = "rows"

@@ -17,9 +17,9 @@ from pydantic_core import to_json
 
 from streamgp.base import Step
 from streamgp.errors import StateError
-from streamgp.streaming.checkpoint import Saved
-from streamgp.streaming.remote import unanswered
-from streamgp.streaming.table import Table
+from streamgp_data.checkpoint import Saved
+from streamgp_data.remote import unanswered
+from streamgp_data.table import Table
 from streamgp_pipelines.api import NoTracker
 from streamgp_pipelines.assembly import find_device
 from streamgp_pipelines.config import TrainConfig

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgp.errors import ServiceError, UsageError
-from streamgp.streaming.admission import OTHER, Verdict
-from streamgp.streaming.quarantine import QUARANTINE
-from streamgp.streaming.reading.bytes import Position
-from streamgp.streaming.reading.files import FileSource
-from streamgp.streaming.table import SEQ, Table
-from streamgp.streaming.times import TimeReader
+from streamgp_data.admission import OTHER, Verdict
+from streamgp_data.quarantine import QUARANTINE
+from streamgp_data.reading.bytes import Position
+from streamgp_data.reading.files import FileSource
+from streamgp_data.table import SEQ, Table
+from streamgp_data.times import TimeReader
 from streamgp_pipelines.config import IngestConfig
 from streamgp_pipelines.ingestion.chunk import Faults, Prepared, Sieve, put_future_aside
 from streamgp_pipelines.ingestion.plan import plan_as_table

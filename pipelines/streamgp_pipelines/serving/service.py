@@ -10,8 +10,8 @@ from threading import Event
 from typing import TypeVar
 
 from streamgp.errors import UsageError
-from streamgp.streaming import remote
-from streamgp.streaming.table import Table
+from streamgp_data import remote
+from streamgp_data.table import Table
 from streamgp_pipelines.health import Health
 from streamgp_pipelines.learning.checkpointing import held
 from streamgp_pipelines.live.beside import Beside

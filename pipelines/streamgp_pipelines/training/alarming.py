@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from streamgp.base import Due
-from streamgp.streaming.remote import shown
+from streamgp_data.remote import shown
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.learning.predictions import alarms_of
 from streamgp_pipelines.learning.session import Session

@@ -6,7 +6,7 @@ import torch
 
 from streamgp.base import FLOAT, Inputs, Json
 from streamgp.forecasting.bands import features
-from streamgp.streaming.remote import shown
+from streamgp_data.remote import shown
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.learning.session import open_session

@@ -9,8 +9,8 @@ from threading import Event
 import pyarrow as pa
 
 from streamgp.base import Due, Progress, Step, Tracker
-from streamgp.streaming.batches import micro_batches, together
-from streamgp.streaming.table import KNOWN
+from streamgp_data.batches import micro_batches, together
+from streamgp_data.table import KNOWN
 from streamgp_pipelines.health import Learned
 from streamgp_pipelines.learning.predictions import Predictions
 from streamgp_pipelines.learning.session import Session

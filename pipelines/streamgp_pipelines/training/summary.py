@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 from streamgp.base import Json, Model, Step
-from streamgp.streaming.instants import ELAPSED
-from streamgp.streaming.remote import shown
-from streamgp.streaming.table import KNOWN, Table
-from streamgp.streaming.windows import Windows
+from streamgp.windows.windows import Windows
+from streamgp_data.instants import ELAPSED
+from streamgp_data.remote import shown
+from streamgp_data.table import KNOWN, Table
 from streamgp_pipelines.learning.checkpointing import unit_of
 from streamgp_pipelines.learning.counts import held_out_forecasts, online_forecasts
 from streamgp_pipelines.learning.curves import Curves, next_lap

@@ -15,8 +15,8 @@ import torch
 
 from streamgp.base import Due, Json, ModelCard, Progress, Tracker
 from streamgp.errors import UsageError
-from streamgp.streaming import checkpoint, remote
-from streamgp.streaming.table import Table
+from streamgp_data import checkpoint, remote
+from streamgp_data.table import Table
 from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.files import check_writable

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from streamgp.errors import UsageError
-from streamgp.streaming.rows import times
-from streamgp.streaming.table import Table
-from streamgp.streaming.windows import WindowSpec
+from streamgp.windows.rows import times
+from streamgp.windows.windows import WindowSpec
+from streamgp_data.table import Table
 from streamgp_pipelines.config import TuneConfig
 from streamgp_pipelines.moments import Moments
 

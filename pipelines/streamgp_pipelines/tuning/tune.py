@@ -32,7 +32,7 @@ from streamgp.online.reference import LearnedReference, reference
 from streamgp.online.scaling import Standardiser
 from streamgp.optim.starts import centres
 from streamgp.optim.tuned import Attempt, Tuned
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.assembly import as_text, flatten
 from streamgp_pipelines.config import TuneConfig
 from streamgp_pipelines.files import check_writable

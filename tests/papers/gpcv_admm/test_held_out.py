@@ -15,7 +15,7 @@ from streamgp.errors import NumericalError, UsageError
 from streamgp.kernels import Tied, squared_exponential
 from streamgp.optim.tuned import Tuned
 from streamgp.papers.gpcv_admm.held_out import choose, score
-from streamgp.streaming.table import Table
+from streamgp_data.table import Table
 from streamgp_pipelines.tuning.methods import read_options
 from tests.pipelines.test_tune import REGRESSION, found_on, surface
 

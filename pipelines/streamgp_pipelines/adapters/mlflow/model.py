@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streamgp.base import ModelCard
-from streamgp.streaming import calendar
+from streamgp.windows import calendar
 from streamgp_pipelines.adapters.mlflow import registry
 from streamgp_pipelines.forecasting.forecast import Forecaster, load
 from streamgp_pipelines.titles import logged_name, task_name, title

@@ -18,7 +18,7 @@ from pydantic_core import ValidationError, to_json
 
 from streamgp.errors import CheckpointError, ServiceError, StateError, UsageError
 from streamgp.redaction import reason, redacted
-from streamgp.streaming import checkpoint
+from streamgp_data import checkpoint
 from streamgp_pipelines.adapters.mlflow.registry import fetch
 from streamgp_pipelines.adapters.mlflow.store import open_store
 from streamgp_pipelines.files import replaced

@@ -17,7 +17,7 @@ from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from streamgp_pipelines import Forecaster, load
 
 if TYPE_CHECKING:  # the file is kept with every registered model: it imports public names alone
-    from streamgp.streaming.windows import WindowSpec
+    from streamgp.windows.windows import WindowSpec
     from streamgp_pipelines.moments import Moments
 
 

@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from streamgp.errors import StreamgpError
-from streamgp.streaming.table import SEQ
+from streamgp_data.table import SEQ
 from streamgp_pipelines.adapters.web.document import (
     ARROW,
     CSV,

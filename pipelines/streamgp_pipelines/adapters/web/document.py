@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from streamgp.streaming.table import SEQ
+from streamgp_data.table import SEQ
 from streamgp_pipelines.serving.host import Host
 from streamgp_pipelines.serving.service import Service
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamgp.base import Inputs, Shape
-from streamgp.streaming.calendar import Floats, Ints
+from streamgp.windows.calendar import Floats, Ints
 
 RECENT, OTHERS = 8, 8
 """Lags of a channel that trees look at: the newest ones, and others evenly over the rest."""

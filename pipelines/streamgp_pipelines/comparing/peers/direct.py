@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from streamgp.base import Inputs, Predictive, Shape, Step
-from streamgp.streaming.calendar import Floats
-from streamgp.streaming.windows import Asks
+from streamgp.windows.calendar import Floats
+from streamgp.windows.windows import Asks
 from streamgp_pipelines.comparing.peers.columns import Columns
 from streamgp_pipelines.comparing.peers.peer import Issued, Peer
 

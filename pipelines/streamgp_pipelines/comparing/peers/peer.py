@@ -17,7 +17,7 @@ from streamgp.base import FLOAT, Due, Inputs, Json, Model, Predictive, Progress,
 from streamgp.errors import StateError
 from streamgp.forecasting.bands import Bands, features
 from streamgp.predictives.gaussian import Gaussian
-from streamgp.streaming.windows import Answers, Asks, Windows
+from streamgp.windows.windows import Answers, Asks, Windows
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.checkpointing import held
 from streamgp_pipelines.learning.learner import Learner

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from streamgp.base import Inputs, Shape
 from streamgp.context import Context
-from streamgp.streaming.calendar import Floats, Ints
+from streamgp.windows.calendar import Floats, Ints
 from streamgp_pipelines.comparing.peers.direct import LEAST, Direct
 from streamgp_pipelines.comparing.peers.peer import Options
 

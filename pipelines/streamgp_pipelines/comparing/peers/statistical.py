@@ -21,8 +21,8 @@ from pydantic import Field
 from torch import Tensor
 
 from streamgp.base import FLOAT, Shape
-from streamgp.streaming.calendar import Floats, Ints
-from streamgp.streaming.windows import Answers, Asks
+from streamgp.windows.calendar import Floats, Ints
+from streamgp.windows.windows import Answers, Asks
 from streamgp_pipelines.comparing.peers.peer import Issued, Options, Peer
 
 SEASON_OF_ETS = 24

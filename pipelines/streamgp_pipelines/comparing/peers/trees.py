@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from streamgp.base import Inputs, Shape
-from streamgp.streaming.calendar import Floats, Ints
+from streamgp.windows.calendar import Floats, Ints
 from streamgp_pipelines.comparing.peers.columns import Rows
 from streamgp_pipelines.comparing.peers.direct import LEAST, Direct
 from streamgp_pipelines.comparing.peers.peer import Options

@@ -1,0 +1,497 @@
+"""From rows to questions and answers: what may be asked at each row, and what each row answers.
+
+A row has a step in its series: round((time − first time) / every), or, without a known interval, its count. With a
+tolerance it is the nearest tick of a clock that follows the rows (`steps`), so that a clock that jitters or
+drifts neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN. With
+`gaps="fill"` what is missing in a window is as in the row before it (`filled`), but no window begins before its series;
+truths are never filled in. Without a known interval, the times ahead of a row lie apart by the median of the last
+intervals of its series: one gap moves nothing. A row becomes *current* when it is read or, with known inputs, when the
+known values of its H next steps have been read: only then do its targets count, so that a forecast from an earlier row
+cannot have seen them. Memory is series · (lags + season + horizon) rows.
+
+A row behind a newer one of its series is late. With `late="use"` it takes the place of its time, where that is still
+kept and empty, behind the first row of its series: rows that are read after it see it there. It is a truth at once, and
+nothing is asked at it; where known inputs are waited for, and rows of its time still wait, it waits among them and is
+asked at as they are. So pieces of a micro-batch between late rows are read one after another (`_by_turns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from streamgp.base import Inputs, Json
+from streamgp.errors import UsageError
+from streamgp.transforms import each
+from streamgp.windows import calendar, steps
+from streamgp.windows._future import GIVE, GIVE_FRAME, Newest, known_ahead, regressors
+from streamgp.windows._spec import Answers, Asks, History, WindowSpec
+from streamgp.windows.calendar import Bools, Floats, Ints
+from streamgp.windows.context import Filler
+from streamgp.windows.missing import filled, finite
+from streamgp.windows.rows import Names, Rows, increasing, numbers, times
+from streamgp.windows.timeline import NEVER, PACE, Ring, Timeline
+
+__all__ = ["Answers", "Asks", "History", "WindowSpec", "Windows"]
+
+
+class _Current(NamedTuple):
+    """Rows that are looked back from: (N,) each; place is where they stand on the timeline, by is the position of the
+    row that made them current."""
+
+    code: Ints
+    step: Ints
+    ds: Ints
+    position: Ints
+    place: Ints
+    by: Ints
+
+
+class Windows:
+    """Rows in, questions and answers out; Stateful.
+
+    Args:
+        spec: what windows are made of.
+
+    Attributes:
+        names: of the series, by code; one without a series column has the target's name.
+        rows: rows read so far, dropped ones included.
+        late: rows dropped because they were not after the last row of their series.
+        late_used: late rows that took their place.
+        snapped: rows that were off the grid by no more than the tolerance, and were taken as on it.
+
+    Example:
+        >>> windows = Windows(WindowSpec(targets=("y",), lags=2, horizon=1))
+        >>> asks, answers = windows.push(pa.record_batch({"y": [1.0, 2.0, 4.0]}))
+        >>> asks.x.past[:, :, 0].tolist(), asks.origin.tolist(), answers.y[:, 0].tolist()
+        ([[1.0, 2.0], [2.0, 4.0]], [1, 2], [1.0, 2.0, 4.0])
+    """
+
+    def __init__(self, spec: WindowSpec) -> None:
+        self.spec, self.shape = spec, spec.shape
+        self.rows = self.late = self.snapped = self.late_used = 0
+        self._names = Names()
+        if spec.series is None:
+            self._names.restore(["+".join(spec.targets)])
+        outputs, channels = len(spec.targets), len(spec.columns)
+        self._targets, self._known = slice(0, outputs), slice(channels - len(spec.known), channels)
+        self._waits = spec.horizon if spec.known and spec.lags else 0
+        self._lags = np.arange(1 - spec.lags, 1)  # (L,) offsets, oldest first
+        self._ahead = np.arange(1, spec.horizon + 1)  # (H,)
+        self._season = _seasons_before(self._ahead, spec.season)  # (H,)
+        self._first = spec.lags - 1 + (spec.season if spec.season > 1 else 0)  # step of a series' first whole window
+        self._instead: Ints | None = None  # (H,) where a reference is looked for that is not there
+        if spec.context is not None:
+            short = spec.context.short
+            self._instead = self._season - short if short == spec.season else _seasons_before(self._ahead, short)
+        self._any_order = spec.late == "use" and not spec.lags  # one row says nothing of another
+        self._back = max(spec.season, self._first)
+        context = self.shape.context
+        self._filler = None if context is None else Filler(context, spec.every_ns, spec.zone)
+        if context is not None:
+            self._back = max(self._back, context.back)
+        if spec.lags and spec.time is not None and spec.every_ns is None:
+            self._back = max(self._back, PACE)
+        if spec.late == "use":  # no truth of an open question may come twice
+            self._back = max(self._back, spec.horizon)
+        self._ring = Ring(self._back + self._waits + 1, channels)
+        self._last = np.zeros((3, 0), np.int64)  # (3, S) last step, last time, first time (or tick) of each series
+        self._queue = np.zeros((4, 0), np.int64)  # (4, W) code, step, time, position of rows not yet current
+
+    @property
+    def names(self) -> list[str]:
+        return self._names.all
+
+    @property
+    def reach(self) -> int:
+        """Steps of a series that are kept, its newest among them."""
+        return self._ring.capacity
+
+    def name(self, names: list[str]) -> None:
+        """Take up the names of series, by code, before any row."""
+        self._names.restore(names)
+
+    def codes(self, rows: pa.RecordBatch) -> Ints:
+        """(N,) codes of the series of rows that are pushed later; new series get one.
+
+        Raises:
+            SchemaError, DataError: there is no series column, or a row has no series.
+        """
+        return self._names.read(rows, self.spec.series) if self.spec.series else np.zeros(rows.num_rows, np.int64)
+
+    def push(self, rows: pa.RecordBatch, code: Ints | None = None) -> tuple[Asks, Answers]:
+        """Read rows in the order of the stream; `code` (N,) of their series, where `codes` was asked before.
+
+        Returns:
+            the questions and the truths of the rows that became current, in the order in which they did.
+
+        Raises:
+            SchemaError, DataError: a column is missing or does not hold what it must.
+        """
+        read = self._read(rows, code)
+        self._reserve()
+        position = self.rows + np.arange(len(read.ds))
+        self.rows += len(read.ds)
+        if self.spec.late == "use" and self.spec.lags and (behind := self._behind(read)) is not None:
+            return self._by_turns(read, position, behind)
+        return self._go_on(read, position)[:2]
+
+    def flush(self) -> tuple[Asks, Answers]:
+        """Make the rows current that still wait for known values: they answer, but nothing is asked at them."""
+        code, step, ds, position = self._queue[:, np.lexsort((self._queue[1], self._queue[0]))]
+        self._queue = self._queue[:, :0]
+        nowhere = np.full(len(code), -1, np.int64)
+        timeline = self._past()
+        current = _Current(code, step, ds, position, nowhere, position)
+        return self._ask(_Current(*(part[:0] for part in current)), timeline), self._answer(current, timeline)
+
+    def ask_last(self, future: pa.Table | None = None) -> Asks:
+        """A question at the newest row of every series, for a forecast.
+
+        A series whose newest row leaves a gap in its window is left out. Without lags, a question for every row of
+        `future`.
+
+        Args:
+            future: known inputs at the H steps behind the newest row (series, time and known columns); series that
+                it does not name are left out.
+
+        Raises:
+            UsageError: known inputs are wanted and `future` is None.
+            DataError: `future` lacks a step, or a value of it, or names an unknown series.
+        """
+        self._reserve()
+        spec, (step, ds, _) = self.spec, self._last[:, : len(self.names)]
+        if (spec.known or not spec.lags) and future is None:
+            names = ", ".join(spec.known or spec.columns[len(spec.targets) :])
+            raise UsageError(f"the future of {names} is needed", hint=GIVE, python=GIVE_FRAME)
+        if not spec.lags:
+            assert future is not None
+            code, when, inputs = regressors(spec, future, self._names)
+            place, count = np.full(len(code), -1), self.rows + np.arange(len(code))
+            rows = _Current(code, step[code] + 1, when, count, place, count)
+            return self._ask(rows, self._past(), inputs[:, None])
+        known = None
+        code = np.arange(len(step))
+        if spec.known:
+            assert future is not None
+            known, named = known_ahead(spec, future, self._names, self.newest())
+            code, known = code[named], known[named]
+        place = np.full(len(code), -1, np.int64)
+        return self._ask(_Current(code, step[code], ds[code], place + self.rows, place, place), self._past(), known)
+
+    def gather(self, parts: Iterable[Windows]) -> None:
+        """Hold the rows of the windows of parts of the series, to ask at the newest; nothing is pushed after."""
+        for part in parts:
+            code = self._names.codes(pa.array(part.names, pa.string()))
+            part._reserve()
+            self._reserve()
+            for name in ("step", "ds", "values"):
+                getattr(self._ring, name)[code] = getattr(part._ring, name)[: len(code)]
+            self._last[:, code] = part._last[:, : len(code)]
+
+    def newest(self) -> Newest:
+        """The newest row of every series, and the interval that its next rows are expected at."""
+        self._reserve()
+        spec, (step, ds, first) = self.spec, self._last[:, : len(self.names)]
+        if spec.time is None or spec.every_ns is not None:
+            return Newest(step, ds, first, np.full(len(step), spec.every_ns or 1))
+        nowhere = np.full(len(step), -1, np.int64)
+        return Newest(step, ds, first, self._past().interval(np.arange(len(step)), step, nowhere))
+
+    def history(self, rows: int) -> History:
+        """The last rows of every series that are still kept, at most `rows` steps back; waiting rows among them."""
+        ring, count = self._ring, len(self.names)
+        self._reserve()
+        steps = self._last[0, :count, None] + np.arange(1 - min(rows, ring.capacity), 1)
+        slots = ring.find(np.arange(count)[:, None], steps)
+        flat = slots[slots >= 0]
+        y = ring.values.reshape(-1, ring.channels)[flat, self._targets]
+        return History(_long(flat // ring.capacity), _long(ring.ds.reshape(-1)[flat]), torch.from_numpy(y))
+
+    def _go_on(self, read: Rows, position: Ints) -> tuple[Asks, Answers, _Current]:
+        """Read rows behind those before; also returns the rows that became current."""
+        keep, step = self._steps(read)
+        self.late += len(read.ds) - len(keep)
+        code, ds, values = read.code[keep], read.ds[keep], read.values[keep]
+        timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
+        current = self._become(timeline, np.stack([code, step, ds, position[keep]]))
+        asks, answers = self._ask(current, timeline), self._answer(current, timeline)
+        self._ring.write(code, step, ds, values)
+        self._last[0, code], self._last[1, code] = step, np.maximum(ds, self._last[1, code]) if self._any_order else ds
+        return asks, answers, current
+
+    def _by_turns(self, read: Rows, position: Ints, behind: Bools) -> tuple[Asks, Answers]:
+        """Read rows some of which are `behind` (B,) others: in each turn the next piece of every series, which is one
+        late row or those up to the next late row."""
+        order = np.argsort(read.code, kind="stable")
+        code, late = read.code[order], behind[order]
+        first = np.append(True, code[1:] != code[:-1])
+        begins = (late | np.append(False, late[:-1])) & ~first
+        count = np.cumsum(begins)
+        turn = np.empty_like(count)
+        turn[order] = count - count[np.searchsorted(code, code)]
+        asks, answers, by = [], [], []
+        for now in range(int(turn.max()) + 1):
+            for piece, go_on in ((turn == now) & ~behind, self._go_on), ((turn == now) & behind, self._file):
+                if piece.any():
+                    found = go_on(Rows(*(part[piece] for part in read)), position[piece])
+                    asks.append(found[0])
+                    answers.append(found[1])
+                    by.append(found[2].by)
+        whole = Answers(*map(torch.cat, zip(*answers, strict=True)))
+        current = np.lexsort((whole.step.numpy(), np.concatenate(by)))  # as they would have been one by one
+        whole = whole.rows(torch.from_numpy(current))
+        place = whole.position.argsort()
+        asked = torch.cat([part.position for part in asks])
+        asked = place[torch.searchsorted(whole.position[place], asked)].argsort()
+        return Asks.cat(asks).rows(asked), whole
+
+    def _file(self, read: Rows, position: Ints) -> tuple[Asks, Answers, _Current]:
+        """Put late rows, one a series, in their places; the answers, and the rows that became current."""
+        by = np.argsort(read.code)
+        step = self._place(read.code[by], read.ds[by])
+        by, step = by[step >= 0], step[step >= 0]
+        self.late += len(read.ds) - len(by)
+        self.late_used += len(by)
+        code, ds, values, position = read.code[by], read.ds[by], read.values[by], position[by]
+        timeline = Timeline(self._ring, code, step, ds, values, self._back, self._waits)
+        self._ring.write(code, step, ds, values)
+        waits = step > self._last[0, code] - self._waits
+        rows = np.stack([code, step, ds, position])
+        self._queue = np.concatenate([self._queue, rows[:, waits]], 1)
+        code, step, ds, position = rows[:, ~waits]
+        current = _Current(code, step, ds, position, timeline.place[~waits], position)
+        nothing = self._ask(_Current(*(part[:0] for part in current)), timeline)
+        answers = self._answer(current, timeline)
+        gone = step - self.spec.season <= self._last[0, code] - self._ring.capacity
+        answers.seasonal[torch.from_numpy(gone)] = torch.nan
+        answers.filed[:] = True
+        return nothing, answers, current
+
+    def _place(self, code: Ints, ds: Ints) -> Ints:
+        """(N,) the steps of late rows; -1 where there is none, where it is no longer kept, or where a row is."""
+        ring, every, (last, _, first) = self._ring, self.spec.every_ns, self._last[:, code]
+        assert every is not None
+        if self.spec.tolerance_ns is None:
+            step = (ds - first + every // 2) // every
+        else:  # between the rows beside it: the clock that they went by has moved on
+            steps, when = ring.step[code], ring.ds[code]  # (N, capacity)
+            kept, at = steps > last[:, None] - ring.capacity, np.arange(len(code))
+            before = np.where(kept & (when < ds[:, None]), steps, NEVER).argmax(1)
+            after = np.where(kept & (when >= ds[:, None]), steps, -NEVER).min(1)
+            low = np.where(kept[at, before] & (when[at, before] < ds), steps[at, before], NEVER)
+            step = np.minimum(low + np.maximum((ds - when[at, before] + every // 2) // every, 1), after - 1)
+            step[(step <= low) | (low == NEVER)] = -1
+        free = (step >= 0) & (step < last) & (step > last - ring.capacity) & (ring.find(code, step) < 0)
+        return np.where(free, step, -1)
+
+    def _behind(self, read: Rows) -> Bools | None:
+        """(B,) whether a row is older than one before it of its series; None where none is."""
+        order = np.argsort(read.code, kind="stable")
+        code, ds = read.code[order], read.ds[order]
+        first = np.append(True, code[1:] != code[:-1])[: len(code)]
+        if not (ds < np.where(first, self._last[1, code], np.append(0, ds)[: len(ds)])).any():
+            return None
+        values, rank = np.unique(np.append(ds, self._last[1, code]), return_inverse=True)
+        group = np.cumsum(first) * len(values)
+        before = np.where(first, rank[len(ds) :], np.append(0, rank[: len(ds) - 1])) + group
+        found = np.empty(len(ds), bool)
+        found[order] = rank[: len(ds)] + group < np.maximum.accumulate(before)
+        return found
+
+    def _read(self, rows: pa.RecordBatch, code: Ints | None = None) -> Rows:
+        spec = self.spec
+        values, code = numbers(rows, spec.columns), self.codes(rows) if code is None else code
+        if spec.time is None:
+            return Rows(code, np.zeros(len(code), np.int64), values)
+        return Rows(code, times(rows, spec.time), values)
+
+    def _reserve(self) -> None:
+        """Room for every series named so far."""
+        count = len(self.names)
+        self._ring.reserve(count)
+        if count > self._last.shape[1]:
+            more = np.zeros((3, max(count, 2 * self._last.shape[1]) - self._last.shape[1]), np.int64)
+            more[0], more[1] = -1, NEVER
+            self._last = np.concatenate([self._last, more], 1)
+
+    def _steps(self, read: Rows) -> tuple[Ints, Ints]:
+        """The rows that are not late, (K,) sorted by (series, step), and their steps."""
+        order = np.argsort(read.code, kind="stable")
+        code, ds, every = read.code[order], read.ds[order], self.spec.every_ns
+        last, previous, first = self._last
+        tolerance = self.spec.tolerance_ns
+        if every is not None and tolerance is not None and not self._any_order:
+            found = steps.follow(code, ds, previous, first, every, tolerance)
+            first[code] = found.clock
+            self.snapped += found.snapped
+            return order[found.kept], last[code[found.kept]] + found.steps
+        if every is not None and not self._any_order:
+            series, start = np.unique(code, return_index=True)
+            new = last[series] < 0
+            first[series[new]] = ds[start[new]]
+            step = (ds - first[code] + every // 2) // every
+            kept = increasing(code, step, last[code])
+            return order[kept], step[kept]
+        any_order = self.spec.time is None or self._any_order
+        kept = np.ones(len(code), bool) if any_order else increasing(code, ds, previous[code])
+        code = code[kept]
+        count = np.arange(len(code)) - np.searchsorted(code, code)  # how many rows of the series came before it here
+        step = last[code] + 1 + count
+        if self.spec.time is None:
+            read.ds[order] = step
+        return order[kept], step
+
+    def _become(self, timeline: Timeline, rows: Ints) -> _Current:
+        """The rows that become current with `rows` (4, K), in the order of the row that makes them so."""
+        if not self._waits:
+            order = np.argsort(rows[3])
+            code, step, ds, position = rows[:, order]
+            return _Current(code, step, ds, position, timeline.place[order], position)
+        place = np.concatenate([timeline.places(self._queue[0], self._queue[1]), timeline.place])
+        rows = np.concatenate([self._queue, rows], 1)
+        maker = timeline.behind(rows[0], place, self._waits)  # (W + K,) the new row H steps on or more, or -1
+        done = maker >= 0
+        order = np.flatnonzero(done)
+        by = rows[3, len(self._queue[0]) + maker]
+        order = order[np.lexsort((rows[1, order], by[order]))]
+        self._queue = rows[:, ~done]
+        code, step, ds, position = rows[:, order]
+        return _Current(code, step, ds, position, place[order], by[order])
+
+    def _ask(self, rows: _Current, timeline: Timeline, future: Floats | None = None) -> Asks:
+        """The questions at `rows` whose windows are whole; `future` (N, H, ·) stands in for the rows ahead."""
+        spec, outputs = self.spec, len(self.spec.targets)
+        when, whole = self._times(rows, timeline)
+        columns = self._run(rows, timeline, self._lags, slice(0, len(spec.columns)))
+        past, ahead = [columns], []
+        if self.shape.seasonal:
+            past.append(self._run(rows, timeline, self._lags - spec.season, self._targets))
+            ahead.append(self._references(rows, timeline))
+        if not spec.lags:
+            own = np.zeros(1, np.int64)
+            ahead.append(self._look(timeline, rows, own, slice(outputs, None)) if future is None else future)
+        elif spec.known:
+            if future is None:  # the row's own values first, for what may be missing behind them
+                future = self._run(rows, timeline, np.append(0, self._ahead), self._known)[:, 1:]
+            ahead.append(future)
+        if spec.calendar:
+            ahead.append(calendar.values(when, spec.zone, spec.every_ns))
+        x = _beside(past), _beside(ahead) if ahead else np.zeros((*when.shape, 0))
+        whole &= finite(x[1])
+        if spec.lags and spec.gaps == "fill":
+            whole &= rows.step >= self._first
+            whole &= np.isfinite(x[0][:, -1, :outputs]).all(1)
+            whole &= not self.shape.seasonal or np.isfinite(x[0][:, -1, -outputs:]).all(1)
+        elif spec.lags:
+            whole &= finite(x[0])
+        kept = slice(None) if whole.all() else whole
+        origin = rows.step - (0 if spec.lags else 1)
+        parts = (part[kept] for part in (rows.code, origin, rows.position, rows.ds, when))
+        series, origins, position, cutoff, ds = (_long(part) for part in parts)
+        inputs = Inputs(torch.from_numpy(x[0][kept]), torch.from_numpy(x[1][kept]))
+        if self._filler is not None:
+            left, near = _Current(*(part[kept] for part in rows)), columns[kept]
+
+            def look(off: Ints) -> Floats:
+                found, lag = self._look(timeline, left, off), off - self._lags[0]
+                inside = np.flatnonzero((off <= 0) & (lag >= 0))
+                found[:, inside] = near[:, lag[inside]]
+                return found
+
+            known = None if future is None else future[kept]
+            inputs = inputs._replace(context=torch.from_numpy(self._filler.fill(look, left.step, when[kept], known)))
+        return Asks(series, origins, position, cutoff, ds, inputs)
+
+    def _run(self, rows: _Current, timeline: Timeline, off: Ints, channels: slice) -> Floats:
+        """Columns at rows one after another, (N, J, C); with gaps="fill" none is missing that has a value in one."""
+        found = self._look(timeline, rows, off, channels)
+        return filled(found) if self.spec.gaps == "fill" else found
+
+    def _references(self, rows: _Current, timeline: Timeline) -> Floats:
+        """(N, H, O) the targets one season before each step ahead; with gaps="fill", where one is missing, that of the
+        short season or of a season earlier, and else the reference of the step before."""
+        if self.spec.gaps == "reset":
+            return self._look(timeline, rows, self._season, self._targets)
+        found = self._look(timeline, rows, np.append(-self.spec.season, self._season), self._targets)
+        missing = np.isnan(found[:, 1:])
+        if self._instead is not None and missing.any():
+            instead = self._look(timeline, rows, self._instead, self._targets)
+            found[:, 1:] = np.where(missing, instead, found[:, 1:])
+        return filled(found)[:, 1:]
+
+    def _look(self, timeline: Timeline, rows: _Current, off: Ints, channels: slice = slice(None)) -> Floats:
+        """Columns at these offsets, (N, J, C), targets as models learn them; from the first column on, or no target."""
+        found, outputs = timeline.look(rows.code, rows.step, rows.place, off, channels), len(self.spec.targets)
+        if self.spec.transforms and (channels.start or 0) < outputs:
+            found[..., :outputs] = each(self.spec.transforms, "forward", found[..., :outputs])
+        return found
+
+    def _times(self, rows: _Current, timeline: Timeline) -> tuple[Ints, Bools]:
+        """The H times ahead of each row, (N, H), and whether they are known: without a declared interval a series
+        must have had two rows."""
+        spec, known = self.spec, np.ones(len(rows.ds), bool)
+        if not spec.lags:
+            return rows.ds[:, None], known
+        if spec.time is None:
+            return rows.ds[:, None] + self._ahead, known
+        if spec.every_ns is not None:
+            return calendar.ahead(rows.ds, self._ahead, spec.every_ns, spec.zone), known
+        every = timeline.interval(rows.code, rows.step, rows.place)
+        return calendar.ahead(rows.ds, self._ahead, every, spec.zone), every > 0
+
+    def _answer(self, rows: _Current, timeline: Timeline) -> Answers:
+        off = np.array([0, -self.spec.season])
+        y = timeline.look(rows.code, rows.step, rows.place, off, self._targets)  # (N, 2, O)
+        series, step, position, ds = (_long(part) for part in (rows.code, rows.step, rows.position, rows.ds))
+        now, before = (torch.from_numpy(y[:, at].copy()) for at in (0, 1))
+        return Answers(series, step, position, ds, now, before, torch.zeros(len(series), dtype=torch.bool))
+
+    def _past(self) -> Timeline:
+        """The rows read before, and no new ones."""
+        none = np.zeros(0, np.int64)
+        return Timeline(self._ring, none, none, none, np.zeros((0, self._ring.channels)), self._back, self._waits)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        count, ring = len(self.names), self._ring
+        arrays = {"step": ring.step[:count], "ds": ring.ds[:count], "values": ring.values[:count]}
+        arrays |= {"last": self._last[:, :count], "queue": self._queue}
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        rest: dict[str, Json] = {"rows": self.rows, "late": self.late, "snapped": self.snapped}
+        if self.spec.late == "use":
+            rest["late_used"] = self.late_used
+        return tensors, rest | {"names": cast(Json, list(self.names))}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        self.rows, self.late, self.snapped = (cast(int, rest[name]) for name in ("rows", "late", "snapped"))
+        self.late_used = cast(int, rest.get("late_used", 0))
+        self._names.restore(cast("list[str]", rest["names"]))
+        ring = self._ring = Ring(self._ring.capacity, self._ring.channels)
+        ring.step, ring.ds, ring.values = (tensors[name].numpy().copy() for name in ("step", "ds", "values"))
+        if ring.step.shape[1] != ring.capacity:
+            raise ValueError(f"windows of {ring.step.shape[1]} rows a series, where {ring.capacity} are wanted")
+        if not ring.step.shape == ring.ds.shape == ring.values.shape[:2]:
+            raise ValueError(f"steps, times and values of {len(ring.step)}, {len(ring.ds)}, {len(ring.values)} series")
+        if len(ring.step) > len(self.names):  # fewer: of the only series no row was read
+            raise ValueError(f"windows of {len(ring.step)} series, and names of {len(self.names)}")
+        ring.series = len(ring.step)
+        self._last, self._queue = tensors["last"].numpy().copy(), tensors["queue"].numpy().copy()
+
+
+def _seasons_before(ahead: Ints, season: int) -> Ints:
+    """Offsets of the steps ahead, the fewest whole seasons before them that lead to the row or behind it."""
+    return np.asarray(ahead - -(-ahead // season) * season)
+
+
+def _beside(parts: list[Floats]) -> Floats:
+    """(N, J, C) of several of them, their channels side by side."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, 2)
+
+
+def _long(array: Ints) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array, np.int64))

@@ -1,0 +1,249 @@
+"""Checkpoints: whole or not at all, whatever dies when; damage is found; what is read is what was written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from streamgp.base import Json
+from streamgp.errors import CheckpointError, ServiceError
+from streamgp_data import checkpoint
+from tests.words import naming
+
+
+class Part:
+    """A stateful number."""
+
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        tensors = {"square": torch.full((3, 2), float(self.value) ** 2, dtype=torch.float64), "none": torch.zeros(0, 4)}
+        return tensors, {"value": self.value, "tenth": self.value / 10, "nested": {"list": [None, True, "ü"]}}
+
+    def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+        assert tensors["none"].shape == (0, 4)
+        assert rest["nested"] == {"list": [None, True, "ü"]}
+        self.value = int(str(rest["value"]))
+        assert tensors["square"].eq(self.value**2).all()
+
+
+def write(home: Path, value: int, **options: Any) -> Path:
+    return checkpoint.write(home, 100 * value, {"part": Part(value)}, {"value": value}, **options)
+
+
+def value_of(home: Path) -> int:
+    part = Part()
+    saved = checkpoint.read(home)
+    saved.restore({"part": part})
+    assert saved.manifest == {"value": part.value} and saved.rows == 100 * part.value
+    return part.value
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    awkward = torch.arange(6, dtype=torch.float64).reshape(2, 3).T  # not contiguous
+    shared = awkward[0]
+
+    class Odd(Part):
+        def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+            return {"a": awkward, "b": shared, "rng": torch.get_rng_state(), "i": torch.tensor(7)}, {"x": 0.1 + 0.2}
+
+    checkpoint.write(tmp_path, 5, {"odd": Odd()}, {})
+    saved = checkpoint.read(tmp_path)
+    assert torch.equal(saved.tensors["odd"]["a"], awkward) and torch.equal(saved.tensors["odd"]["b"], shared)
+    assert torch.equal(saved.tensors["odd"]["rng"], torch.get_rng_state())
+    assert saved.rest["odd"] == {"x": 0.1 + 0.2} and saved.warning == ""
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    for value in range(1, 6):
+        write(tmp_path, value, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000400", "000000000500"]
+    assert value_of(tmp_path) == 5
+
+
+def test_two_stay_and_windows_that_overlap_are_not_stored_many_times(tmp_path: Path) -> None:
+    class Reservoir(Part):
+        def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+            stream = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+            return {"windows": stream.unfold(0, 100, 1).contiguous()}, {}
+
+    for rows in (1, 2, 3):
+        checkpoint.write(tmp_path, rows, {"reservoir": Reservoir()}, {})
+    files = list(tmp_path.glob(f"*/{checkpoint.TENSORS}"))
+    assert len(files) == 2 and sum(file.stat().st_size for file in files) < 2 * 901 * 100 * 8 / 10
+    windows = checkpoint.read(tmp_path).tensors["reservoir"]["windows"]
+    assert torch.equal(windows, Reservoir().state()[0]["windows"])
+
+
+def test_a_second_one_at_the_same_rows_counts_as_newer(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path, 700, {"part": Part(1)}, {})
+    checkpoint.write(tmp_path, 700, {"part": Part(7)}, {})
+    assert checkpoint.read(tmp_path).rest["part"]["value"] == 7
+
+
+def test_none_there(tmp_path: Path) -> None:
+    assert not checkpoint.exists(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError):
+        checkpoint.read(tmp_path / "nowhere")
+
+
+# --- a kill at any moment -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", range(11))
+@pytest.mark.parametrize("before", [True, False])
+def test_an_error_at_any_step_leaves_the_older_or_the_newer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: int, before: bool
+) -> None:
+    """The n-th call that touches the disk fails, before or after having done its work."""
+    for value in (1, 2, 3):
+        write(tmp_path, value)
+    calls = 0
+
+    def break_at(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == point + 1 and before:
+                raise OSError(28, "No space left on device")
+            done = real(*args, **kwargs)
+            if calls == point + 1:
+                raise OSError(28, "No space left on device")
+            return done
+
+        return call
+
+    for target, name in ((os, "fsync"), (os, "rename"), (os, "mkdir"), (shutil, "rmtree")):
+        monkeypatch.setattr(target, name, break_at(getattr(target, name)))
+    try:
+        write(tmp_path, 4)
+        assert value_of(tmp_path) == 4
+    except ServiceError as error:
+        assert error.hint
+    monkeypatch.undo()
+    assert value_of(tmp_path) in (3, 4)
+    write(tmp_path, 5)
+    assert value_of(tmp_path) == 5
+    assert len(list(tmp_path.iterdir())) == checkpoint.KEEP  # nothing of the failed attempt is left
+
+
+KILLED = """
+    import os, signal, sys
+    from pathlib import Path
+    from tests.data.test_checkpoint import write
+    home, point = Path(sys.argv[1]), int(sys.argv[2])
+    calls = 0
+    def killing(real):
+        def call(*args, **kwargs):
+            global calls
+            calls += 1
+            if calls == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **kwargs)
+        return call
+    for point, child in [(point, 0) for point in range(1, 16)]:
+        child = os.fork()
+        if child == 0:
+            calls = 0
+            os.fsync, os.rename, os.mkdir = killing(os.fsync), killing(os.rename), killing(os.mkdir)
+            write(home / str(point), 4)
+            os._exit(0)
+        os.waitpid(child, 0)
+"""
+
+
+def test_sigkill_at_any_step_leaves_the_older_or_the_newer(tmp_path: Path) -> None:
+    for point in range(1, 16):
+        for value in (1, 2, 3):
+            write(tmp_path / str(point), value)
+    script = textwrap.dedent(KILLED)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path), "0"], check=True, cwd=Path(__file__).parents[2])
+    found = set()
+    for point in range(1, 16):
+        found.add(value_of(tmp_path / str(point)))
+        write(tmp_path / str(point), 5)
+        assert value_of(tmp_path / str(point)) == 5
+    assert found == {3, 4}
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tensors.safetensors.zst", "state.json"])
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.999])
+@pytest.mark.parametrize("damage", ["flip", "truncate"])
+def test_a_damaged_byte_is_found_and_the_older_one_serves(tmp_path: Path, name: str, part: float, damage: str) -> None:
+    write(tmp_path, 1)
+    file = write(tmp_path, 2) / name
+    data = bytearray(file.read_bytes())
+    at = int(part * len(data))
+    if damage == "flip":
+        data[at] ^= 1
+    file.write_bytes(data[:at] if damage == "truncate" else data)
+    assert value_of(tmp_path) == 1
+    assert "000000000200" in checkpoint.read(tmp_path).warning
+    shutil.rmtree(tmp_path / "000000000100")
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.read(tmp_path)
+    assert caught.value.hint
+
+
+def test_a_missing_file_is_damage(tmp_path: Path) -> None:
+    (write(tmp_path, 1) / "tensors.safetensors.zst").unlink()
+    with pytest.raises(CheckpointError):
+        checkpoint.read(tmp_path)
+
+
+def test_another_format_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, 1) / "state.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
+    with pytest.raises(CheckpointError, match=naming("99")) as found:
+        checkpoint.read(tmp_path)
+    assert "--fresh" in found.value.hint and "version" in found.value.hint
+
+
+def test_a_part_that_does_not_fit(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    saved = checkpoint.read(tmp_path)
+    with pytest.raises(CheckpointError, match=naming("other")):
+        saved.restore({"other": Part()})
+
+    class Stranger(Part):
+        def restore(self, tensors: dict[str, Tensor], rest: dict[str, Json]) -> None:
+            tensors["weights"]
+
+    with pytest.raises(CheckpointError, match=naming("part KeyError")):
+        saved.restore({"part": Stranger()})
+
+
+def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ServiceError) as caught:
+        write(tmp_path / "file", 1)
+    assert caught.value.hint
+
+
+# --- fingerprints ---------------------------------------------------------------------------------------------------
+
+
+def test_every_difference_is_named_with_both_values() -> None:
+    saved: dict[str, Json] = {"lags": 24, "model": "svdgp", "inputs": ["a"], "old": 1, "same": 1.0}
+    wanted: dict[str, Json] = {"lags": 48, "model": "svdgp", "inputs": ["a", "b"], "new": None, "same": 1.0}
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.check_fingerprint(saved, wanted)
+    for words in ("lags 24, now 48", 'inputs ["a"], now ["a", "b"]', "old 1, now not given", "new not given, now null"):
+        assert words in caught.value.message
+    assert "model" not in caught.value.message and caught.value.hint
+    checkpoint.check_fingerprint(saved, dict(saved))
