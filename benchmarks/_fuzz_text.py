@@ -394,7 +394,7 @@ def of_body(_: Path) -> Check:
     """Bodies of requests in JSON: each row of the list is one."""
     import pyarrow as pa
 
-    from streamgp_pipelines.serving.bodies import JsonRows, parse_json
+    from streamgp_pipelines.live.bodies import JsonRows, parse_json
 
     kinds = {"t": pa.timestamp("us", "UTC"), "y": pa.float64(), "on": pa.bool_(), "new": pa.string(), "": pa.int64()}
     table: Any = SimpleNamespace(schema=pa.schema(list(kinds.items())), meta=SimpleNamespace(time="t"))

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["Forecaster", "StreamgpError", "StreamgpWarning", "compare", "fit_stream", "load"]
 __version__ = version("streamgp")
 
+_HOME = {
+    **dict.fromkeys(("Forecaster", "load"), "streamgp_pipelines.forecaster"),
+    **dict.fromkeys(("compare", "fit_stream"), "streamgp_pipelines.api"),
+}
+"""Where a name of the face lives: it is imported when it is first used, as the library itself needs no pipelines."""
 _ELSEWHERE = {
     **dict.fromkeys(
         ("train", "fit"), "Forecaster('y').learn(frame) learns a data frame, fit_stream(table, 'y') a table"
@@ -33,14 +39,9 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Forecaster", "load"):
-        from streamgp_pipelines.forecaster import Forecaster
-
-        return Forecaster if name == "Forecaster" else Forecaster.load
-    if name in ("compare", "fit_stream"):
-        from streamgp_pipelines import api
-
-        return getattr(api, name)
+    if name in _HOME:
+        home = import_module(_HOME[name])
+        return home.Forecaster.load if name == "load" else getattr(home, name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(f"{message}: {_ELSEWHERE[name]}" if name in _ELSEWHERE else message)
 

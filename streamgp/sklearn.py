@@ -11,6 +11,20 @@ Example:
 
 from __future__ import annotations
 
-from streamgp_pipelines.estimators import ExactGPRegressor, QSGPRegressor, RVMRegressor, SVDGPRegressor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamgp_pipelines.estimators import ExactGPRegressor, QSGPRegressor, RVMRegressor, SVDGPRegressor
 
 __all__ = ["ExactGPRegressor", "QSGPRegressor", "RVMRegressor", "SVDGPRegressor"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("streamgp_pipelines.estimators"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -56,7 +56,7 @@ def test_the_image_has_what_the_build_reads() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     wanted = [project["project"]["readme"], *project["project"]["license-files"], "constraints.txt", "pyproject.toml"]
-    wanted += ["streamgp/base.py", "cli/streamgp_cli/start.py", "pipelines/streamgp_pipelines/config.py"]
+    wanted += ["streamgp/base.py", "cli/streamgp_cli/start.py", "pipelines/streamgp_pipelines/config/runs.py"]
     for path in wanted:
         assert (ROOT / path).exists()
         assert any(path == one or fnmatch(path, f"{one}/*") for one in kept), path

@@ -21,7 +21,7 @@ from streamgp_cli import _memory
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from streamgp_pipelines.settings import Flag, Settings
+    from streamgp_pipelines.config.settings import Flag, Settings
 
 COMMON = "Common"
 
@@ -166,7 +166,7 @@ def _option(name: str, field: FieldInfo) -> Any:
 
 def _flag(field: FieldInfo) -> Flag:
     """What the field's type and class say of its flag; the last that says something counts."""
-    from streamgp_pipelines.settings import Flag
+    from streamgp_pipelines.config.settings import Flag
 
     said: dict[str, Any] = {}
     for flag in (*_inside(field.annotation), *field.metadata):

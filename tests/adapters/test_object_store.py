@@ -23,13 +23,13 @@ from streamgp_data import checkpoint, delta, remote
 from streamgp_data.parts import write_parts
 from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines.config import DescribeConfig, DoctorConfig, VacuumConfig
+from streamgp_pipelines.config.serve import ServeConfig
 from streamgp_pipelines.doctor import doctor
 from streamgp_pipelines.learning.checkpointing import state_digest
 from streamgp_pipelines.learning.tail import Tail
+from streamgp_pipelines.live.bodies import JsonRows
 from streamgp_pipelines.maintenance import vacuum
-from streamgp_pipelines.serving.bodies import JsonRows
 from streamgp_pipelines.serving.service import serving
-from streamgp_pipelines.serving.settings import ServeConfig
 from streamgp_pipelines.state import describe
 from tests.pipelines.ingesting import take
 from tests.pipelines.killed import wait_for

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from streamgp_cli.app import app
 from streamgp_cli.options import AsJson, Given, add
 from streamgp_pipelines.config import DataConfig, TrainConfig
-from streamgp_pipelines.settings import Assignments, Bytes, Directory, Flag, Levels, Names, Panel, Settings
+from streamgp_pipelines.config.settings import Assignments, Bytes, Directory, Flag, Levels, Names, Panel, Settings
 
 COMMANDS = ("ingest", "describe", "tune", "train", "forecast", "serve", "ui", "demo")
 

@@ -19,8 +19,8 @@ import streamgp
 from streamgp.errors import DataError, SchemaError, StateError, UsageError
 from streamgp_pipelines import load as load_checkpoint
 from streamgp_pipelines.config import CompareConfig, TrainConfig
+from streamgp_pipelines.config.settings import Settings
 from streamgp_pipelines.options import CompareOptions, TrainOptions
-from streamgp_pipelines.settings import Settings
 from tests.pipelines.worlds import assert_same_state, frame_of, make_table, run, same_bits, scores_of, tensors_of
 
 HOURLY: dict[str, Any] = {"horizon": 3, "season": 24, "known": "k", "lags": 4, "warmup": 150, "batch": 64}

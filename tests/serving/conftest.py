@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from streamgp_pipelines.config.serve import ServeConfig
 from streamgp_pipelines.serving.service import Service, serving
-from streamgp_pipelines.serving.settings import ServeConfig
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import frame_of, make_table, run
 

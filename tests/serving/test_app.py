@@ -20,8 +20,8 @@ from starlette.testclient import TestClient
 from streamgp.errors import StateError, UsageError
 from streamgp_pipelines.adapters.web.app import create_app
 from streamgp_pipelines.adapters.web.guard import token_of
+from streamgp_pipelines.config.serve import ServeConfig
 from streamgp_pipelines.serving.service import serving
-from streamgp_pipelines.serving.settings import ServeConfig
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import run
 from tests.serving.conftest import LINE, ROWS, as_objects, config_of, new_rows, served

@@ -13,7 +13,7 @@ import pytest
 from streamgp_data import checkpoint
 from streamgp_pipelines import load
 from streamgp_pipelines.learning.checkpointing import state_digest
-from streamgp_pipelines.serving.bodies import JsonRows
+from streamgp_pipelines.live.bodies import JsonRows
 from streamgp_pipelines.serving.service import Service
 from tests.pipelines.killed import wait_for
 from tests.pipelines.worlds import frame_of, make_table, run

@@ -14,9 +14,9 @@ from streamgp_data import checkpoint
 from streamgp_pipelines.adapters.mlflow.origin import FILE, adopt, name_of
 from streamgp_pipelines.adapters.mlflow.store import store_uri
 from streamgp_pipelines.adapters.mlflow.tracker import MlflowTracker
+from streamgp_pipelines.config.serve import ServeConfig
 from streamgp_pipelines.learning.checkpointing import state_digest
 from streamgp_pipelines.serving.service import serving
-from streamgp_pipelines.serving.settings import ServeConfig
 from tests.pipelines.killed import wait_for
 from tests.serving.conftest import ROWS, as_objects, config_of, new_rows
 from tests.serving.test_service import taken

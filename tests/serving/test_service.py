@@ -20,7 +20,7 @@ from streamgp_data.quarantine import Quarantine
 from streamgp_data.table import Table, TableMeta
 from streamgp_pipelines import load
 from streamgp_pipelines.learning.checkpointing import state_digest
-from streamgp_pipelines.serving.bodies import JsonRows, arrow_rows, parse_arrow, parse_json
+from streamgp_pipelines.live.bodies import JsonRows, arrow_rows, parse_arrow, parse_json
 from streamgp_pipelines.serving.intake import Intake, Receipt
 from streamgp_pipelines.serving.service import serving
 from tests.pipelines.killed import wait_for

@@ -14,7 +14,7 @@ from streamgp.windows.windows import WindowSpec
 from streamgp_data.reading.cells import unit_in
 from streamgp_data.table import SEQ, TableMeta
 from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
-from streamgp_pipelines.settings import split_names
+from streamgp_pipelines.config.settings import split_names
 
 DEFAULT_LAGS = 24
 LARGEST_LAGS = 96

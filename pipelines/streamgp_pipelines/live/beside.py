@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 from streamgp_data.table import Table
+from streamgp_pipelines.config.ingest import IngestConfig
 from streamgp_pipelines.health import Health
-from streamgp_pipelines.ingestion.config import IngestConfig
 from streamgp_pipelines.ingestion.report import IngestProgress
 from streamgp_pipelines.live.follow import Say, follow
 from streamgp_pipelines.patience import Patience

@@ -27,8 +27,8 @@ from streamgp_data.reading.records import KEPT, Block
 from streamgp_data.sources.jsonl import Config, Jsonl, natural, unique_keys
 from streamgp_data.table import SEQ, Table
 from streamgp_pipelines.config import IngestConfig
+from streamgp_pipelines.live.bodies import parse_arrow
 from streamgp_pipelines.memory import FrameSource
-from streamgp_pipelines.serving.bodies import parse_arrow
 
 SAMPLED = 1000
 """Rows that the columns of a new table follow from."""

@@ -19,9 +19,9 @@ from streamgp_data import checkpoint, remote
 from streamgp_data.table import Table
 from streamgp_pipelines.assembly import flatten
 from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.config.ingest import FromBroker
 from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.health import Health
-from streamgp_pipelines.ingestion.config import FromBroker
 from streamgp_pipelines.learning.checkpointing import held, set_aside, state_digest, unless_refused
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.learner import Learner

@@ -38,11 +38,11 @@ from streamgp_pipelines.adapters.web.guard import Guard
 from streamgp_pipelines.adapters.web.memo import Memo
 from streamgp_pipelines.adapters.web.metrics import Metrics
 from streamgp_pipelines.adapters.web.problems import Problem, Refusal, answer, of_library, of_validation
-from streamgp_pipelines.serving.bodies import JsonRows, arrow_rows, check_columns, parse_arrow, parse_json
+from streamgp_pipelines.config.serve import ServeConfig
+from streamgp_pipelines.live.bodies import JsonRows, arrow_rows, check_columns, parse_arrow, parse_json
 from streamgp_pipelines.serving.host import Host
 from streamgp_pipelines.serving.intake import Receipt
 from streamgp_pipelines.serving.service import Service
-from streamgp_pipelines.serving.settings import ServeConfig
 from streamgp_pipelines.serving.view import Format, View, ordered
 
 FORMATS: dict[str, Format] = {JSON: "json", ARROW: "arrow", CSV: "csv"}

@@ -19,7 +19,7 @@ from streamgp_pipelines.adapters.web.connections import OVER
 from streamgp_pipelines.adapters.web.memo import Memo
 from streamgp_pipelines.adapters.web.metrics import Metrics
 from streamgp_pipelines.adapters.web.problems import Problem, answer
-from streamgp_pipelines.serving.settings import ServeConfig
+from streamgp_pipelines.config.serve import ServeConfig
 
 HEALTH = frozenset({"/health", "/ready"})
 """Paths that are answered where there are too many connections, too."""

@@ -16,8 +16,8 @@ from streamgp.errors import ServiceError
 from streamgp_pipelines.adapters.web.app import create_app
 from streamgp_pipelines.adapters.web.connections import limits_here, protocol
 from streamgp_pipelines.adapters.web.guard import token_of
+from streamgp_pipelines.config.serve import ServeConfig
 from streamgp_pipelines.serving.service import Service, serving
-from streamgp_pipelines.serving.settings import ServeConfig
 
 if TYPE_CHECKING:
     from streamgp_pipelines.adapters.mlflow.origin import Origin

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from streamgp_pipelines.settings import Checkpoint, Directory, Flag, Panel, Settings, TableUri
+from streamgp_pipelines.config.settings import Checkpoint, Directory, Flag, Panel, Settings, TableUri
 
 
 class ReportConfig(Settings):

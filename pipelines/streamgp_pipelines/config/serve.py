@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
-from streamgp_pipelines.ingestion.config import FromBroker
-from streamgp_pipelines.settings import Bytes, Checkpoint, File, Flag, OnAlarm, Panel, Seconds
+from streamgp_pipelines.config.ingest import FromBroker
+from streamgp_pipelines.config.settings import Bytes, Checkpoint, File, Flag, OnAlarm, Panel, Seconds
 
 
 def _listed(value: Any) -> Any:

@@ -1,8 +1,4 @@
-"""The settings of every command. Each flag is declared here, once; the command line is generated from it.
-
-A description says what a flag does. Its default follows on the help page; where the default is None, the description
-says what happens then.
-"""
+"""Settings of the commands that train, tune, compare, forecast and check."""
 
 from __future__ import annotations
 
@@ -11,15 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from streamgp_pipelines.ingestion.config import CompactConfig as CompactConfig
-from streamgp_pipelines.ingestion.config import DescribeConfig as DescribeConfig
-from streamgp_pipelines.ingestion.config import Follow as Follow
-from streamgp_pipelines.ingestion.config import FromBroker, MetricsAt
-from streamgp_pipelines.ingestion.config import IngestConfig as IngestConfig
-from streamgp_pipelines.ingestion.config import VacuumConfig as VacuumConfig
-from streamgp_pipelines.reporting.settings import ReportConfig as ReportConfig
-from streamgp_pipelines.serving.settings import ServeConfig as ServeConfig
-from streamgp_pipelines.settings import (
+from streamgp_pipelines.config.ingest import Follow, FromBroker, MetricsAt
+from streamgp_pipelines.config.settings import (
     LARGEST,
     Address,
     AlarmFile,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from streamgp_pipelines.settings import (
+from streamgp_pipelines.config.settings import (
     Bytes,
     Checkpoint,
     File,
