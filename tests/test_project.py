@@ -24,7 +24,6 @@ SOURCES = sorted(
     path for top in (*PACKAGES, "tests", "benchmarks", "data", "docs") for path in (ROOT / top).rglob("*.py")
 )
 PAGES = sorted([*ROOT.glob("*.md"), *(path for top in ("docs", "data") for path in (ROOT / top).rglob("*.md"))])
-LONGEST = {"tests": 600}  # tables of cases are long; everything else has 500 lines at most
 
 
 def relative(path: Path) -> str:
@@ -63,11 +62,6 @@ def test_the_data_is_rebuilt_byte_for_byte() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("same") == 3
-
-
-def test_no_file_is_long() -> None:
-    lengths = {relative(path): len(path.read_text().splitlines()) for path in SOURCES}
-    assert {path: lines for path, lines in lengths.items() if lines > LONGEST.get(path.split("/")[0], 500)} == {}
 
 
 @pytest.mark.parametrize("mark", ["Not" + "ImplementedError", "TO" + "DO", "FIX" + "ME"])
