@@ -126,7 +126,7 @@ class QuadrupleDescent(nn.Module):
         self.count: Tensor
         self.beyond: Tensor
         self.noisy: Tensor
-        blocks = -(-features.capacity // features.width)
+        blocks = max(features.blocks, -(-features.capacity // features.width))  # the first may be the widest
         self.register_buffer("weights", reserved((features.capacity, total), dtype))
         if options.optimiser == "adagrad":
             self.register_buffer("sums", reserved((features.capacity, total), torch.float32))

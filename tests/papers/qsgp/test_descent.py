@@ -11,6 +11,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from streamgp.features import Features
+from streamgp.models.qsgp.features import Basis
 from streamgp.papers.qsgp.descent import QuadrupleDescent
 from streamgp.papers.qsgp.draws import Cells
 from streamgp.papers.qsgp.rows import SampledRows
@@ -272,6 +273,16 @@ def test_on_windows_of_a_random_walk_weights_stay_bounded(optimiser: str, suppor
     assert float(made.image(x).mean.abs().max()) < 30.0 * float(y.abs().max())
     if support:
         assert float((made.image(x).mean - y).square().mean()) < 0.7 * float(y.square().mean())
+
+
+def test_every_block_is_counted_where_a_linear_part_makes_the_first_the_widest() -> None:
+    """43 functions, the first block 7 and the other nine 4: ⌈43/7⌉ would be 7 blocks."""
+    basis = Basis(fourier_of(40, 4), linear=True).requires_grad_(False)
+    made = made_of(basis, support=0)
+    rows = made.rows(*data(30))
+    for _ in range(60):
+        made.step(rows)
+    assert made.touched() == list(range(10))
 
 
 @pytest.mark.parametrize("hyper", [0.0, 0.01])
