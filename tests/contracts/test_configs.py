@@ -11,9 +11,10 @@ from pydantic import BaseModel, ValidationError
 from streamgp import choice, registry
 from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
-from streamgp.solvers import kiss
+from streamgp.solvers import kiss, kiss_cg
 from tests.words import names, naming
 
+GRIDS = ((1, 2048), (2, 512), (3, 64))
 KINDS = ("models", "kernels", "encoders", "solvers", "likelihoods")
 PARTS = [(kind, name) for kind in KINDS for name in registry.names(kind)]
 
@@ -56,8 +57,9 @@ def test_no_step_and_no_scale_is_absurd(kind: str, name: str) -> None:
                     assert refused(config, field, value), f"{config.__module__}: {field} takes {value}"
 
 
-@pytest.mark.parametrize("solver", [kiss])
-@pytest.mark.parametrize(("dims", "most"), [(1, 2048), (2, 512), (3, 64)])
+@pytest.mark.parametrize(
+    ("solver", "dims", "most"), [*((one, d, m) for one in (kiss, kiss_cg) for d, m in GRIDS), (kiss_cg, 4, 16)]
+)
 def test_a_grid_that_memory_cannot_hold_is_refused(solver: Any, dims: int, most: int) -> None:
     kernel = squared_exponential.build(squared_exponential.Config(), dims)
     if dims > 1:

@@ -58,6 +58,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "gp_narx": [
         {**GP, "encoder": {"hidden": 8, "width": 1}, "training": {"scheme": "algorithm2", "delay": 2}, "pretrain": 2},
+        {**NET, "solver": {"name": "kiss_cg", "grid": 10}},
         {**GP, "mode": "regression", "rescale": 0.0},
         {**NET, "solver": "exact", "training": {"scheme": "full"}, "rebuild": 0},
     ],

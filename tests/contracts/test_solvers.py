@@ -17,6 +17,7 @@ from streamgp.testing import check_solver
 TOLERANCES: dict[str, dict[str, float]] = {
     "exact": {},
     "kiss": {"value": 1e-3, "gradient": 1e-2},
+    "kiss_cg": {"value": 1e-3, "gradient": 1e-2, "same": 1e-6},
 }
 """Approximate solvers name theirs; a new one is held to the exact laws until it does."""
 
@@ -24,7 +25,13 @@ OPTIONS: dict[str, dict[str, int]] = {"kiss": {"grid": 26, "rank": 150}}
 """Of a solver's Config, where its defaults are larger than the rows of the suite need."""
 
 
-@pytest.mark.parametrize("name", registry.names("solvers"))
+SLOW = {"kiss_cg"}
+"""Ten seconds, most of them for thousands of draws; `tests/papers` has its own."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in registry.names("solvers")]
+)
 def test_laws(name: str) -> None:
     module = registry.load("solvers", name)
     config = module.Config(**OPTIONS.get(name, {}))
