@@ -8,7 +8,9 @@ units of the columns. With a batch of rows that arrive:
    next to the glitch in its place;
 2. truths are winsorised by the forecast of the rows (`winsorise`): a glitch is not learned at its word;
 3. when a rebuild is due, scaling, reference and hyper-parameters are estimated from a bounded memory of the stream, and
-   the posterior learns that memory from the beginning; otherwise it learns the new rows.
+   the posterior learns that memory from the beginning; otherwise it learns the new rows. Once the memory has no room
+   for every row, a posterior that is carried through (`Posterior.transfer`) keeps scaling and reference, takes
+   hyper-parameters and basis from the memory, and learns the new rows.
 
 What fails numerically changes nothing and is reported in the `Step`; so does what is finite and absurd, an update
 after which the posterior describes its own rows by more than 100 spreads of the target. After a rebuild that failed the
@@ -154,7 +156,10 @@ class StreamModel(Model):
         since, before = self.seen + len(y) - self.tried, self.rebuilt
         if not self._due(since, len(y)):
             return self._learn(x, y, look, shift, "update")
-        step = self._rebuild(x, y, f"rebuild: {since} rows")
+        if self.posterior.carries and self.seen + len(y) > self.memory.capacity:
+            step = self._transfer(x, y, shift, f"transfer: {since} rows")
+        else:
+            step = self._rebuild(x, y, f"rebuild: {since} rows")
         if self.rebuilt > before:
             return step
         learned = self._learn(x, y, look, shift, "update")
@@ -300,6 +305,30 @@ class StreamModel(Model):
             return event
 
         return self._attempt(work, back, done)
+
+    def _transfer(self, x: Inputs, y: Tensor, shift: Tensor, done: str) -> Step:
+        """Move hyper-parameters and basis by the memory, carry the posterior through, and learn rows. shift: of
+        `_shift`."""
+        put_back, rebuilt, tried = self.posterior.snapshot(), self.rebuilt, self.tried
+
+        def back() -> None:
+            put_back()
+            self.rebuilt, self.tried = rebuilt, tried
+            self._attach()
+
+        def work() -> str:
+            rows, units = self._rows(self.memory.sample(), rescale=False)
+            event = self.posterior.transfer(rows, units, self.generator)
+            self._refuse_blown(rows.z, rows.y)
+            self.rebuilt = self.tried = self.seen
+            return event
+
+        moved = self._attempt(work, back, done)
+        if self.rebuilt == rebuilt:
+            return moved
+        learned = self._learn(x, y, self.posterior.glance(self.inputs(x)), shift, moved.done)
+        self.tried = self.seen
+        return learned
 
     def _attempt(self, work: Callable[[], str], back: Callable[[], None], done: str) -> Step:
         """Do it; where it fails numerically all is put back, and the step says why."""

@@ -116,6 +116,7 @@ class Posterior(nn.Module, ABC):
         robust: whether the likelihood itself bounds the influence of an outlier; then targets are not winsorised.
         summing: how a batch fit sums over its rows.
         sharing: how a batch fit computes the gradient of a mini-batch.
+        carries: whether a rebuild carries the posterior through (`transfer`), once the memory has lost rows.
     """
 
     family: type[Predictive] = Gaussian
@@ -124,6 +125,7 @@ class Posterior(nn.Module, ABC):
     untuned: str = "has no kernel, and so no hyper-parameters to start from"
     summing: Summing = staticmethod(in_blocks)
     sharing: Sharing = staticmethod(here)
+    carries: bool = False
 
     @property
     def sums_rows(self) -> bool:
@@ -191,6 +193,15 @@ class Posterior(nn.Module, ABC):
         Raises:
             NumericalError: a factorisation failed; the shell puts back what was.
         """
+
+    def transfer(self, rows: Rows, units: Units, generator: Generator) -> str:
+        """Estimate hyper-parameters and choose a basis by these rows, and carry through what was learned: they are not
+        learned again. Scaling and reference stay. Returns what happened; by default a rebuild.
+
+        Raises:
+            NumericalError: a factorisation failed; the shell puts back what was.
+        """
+        return self.rebuild(rows, units, generator)
 
     def rescales(self, rows: int) -> bool:
         """Whether a rebuild on so many rows estimates scaling and reference again; not one that goes on from what was

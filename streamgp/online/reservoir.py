@@ -86,9 +86,14 @@ class Reservoir(nn.Module):
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self.register_buffer("threshold", torch.full((), math.inf, dtype=FLOAT))
 
+    @property
+    def capacity(self) -> int:
+        """C."""
+        return len(self.key)
+
     def offer(self, x: Inputs, y: Tensor, generator: Generator) -> Offered:
         """Windows in the order of their arrival; y: (N, T)."""
-        rows, capacity = len(y), len(self.key)
+        rows, capacity = len(y), self.capacity
         arrival = int(self.seen) + torch.arange(rows, device=y.device)
         draws = torch.empty(rows, dtype=FLOAT).exponential_(generator=generator).clamp_min_(1e-300).log_()
         key = draws.to(y.device) - self.rate * arrival

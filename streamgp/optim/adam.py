@@ -61,6 +61,8 @@ class RowAdam:
             rate: step size.
         """
         for name, gradient in gradients.items():
+            if not gradient.numel():
+                continue
             first, second, age = self.first[name], self.second[name], self.age[name]
             first.lerp_(gradient, 1.0 - DECAYS[0])
             second.mul_(DECAYS[1]).addcmul_(gradient, gradient, value=1.0 - DECAYS[1])

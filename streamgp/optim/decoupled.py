@@ -370,6 +370,7 @@ def settled(
     began: tuple[Tensor, Tensor],
     size: float,
     steps: int,
+    before: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Natural-gradient steps on whitened q(v) = N(μ, S'), f = φᵀv + rest; see `Orthogonal.settle`. The bound on these
     rows never falls.
@@ -382,6 +383,7 @@ def settled(
         likelihood: of them.
         began: μ (M, T) and S'⁻¹ (M, M) of now.
         size, steps: of `Parametrisation.settle`.
+        before: Λ (M, M) and b (M, T) of a Gaussian likelihood of v, exp(bᵀv − ½vᵀΛv), beside the rows.
 
     Returns:
         μ (M, T) and S'⁻¹ (M, M).
@@ -396,6 +398,9 @@ def settled(
         variance = (unknown + whiten(root, half).square().sum(0)).clamp(min=1e-12)[:, None]
         found = sites(likelihood, rows.y, function + rest, variance.expand_as(function), rows.weight)
         kl = 0.5 * (mean.square().sum() + mean.shape[1] * (spread - len(root) + log_determinant(root)))
+        if before is not None:
+            curve = (mean * (before[0] @ mean)).sum() + mean.shape[1] * (before[0] * torch.cholesky_inverse(root)).sum()
+            kl = kl - (before[1] * mean).sum() + 0.5 * curve
         return float(found.value - kl), found, function
 
     mean, inverse = began
@@ -404,6 +409,8 @@ def settled(
     for _ in range(steps):
         shared, most = found.precision.mean(1), found.precision.sum(0).max()
         towards = weighted_gram(half.T, shared), half @ (found.slope + shared[:, None] * function)
+        if before is not None:
+            towards = towards[0] + before[0], towards[1] + before[1]
         step, last = min(size, float(shared.sum() / most.clamp(min=1e-300))), mean
         for _ in range(HALVINGS):
             some, other = torch.lerp(precision, towards[0], step), torch.lerp(moment, towards[1], step)

@@ -69,7 +69,6 @@ def build(config: Config, kernel: Kernel, columns: int) -> KissCG:
         >>> [round(value, 2) for value in solver.condition(data).mean(h[::25])[:, 0].tolist()]
         [-0.83, 0.02]
     """
-    made: KissCG = import_module("streamgp.papers.gp_lstm.kiss_cg").KissCG(
-        config, kernel, columns
-    )  # papers: above here
+    paper = import_module("streamgp.papers.gp_lstm.kiss_cg")  # of a room above: by name, when it is asked for
+    made: KissCG = paper.KissCG(config, kernel, columns)
     return made

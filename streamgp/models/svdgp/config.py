@@ -68,6 +68,11 @@ class Config(StreamOptions, EvidenceOptions):
         3072, ge=1, description="basis functions of the mean, when windows are fitted in more than one epoch"
     )
     growth: float = Field(0.0625, gt=0, le=1, description="new basis functions a row learned, until the basis is full")
+    online: Literal["rebuild", "transfer"] = Field(
+        "rebuild",
+        description="at a rebuild, learn the rows of the reservoir again, or carry the posterior through to the "
+        "new hyper-parameters and basis (Bui, Nguyen & Turner 2017); the reservoir then serves to choose these",
+    )
     parametrisation: Literal["orthogonal", "hybrid", "decoupled", "shared"] = Field(
         "orthogonal",
         description="of q, by gradients: orthogonal bases, natural gradients at the covariance's points (Salimbeni "
@@ -111,6 +116,8 @@ class Config(StreamOptions, EvidenceOptions):
                 raise ValueError(f"{name} needs inference=gradient: the closed form has none")
         if self.parametrisation not in ("decoupled", "shared") and self.preconditioner != "jacobi":
             raise ValueError("preconditioner needs parametrisation=decoupled or shared: the others whiten")
+        if self.online == "transfer":
+            self._carried()
         if self.parametrisation == "shared" and self.gradient.mean_basis < self.gradient.covariance_basis:
             raise ValueError("parametrisation=shared needs gradient.mean_basis >= gradient.covariance_basis")
         if self.shared and (self.jumps or self.by_gradient):
@@ -118,6 +125,19 @@ class Config(StreamOptions, EvidenceOptions):
         if self.pooled and not (self.shared and self.linear):
             raise ValueError("pooled needs shared=true and linear=true")
         return self
+
+    def _carried(self) -> None:
+        """See that what is carried through has precision, and that its points keep their meaning."""
+        if self.shared:
+            raise ValueError("online=transfer is of single series: it needs shared=false")
+        if not self.by_gradient:
+            return
+        if self.parametrisation != "orthogonal" or self.basis_kernel != "plain":
+            raise ValueError("online=transfer needs parametrisation=orthogonal and basis_kernel=plain")
+        if self.encoder != identity.Config():
+            raise ValueError("online=transfer needs the identity as encoder: a trained one moves all points")
+        if self.gradient.mean_basis != GradientConfig().mean_basis:
+            raise ValueError("online=transfer by gradients has no functions of the mean alone: set covariance_basis")
 
     @property
     def by_gradient(self) -> bool:

@@ -23,12 +23,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Json
 from streamgp.errors import NotPositiveDefinite
 from streamgp.kernels.squared_exponential import correlation
 from streamgp.linalg.cholesky import Factor, append, cholesky, solve, whiten
+from streamgp.linalg.saliency import salient
 
 JITTER = 1e-6
 """Relative jitter of K: whitening then amplifies rounding by 1e3 at most."""
@@ -265,22 +266,68 @@ class Conjugate(nn.Module):
     def shrink(self, points: int) -> None:
         """Give up the `points` basis points that the means need least, and carry the statistics over.
 
-        Dropping point j costs the mean a_j²/(K⁻¹)_jj in the RKHS norm, a = C⁻ᵀw; summed over columns. The remaining
-        basis sees the old one through P = C⁻¹k(Z, Z')C'⁻ᵀ: S' = PᵀSP, b' = Pᵀb.
+        They are the least `salient`. The remaining basis sees the old one through P = C⁻¹k(Z, Z')C'⁻ᵀ: S' = PᵀSP,
+        b' = Pᵀb.
         """
         e = self.explicit
-        inverse = whiten(self.lower, torch.eye(len(self.points), dtype=FLOAT, device=self.points.device))
-        saliency = (inverse.T @ self.coefficients[e:]).square().sum(1) / inverse.square().sum(0)
-        kept = torch.sort(torch.argsort(saliency, descending=True, stable=True)[: len(self.points) - points]).values
+        kept = salient(self.lower, self.coefficients[e:], len(self.points) - points)
         remaining = self.points[kept]
         factor = cholesky(self.outputscale * correlation(remaining, remaining), first=JITTER)
         cross = self.outputscale * correlation(self.points, remaining)
         carry = whiten(factor.lower, whiten(self.lower, cross).T).T  # (m, m')
         carry = torch.block_diag(torch.eye(e, dtype=FLOAT, device=carry.device), carry)
         self.points, self.lower, self.jitter = remaining, factor.lower, factor.jitter
-        outer = self.outer.tril() + self.outer.tril(-1).T
-        self.outer, self.moment = carry.T @ outer @ carry, carry.T @ self.moment
+        self.outer, self.moment = carry.T @ self._whole() @ carry, carry.T @ self.moment
         self.solve()
+
+    def _whole(self) -> Tensor:
+        """S, with what lies above the diagonal blocks."""
+        return self.outer.tril() + self.outer.tril(-1).T
+
+    def move(
+        self, rows: Tensor, size: int, inverse: Tensor, outputscale: Tensor, noise: Tensor, generator: Generator
+    ) -> tuple[int, int, float]:
+        """New hyper-parameters and a new basis under which the posterior is carried through (`papers.svdgp.transfer`).
+
+        With P of there the new sums are PᵀSP and Pᵀb: all rows, old and new, have the noise of now. The weights of the
+        linear part, whose features have the factor σ, are carried as they are.
+
+        Departure: the paper keeps D_a, and with it the old noise. D_a is a multiple of σ² here, so that the new one is
+        known too; and where a stream drifts the noise grows with it, so that older rows would count more than new ones.
+
+        Args:
+            rows: (N, W) that may become basis points.
+            size: basis points from now on, at most.
+            inverse, outputscale, noise: of `begin`.
+            generator: of the draw of new points.
+
+        Returns:
+            how many points stay, how many are new, and the nats that the bound loses by the move.
+        """
+        from streamgp.papers.svdgp.transfer import CANDIDATES, FRESH, Carried, fresh, sharing
+
+        e, old, columns = self.explicit, self.points / self.inverse, self.moment.shape[1]
+        carried = Carried(self.lower, self._whole() / noise, self.moment / noise)
+        straight, square, weight = (noise / self.noise).sqrt(), self.square, self.weight
+        stay = min(len(old), size - int(FRESH * size))
+        kept = salient(self.lower, self.coefficients[e:], stay)
+        some = rows[torch.randperm(len(rows), generator=generator)[: CANDIDATES * (size - stay)].to(rows.device)]
+        self.begin(old[kept], inverse, outputscale, noise)
+        gap = self.unexplained(self.features(some))
+        new = some[fresh(gap, float(outputscale), size - stay, generator)]
+        self.begin(torch.cat((old[kept], new)), inverse, outputscale, noise)
+        points = old * inverse
+        across = sharing(outputscale * correlation(points, self.points), kept, self.jitter)
+        own = outputscale * correlation(points, points)
+        own.diagonal().add_(self.jitter)
+        seen = carried.seen(across, self.lower)
+        smooth = carried._replace(precision=carried.precision[e:, e:])
+        lost = 0.5 * columns * float(smooth.missed(own, seen))
+        seen = torch.block_diag(straight * torch.eye(e, dtype=FLOAT, device=seen.device), seen)
+        self.outer, self.moment = noise * (seen.T @ carried.precision @ seen), noise * (seen.T @ carried.pull)
+        self.square, self.weight = square, weight
+        self.solve()
+        return stay, len(new), lost
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
         """Everything at its largest shape, and how many basis points are in use; `root` follows from the rest."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Generator, Tensor, nn
@@ -32,6 +32,9 @@ from streamgp.online.posterior import Arrival, Look, Posterior, Rows, Units
 from streamgp.optim.adam import RowAdam, schedule
 from streamgp.optim.decoupled import GrowingBasis, Hyper, Observed, Orthogonal, Parametrisation, Prepared
 
+if TYPE_CHECKING:
+    from streamgp.papers.svdgp.transfer import Streaming
+
 HYPER_RATE, OUTCOME_RATE = 0.02, 0.2
 """Factors on the step size of hyper-parameters; the larger one for outcomes, whose function no scaling has sized."""
 POINT_RATE, ENCODER_RATE, STEP = 0.2, 0.05, 0.1
@@ -41,6 +44,8 @@ AVERAGE = 0.95
 """Decay of the averaged iterates that predict."""
 BEGIN, GO_ON = (0.7, 8), (0.5, 2)
 """Size and number of the natural-gradient steps of q at a start, on all rows, and on a stream, on new and older."""
+ONCE = (1.0, 12)
+"""The same where rows are learned once, and q has to have all that they say."""
 OLDER = 2048
 """Older rows, at most, of a natural-gradient step on a stream."""
 STANDARD_NOISE = 0.1
@@ -101,7 +106,7 @@ class GradientPosterior(Posterior):
         self.plain = isinstance(config.encoder, identity.Config)
         self.groups, self.once = groups if self.plain else self.encoder.width, config.learn == "once"
         self.search = Search(self.groups, self.once)
-        self.evidence_rows = config.evidence_rows
+        self.evidence_rows, self.carries = config.evidence_rows, config.online == "transfer"
         self.generator = torch.Generator().manual_seed(config.seed)
         self.taken, self.last = 0, math.nan
         self.adam = RowAdam(dict(self.named_parameters()), self._rates())
@@ -276,12 +281,16 @@ class GradientPosterior(Posterior):
                 basis.observe(latent, scale, decay=0.95)
 
     def absorb(self, look: Look, arrival: Arrival) -> str:
-        """Some steps on the new rows and on older ones, other ones at each step."""
+        """Some steps on the new rows and on older ones, other ones at each step; with online=transfer on the new rows
+        and on what q was before."""
         self.count.mul_(arrival.kept).add_(len(arrival.y))
         moved = self._renew(look.z, arrival)
         size = self.posterior.beta.size
         self._grow(look.z)
         grown = self.posterior.beta.size > size
+        if self.streaming is not None:
+            self._stream(self.streaming, Observed(look.z, arrival.y, look.z.new_ones(len(look.z))), arrival.kept)
+            return "basis points replaced" if moved else ""
         for _ in range(self._steps(len(look.z))):
             rows = self._with_older(look.z, arrival, self.config.batch)
             self.last = -self.ascend(rows.x, rows.y, rows.weight)
@@ -289,6 +298,42 @@ class GradientPosterior(Posterior):
             self._settle(self._with_older(look.z, arrival, OLDER), *GO_ON)
         self._observe(look.z)
         return "basis points replaced" if moved else ""
+
+    @property
+    def streaming(self) -> Streaming | None:
+        """q, where it is carried from batch to batch."""
+        from streamgp.papers.svdgp.transfer import Streaming
+
+        return self.posterior if isinstance(self.posterior, Streaming) else None
+
+    def _stream(self, q: Streaming, rows: Observed, kept: float) -> None:
+        """Learn rows once: the steps of Adam and then those of q are on them and on what q says before, which is what
+        `kept` leaves of it."""
+        q.carry(self.hyper, kept)
+        try:
+            for _ in range(self._steps(len(rows.x))):
+                self.last = -self.ascend(*rows)
+            self._settle(rows, *ONCE)
+        finally:
+            q.release()
+        self._observe(rows.x)
+
+    def transfer(self, rows: Rows, units: Units, generator: Generator) -> str:
+        """New hyper-parameters by evidence, where targets have units, and a new basis that q is carried to."""
+        q = self.streaming
+        assert q is not None
+        q.carry(self.hyper)
+        try:
+            if self.units and self.config.start == "evidence":
+                self._by_evidence(rows, units)
+            with torch.no_grad():
+                stay, new = q.move(self.encoder(rows.z), self.hyper, self.generator)
+        finally:
+            q.release()
+        self.adam, self.taken = RowAdam(dict(self.named_parameters()), self._rates()), 0
+        for name, p in self.named_parameters():
+            self.iterate[name].copy_(p.detach())
+        return f"{stay} basis points kept, {new} new"
 
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
         """Start on these rows, and as many steps as they would have had as new ones."""
@@ -400,6 +445,10 @@ def parametrisation(config: Config, width: int, columns: int) -> Parametrisation
     """q of `columns` targets on latents of `width`, before any data."""
     means, covariances = config.gradient.mean_basis, config.gradient.covariance_basis
     kind = GrowingBasis
+    if config.online == "transfer":
+        from streamgp.papers.svdgp.transfer import Streaming
+
+        return Streaming(kind(0, width), kind(covariances, width), columns)
     if config.basis_kernel == "generalised":
         from streamgp.papers.svdgp.generalised import GeneralisedBasis as kind
     beta = kind(covariances, width)

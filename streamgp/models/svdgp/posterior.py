@@ -29,6 +29,7 @@ from streamgp.base import FLOAT, Json, Shape
 from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, thinned
+from streamgp.evidence.thinned import Hyper
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
 from streamgp.models.svdgp.config import Config
@@ -110,7 +111,7 @@ class SvdgpPosterior(RegressionPosterior):
         kernel = squared_exponential.build(squared_exponential.Config(), len(groups))
         self.search = Search(count, config.learn == "once", way_of(config, kernel))
         self.register_buffer("factor", torch.ones(shape.columns, dtype=FLOAT))
-        self.lasting = config.forgetting(shape) is None
+        self.lasting, self.carries = config.forgetting(shape) is None, config.online == "transfer"
         self.novelty, self.novel, self.sparing = 0.0, 0, False
         self.since = 0  # rows since the basis was chosen
         self.epochs = 0  # of the fit that is going on
@@ -195,12 +196,27 @@ class SvdgpPosterior(RegressionPosterior):
         return event
 
     def rebuild(self, rows: Rows, units: Units, generator: Generator) -> str:
-        coming = math.ceil(self.config.growth * self.config.rebuild) if self.config.rebuild else self.config.basis
-        sparing = self.settled
-        size = self.config.basis - min(coming, self.config.basis // (SPARE if sparing else ROOM))
+        size, sparing = self._room(), self.settled
         self._begin(rows, units, size, self.config.evidence_rows, generator, running)
         self.sparing = sparing
         return ""
+
+    def transfer(self, rows: Rows, units: Units, generator: Generator) -> str:
+        """See `Conjugate.move`; rows that wait are learned later, on the new basis."""
+        size, sparing = self._room(), self.settled
+        hyper, noise = self._found(rows, units, self.config.evidence_rows)
+        inverse, outputscale = units.inverse(hyper.lengthscale), hyper.outputscale.exp()
+        stay, new, lost = self.regression.move(rows.z, size, inverse, outputscale, noise, generator)
+        self._chosen(rows)
+        if self.waiting is not None:
+            self.waiting = self.waiting._replace(phi=self.regression.features(self.waiting.z))
+        self.sparing = sparing
+        return f"{stay} basis points kept, {new} new, {lost:.2g} nats lost"
+
+    def _room(self) -> int:
+        """Basis points after a rebuild, with room for the growth until the next."""
+        coming = math.ceil(self.config.growth * self.config.rebuild) if self.config.rebuild else self.config.basis
+        return self.config.basis - min(coming, self.config.basis // (SPARE if self.settled else ROOM))
 
     def epoch(self, rows: Rows, units: Units, first: bool, generator: Generator, left: int) -> bool:
         """The first epoch has the basis of a stream; every further one doubles the functions of the mean, up to
@@ -237,14 +253,23 @@ class SvdgpPosterior(RegressionPosterior):
         self, rows: Rows, units: Units, size: int, evidence_rows: int, generator: Generator, summing: Summing
     ) -> None:
         """New hyper-parameters and a basis of `size` points, and the rows learned with them."""
-        thin = thinned(len(rows.y), self.shape.horizon, self.config.thin(evidence_rows), rows.z.device)
-        hyper = self.search.run(rows.z[thin], rows.filled[thin], units.groups, units.inputs, units.outputs)
+        hyper, noise = self._found(rows, units, evidence_rows)
         chosen = torch.randperm(len(rows.y), generator=generator)[:size].to(rows.z.device)
-        noise = hyper.noise.exp() * self.config.tempering(self.shape)
         self.regression.begin(rows.z[chosen], units.inverse(hyper.lengthscale), hyper.outputscale.exp(), noise)
         summing(self.regression, _absorb, (rows.z, rows.filled, rows.weight), CHUNK)
         self.regression.solve()
-        self.since, self.waiting, self.kept = 0, None, 1.0
+        self.waiting, self.kept = None, 1.0
+        self._chosen(rows)
+
+    def _found(self, rows: Rows, units: Units, evidence_rows: int) -> tuple[Hyper, Tensor]:
+        """Hyper-parameters with the best evidence of thinned rows, and () the noise of the updates, tempered."""
+        thin = thinned(len(rows.y), self.shape.horizon, self.config.thin(evidence_rows), rows.z.device)
+        hyper = self.search.run(rows.z[thin], rows.filled[thin], units.groups, units.inputs, units.outputs)
+        return hyper, hyper.noise.exp() * self.config.tempering(self.shape)
+
+    def _chosen(self, rows: Rows) -> None:
+        """A new basis was chosen among these rows."""
+        self.since = 0
         self.factor = torch.ones_like(self.factor)
         self.novelty, self.novel, self.sparing = 0.0, 0, False
         if self.lasting and len(rows.y) >= MANY * self.config.basis:
