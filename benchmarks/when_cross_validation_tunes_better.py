@@ -1,5 +1,6 @@
 """Marginal likelihood beside cross-validation where the model is right, and where it is not: made-up functions of one
-input, an SE kernel, 120 rows to learn from, 400 others to score; `auto` chooses by rows kept back.
+input, an SE kernel, 120 rows to learn from, 400 others to score; `auto` chooses by the density of each row given all
+others, under what either found on all rows.
 
     SE           a draw of the kernel itself, Gaussian noise: the model is right
     rough        a draw of a Matérn-1/2 kernel: the kernel is wrong
@@ -7,22 +8,30 @@ input, an SE kernel, 120 rows to learn from, 400 others to score; `auto` chooses
     heavy tails  an SE draw, noise of Student's t with 2 degrees of freedom
     uneven noise an SE draw, noise whose standard deviation grows tenfold over the input
     overlapping  an SE draw, noise that is correlated between neighbours
+    smoother     a draw of a Matérn-3/2 kernel: the kernel is wrong
+    sawtooth     a periodic function with jumps: the kernel is wrong
+    outliers     an SE draw, one row in twelve with eight times the noise
+    Laplace      an SE draw, noise of Laplace's distribution
 
 Errors are those of the function without its noise, over its standard deviation, NLPD that of noisy values (heavy tails
-make it large for both). Claimed: where the model is right ML-II has the lower NLPD; `auto` has an NLPD of at most 0.02
-nats above the better one's mean on every stream.
+make it large for both). How `auto` chooses was settled on SE, steps and heavy tails with other seeds, 200 to 211; the
+last four streams were never looked at before. Claimed: where the model is right ML-II has the lower NLPD; `auto` has
+an NLPD of at most 0.02 nats above the better one's mean on every stream.
 
-    python benchmarks/when_cross_validation_tunes_better.py [--draws 10] [--rows 120]
+    python benchmarks/when_cross_validation_tunes_better.py [--draws 10] [--rows 120] [--kept FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import torch
 from _report import Claim, report
@@ -34,11 +43,13 @@ from streamgp.optim.admm import AdmmConfig, cv_admm
 from streamgp.optim.implicit import ImplicitConfig, cv_implicit
 from streamgp.optim.marginal_likelihood import MarginalLikelihoodConfig, maximise
 from streamgp.optim.tuned import Tuned
-from streamgp.papers.gpcv_admm.held_out import choose
+from streamgp.papers.gpcv_admm.held_out import Way, choose
 
 HELD, LENGTH, NOISE = 400, 10.0, 0.3
 """Rows to score, length of the input in lengthscales, standard deviation of the noise."""
 STREAMS = ("SE", "rough", "steps", "heavy tails", "uneven noise", "overlapping")
+OTHERS = ("smoother", "sawtooth", "outliers", "Laplace")
+"""Which only confirm."""
 NEAR = 0.02
 
 
@@ -55,15 +66,22 @@ def drawn(stream: str, rows: int, seed: int) -> Draw:
     generator = torch.Generator().manual_seed(seed)
     count = rows + HELD
     x = LENGTH * torch.rand(count, 1, generator=generator, dtype=FLOAT)
-    kind = matern.build(matern.Config(nu=0.5), 1) if stream == "rough" else None
-    kernel = kind or squared_exponential.build(squared_exponential.Config(), 1)
+    nu: Literal[0.5, 1.5] | None = 0.5 if stream == "rough" else 1.5 if stream == "smoother" else None
+    plain = squared_exponential.build(squared_exponential.Config(), 1)
+    kernel = plain if nu is None else matern.build(matern.Config(nu=nu), 1)
     with torch.no_grad():
         root = torch.linalg.cholesky(kernel(x, x) + 1e-8 * torch.eye(count, dtype=FLOAT))
     function = root @ torch.randn(count, 1, generator=generator, dtype=FLOAT)
     if stream == "steps":
         heights = torch.randn(6, generator=generator, dtype=FLOAT)
         function = heights[(x[:, 0] / LENGTH * 6).long().clamp(max=5), None]
+    if stream == "sawtooth":
+        function = 3.0 * (4.0 * x / LENGTH % 1.0) - 1.5
     noise = torch.randn(count, 1, generator=generator, dtype=FLOAT)
+    if stream == "outliers":
+        noise = torch.where(torch.rand(count, 1, generator=generator, dtype=FLOAT) < 1 / 12, 8.0 * noise, noise)
+    if stream == "Laplace":
+        noise = noise.sign() * torch.empty(count, 1, dtype=FLOAT).exponential_(2.0**0.5, generator=generator)
     if stream == "heavy tails":
         squares = torch.randn(count, 2, generator=generator, dtype=FLOAT).square().sum(1, keepdim=True)
         noise = 0.5 * noise / (squares / 2).sqrt()
@@ -93,7 +111,12 @@ def admm(kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor) -> Tuned:
     return cv_admm(kernel, log_noise, x, y, AdmmConfig(iterations=100))
 
 
-WAYS: dict[str, Callable[[Tied, Tensor, Tensor, Tensor], Tuned]] = {"ML-II": likelihood, "cv-implicit": implicit}
+def kept(found: Tuned, *_: object) -> Tuned:
+    """What a way found before, on the same rows."""
+    return found
+
+
+WAYS: dict[str, Way] = {"ML-II": likelihood, "cv-implicit": implicit}
 NAMES = (*WAYS, "auto")
 
 
@@ -112,28 +135,43 @@ def scored(tuned: Tuned, kernel: Tied, data: Draw, rows: int) -> tuple[float, fl
     return float(error), float(nlpd)
 
 
+def draw(stream: str, rows: int, seed: int, ways: Mapping[str, Way]) -> dict[str, Any]:
+    """Of each way its scores, and as "auto" the way that was chosen."""
+    data = drawn(stream, rows, seed)
+    kernel = Tied(squared_exponential.Config(), torch.zeros(1, dtype=torch.int64))
+    start = torch.tensor([0.1], dtype=FLOAT).log()
+    x, y = data.x[:rows], data.y[:rows]
+    tuned = {name: way(kernel, start, x, y) for name, way in ways.items()}
+    best = choose({name: partial(kept, one) for name, one in tuned.items()}, kernel, start, x, y)
+    scores = {name: scored(one, kernel, data, rows) for name, one in tuned.items()}
+    return {**scores, "auto": best.judged[0][0]}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--rows", type=int, default=120)
     parser.add_argument("--admm", action="store_true", help="cv-admm in the place of cv-implicit: the same minimum")
+    parser.add_argument("--kept", type=Path, help="a file of draws done, which is gone on with")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     ways = WAYS | ({"cv-implicit": admm} if asked.admm else {})
+    done: dict[str, Any] = json.loads(asked.kept.read_text()) if asked.kept and asked.kept.exists() else {}
     page, missed = [], []
-    for stream in STREAMS:
+    for stream in (*STREAMS, *OTHERS):
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in NAMES}
         chosen, began = 0, time.process_time()
         for seed in range(asked.draws):
-            data = drawn(stream, asked.rows, seed)
-            kernel = Tied(squared_exponential.Config(), torch.zeros(1, dtype=torch.int64))
-            start = torch.tensor([0.1], dtype=FLOAT).log()
-            x, y = data.x[: asked.rows], data.y[: asked.rows]
-            for name, way in ways.items():
-                found[name].append(scored(way(kernel, start, x, y), kernel, data, asked.rows))
-            best = choose(ways, kernel, start, x, y)
-            chosen += best.judged[0][0] == "cv-implicit"
-            found["auto"].append(scored(best, kernel, data, asked.rows))
+            key = f"{stream} {asked.rows} {seed} {asked.admm}"
+            if key not in done:
+                done[key] = draw(stream, asked.rows, seed, ways)
+                if asked.kept:
+                    asked.kept.write_text(json.dumps(done))
+            for name in WAYS:
+                found[name].append(done[key][name])
+            took = done[key]["auto"]
+            chosen += took == "cv-implicit"
+            found["auto"].append(done[key][took])
         means = {name: [sum(each) / asked.draws for each in zip(*pairs, strict=True)] for name, pairs in found.items()}
         wins = sum(cv[0] < ml[0] for ml, cv in zip(found["ML-II"], found["cv-implicit"], strict=True))
         better = min(means[name][1] for name in WAYS)
@@ -145,8 +183,9 @@ def main() -> int:
         print(f"{time.process_time() - began:5.0f} s", *page[-1], sep="  ", flush=True)
     text = (
         f"{asked.draws} draws of {asked.rows} rows, SE kernel: error of the function over its standard deviation, and "
-        f"NLPD. Claimed: NLPD of ML-II is lower where the model is right; that of `auto`, which keeps a quarter of the "
-        f"rows back to choose, is at most {NEAR} above the better one's."
+        f"NLPD. Claimed: NLPD of ML-II is lower where the model is right; that of `auto`, which forecasts each row "
+        f"from all others to choose, is at most {NEAR} above the better one's. The choice by these forecasts was "
+        "settled on SE, steps and heavy tails with other seeds; the last four streams were never looked at before."
     )
     columns = [
         "stream",

@@ -97,7 +97,7 @@ def _print(found: dict[str, Any]) -> None:
     pairs = {
         **found["others"],
         "method": found["method"],
-        **({"rows kept back": ", ".join(f"{name} {number(score)}" for name, score in held.items())} if held else {}),
+        **({"rows left out": ", ".join(f"{name} {number(score)}" for name, score in held.items())} if held else {}),
         "loss": f"{before} -> {number(found['loss'])} ({found['loss_is']})",
         "windows": found["rows"],
         "iterations": f"{found['iterations']} ({found['evaluations']} evaluations)",

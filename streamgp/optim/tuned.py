@@ -59,7 +59,7 @@ class Tuned(NamedTuple):
         evaluations: of the objective, over all starts.
         failures: what went numerically wrong on the way, a sentence each; the rest of the starts went on.
         capped: whether cross-validation came to its limit of iterations before its rule for stopping was met.
-        judged: where ways were tried on rows kept back, each with its score there, the best first.
+        judged: where several ways were tried, each with its score on rows not seen, the best first.
     """
 
     kernel: dict[str, Tensor]

@@ -318,7 +318,7 @@ class TuneConfig(DataConfig):
     method: Annotated[Literal["ml", "cv-admm", "cv-implicit", "auto"], Flag(Panel.METHOD)] = Field(
         "ml",
         description="ml: maximise the marginal likelihood; cv-admm, cv-implicit: minimise the squared error of "
-        "held-out rows, without a matrix factorisation; auto: ml or cv-admm, whichever explains rows kept back better",
+        "held-out rows, without a matrix factorisation; auto: ml or cv-admm, whichever forecasts rows left out better",
     )
     set: Annotated[Assignments, Flag(Panel.METHOD)] = Field(
         {}, description="Option of the kernel or the method, repeatable; see --options"

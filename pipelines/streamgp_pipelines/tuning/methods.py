@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from streamgp.choice import OneOf
@@ -69,25 +69,39 @@ class ImplicitOptions(TuneOptions):
 
 
 class HeldOutConfig(BaseModel):
-    """The choice between methods by rows that are kept back from all of them."""
+    """The choice between methods by rows that forecasts have not seen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     methods: tuple[Literal["ml", "cv-admm", "cv-implicit"], ...] = Field(
         ("ml", "cv-admm"), min_length=2, description="that are tried"
     )
-    part: float = Field(0.25, gt=0, lt=1, description="of the rows that is kept back")
     score: Literal["nlpd", "mse"] = Field(
-        "nlpd", description="of the rows kept back: negative log density, which bands want, or squared error"
+        "nlpd", description="of these rows: negative log density, which bands want, or squared error"
     )
+    scheme: Literal["loo", "part"] = Field(
+        "loo",
+        description="loo: each row is forecast from all others, by what a method finds on all; part: some rows are "
+        "kept back from the methods, and the best goes on with all",
+    )
+    part: float = Field(0.25, gt=0, lt=1, description="of the rows that scheme=part keeps back")
     arrangement: Literal["random", "contiguous"] = Field(
-        "random", description="rows kept back: anywhere, which asks for interpolation, or the last, for forecasts"
+        "random",
+        description="rows that scheme=part keeps back: anywhere, which asks for interpolation, or the last, for "
+        "forecasts",
     )
-    seed: int = Field(0, ge=0, description="of the rows kept back")
+    seed: int = Field(0, ge=0, description="of the rows that scheme=part keeps back")
+
+    @model_validator(mode="after")
+    def _part(self) -> Self:
+        given = [name for name in ("part", "arrangement") if name in self.model_fields_set]
+        if given and self.scheme != "part":
+            raise ValueError(f"{' and '.join(given)} need scheme=part")
+        return self
 
 
 class AutoOptions(MlOptions, AdmmOptions, ImplicitOptions):
-    """The method whose hyper-parameters have the better evidence on rows kept back."""
+    """The method whose hyper-parameters forecast rows better that a forecast has not seen."""
 
     auto: HeldOutConfig = Field(HeldOutConfig(), description="which methods, and how they are judged")
 
@@ -209,7 +223,7 @@ def find(
 
 
 def _chosen(options: AutoOptions, kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor, each: Each) -> Tuned:
-    """By the better evidence of rows kept back."""
+    """By the better density of rows that forecasts have not seen."""
     from streamgp.papers.gpcv_admm.held_out import choose
 
     def way(one: Method, kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor) -> Tuned:
@@ -217,4 +231,4 @@ def _chosen(options: AutoOptions, kernel: Tied, log_noise: Tensor, x: Tensor, y:
 
     asked = options.auto
     ways = {str(name): partial(way, METHODS[name]) for name in asked.methods}
-    return choose(ways, kernel, log_noise, x, y, asked.part, asked.score, asked.arrangement, asked.seed)
+    return choose(ways, kernel, log_noise, x, y, asked.score, asked.scheme, asked.part, asked.arrangement, asked.seed)
