@@ -34,6 +34,7 @@ from streamgp.errors import StreamgpError, UsageError
 KINDS = (
     "models",
     "kernels",
+    "features",
     "encoders",
     "likelihoods",
     "predictives",
