@@ -34,6 +34,7 @@ from streamgp.errors import StreamgpError, UsageError
 ROOMS = {
     "models": "streamgp.models",
     "kernels": "streamgp.kernels",
+    "features": "streamgp.features",
     "encoders": "streamgp.encoders",
     "likelihoods": "streamgp.likelihoods",
     "predictives": "streamgp.predictives",

@@ -12,7 +12,7 @@ from streamgp_cli.options import AsJson, Debug
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-PARTS = ("kernels", "likelihoods", "encoders", "solvers")
+PARTS = ("kernels", "features", "likelihoods", "encoders", "solvers")
 """Kinds of parts with options of their own, which are listed once and not with every model."""
 
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from streamgp.base import FLOAT, Inputs, Shape
 from streamgp.errors import NumericalError, UsageError
+from streamgp.features import fourier
 from streamgp.models import qsgp
 from streamgp.models.qsgp.posterior import QsgpPosterior, shares
 from streamgp.models.qsgp.steps import StepsEngine
@@ -72,6 +73,15 @@ def stream(model: StreamModel, x: Inputs, y: torch.Tensor, batch: int = 50) -> N
         ({"solver": "stochastic", "linear": True}, "solver=block"),
         ({"solver": "stochastic", "likelihood": "laplace"}, "likelihood=gaussian"),
         ({"likelihood": "laplace", "limit": 3.0}, "likelihood=gaussian"),
+        ({"solver": "quadruple", "likelihood": "laplace", "control_variates": 7}, "likelihood=gaussian"),
+        ({"solver": "quadruple", "likelihood": "laplace", "optimiser": "adagrad", "learn": "elbo"}, "gaussian"),
+        ({"solver": "quadruple", "cells": 2}, "likelihood=logistic"),
+        ({"likelihood": "logistic", "form": "theorem"}, "solver=quadruple"),
+        ({"features": "inducing"}, "solver=quadruple"),
+        ({"features": "inducing", "solver": "quadruple", "likelihood": "laplace"}, "likelihood=gaussian"),
+        ({"features": "inducing", "solver": "quadruple", "covariance": "chevron"}, "covariance=chevron"),
+        ({"features": "inducing", "solver": "quadruple", "linear": True}, "linear=true"),
+        ({"augment": False}, "features=inducing"),
         ({"bases": 3}, ""),
     ],
 )
@@ -92,8 +102,11 @@ def test_what_cannot_be_built_is_refused_with_a_hint() -> None:
             qsgp.build(qsgp.Config.model_validate(options), SHAPES[1])
         assert refusal.value.hint
     assert qsgp.Config(features={"size": 300_000}).by_steps and not qsgp.Config().by_steps
-    written = qsgp.Config(kernel="matern", solver="stochastic").model_dump(mode="json")
-    assert qsgp.Config.model_validate(written).model_dump(mode="json") == written, "a checkpoint cannot be read"
+    for one in ({"kernel": "matern", "solver": "stochastic"}, {"features": "inducing", "solver": "quadruple"}):
+        written = qsgp.Config.model_validate(one).model_dump(mode="json")
+        assert qsgp.Config.model_validate(written).model_dump(mode="json") == written, "a checkpoint cannot be read"
+    older = {"features": {"size": 64, "width": 32}}  # as checkpoints had it before there were other features
+    assert qsgp.Config.model_validate(older).features == fourier.Config(size=64, width=32)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from streamgp.base import Shape
 from streamgp.choice import OneOf
-from streamgp.features import fourier
+from streamgp.features import fourier, inducing
 from streamgp.likelihoods import gaussian, laplace, logistic, student_t
 from streamgp.online.options import EvidenceOptions, StreamOptions
 
@@ -33,8 +33,15 @@ class Config(StreamOptions, EvidenceOptions):
     )
     """The options that matter first."""
 
-    features: fourier.Config | None = Field(
-        None, description="random Fourier features; none: 2048 with lags and 4096 without, in blocks of 512"
+    features: Annotated[BaseModel | None, OneOf("features", unnamed="fourier", optional=True)] = Field(
+        None,
+        description="basis functions: random Fourier features, or with solver=quadruple inducing ones, k(x, z_j) on "
+        "rows z_j; none: fourier, 2048 with lags and 4096 without, in blocks of 512",
+    )
+    augment: bool = Field(
+        True,
+        description="add the variance of a function at the test point, which grows away from the rows "
+        "(features=inducing)",
     )
     kernel: Annotated[BaseModel | None, OneOf("kernels", optional=True)] = Field(
         None,
@@ -48,12 +55,12 @@ class Config(StreamOptions, EvidenceOptions):
         "auto",
         description="block: every block in turn, from rows whose residuals are kept; stochastic: steps whose cost is "
         "independent of rows and features, with a Gaussian likelihood; quadruple: those of the paper, which sample "
-        "rows and, three times, features; auto: block up to 200,000 features",
+        "rows and, three times, features, with any likelihood here; auto: block up to 200,000 features",
     )
     linear: bool | Literal["auto"] = Field(
         "auto",
-        description="add a linear part; auto: with the block solver, where a window has no more columns than "
-        "features.width",
+        description="add a linear part; auto: with the block and the quadruple solver, where a window has no more "
+        "columns than features.width, and features are random",
     )
     covariance: Literal["auto", "exact", "head", "none", "diagonal", "chevron"] = Field(
         "auto",
@@ -70,11 +77,21 @@ class Config(StreamOptions, EvidenceOptions):
         "and 500 quadruple ones; of the latter a fifth where they are preconditioned, which go further",
     )
     batch: int = Field(500, ge=1, description="rows of a step (quadruple)")
+    cells: int = Field(
+        4,
+        ge=1,
+        description="blocks of features that a step draws, with a likelihood that is not Gaussian (quadruple): what is "
+        "learned is a lower bound, the lower the smaller a part of the features that is",
+    )
+    form: Literal["tight", "theorem"] = Field(
+        "tight",
+        description="of that bound (quadruple); theorem: the paper's, by three draws of blocks; tight: by one, ours",
+    )
     control_variates: int = Field(
         500,
         ge=0,
         description="support rows of the control variates, which take away most of the noise of sampled "
-        "features; 0: none (quadruple)",
+        "features; 0: none (quadruple, with a Gaussian likelihood)",
     )
     optimiser: Literal["adagrad", "preconditioned"] = Field(
         "preconditioned",
@@ -82,7 +99,11 @@ class Config(StreamOptions, EvidenceOptions):
         "on the rows of the step (quadruple)",
     )
     rate: float | None = Field(
-        None, gt=0, le=10, description="step size (quadruple); none: 0.1 of adagrad, 0.2 of preconditioned"
+        None,
+        gt=0,
+        le=10,
+        description="step size (quadruple); none: 0.1 of adagrad, 0.2 of preconditioned, 0.5 of that with "
+        "another likelihood",
     )
     learn: Literal["rebuild", "once", "elbo"] = Field(  # type: ignore[assignment]
         "rebuild",
@@ -124,8 +145,9 @@ class Config(StreamOptions, EvidenceOptions):
     def _fitting_the_solver(self) -> None:
         """No option may be set that the solver does not look at."""
         default = {name: field.default for name, field in type(self).model_fields.items()}
-        if self.solver in ("stochastic", "quadruple") and not isinstance(self.likelihood, gaussian.Config):
-            raise ValueError(f"solver={self.solver} is for likelihood=gaussian; leave out solver")
+        ordinary = isinstance(self.likelihood, gaussian.Config)
+        if self.solver == "stochastic" and not ordinary:
+            raise ValueError("solver=stochastic is for likelihood=gaussian; leave out solver, or set solver=quadruple")
         quadruple = self.solver == "quadruple"
         ours, theirs = ("auto", "exact", "head", "none"), ("auto", "diagonal", "chevron")
         if self.covariance not in (theirs if quadruple else ("auto",) if self.by_steps else ours):
@@ -136,22 +158,45 @@ class Config(StreamOptions, EvidenceOptions):
         for name in ("batch", "control_variates", "optimiser", "rate"):
             if not quadruple and getattr(self, name) != default[name]:
                 raise ValueError(f"{name} is for solver=quadruple; set that, or leave out {name}")
-        if self.learn == "elbo" and not (quadruple and self.optimiser == "adagrad" and self.covariance != "chevron"):
-            raise ValueError("learn=elbo needs solver=quadruple, optimiser=adagrad, and no covariance=chevron")
+        if not ordinary and self.control_variates != default["control_variates"]:
+            raise ValueError("control_variates is for likelihood=gaussian; leave out control_variates")
+        for name in ("cells", "form"):
+            if (ordinary or not quadruple) and getattr(self, name) != default[name]:
+                raise ValueError(
+                    f"{name} is for solver=quadruple with likelihood=logistic or laplace; leave out {name}"
+                )
+        if self.learn == "elbo" and not (
+            ordinary and quadruple and self.optimiser == "adagrad" and self.covariance != "chevron"
+        ):
+            raise ValueError(
+                "learn=elbo needs solver=quadruple, likelihood=gaussian, optimiser=adagrad, and no covariance=chevron"
+            )
         if self.covariance != "chevron" and self.columns != default["columns"]:
             raise ValueError("columns is for covariance=chevron; set that, or leave out columns")
-        if self.covariance == "chevron" and not self.control_variates:
+        if self.covariance == "chevron" and ordinary and not self.control_variates:
             raise ValueError("covariance=chevron needs control_variates")
         if self.by_steps and not quadruple and self.linear is True:
             raise ValueError("linear=true needs solver=block or quadruple")
+        if self.placed:
+            if not (quadruple and ordinary):
+                raise ValueError("features=inducing is for solver=quadruple and likelihood=gaussian; set these")
+            if self.covariance == "chevron" or self.learn == "elbo" or self.linear is True:
+                raise ValueError("features=inducing takes no covariance=chevron, learn=elbo or linear=true")
+        elif not self.augment:
+            raise ValueError("augment is for features=inducing; leave out augment")
         if self.covariance == "exact" and self._size > DENSE:
             raise ValueError(f"covariance=exact makes a matrix of all features: at most {DENSE}")
 
     @property
-    def _size(self) -> int:
-        return (self.features or BATCH).size
+    def placed(self) -> bool:
+        """Whether functions stand on rows."""
+        return isinstance(self.features, inducing.Config)
 
-    def basis(self, shape: Shape) -> fourier.Config:
+    @property
+    def _size(self) -> int:
+        return int(getattr(self.features or BATCH, "size", 0))
+
+    def basis(self, shape: Shape) -> BaseModel:
         """The Config of the features."""
         return self.features or (STREAM if shape.lags else BATCH)
 

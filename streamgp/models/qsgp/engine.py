@@ -9,8 +9,9 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
+from streamgp.features.inducing import Inducing
 from streamgp.models.qsgp.features import Basis, Candidates
 from streamgp.models.qsgp.sites import Sites
 from streamgp.online.summing import Summing
@@ -121,6 +122,11 @@ class Engine(nn.Module, ABC):
         """Whether these sums are of all features."""
         return False
 
+    @property
+    def averaged(self) -> bool:
+        """Whether probabilities of outcomes are averaged over the posterior; else they are those at a point."""
+        return self.whole
+
     @abstractmethod
     def mean(self, z: Tensor) -> Tensor:
         """(N, W) -> (N, T), without the offset of the likelihood, in the dtype of z."""
@@ -132,6 +138,19 @@ class Engine(nn.Module, ABC):
     def see(self, z: Tensor) -> Seen:
         """Mean and variance of inputs (N, W), and what they were computed from."""
         return Seen(self.mean(z), self.variance(z), None)
+
+    def place(self, z: Tensor, weight: Tensor, generator: Generator) -> None:
+        """Put functions of the basis on some of these rows, where they stand on rows: what was learned is void.
+
+        Args:
+            z: (R, W)
+            weight: (R,) rows that each stands for.
+            generator: of the draws.
+        """
+        if isinstance(self.basis.inner, Inducing):
+            some = weight.nonzero()[:, 0]
+            order = torch.randperm(len(some), generator=generator).to(some.device)
+            self.basis.inner.place(z[some[order]])
 
     @abstractmethod
     def begin(self, noise: Tensor, y: Tensor) -> None:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from streamgp import choice
 from streamgp.base import FLOAT
 from streamgp.errors import UsageError
-from streamgp.features import Features, fourier
+from streamgp.features import Features, fourier, inducing
 from streamgp.features.fourier import Fourier, standard_normals
+from streamgp.features.inducing import Inducing
 from streamgp.kernels import Frequencies, Kernel, Stationary, matern, squared_exponential
 
 AUTO: tuple[BaseModel, ...] = (squared_exponential.Config(), *(matern.Config(nu=nu) for nu in (2.5, 1.5, 0.5)))
@@ -210,6 +211,7 @@ class Basis(Features):
         self.extra = features.kernel.dims + 1 if linear else 0
         super().__init__(features.kernel, self.extra + features.capacity, self.extra + features.width)
         self.inner = features
+        self.diagonal_precision = features.diagonal_precision
         self.scale: Tensor
         self.register_buffer("scale", torch.ones((), dtype=FLOAT))
 
@@ -226,6 +228,14 @@ class Basis(Features):
         """m̃/m, the part of the features of φ that is in the first block."""
         return min(self.inner.width / max(self.inner.size, 1), 1.0)
 
+    @property
+    def most(self) -> int:
+        return max(self.inner.most, min(self.extra, 1))
+
+    def reach(self, block: int) -> slice:
+        inner = self.inner.reach(block)
+        return slice(self.extra + inner.start if block else 0, self.extra + inner.stop)
+
     def span(self, block: int) -> slice:
         if not 0 <= block < self.blocks:
             raise IndexError(f"block {block} of {self.blocks}")
@@ -240,6 +250,10 @@ class Basis(Features):
             parts = [scale * x, scale.expand(len(x), 1), *parts]
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
+    def precision(self, i: int, j: int) -> Tensor:
+        """(|i|, |j|): that of the map where there is no linear part."""
+        return super().precision(i, j) if self.diagonal_precision else self.inner.precision(i, j)
+
     def prior_variance(self, x: Tensor) -> Tensor:
         """(N, W) -> (N,)"""
         smooth = self.inner.prior_variance(x)
@@ -253,7 +267,11 @@ class Basis(Features):
         return smooth + self.scale.square() * (x @ z.mT + 1.0) if self.extra else smooth
 
 
-def basis(config: fourier.Config, kernel: Kernel, linear: bool, seed: int) -> Basis:
-    """The basis of a Config of features; a linear part goes in where a window has no more columns than a block."""
+def basis(config: BaseModel, kernel: Kernel, linear: bool, seed: int) -> Basis:
+    """The basis of a Config of features; a linear part goes in where a window has no more columns than a block, and
+    features are random."""
+    if isinstance(config, inducing.Config):
+        return Basis(Inducing(config, kernel), linear=False).requires_grad_(False)
+    assert isinstance(config, fourier.Config)
     features = HeldFourier(config, kernel, seed)
     return Basis(features, linear and kernel.dims <= features.width).requires_grad_(False)

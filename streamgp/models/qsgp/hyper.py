@@ -121,7 +121,7 @@ def height(
         about: the outputscale before, whose neighbours alone are tried; None tries all.
         late: hold out the last fifth, as of a stream, and not every fifth row.
     """
-    averaged = engine.whole
+    averaged = engine.averaged
     most = AVERAGED_ROWS if averaged else TRIAL_ROWS
     if len(z) > most:
         some = torch.linspace(0, len(z) - 1, most, device=z.device).round().long()

@@ -269,6 +269,7 @@ class QsgpPosterior(Posterior):
             kernel.log_outputscale.fill_(found).log_()
         elif logit is not None:
             kernel.log_outputscale.fill_(logit).log_()
+        self.engine.place(rows.z, rows.weight, generator)
         self.engine.begin(noise, rows.y)
 
     def _parts(self) -> Parts:
@@ -315,7 +316,7 @@ def engine_of(config: Config, shape: Shape, width: int, likelihood: Likelihood) 
         )
     temper = config.tempering(shape)
     if quadruple:
-        return quadruple_engine(config, shape, base, likelihood)
+        return quadruple_engine(config, shape, base, sites_of(likelihood, temper))
     if config.by_steps:
         sites = GaussianSites(shape.columns, temper)
         return StepsEngine(base, shape.columns, sites, config.reservoir, config.steps or STEPS, config.seed)

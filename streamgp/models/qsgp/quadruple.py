@@ -1,27 +1,28 @@
-"""The engine of solver=quadruple: quadruply stochastic steps on all rows of a batch, or on those kept of a stream.
+"""The engines of solver=quadruple: quadruply stochastic steps on all rows of a batch, or on those kept of a stream.
 
-A step's cost depends neither on rows nor on features (`streamgp.papers.qsgp.descent`); on a stream so many steps are
-taken for every new row. What takes O(m_touched) is a forecast, and a row that becomes a support row of the control
-variates: at most n̄ of those that are kept.
+A step's cost depends neither on rows nor on features (`streamgp.papers.qsgp.descent`, and of likelihoods that are not
+Gaussian `streamgp.papers.qsgp.site_descent`); on a stream so many steps are taken for every new row. What takes
+O(m_touched) is a forecast, and a row that becomes a support row: at most n̄ of those that are kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Shape
-from streamgp.likelihoods import Likelihood
 from streamgp.models.qsgp.config import QUADRUPLE, Config
 from streamgp.models.qsgp.engine import Engine, Seen, TrainingRows
 from streamgp.models.qsgp.features import Basis
-from streamgp.models.qsgp.sites import GaussianSites
+from streamgp.models.qsgp.sites import GaussianSites, LaplaceSites, Sites
 
 if TYPE_CHECKING:
+    from streamgp.papers.qsgp.descent import QuadrupleDescent
     from streamgp.papers.qsgp.rows import SampledRows
-    from streamgp.papers.qsgp.steps import Steps
+    from streamgp.papers.qsgp.site_descent import SiteDescent
 
 EPOCHS = 8
 """Over a batch."""
@@ -33,6 +34,10 @@ CHUNK = 4096
 """Rows that are forecast at once."""
 RATES = {"adagrad": 0.1, "preconditioned": 0.2}
 """Step sizes; the first is the paper's."""
+SITE_RATES = {"adagrad": 0.1, "preconditioned": 0.5}
+"""The same of likelihoods that are not Gaussian."""
+SUPPORT = 500
+"""Rows whose residuals tell the scale of Laplace noise."""
 HYPER = 1e-3
 """Step size of the logarithms of hyper-parameters; the paper's 1e-5 is for 10⁵ steps."""
 FARTHEST = 3.0
@@ -41,33 +46,23 @@ FEWER = 5
 """Steps of AdaGrad for one that is preconditioned: about what it takes longer."""
 
 
-class QuadrupleEngine(Engine):
-    """Gaussian noise.
+class DrawnEngine(Engine):
+    """Steps on drawn rows and blocks.
 
     Args:
+        basis: the features, and the kernel that they are of.
+        sites: of the likelihood.
+        descent: the steps.
         capacity: C, rows kept of a stream.
         steps: of an epoch, and for 512 new rows of a stream.
-        options: of every step.
-        seed: of the draws.
-
-    Attributes:
-        base: (1 + P,) log σ² and the hyper-parameters as they were estimated.
-        shift: (1 + P,) what steps have added to them since the first estimate (learn=elbo).
     """
 
     def __init__(
-        self, basis: Basis, columns: int, sites: GaussianSites, capacity: int, steps: int, options: Steps, seed: int
+        self, basis: Basis, sites: Sites, descent: QuadrupleDescent | SiteDescent, capacity: int, steps: int
     ) -> None:
-        from streamgp.papers.qsgp.descent import QuadrupleDescent
-
         super().__init__(basis, sites)
-        self.steps = steps
-        self.descent = QuadrupleDescent(basis, columns, options, seed)
-        self.base: Tensor
-        self.shift: Tensor
-        self.register_buffer("base", self._logs())
-        self.register_buffer("shift", torch.zeros_like(self.base))
-        blank = torch.zeros(capacity, columns, dtype=FLOAT)
+        self.steps, self.descent = steps, descent
+        blank = torch.zeros(capacity, descent.columns, dtype=FLOAT)
         self.kept = self.descent.rows(torch.zeros(capacity, basis.kernel.dims, dtype=FLOAT), blank, blank[:, 0])
 
     @property
@@ -93,28 +88,6 @@ class QuadrupleEngine(Engine):
         found = self.descent.image(z)
         return Seen(found.mean, found.variance, None)
 
-    def begin(self, noise: Tensor, y: Tensor) -> None:
-        if self.descent.options.hyper:
-            noise = self._shifted(noise)
-        system = self.sites.begin(noise, y)
-        self.base[:1] += (system / noise).log()  # tempering is no part of what is learned
-        self.basis.scale.copy_(system.sqrt())
-        self.descent.begin(system)
-
-    def _logs(self) -> Tensor:
-        """(1 + P,) log σ² of the system, and the hyper-parameters, which are logarithms."""
-        noise = self.descent.noise.log().mean().reshape(1)
-        return torch.cat((noise, *(p.detach().flatten() for p in self.descent.features.parameters())))
-
-    def _shifted(self, noise: Tensor) -> Tensor:
-        """Move hyper-parameters that were estimated by what steps have learned since; returns σ² as moved. noise: ()"""
-        flat = torch.cat([p.detach().flatten() for p in self.descent.features.parameters()])
-        self.base.copy_(torch.cat((noise.log().reshape(1), flat)))
-        moved = (flat + self.shift[1:]).split([p.numel() for p in self.descent.features.parameters()])
-        for parameter, value in zip(self.descent.features.parameters(), moved, strict=True):
-            parameter.copy_(value.view_as(parameter))
-        return noise * self.shift[0].exp()
-
     def training_rows(self, z: Tensor, y: Tensor, share: Tensor) -> TrainingRows:
         return TrainingRows(self.descent.rows(z, y, share), y, share)
 
@@ -122,7 +95,7 @@ class QuadrupleEngine(Engine):
         rows = cast("SampledRows", training.rows)
         for step in range(place * self.steps, (place + 1) * self.steps):
             self.descent.step(rows, LAST ** (step / (of * self.steps)))
-        self._moved()
+        self.moved()
         out = (training.share == 0).nonzero()[:, 0]  # whose residuals estimate the noise
         for part in out.split(CHUNK):
             rows.residual[part] = rows.target[part] - self.mean(rows.x[part]).to(FLOAT)
@@ -130,12 +103,10 @@ class QuadrupleEngine(Engine):
     def learn(self, new: int) -> None:
         for _ in range(max(1, round(self.steps * new / ROWS))):
             self.descent.step(self.kept)
-        self._moved()
+        self.moved()
 
-    def _moved(self) -> None:
-        """Note how far steps have moved the hyper-parameters."""
-        if self.descent.options.hyper:
-            self.shift.copy_((self._logs() - self.base).clamp(-FARTHEST, FARTHEST))
+    def moved(self) -> None:
+        """Steps were taken."""
 
     def refresh_noise(self, training: TrainingRows, least: float) -> None:
         """By the residuals of the support rows: those of others are not known."""
@@ -165,19 +136,111 @@ class QuadrupleEngine(Engine):
         self.kept.attach(z)
 
 
-def quadruple_engine(config: Config, shape: Shape, basis: Basis, likelihood: Likelihood) -> Engine:
-    """The engine of solver=quadruple."""
-    from streamgp.papers.qsgp.steps import Steps
+class QuadrupleEngine(DrawnEngine):
+    """Gaussian noise; arguments as of `DrawnEngine`.
 
-    options = Steps(
-        optimiser=config.optimiser,
-        rate=config.rate or RATES[config.optimiser],
-        batch=config.batch,
-        support=config.control_variates,
-        columns=config.columns if config.covariance == "chevron" else 0,
-        hyper=HYPER if config.learn == "elbo" else 0.0,
-    )
-    sites = GaussianSites(shape.columns, config.tempering(shape))
+    Attributes:
+        base: (1 + P,) log σ² and the hyper-parameters as they were estimated.
+        shift: (1 + P,) what steps have added to them since the first estimate (learn=elbo).
+    """
+
+    descent: QuadrupleDescent
+
+    def __init__(self, basis: Basis, sites: Sites, descent: QuadrupleDescent, capacity: int, steps: int) -> None:
+        super().__init__(basis, sites, descent, capacity, steps)
+        self.base: Tensor
+        self.shift: Tensor
+        self.register_buffer("base", self._logs())
+        self.register_buffer("shift", torch.zeros_like(self.base))
+
+    def begin(self, noise: Tensor, y: Tensor) -> None:
+        if self.descent.options.hyper:
+            noise = self._shifted(noise)
+        system = self.sites.begin(noise, y)
+        self.base[:1] += (system / noise).log()  # tempering is no part of what is learned
+        self.basis.scale.copy_(system.sqrt())
+        self.descent.begin(system)
+
+    def _logs(self) -> Tensor:
+        """(1 + P,) log σ² of the system, and the hyper-parameters, which are logarithms."""
+        noise = self.descent.noise.log().mean().reshape(1)
+        return torch.cat((noise, *(p.detach().flatten() for p in self.descent.features.parameters())))
+
+    def _shifted(self, noise: Tensor) -> Tensor:
+        """Move hyper-parameters that were estimated by what steps have learned since; returns σ² as moved. noise: ()"""
+        flat = torch.cat([p.detach().flatten() for p in self.descent.features.parameters()])
+        self.base.copy_(torch.cat((noise.log().reshape(1), flat)))
+        moved = (flat + self.shift[1:]).split([p.numel() for p in self.descent.features.parameters()])
+        for parameter, value in zip(self.descent.features.parameters(), moved, strict=True):
+            parameter.copy_(value.view_as(parameter))
+        return noise * self.shift[0].exp()
+
+    def moved(self) -> None:
+        """Note how far steps have moved the hyper-parameters."""
+        if self.descent.options.hyper:
+            self.shift.copy_((self._logs() - self.base).clamp(-FARTHEST, FARTHEST))
+
+
+class SiteEngine(DrawnEngine):
+    """Another log-concave likelihood; arguments as of `DrawnEngine`, and its tempering."""
+
+    descent: SiteDescent
+
+    def __init__(
+        self, basis: Basis, sites: Sites, descent: SiteDescent, capacity: int, steps: int, temper: float
+    ) -> None:
+        super().__init__(basis, sites, descent, capacity, steps)
+        self.temper = temper
+
+    @property
+    def averaged(self) -> bool:
+        return True
+
+    def begin(self, noise: Tensor, y: Tensor) -> None:
+        self.basis.scale.copy_(self.sites.begin(noise, y).sqrt())
+        self.descent.begin()
+
+
+def quadruple_engine(config: Config, shape: Shape, basis: Basis, sites: Sites) -> Engine:
+    """The engine of solver=quadruple."""
+    from streamgp.papers.qsgp.steps import SiteSteps, Steps
+
     named = config.steps or QUADRUPLE
     steps = named if config.optimiser == "adagrad" else max(named // FEWER, 1)
-    return QuadrupleEngine(basis, shape.columns, sites, config.reservoir, steps, options, config.seed)
+    gaussian = isinstance(sites, GaussianSites)
+    rate = config.rate or (RATES if gaussian else SITE_RATES)[config.optimiser]
+    columns = config.columns if config.covariance == "chevron" else 0
+    if gaussian:
+        from streamgp.papers.qsgp.descent import QuadrupleDescent
+
+        hyper = HYPER if config.learn == "elbo" else 0.0
+        options = Steps(
+            config.optimiser, rate, config.batch, config.control_variates, columns, hyper, augment=config.augment
+        )
+        dtype = FLOAT if config.placed else torch.float32  # S of smooth kernels is nearly singular
+        descent = QuadrupleDescent(basis, shape.columns, options, config.seed, dtype)
+        return QuadrupleEngine(basis, sites, descent, config.reservoir, steps)
+    from streamgp.papers.qsgp.site_descent import SiteDescent
+
+    temper = config.tempering(shape)
+    own = SiteSteps(
+        config.optimiser,
+        rate,
+        config.batch,
+        config.cells,
+        columns,
+        config.form,
+        support=SUPPORT if isinstance(sites, LaplaceSites) else 0,
+        temper=temper,
+    )
+    made = SiteDescent(basis, shape.columns, expectation(sites), own, config.seed)
+    return SiteEngine(basis, sites, made, config.reservoir, steps, temper)
+
+
+def expectation(sites: Sites) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """E log p(y | f) of a likelihood that is not Gaussian, as `streamgp.papers.qsgp.site_descent` takes it."""
+    from streamgp.papers.qsgp import site_bounds
+
+    if isinstance(sites, LaplaceSites):
+        return lambda y, mean, variance: site_bounds.laplace(y, mean, variance, sites.level())
+    return lambda y, mean, variance: site_bounds.logistic(y, mean + sites.offset, variance)

@@ -27,6 +27,7 @@ from streamgp.errors import UsageError
 from streamgp.evidence.initial import Initial
 from streamgp.evidence.search import Search, Way, thinned
 from streamgp.evidence.thinned import Hyper, by_lbfgs, start
+from streamgp.features.inducing import augmentation
 from streamgp.kernels import squared_exponential
 from streamgp.models._evidence import way_of
 from streamgp.models.rvm.config import Config
@@ -274,28 +275,3 @@ def starts(groups: int) -> list[Hyper]:
     """Where searches of hyper-parameters start."""
     usual = start(groups)
     return [usual, usual._replace(lengthscale=usual.lengthscale - SHORTER)]
-
-
-def augmentation(prior: Tensor, norm: Tensor, noise: Tensor) -> Tensor:
-    """What a function at the test point adds to the latent variance: σ²k²/(kᵀk + σ²k) (Proposition 4).
-
-    It is not negative (remark 1) and tends to the prior variance k(x, x) where kᵀk tends to 0 (remark 2). The
-    variance of an observation is the paper's 𝕍[y] + σ²: the proposition is about the latent function.
-
-    kᵀk is Σ_n k(x_n, x)² over the training rows.
-
-    Args:
-        prior: (N,) k(x, x) > 0 at the test points.
-        norm: (N,) kᵀk.
-        noise: (T,) σ_t².
-
-    Returns:
-        (N, T)
-
-    Example:
-        >>> one = torch.ones(1)
-        >>> augmentation(one, 0.0 * one, one).item(), augmentation(one, 3.0 * one, one).item()
-        (1.0, 0.25)
-    """
-    scaled = noise * prior[:, None]
-    return scaled * prior[:, None] / (norm[:, None] + scaled)

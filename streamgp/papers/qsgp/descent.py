@@ -4,8 +4,9 @@
 (Evans & Nair 2020, theorem 1; `quadruple`):
 
     B²μ_jᵀΦ_ℓjᵀΦ_ℓiμ_i − B y_ℓᵀ(Φ_ℓiμ_i + Φ_ℓjμ_j)          rows weighted by n/ñσ², symmetric in i and j
-    + ½ B (μ_iᵀS_iiμ_i + μ_jᵀS_jjμ_j)                        S diagonal; else B²μ_jᵀS_jiμ_i
+    + ½ B (μ_iᵀS_iiμ_i + μ_jᵀS_jjμ_j)                        S = I; else B²μ_jᵀS_jiμ_i
     − B²μ_jᵀΦ_pjᵀΦ_piμ_i + aᵀa,  a = Φ_pμ                    on n̄ support rows p (eq. 3, proposition 3)
+    − B²μ_jᵀΦ_pjᵀK_pp⁻¹Φ_piμ_i + aᵀK_pp⁻¹a                   inducing functions, S = K: the same for μᵀSμ (F.2)
 
 The gradient is unbiased, and kept on i ∪ j alone (F.1). Its noise is that of BΦ_jμ_j, of standard deviation
 √(v‖μ‖²/m̃ (1 − m̃/m)) or so, which the control variate takes away on rows like the support rows.
@@ -33,11 +34,13 @@ import copy
 from typing import Self
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor
 
 from streamgp.base import FLOAT
+from streamgp.errors import UsageError
 from streamgp.features import Features
-from streamgp.linalg.cholesky import cholesky
+from streamgp.features.inducing import augmentation
+from streamgp.linalg.cholesky import cholesky, whiten
 from streamgp.optim.dual_descent import reserved
 from streamgp.papers.qsgp import control_variates
 from streamgp.papers.qsgp.adagrad import SparseAdaGrad
@@ -50,9 +53,11 @@ from streamgp.papers.qsgp.quadruple import (
     diagonal_term,
     fit_term,
     log_term,
+    prior_term,
 )
 from streamgp.papers.qsgp.rows import SampledRows
 from streamgp.papers.qsgp.steps import Drawn, Image, Steps
+from streamgp.papers.qsgp.weights import SampledWeights
 
 TINY = 1e-300
 SMOOTH = 0.02
@@ -63,7 +68,7 @@ AVERAGE = 0.1
 """The same of the squares of features."""
 
 
-class QuadrupleDescent(nn.Module):
+class QuadrupleDescent(SampledWeights):
     """μ of T columns under σ_t², and one chevron covariance, by steps on drawn blocks. The buffers are the state.
 
     Args:
@@ -110,30 +115,25 @@ class QuadrupleDescent(nn.Module):
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__()
         self.options = options = options or Steps()
-        self.features, self.columns, self.dtype, self.seed = features, columns, dtype, seed
         total = columns + options.columns
-        self.weights: Tensor
+        if not features.diagonal_precision and (options.columns or options.hyper):
+            raise UsageError(
+                "weights that depend on each other take neither dense columns nor steps of hyper-parameters",
+                hint="leave them out, or use random Fourier features",
+            )
+        super().__init__(features, columns, total, total, options.support, seed, dtype)
         self.sums: Tensor
         self.squares: Tensor
-        self.last: Tensor
-        self.steps: Tensor
-        self.stream: Tensor
         self.noise: Tensor
         self.norms: Tensor
         self.heights: Tensor
         self.count: Tensor
         self.beyond: Tensor
         self.noisy: Tensor
-        blocks = max(features.blocks, -(-features.capacity // features.width))  # the first may be the widest
-        self.register_buffer("weights", reserved((features.capacity, total), dtype))
         if options.optimiser == "adagrad":
             self.register_buffer("sums", reserved((features.capacity, total), torch.float32))
         self.register_buffer("squares", reserved((features.capacity,), torch.float32))
-        self.register_buffer("last", torch.zeros(blocks, dtype=torch.int64))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("stream", Generator().manual_seed(seed).get_state())
         self.register_buffer("noise", torch.ones(columns, dtype=FLOAT))
         self.register_buffer("norms", torch.zeros(options.columns, dtype=FLOAT))
         self.register_buffer("heights", torch.zeros(options.columns, dtype=FLOAT))
@@ -144,11 +144,6 @@ class QuadrupleDescent(nn.Module):
         theta = sum(p.numel() for p in features.parameters())
         self.started = copy.deepcopy(features) if options.hyper else None
         self.adam = SlowAdam(theta + columns) if options.hyper else None
-
-    @property
-    def total(self) -> int:
-        """K"""
-        return self.columns + self.options.columns
 
     @property
     def variance(self) -> Tensor:
@@ -167,7 +162,7 @@ class QuadrupleDescent(nn.Module):
 
     @property
     def loss(self) -> float:
-        """−ELBO a row and column: a running mean of the draws."""
+        """−ELBO a row and column: a running mean of the draws. Σ log s_rr stands for log|S|, which no step moves."""
         return float(0.5 * self.beyond)
 
     @property
@@ -175,21 +170,12 @@ class QuadrupleDescent(nn.Module):
         """The features at which the running expectation was started."""
         return self.features if self.started is None else self.started
 
-    def touched(self) -> list[int]:
-        """Blocks that were ever stepped; O(B)."""
-        found: list[int] = self.last.nonzero()[:, 0].tolist()
-        return found
-
     @torch.no_grad()
     def begin(self, noise: Tensor | float) -> Self:
         """μ = 0 under a new σ², (T,) or one number, and whatever the features' hyper-parameters now are; O(touched)."""
-        for block in self.touched():
-            span = self.features.span(block)
-            for buffer in (self.weights, self.squares, *([self.sums] if hasattr(self, "sums") else [])):
-                buffer[span] = 0.0
-        for buffer in (self.last, self.steps, self.norms, self.heights, self.count, self.beyond, self.noisy):
+        self.forget(self.squares, *([self.sums] if hasattr(self, "sums") else []))
+        for buffer in (self.norms, self.heights, self.count, self.beyond, self.noisy):
             buffer.zero_()
-        self.stream.copy_(Generator().manual_seed(self.seed).get_state())
         self.noise.copy_(torch.as_tensor(noise))
         if self.adam is not None:
             self.adam.forget()
@@ -201,76 +187,44 @@ class QuadrupleDescent(nn.Module):
             self.started.load_state_dict(self.features.state_dict())
 
     @torch.no_grad()
-    def rows(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> SampledRows:
-        """Take up rows; O(R) before the first step, and O(n̄ m_touched) after.
-
-        Args:
-            x: (R, W)
-            y: (R, T), NaN = not observed.
-            weight: (R,) rows that each stands for; 1 if left out.
-        """
-        own = y.new_ones(len(y)) if weight is None else weight
-        rows = SampledRows(x, y, own, self.dtype, self.options.support, self.total)
-        rows.residual.fill_(torch.nan)
-        self.renew(rows)
-        return rows
-
-    @torch.no_grad()
-    def renew(self, rows: SampledRows) -> None:
-        """Draw the support rows again, and compute a from scratch; O(n̄ m_touched)."""
-        generator = self._generator()
-        places = rows.renew(generator)
-        self.stream.copy_(generator.get_state())
-        self._restart()
-        rows.fit[: len(places)] = self.images(rows.x[places], self.shown).to(FLOAT)
-
-    @torch.no_grad()
-    def put(self, rows: SampledRows, places: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> None:
-        """Replace rows in place; O(m_touched) for those that are, or become, support rows, and O(1) for others.
-
-        Args:
-            places: (P,) which.
-            x, y: (P, W), (P, T), NaN = not observed.
-            weight: (P,)
-        """
-        rows.replace(places, x, y, weight, torch.full_like(y, torch.nan))
-        slots, came = rows.replaced(places)
-        if len(slots):
-            rows.fit[slots] = self.images(rows.x[places[came]], self.shown).to(FLOAT)
-
-    @torch.no_grad()
-    def images(self, x: Tensor, features: Features | None = None) -> Tensor:
-        """(N, W) -> (N, K): Φ times the weights; O(N (W + K)) a touched feature."""
-        x, features = x.to(self.dtype), features or self.features
-        total = x.new_zeros(len(x), self.total)
-        for block in self.touched():
-            total.addmm_(features.block(x, block), self.weights[features.span(block)])
-        return total
-
-    @torch.no_grad()
     def image(self, x: Tensor) -> Image:
         """Means and variances of inputs (N, W); O(N (W + K)) a touched feature, and no other.
 
         The variance is ‖Cᵀφ‖². Features of blocks that were never drawn have that of their prior on average: what they
-        add is a part of the prior variance of f(x).
+        add is a part of the prior variance of f(x). Inducing functions that were never drawn are like those that were.
         """
         k, precision = self.options.columns, self.count / self.variance
         total, own = x.new_zeros(len(x), self.total), x.new_zeros(len(x))
-        used = 0
+        norm, used = x.new_zeros(len(x)), 0
         for block in self.touched():
             span = self.features.span(block)
             phi = self.features.block(x, block)
             total.addmm_(phi, self.weights[span].to(phi.dtype))
-            own.addmv_(phi.square(), self.entries(block, precision).square().to(phi.dtype))
+            squares = phi.square()
+            own.addmv_(squares, self.entries(block, precision).square().to(phi.dtype))
+            norm += squares.sum(1)
             used += phi.shape[1]
         if k:
-            dense = (total[:, self.columns :] + self.heads(x)) * self.scales(precision).to(x.dtype)
+            dense = (total[:, self.columns :] + self.heads(x, k)) * self.scales(precision).to(x.dtype)
             own += dense.square().sum(1)
+        if not self.features.diagonal_precision:
+            return Image(total, self._of_inducing(x, own, norm, used))
         share = 1.0 - used / max(self.features.size, 1)
         if share > 0.0:
             prior = self.features.prior_variance(x)
             own += prior * (share / (1.0 + precision * float(prior.mean()) / max(self.features.size, 1))).to(prior)
         return Image(total[:, : self.columns], own)
+
+    def _of_inducing(self, x: Tensor, own: Tensor, norm: Tensor, used: int) -> Tensor:
+        """(N,) latent variance from that of `used` functions, own (N,), and the sum of their squares, norm (N,)."""
+        prior = self.features.prior_variance(x)
+        if not used:
+            return prior
+        own = own * (self.features.size / used)
+        if self.options.augment:
+            found = augmentation(prior, norm * (self.count / used).to(norm), self.variance.reshape(1).to(norm))
+            own = own + found[:, 0]
+        return own
 
     def entries(self, block: int, precision: Tensor) -> Tensor:
         """(|b|,) c_rr of the diagonal columns (proposition 1), 0 of the dense ones. precision: n/σ²."""
@@ -286,32 +240,9 @@ class QuadrupleDescent(nn.Module):
         """
         return torch.rsqrt(self.heights * precision + 1.0 + self.norms)
 
-    def heads(self, x: Tensor, features: Features | None = None) -> Tensor:
-        """(N, W) -> (N, k): the features of the dense columns, in the dtype of x."""
-        k, features = self.options.columns, features or self.features
-        blocks = range(-(-k // features.width))
-        return torch.cat([x.new_zeros(len(x), 0), *(features.block(x, b) for b in blocks)], 1)[:, :k]
-
-    def prior(self, block: int) -> Tensor:
-        """(|b|,) the diagonal of S_bb."""
-        span = self.features.span(block)
-        return torch.ones(span.stop - span.start, dtype=FLOAT, device=self.weights.device)
-
-    def below(self, block: int) -> Tensor | None:
-        """(|b|, k) 1 below the diagonal of the dense columns and 0 elsewhere; None where a block is all below."""
-        span, k = self.features.span(block), self.options.columns
-        if span.start >= k:
-            return None
-        return self.weights.new_ones(span.stop - span.start, k).tril(diagonal=span.start - 1)
-
-    def _generator(self) -> Generator:
-        draws = Generator()
-        draws.set_state(self.stream.cpu())
-        return draws
-
     def step(self, rows: SampledRows, decay: float = 1.0) -> None:
         """One step. decay: factor on the step sizes."""
-        if not len(rows.places()):
+        if not len(rows.places()) or not self.features.blocks:
             return  # nothing to learn from yet
         learning, steps = self.adam is not None, int(self.steps)
         if learning and steps and steps % self.options.restart == 0:
@@ -386,6 +317,8 @@ class QuadrupleDescent(nn.Module):
                 value = value + control_variates.quadratic(
                     seen[i][:, columns], seen[j][:, columns], fit, beside, weight
                 )
+                if not self.features.diagonal_precision:
+                    value = value + self._nystrom(rows, cells, seen)
             return value
 
         means = part(slice(self.columns), rows.target[drawn.some], precision, known)
@@ -393,10 +326,22 @@ class QuadrupleDescent(nn.Module):
             return means, means.new_zeros(())
         with torch.no_grad():
             own, beside = (p.detach().mean(1, keepdim=True) for p in (precision, known))
-            y = -self.heads(rows.x[drawn.some]).to(FLOAT)
+            y = -self.heads(rows.x[drawn.some], self.options.columns).to(FLOAT)
         return means, part(slice(self.columns, None), y, own.expand_as(y), beside)
 
+    def _nystrom(self, rows: SampledRows, cells: Cells, seen: dict[int, Tensor]) -> Tensor:
+        """The control variate of μᵀSμ, S = K (F.2): L⁻¹Φ_pμ is the image of μ under a Nyström approximation."""
+        with torch.no_grad():
+            root = rows.root(self.features.kernel)
+        images = {b: whiten(root, image) for b, image in seen.items()}
+        union = torch.stack(list(images.values())).sum(0)
+        fit = control_variates.attach(whiten(root, rows.known), union, cells.scale)
+        one = torch.ones_like(fit)
+        return control_variates.quadratic(images[cells.i], images[cells.j], fit, one, cells.weight)
+
     def _prior(self, cells: Cells, mu_i: Tensor, mu_j: Tensor) -> Tensor:
+        if not self.features.diagonal_precision:
+            return prior_term(mu_i, mu_j, self.features.precision(cells.j, cells.i), cells.weight)
         value = 0.5 * diagonal_prior_term(mu_i, self.prior(cells.i), cells.weight)
         return value + 0.5 * diagonal_prior_term(mu_j, self.prior(cells.j), cells.weight)
 
@@ -427,7 +372,7 @@ class QuadrupleDescent(nn.Module):
     ) -> None:
         """A step on one block, and the running expectation after it."""
         span, rate = self.features.span(block), decay * self.options.rate
-        free = self.below(block)
+        free = self.below(block, self.options.columns)
         if free is not None:
             gradient = torch.cat((gradient[:, : self.columns], gradient[:, self.columns :] * free), 1)
         if self.options.optimiser == "adagrad":
@@ -469,18 +414,25 @@ class QuadrupleDescent(nn.Module):
         matrix = half.mT @ half
         diagonal = matrix.diagonal().clone()
         matrix.mul_(1.0 - part)
-        matrix.diagonal().copy_(diagonal + self.prior(block))
+        matrix.diagonal().copy_(diagonal)
+        if self.features.diagonal_precision:
+            matrix.diagonal().add_(self.prior(block))
+        else:
+            matrix += self.features.precision(block, block).to(matrix.dtype)
         slope = gradient * (len(drawn.cells.touched) / (2.0 * drawn.cells.weight) * self.noises / self.variance)
         change = torch.cholesky_solve(slope.to(matrix.dtype), cholesky(matrix).lower)
         size = share @ (phi @ change).to(FLOAT).square()
         if self.options.columns:
             some = rows.x[rows.held[:FEW]]
-            size[self.columns :] /= self.heads(some).to(FLOAT).square().mean(0).clamp(min=TINY)
+            size[self.columns :] /= self.heads(some, self.options.columns).to(FLOAT).square().mean(0).clamp(min=TINY)
         return change, size
 
     def _note(self, rows: SampledRows) -> None:
         """The heights of the dense columns on the support rows."""
         if self.options.columns and len(rows.held):
             own = rows.weight[rows.held]
-            square = (self.heads(rows.x[rows.held], self.shown).to(FLOAT) + rows.known[:, self.columns :]).square()
+            square = (
+                self.heads(rows.x[rows.held], self.options.columns, self.shown).to(FLOAT)
+                + rows.known[:, self.columns :]
+            ).square()
             self.heights.copy_((own @ square) / own.sum().clamp(min=TINY))

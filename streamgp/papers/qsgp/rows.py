@@ -12,10 +12,14 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp.base import FLOAT
+from streamgp.kernels import Kernel
+from streamgp.linalg.cholesky import cholesky
 from streamgp.optim.block_rows import Rows
 
 FREE = -1
 """Place of a support row that there is none of yet."""
+JITTER = 1e-4
+"""Of the support rows' Gram matrix. A control variate has expectation 0 whatever matrix it is made with."""
 
 
 class SampledRows(Rows):
@@ -41,6 +45,7 @@ class SampledRows(Rows):
 
     def changed(self) -> None:
         super().changed()
+        self._root: Tensor | None = None
         self._places: Tensor | None = None
         self._count: Tensor | None = None
 
@@ -68,6 +73,15 @@ class SampledRows(Rows):
         """(n̄', K) a, of the support rows that there are."""
         return self.fit[self.support >= 0]
 
+    def root(self, kernel: Kernel) -> Tensor:
+        """(n̄', n̄') L with LLᵀ = K_pp + a little, of the support rows; found again when rows change: O(n̄³)."""
+        if self._root is None:
+            x = self.x[self.held].to(FLOAT)
+            gram = kernel(x, x)
+            gram.diagonal().add_(JITTER * gram.diagonal().mean())
+            self._root = cholesky(gram).lower
+        return self._root
+
     def draw(self, count: int, generator: Generator) -> Tensor:
         """(count,) places with a weight, uniformly with replacement."""
         places = self.places()
@@ -82,6 +96,7 @@ class SampledRows(Rows):
         self.support.fill_(FREE)
         self.support[: len(places)] = places
         self.fit.zero_()
+        self._root = None
         return places
 
     def replaced(self, places: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,6 +111,7 @@ class SampledRows(Rows):
         fresh = (~equal.any(0)).nonzero()[:, 0][: len(free)]
         free = free[: len(fresh)]
         self.support[free] = places[fresh]
+        self._root = None
         return torch.cat((slots, free)), torch.cat((came, fresh))
 
     def precision(self, places: Tensor, noise: Tensor, of: int) -> Tensor:

@@ -23,6 +23,7 @@ class Steps:
         columns: k.
         hyper: step size of the logarithms of hyper-parameters and noise; 0: they are frozen.
         restart: steps between restarts of the control variate, where hyper-parameters learn.
+        augment: add the variance of a function at the test point (proposition 4), of inducing functions.
     """
 
     optimiser: Literal["adagrad", "preconditioned"] = "adagrad"
@@ -32,6 +33,7 @@ class Steps:
     columns: int = 0
     hyper: float = 0.0
     restart: int = 500
+    augment: bool = True
 
 
 class Drawn(NamedTuple):
@@ -51,3 +53,31 @@ class Image(NamedTuple):
 
     mean: Tensor
     variance: Tensor
+
+
+@dataclass(frozen=True)
+class SiteSteps:
+    """What steps of a likelihood that is not Gaussian are.
+
+    Attributes:
+        optimiser: see `streamgp.papers.qsgp.site_descent`.
+        rate: step size; of `adagrad` in units of prior standard deviations of weights, of `preconditioned` 1 for a
+            whole Newton step in all drawn blocks together.
+        batch: ñ.
+        cells: blocks of features that are drawn.
+        columns: k.
+        form: of f̂, see `streamgp.papers.qsgp.site_bounds`.
+        start: c_rr at the start, in units of the prior standard deviation of a weight.
+        support: n̄, rows whose Φμ is kept up to date; 0: none.
+        temper: rows count one in so many.
+    """
+
+    optimiser: Literal["adagrad", "preconditioned"] = "adagrad"
+    rate: float = 0.1
+    batch: int = 500
+    cells: int = 4
+    columns: int = 0
+    form: Literal["tight", "theorem"] = "tight"
+    start: float = 0.1
+    support: int = 0
+    temper: float = 1.0
