@@ -153,30 +153,43 @@ def evaluate(phi: FiniteFeatures, head: FiniteHead, rows: Rows) -> tuple[float, 
 
 
 def trained(
-    rows: Rows, method: str, kernel: Kernel, batch: int, seconds: float, seed: int = 0, looks: int = 10, **more: Any
+    rows: Rows,
+    method: str,
+    kernel: Kernel,
+    batch: int,
+    seconds: float,
+    seed: int = 0,
+    looks: int = 10,
+    epochs: int = 0,
+    **more: Any,
 ) -> Outcome:
-    """Train for so many CPU-seconds, with a cosine that ends with them.
+    """Train for so many CPU-seconds or epochs, whichever is first, with a cosine that ends with them.
 
     Args:
         rows: standardised.
         method: of METHODS, or "svgp".
         looks: evaluations.
+        epochs: at most; 0: no limit.
         more: options of `TrainingConfig`.
     """
     if method == "svgp":
-        return sparse(rows, kernel, batch, seconds, seed, looks)
+        return sparse(rows, kernel, batch, seconds, seed, looks, epochs)
     config = TrainingConfig(batch=batch, **{**RATES[kernel], **METHODS[method], **more})
     phi = features(rows.x.shape[1], kernel, seed)
     head = FiniteHead(phi.width, 1, NOISE, FLOOR)
     driver = descent(phi, head, config)
     generator, whole = torch.Generator().manual_seed(seed), math.ceil(len(rows.y) / batch)
     x, marks, steps, failed, spent = rows.x.float(), list[Mark](), 0, "", 0.0
-    some = max(min(whole // 4, 50), 1)
-    while spent < seconds and not failed:
+    some, most = max(min(whole // 4, 50), 1), epochs or 10**6
+
+    def part() -> float:
+        return max(spent / seconds, steps / whole / most)
+
+    while part() < 1.0 and not failed:
         driver.epochs, before = steps // whole, time.process_time()
         done = steps / whole
         # the clock of the schedule is the time spent: its span is what the rest of the time would hold
-        driver.span = max(round(done * seconds / spent), 1) if steps else 10**6
+        driver.span = min(max(round(done * seconds / spent), 1) if steps else 10**6, most)
         with training(phi):
             try:
                 driver.steps(x, rows.y, some, generator)
@@ -184,19 +197,19 @@ def trained(
                 failed = error.message
         steps += some
         spent += time.process_time() - before
-        if spent >= seconds * (len(marks) + 1) / looks or failed:
+        if part() >= (len(marks) + 1) / looks or failed:
             with contextlib.suppress(NumericalError):
                 marks.append(Mark(spent, steps / whole, *evaluate(phi, head, rows)))
     marks = [mark for mark in marks if math.isfinite(mark.nlml)] or [Mark(spent, 0.0, math.nan, math.nan, math.nan)]
     return Outcome(marks, 1e3 * spent / max(steps, 1), failed)
 
 
-def sparse(rows: Rows, kernel: Kernel, batch: int, seconds: float, seed: int, looks: int) -> Outcome:
+def sparse(rows: Rows, kernel: Kernel, batch: int, seconds: float, seed: int, looks: int, epochs: int = 0) -> Outcome:
     """GPyTorch's SVGP; its NLML is the bound on it, −ELBO over all rows to learn."""
     marks, whole, steps = list[Mark](), math.ceil(len(rows.y) / batch), 1
     due = [seconds * (place + 1) / looks for place in range(looks)]
     x, y, held = rows.x.float(), rows.y[:, 0].float(), rows.held.float()
-    for spent, steps, loss, mean in course(x, y, held, kernel == "linear", batch, due, seed):
+    for spent, steps, loss, mean in course(x, y, held, kernel == "linear", batch, due, seed, epochs * whole):
         rmse = float((mean.double() - rows.truth[:, 0]).square().mean().sqrt()) * rows.scale
         marks.append(Mark(spent, steps / whole, loss + math.log(rows.scale), rmse, math.nan))
     return Outcome(marks, 1e3 * marks[-1].seconds / steps, "")

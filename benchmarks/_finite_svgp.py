@@ -37,7 +37,7 @@ class DeepSvgp(gpytorch.models.ApproximateGP):
 
 
 def course(
-    x: Tensor, y: Tensor, held: Tensor, linear: bool, batch: int, marks: Sequence[float], seed: int
+    x: Tensor, y: Tensor, held: Tensor, linear: bool, batch: int, marks: Sequence[float], seed: int, most: int = 0
 ) -> Iterator[tuple[float, int, float, Tensor]]:
     """Train by Adam with a cosine that ends at the last mark.
 
@@ -46,6 +46,7 @@ def course(
         linear: the kernel on the net's outputs; else Gaussian.
         batch: rows of a mini-batch, and inducing inputs.
         marks: CPU-seconds of training, increasing.
+        most: steps, which end it too; 0: no limit.
 
     Yields:
         at every mark: seconds, steps, −ELBO of all rows over their number, (H,) mean.
@@ -65,11 +66,15 @@ def course(
             (-objective(model(x[rows]), y[rows])).backward()
             optimiser.step()
             steps, spent = steps + 1, time.process_time() - began
+            last = bool(most) and steps >= most
+            part = max(spent / marks[-1], steps / most if most else 0.0)
             for group in optimiser.param_groups:
-                group["lr"] = RATE * (0.01 + 0.495 * (1.0 + math.cos(math.pi * min(spent / marks[-1], 1.0))))
-            if spent < due[0]:
+                group["lr"] = RATE * (0.01 + 0.495 * (1.0 + math.cos(math.pi * min(part, 1.0))))
+            if spent < due[0] and not last:
                 continue
             yield spent, steps, *_judged(model, likelihood, x, y, held)
+            if last:
+                return
             due = [mark for mark in due if mark > spent]
             if not due:
                 return

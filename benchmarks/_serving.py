@@ -50,14 +50,14 @@ def once(connection: HTTPConnection, path: str, body: Any = None) -> tuple[int, 
     return answer.status, json.loads(answer.read())
 
 
-def day_ahead(home: Path) -> list[dict[str, str]]:
-    """A checkpoint of the default model on 8,000 rows of demand, a day ahead; returns the rows that come then."""
+def day_ahead(home: Path, rows: int) -> list[dict[str, str]]:
+    """A checkpoint of the default model on the first rows of demand, a day ahead; returns the rows that come then."""
     head = DATA.read_text().splitlines(True)
-    (home / "head.csv").write_text("".join(head[:8001]))
+    (home / "head.csv").write_text("".join(head[: rows + 1]))
     run("ingest", str(home / "head.csv"), "--table", str(home / "demand"), "--time", "timestamp", "--timezone",
     "+10:00", "--every", "30m")  # fmt: skip
     run("train", "--online", "--table", str(home / "demand"), *DAY_AHEAD, "--tracking-uri", "none",
     "--checkpoint", str(home / "day-ahead"))  # fmt: skip
     cells = [[cell.strip().strip('"') for cell in line.split(",")] for line in head]
-    year = [dict(zip(cells[0], row, strict=True)) for row in cells[8001:]]
+    year = [dict(zip(cells[0], row, strict=True)) for row in cells[rows + 1 :]]
     return year

@@ -82,7 +82,8 @@ class Stream:
         ingest(IngestConfig.read({"source": [str(work / case.file)], "table": str(table), **case.ingest}))
         given = {"table": str(table), "target": case.target, "online": True, "model": "linear", "alarm_rate": RATES[-1]}
         session = open_session(TrainConfig.read({**given, "checkpoint": str(work / "none"), **case.options}))
-        self.learner, rows = session.learner, case.options.get("max_rows", session.table.rows)
+        self.learner = session.learner
+        rows = min(case.options.get("max_rows", session.table.rows), session.table.rows)
         self.target, self.name = case.target, f"{case.file.removesuffix('.parquet')} {case.target}"
         places = np.linspace(0.5, 0.95, PLACES) * rows
         self.batches: list[pa.RecordBatch] = []

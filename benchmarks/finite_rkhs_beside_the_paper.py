@@ -127,7 +127,7 @@ TABLES = {("nlml", "linear"): 2, ("nlml", "gaussian"): 3, ("rmse", "linear"): 4,
 
 
 class Run(NamedTuple):
-    """What is trained, and for how many CPU-seconds."""
+    """What is trained, for how many CPU-seconds and, where that is not 0, epochs at most."""
 
     name: str
     split: int
@@ -135,6 +135,7 @@ class Run(NamedTuple):
     batch: int
     method: str
     seconds: float
+    epochs: int = 0
 
 
 def done(file: Path) -> dict[Run, dict[str, float]]:
@@ -219,7 +220,7 @@ def main(runs: Iterable[Run], file: Path, folder: Path) -> None:
         rows = standardised(load(path(run.name, folder), run.split))
         # evaluations cost as much as the training where there are many features
         looks = {"linear": 5, "gaussian": 3, "gaussian 1000": 1}[run.kernel]
-        outcome = trained(rows, run.method, run.kernel, run.batch, run.seconds, run.split, looks)
+        outcome = trained(rows, run.method, run.kernel, run.batch, run.seconds, run.split, looks, run.epochs)
         written(file, run, outcome)
         best = outcome.best
         told = f"nlml {best.nlml:.3f}  rmse {best.rmse:.4f}  epochs {outcome.last.epochs:.1f}  ms {outcome.step:.2f}"
@@ -232,6 +233,7 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=Path, default=Path("finite_rkhs.jsonl"), help="file of what was run")
     parser.add_argument("--print", action="store_true", help="print the tables of what was run, and run nothing")
     parser.add_argument("--seconds", type=float, default=3.0, help="CPU-seconds a run")
+    parser.add_argument("--epochs", type=int, default=0, help="at most, where they come before; 0: no limit")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--splits", nargs="+", type=int, default=[0], choices=range(5))
     parser.add_argument("--batches", nargs="+", type=int, default=[64, 32])
@@ -240,7 +242,7 @@ if __name__ == "__main__":
     asked = parser.parse_args()
     order = itertools.product(asked.splits, asked.kernels, asked.batches, asked.sets, asked.methods)
     if not asked.print:
-        main((Run(n, s, k, b, m, asked.seconds) for s, k, b, n, m in order), asked.runs, asked.data)
+        main((Run(n, s, k, b, m, asked.seconds, asked.epochs) for s, k, b, n, m in order), asked.runs, asked.data)
     known = done(asked.runs)
     for seconds, kernel_ in sorted({(run.seconds, run.kernel) for run in known}):
         for score in PAPER:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
 import subprocess
@@ -81,7 +82,8 @@ def run(case: Case, model: str, table: Path, home: Path) -> dict[str, Any]:
     found = fit_stream(table, case.target, model=model, checkpoint=home, **options)
     spent = time.process_time() - began
     half = next(mark for mark in seen if mark[0] >= 0.5 * seen[-1][0])
-    rates = [(stop[1] - start[1]) / (stop[0] - start[0]) for start, stop in ((seen[0], half), (half, seen[-1]))]
+    parts = ((seen[0], half), (half, seen[-1]))
+    rates = [(stop[1] - start[1]) / max(stop[0] - start[0], 1) for start, stop in parts]
     return {
         "mae": found["mae"],
         "nlpd": found["nlpd"],
@@ -91,7 +93,7 @@ def run(case: Case, model: str, table: Path, home: Path) -> dict[str, Any]:
         "speed": found["rows"] / spent,
         "peak": seen[-1][2],
         "growth": seen[-1][2] / half[2],
-        "slower": rates[1] / rates[0],
+        "slower": rates[1] / rates[0] if rates[0] else math.nan,
     }
 
 

@@ -53,7 +53,7 @@ def learn(table: Path, home: Path, workers: int | None, kills: int = 0) -> dict[
 
         def run(self, name: str, arguments: Any) -> dict[int, Any]:
             begun = not self.actors
-            self._start()
+            self.start()
             if begun:
                 pids = [self.pid(worker) for worker in range(self.count)]
                 spent["began"], spent["idle"] = time.perf_counter(), sum(cpu(pid) for pid in pids)
@@ -66,7 +66,7 @@ def learn(table: Path, home: Path, workers: int | None, kills: int = 0) -> dict[
             return super().run(name, arguments)
 
         def close(self) -> None:
-            if not kills:
+            if not kills and self.actors:
                 spent["worker"] = sum(cpu(self.pid(worker)) for worker in range(self.count)) - spent["idle"]
             spent["lost"] = self.lost
             super().close()

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from _report import Claim, report
 from _serving import day_ahead, once, start
 
-QUESTIONS = 19
+QUESTIONS, LEARNED = 19, 8000
 
 
 def resident(process: subprocess.Popen[str]) -> float:
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        year = day_ahead(Path(folder))
+        year = day_ahead(Path(folder), LEARNED)
         process, url = start(Path(folder) / "day-ahead")
         flat = memory(process, url, year, asked.minutes)
         process.terminate()

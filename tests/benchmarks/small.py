@@ -158,6 +158,7 @@ def _main() -> None:
 
     del streamgp_pipelines
     torch.set_num_threads(1)
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # loads PyTorch's compiler, 2 seconds
     for line in sys.stdin:
         script, words, out, seconds = json.loads(line)
         pid = os.fork()

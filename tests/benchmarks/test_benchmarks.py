@@ -15,10 +15,7 @@ from tests.needs import needs
 
 ROWS, SECONDS = 1600, 300.0
 """Of every data set; that a case may take."""
-GIVEN: dict[str, Any] = tomllib.loads(Path(__file__).with_name("small.toml").read_text("utf-8"))
-UNTRIED: list[str] = GIVEN.pop("untried")
-"""Whose small case was never seen to come to its end."""
-CASES: dict[str, dict[str, Any]] = {name: case for name, case in GIVEN.items() if name not in UNTRIED}
+CASES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("small.toml").read_text("utf-8"))
 PUBLIC = "uci_bike.parquet"
 """Of the public data sets: where it is, all are."""
 
@@ -44,7 +41,12 @@ def children(project: Path) -> Iterator[Children]:
 
 
 def test_every_benchmark_has_a_small_case() -> None:
-    assert {path.stem for path in BENCHMARKS.glob("[a-z]*.py")} == set(CASES) | set(UNTRIED)
+    assert {path.stem for path in BENCHMARKS.glob("[a-z]*.py")} == set(CASES)
+
+
+def test_sizes_that_are_replaced_stand_in_the_scripts() -> None:
+    sizes = [(name, old) for name, case in CASES.items() for old in case.get("small", {})]
+    assert [one for one in sizes if one[1] not in (BENCHMARKS / f"{one[0]}.py").read_text("utf-8")] == []
 
 
 @pytest.mark.slow
