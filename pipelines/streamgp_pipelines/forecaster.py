@@ -82,7 +82,8 @@ class Forecaster(Shown):
         levels: bands in percent.
         quantiles: probabilities of quantiles beside them.
         point: what the point forecast is.
-        lower, upper: bounds of the targets.
+        lower: bound of the targets from below.
+        upper: bound of the targets from above.
         transform: none, log, logit or auto.
         lags: past rows in a window.
         calendar: whether the calendar is an input.
