@@ -37,7 +37,7 @@ RATES = {"adagrad": 0.1, "preconditioned": 0.2}
 SITE_RATES = {"adagrad": 0.1, "preconditioned": 0.5}
 """The same of likelihoods that are not Gaussian."""
 SUPPORT = 500
-"""Rows whose residuals tell the scale of Laplace noise."""
+"""Rows whose residuals tell the scale of Laplace noise, and others' where there are no control variates."""
 HYPER = 1e-3
 """Step size of the logarithms of hyper-parameters; the paper's 1e-5 is for 10⁵ steps."""
 FARTHEST = 3.0
@@ -109,10 +109,17 @@ class DrawnEngine(Engine):
         """Steps were taken."""
 
     def refresh_noise(self, training: TrainingRows, least: float) -> None:
-        """By the residuals of the support rows: those of others are not known."""
+        """By the residuals of the support rows: those of others are not known. Without any, by those of some rows."""
         rows = cast("SampledRows", training.rows)
         places = rows.held
-        error = torch.nan_to_num(training.y[places] - rows.known[:, : self.descent.columns])
+        if len(places):
+            known = rows.known[:, : self.descent.columns]
+        elif type(self.sites).refresh_noise is Sites.refresh_noise or not len(rows.places()):
+            return
+        else:
+            places = rows.places()[:: -(-len(rows.places()) // SUPPORT)]
+            known = self.mean(rows.x[places]).to(FLOAT)
+        error = torch.nan_to_num(training.y[places] - known)
         self.sites.refresh_noise(error, training.weight[places], least)
 
     def loss(self, training: TrainingRows) -> float:

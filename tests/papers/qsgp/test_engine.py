@@ -75,3 +75,17 @@ def test_tempered_rows_count_less_and_other_likelihoods_keep_their_unit(name: st
     assert found.shape == (20, 4) and float(engine.basis.scale) == 1.0
     if name == "logistic":  # with nearly all outcomes 1, an offset of their log-odds
         assert bool((found > -0.4).all())
+
+
+@pytest.mark.parametrize("support", [0, 200])
+def test_residuals_tell_the_noise_with_control_variates_and_without(support: int) -> None:
+    features = {"size": 40, "width": 40}
+    config = Config(features=features, solver="quadruple", steps=150, reservoir=200, control_variates=support)  # type: ignore[arg-type]
+    engine = QsgpPosterior(config, SHAPE).engine
+    z = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)).double()
+    y = z[:, :1] + 0.3 * torch.randn(200, 1, generator=torch.Generator().manual_seed(1)).double()
+    engine.begin(torch.tensor(0.1).double(), y)
+    training = engine.training_rows(z, y, torch.ones(200).double())
+    engine.epoch(training, 0, 1)
+    engine.refresh_noise(training, 0.0)
+    assert 0.03 < float(engine.sites.level()) < 0.2
