@@ -79,10 +79,11 @@ class HeldOutConfig(BaseModel):
     score: Literal["nlpd", "mse"] = Field(
         "nlpd", description="of these rows: negative log density, which bands want, or squared error"
     )
-    scheme: Literal["loo", "part"] = Field(
-        "loo",
+    scheme: Literal["auto", "loo", "part"] = Field(
+        "auto",
         description="loo: each row is forecast from all others, by what a method finds on all; part: some rows are "
-        "kept back from the methods, and the best goes on with all",
+        "kept back from the methods, and the best goes on with all; auto: part where windows have lags, and so overlap "
+        "with those beside them, or where part or arrangement is set; else loo",
     )
     part: float = Field(0.25, gt=0, lt=1, description="of the rows that scheme=part keeps back")
     arrangement: Literal["random", "contiguous"] = Field(
@@ -95,15 +96,30 @@ class HeldOutConfig(BaseModel):
     @model_validator(mode="after")
     def _part(self) -> Self:
         given = [name for name in ("part", "arrangement") if name in self.model_fields_set]
-        if given and self.scheme != "part":
+        if given and self.scheme == "loo":
             raise ValueError(f"{' and '.join(given)} need scheme=part")
         return self
+
+    def settled(self, lags: int) -> Literal["loo", "part"]:
+        """The scheme, where windows have so many lags.
+
+        Example:
+            >>> [HeldOutConfig().settled(0), HeldOutConfig().settled(12), HeldOutConfig(scheme="loo").settled(12)]
+            ['loo', 'part', 'loo']
+        """
+        if self.scheme != "auto":
+            return self.scheme
+        return "part" if lags or {"part", "arrangement"} & self.model_fields_set else "loo"
 
 
 class AutoOptions(MlOptions, AdmmOptions, ImplicitOptions):
     """The method whose hyper-parameters forecast rows better that a forecast has not seen."""
 
     auto: HeldOutConfig = Field(HeldOutConfig(), description="which methods, and how they are judged")
+
+    def for_windows(self, lags: int) -> Self:
+        """With the scheme settled for windows of so many lags."""
+        return self.model_copy(update={"auto": self.auto.model_copy(update={"scheme": self.auto.settled(lags)})})
 
 
 class Method(NamedTuple):
@@ -229,6 +245,6 @@ def _chosen(options: AutoOptions, kernel: Tied, log_noise: Tensor, x: Tensor, y:
     def way(one: Method, kernel: Tied, log_noise: Tensor, x: Tensor, y: Tensor) -> Tuned:
         return one.tune(kernel, log_noise, x, y, getattr(options, one.own), each)
 
-    asked = options.auto
+    asked, scheme = options.auto, options.auto.settled(0)
     ways = {str(name): partial(way, METHODS[name]) for name in asked.methods}
-    return choose(ways, kernel, log_noise, x, y, asked.score, asked.scheme, asked.part, asked.arrangement, asked.seed)
+    return choose(ways, kernel, log_noise, x, y, asked.score, scheme, asked.part, asked.arrangement, asked.seed)

@@ -46,7 +46,7 @@ from streamgp_pipelines.learning.session import Columns
 from streamgp_pipelines.learning.whole import advice, check_columns
 from streamgp_pipelines.numbers import number
 from streamgp_pipelines.tasks import Cluster, Report, Tasks, tasks_of
-from streamgp_pipelines.tuning.methods import METHODS, find, read_options
+from streamgp_pipelines.tuning.methods import METHODS, AutoOptions, find, read_options
 from streamgp_pipelines.tuning.report import readable, train_line
 from streamgp_pipelines.tuning.rows import edges, spread
 
@@ -104,6 +104,8 @@ class Tuning:
                 f"kernel={choice.part_name(self.options.kernel)} has no period to start from",
                 hint="leave out --set period, or use kernel=periodic, locally_periodic or sum",
             )
+        if isinstance(self.options, AutoOptions):
+            self.options = self.options.for_windows(self.spec.shape.lags)
         check_columns(self.table, self.spec)
         before, behind = edges(config, self.table, self.spec)
         held = held_out(config, self.table, self.table.rows)

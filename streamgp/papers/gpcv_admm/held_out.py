@@ -13,8 +13,9 @@ the least of these wins:
 
 C = K + σ_t² I, a score is the mean over targets t. `part` judges what the ways find on fewer rows, and that is not what
 they find on all: on steps, with 120 rows, both have the same density on 30 rows kept back, to a hundredth, where their
-final θ differ by a tenth. `loo` judges the final θ; each row was seen by a search for a few hyper-parameters, which is
-less than it was by neither. Rows kept back at the end (`contiguous`) still ask for forecasts, which `loo` does not.
+final θ differ by a tenth. `loo` judges the final θ. Each row was seen by a search for a few hyper-parameters; and the
+rows should be independent given the function: windows of a stream that overlap are not, so that `tune` keeps a part of
+those back. Rows kept back at the end (`contiguous`) ask for forecasts, which neither other does.
 
 Cost: loo: every way on all rows; part: every way on |T| rows, the winner on all; and O(n³) for the scores, of at most
 `MOST` rows. O(n²) memory.

@@ -143,6 +143,14 @@ def test_options_of_both_methods_are_taken() -> None:
     assert (options.ml.evaluations, options.admm.rho, options.auto.part, options.auto.seed) == (7, 2.0, 0.5, 3)
     with pytest.raises(UsageError):
         read_options("ml", {"auto.part": "0.5"}, seed=0)
-    for name, value in (("part", "0.5"), ("arrangement", "contiguous")):  # they would do nothing
-        with pytest.raises(UsageError):
-            read_options("auto", {f"auto.{name}": value}, seed=0)
+    for name, value in (("part", "0.5"), ("arrangement", "contiguous")):
+        with pytest.raises(UsageError):  # it would do nothing
+            read_options("auto", {f"auto.{name}": value, "auto.scheme": "loo"}, seed=0)
+        alone: Any = read_options("auto", {f"auto.{name}": value}, seed=0)
+        assert alone.for_windows(0).auto.scheme == "part"
+
+
+def test_windows_that_overlap_are_not_forecast_from_those_beside_them() -> None:
+    options: Any = read_options("auto", {}, seed=0)
+    assert options.for_windows(0).auto.scheme == "loo" and options.for_windows(12).auto.scheme == "part"
+    assert options.for_windows(12).ml == options.ml
