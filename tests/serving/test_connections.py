@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -168,6 +169,32 @@ def test_an_answer_that_is_read_slowly_arrives() -> None:
             size += len(part)
             time.sleep(0.05)
         assert size > 50_000_000
+
+
+def test_requests_that_wait_for_one_answer_are_few() -> None:
+    """Nine of a connection are answered; a client that sends hundreds is closed."""
+    get = b"GET / HTTP/1.1\r\n\r\n"
+    with serving() as at:
+        with socket.create_connection(at, 5) as one:
+            one.sendall(get * 9)
+            assert seconds_open(one)[1].count(b" 200 ") == 9
+        with socket.create_connection(at, 5) as one:
+            one.sendall(get * 200)
+            assert seconds_open(one)[1].count(b" 200 ") < 9
+        assert asked(at) == b"in"
+
+
+def test_breaking_off_while_requests_wait_leaves_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with serving() as at:
+        for _ in range(20):
+            with socket.create_connection(at, 5) as one:
+                one.sendall(b"GET /slow HTTP/1.1\r\n\r\n" + b"GET / HTTP/1.1\r\n\r\n" * 5)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+        wait_for(lambda: len(BUSY) > 10)
+        time.sleep(0.5)  # until the resets are there
+        GO.set()
+        assert asked(at) == b"in"
+    assert not capfd.readouterr().err
 
 
 def test_a_waiting_connection_makes_room_and_one_at_work_does_not() -> None:

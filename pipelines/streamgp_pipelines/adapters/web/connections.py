@@ -3,7 +3,8 @@
 uvicorn bounds the time between two requests and nothing else. Here a connection that is quiet, whose head or body is
 slow to come, or whose client does not read its answer, is closed after a time; and where there are as many connections
 as are allowed, of one address or of all, the one that has waited longest for its client makes room for a new one. Only
-where a request is at work on each of them, the new one is answered with 503, unless it asks for the health.
+where a request is at work on each of them, the new one is answered with 503, unless it asks for the health. A client
+that sends many requests before it reads an answer is closed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import resource
 from typing import Any, NamedTuple
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 OVER = "over"
 """In the state of a request: whether its connection is one too many."""
@@ -29,6 +30,7 @@ class Limits(NamedTuple):
         head: seconds until the head of a request is there, and its bytes at most.
         body: seconds from then until its body is there.
         stall: seconds in which a client has to read some of an answer.
+        pipelined: requests of a connection that may wait for the answer to another one.
     """
 
     connections: int
@@ -38,6 +40,7 @@ class Limits(NamedTuple):
     head_bytes: int = 65_536
     body: float = 35.0
     stall: float = 20.0
+    pipelined: int = 8
 
 
 def limits_here() -> Limits:
@@ -63,6 +66,7 @@ class Connection(HttpToolsProtocol):
         self._until: float | None = self.since + self.room.limits.head
         self._in_body, self._head, self._left = False, 0, 0
         self._over = False
+        self._running: RequestResponseCycle | None = None
 
     @property
     def address(self) -> str:
@@ -81,9 +85,26 @@ class Connection(HttpToolsProtocol):
         self._over = not self.room.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave it."""
+        """Leave it; what is still answered goes nowhere."""
         self.room.leave(self)
+        self._forget()
         super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """Close it at once."""
+        self._forget()
+        self.transport.abort()
+
+    def _forget(self) -> None:
+        """Requests that wait are not answered, and what the one at work answers is not written.
+
+        uvicorn tells this to the newest request alone, which is not the one at work where several wait: that one would
+        write to a closed connection, and leave a traceback.
+        """
+        self.pipeline.clear()
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come; the first bytes of a head start its time."""
@@ -95,7 +116,13 @@ class Connection(HttpToolsProtocol):
             self._refuse(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """A head begins.
+
+        Raises:
+            ValueError: too many requests wait already; the parser stops.
+        """
+        if len(self.pipeline) >= self.room.limits.pipelined:
+            raise ValueError("too many requests of a connection wait")
         super().on_message_begin()
         self.scope["state"][OVER] = self._over
         if self._until is None:  # behind another request in the same bytes
@@ -117,13 +144,25 @@ class Connection(HttpToolsProtocol):
         self.since = self.loop.time()
         super().on_response_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def send_400_response(self, msg: str) -> None:
+        """What follows is no request, or one too many; an answer before those that are due would be taken for one of
+        these."""
+        if self.pipeline or not (self._running is None or self._running.response_complete):
+            self.drop()
+        elif not self.transport.is_closing():
+            super().send_400_response(msg)
+
     def look(self, now: float) -> None:
         """Close the connection if its client is too slow."""
         left = self.transport.get_write_buffer_size()
         if left == 0 or left > self._left or self._left - left >= _PROGRESS:
             self._left, self._moved = left, now
         elif now - self._moved > self.room.limits.stall:
-            self.transport.abort()
+            self.drop()
         if self._until is not None and now > self._until and not self.flow.read_paused:
             self._refuse(b"408 Request Timeout")
 
@@ -166,7 +205,7 @@ class Room:
             self._looks = True
             one.loop.call_later(_TICK, self._look, one.loop)
         if self._count > self.limits.connections + self.limits.spare:
-            one.transport.abort()
+            one.drop()
         return free
 
     def leave(self, one: Connection) -> None:
@@ -184,7 +223,7 @@ class Room:
         if found is None:
             return False
         self.leave(found)
-        found.transport.abort()
+        found.drop()
         return True
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
