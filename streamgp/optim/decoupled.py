@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from streamgp.base import FLOAT
 from streamgp.kernels.squared_exponential import correlation
 from streamgp.likelihoods import Likelihood
-from streamgp.linalg.cholesky import cholesky, log_determinant, solve, whiten
+from streamgp.linalg.cholesky import FIRST, cholesky, log_determinant, solve, whiten
 from streamgp.objectives import elbo
 from streamgp.optim.natural_gradient import Site, sites, weighted_gram
 
@@ -263,6 +263,7 @@ class Orthogonal(Parametrisation):
     """
 
     natural = True
+    first = FIRST  # jitter of S', relative to its mean diagonal
     mean: Tensor
     root: Tensor
 
@@ -333,7 +334,7 @@ class Orthogonal(Parametrisation):
             NotPositiveDefinite: S' is not.
         """
         m = len(mean)
-        root = cholesky(0.5 * (spread + spread.T)).lower
+        root = cholesky(0.5 * (spread + spread.T), first=self.first).lower
         self.mean.data[:m] = mean
         self.root.data[:m, :m] = root.tril(-1) + torch.diag(root.diagonal().log())
 

@@ -115,9 +115,12 @@ class Streaming(Orthogonal):
     kernel and points may move meanwhile. Residual functions would have no precision that could be carried.
 
     Attributes:
-        old: the likelihood that is held, if any; (k,) `kept`, where the leading points of now stood then.
+        old: the likelihood that is held, if any.
+        before: (m, d) its points.
+        kept: (k,) where the leading points of now stood among them.
     """
 
+    first = 0.0  # jitter would be added again with every batch
     old: Carried | None = None
     before: Tensor
     kept: Tensor
@@ -195,8 +198,7 @@ class Streaming(Orthogonal):
         assert self.old is not None
         m, capacity = self.beta.size, self.beta.capacity
         stay = min(m, capacity - int(FRESH * capacity))
-        gram = self.old.lower  # of f, with ρ in it: the saliency is free of units
-        self.kept = salient(gram, self.mean[:m], stay)
+        self.kept = salient(self.old.lower, self.mean[:m], stay)
         use = self.beta.use[self.kept].clone()
         self.beta.points[:stay], self.beta.use[:stay] = self.before[self.kept], use
         self.beta.count.fill_(stay)
