@@ -60,6 +60,7 @@ class Curve:
 def run(label: str, data: tuple[Task, Task], options: dict[str, Any], passes: int, seed: int) -> Curve:
     train, test = data
     settings = {"mode": MODE, "target": "level", "solver": "exact", "validation": 0.0, "pretrain": 0}
+    settings |= {"training.full_steps": 1, "training.encoder_rate": 1e-2}
     model = build_model("gp_lstm", {**settings, "training.batch": BATCH, **options}, train.shape, CPU, seed)
     curve, spent, began = Curve(label), 0.0, time.process_time()
     for step in model.fit(train.x, train.y, passes):

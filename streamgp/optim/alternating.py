@@ -17,7 +17,7 @@ All losses are per row, NLML/N: rates and clipping do not depend on N.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -30,6 +30,9 @@ from streamgp.objectives.evidence import CHUNK, estimate, joint, with_pairs
 from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
 from streamgp.optim.shared_gradients import Sharing, here
 from streamgp.solvers import Data, Posterior, Solver
+
+RATES = {"majoriser": 1e-2, "algorithm1": 2e-3, "algorithm2": 5e-4, "submatrix": 2e-4, "full": 5e-3}
+"""The encoder's step sizes: where a kernel is stale, its gradients hold for small steps only."""
 
 
 class AlternatingConfig(DescentConfig):
@@ -48,12 +51,16 @@ class AlternatingConfig(DescentConfig):
         description="mini-batches between two refreshes of the kernel; none: those of an epoch; not for full, and 1 "
         "for algorithm1",
     )
-    encoder_rate: float = Field(1e-2, ge=0, le=1, description="Adam's step size for the encoder, before the schedule")
+    encoder_rate: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
+        "auto",
+        description="Adam's step size for the encoder, before the schedule; auto: as suits the scheme, less after "
+        "long pretraining",
+    )
     kernel_rate: float = Field(
         3e-2, ge=0, le=1, description="Adam's step size for log hyper-parameters, before the schedule"
     )
     kernel_steps: int = Field(4, ge=0, description="steps on hyper-parameters and noise a refresh; not for full")
-    full_steps: int = Field(1, ge=1, description="joint steps an epoch; for full only")
+    full_steps: int = Field(4, ge=1, description="joint steps an epoch; for full only")
 
     @model_validator(mode="after")
     def _pairs_need_rows(self) -> AlternatingConfig:
@@ -77,7 +84,8 @@ class AlternatingConfig(DescentConfig):
     def initial(self) -> float:
         """The encoder's first step size: theorem 2 divides it by τ, where that is given."""
         stale = self.schedule == "theorem" and self.scheme != "full"
-        return self.encoder_rate / (self.tau or 1) if stale else self.encoder_rate
+        chosen = RATES[self.scheme] if self.encoder_rate == "auto" else self.encoder_rate
+        return chosen / (self.tau or 1) if stale else chosen
 
 
 class Refreshed(NamedTuple):

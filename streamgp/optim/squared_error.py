@@ -13,6 +13,9 @@ from streamgp.encoders import Dropout, Encoder
 from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatches
 from streamgp.optim.shared_gradients import Sharing, here
 
+RIDGE = 1e-9
+"""Of a latent's variance, in a head's regression."""
+
 
 class SquaredErrorConfig(DescentConfig):
     """How a plain net is trained."""
@@ -34,6 +37,24 @@ class Head(nn.Linear):
         with torch.no_grad():
             self.weight.normal_(0.0, max(width, 1) ** -0.5, generator=torch.Generator().manual_seed(seed))
             self.bias.zero_()
+
+    @torch.no_grad()
+    def regress(self, h: Tensor, y: Tensor) -> None:
+        """Become the least-squares map of latents h (N, d) to finite targets y (N, T); a faint ridge, of 1e-9 of each
+        latent's variance, where latents are collinear.
+
+        Example:
+            >>> h = torch.tensor([[0.0], [1.0], [2.0]], dtype=FLOAT)
+            >>> head = Head(1, 1, seed=0)
+            >>> head.regress(h, 3 * h + 1)
+            >>> [round(value, 6) for value in (head.weight.item(), head.bias.item())]
+            [3.0, 1.0]
+        """
+        centre, mean = h.mean(0), y.mean(0)
+        gram = (h - centre).T @ (h - centre)
+        ridge = torch.diag(RIDGE * gram.diagonal() + torch.finfo(FLOAT).tiny)
+        self.weight.copy_(torch.linalg.solve(gram + ridge, (h - centre).T @ (y - mean)).T)
+        self.bias.copy_(mean - self.weight @ centre)
 
 
 class SquaredError:

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs
+from streamgp.encoders import Encoder
 from streamgp.errors import NotPositiveDefinite
 from streamgp.models.deep.gp import GpPosterior
 from streamgp.models.deep.posterior import FOLLOW
 from streamgp.online.model import StreamModel
 from streamgp.online.variance import OUTLIER
+from streamgp.optim.alternating import Alternating
 from streamgp.optim.squared_error import SquaredError
 from streamgp.testing.stateful import reborn, same_bits
 from streamgp.training.early_stopping import validation_rows, weights
@@ -178,6 +180,52 @@ def test_pre_training_above_1000_rows_or_when_asked(monkeypatch: pytest.MonkeyPa
         assert latent.mean(0).abs().max() < 0.02
 
 
+def test_the_target_itself_is_learned_from_latents_that_a_linear_head_explains() -> None:
+    """Pretraining is that of the net before the bound, with the noise at its error; later it starts from the best
+    head."""
+    x, y = windows(SYSTEM, series(200))
+    model = build("gp_narx", target="level", pretrain=3, validation=0.0)
+    list(model.fit(x, y, epochs=1))
+    z, r = model.inputs(x), residuals(model, x, y)
+    for again in (False, True):
+        own = gp_of(build("gp_narx", target="level", pretrain=3, validation=0.0))
+        own.trained_at = 200 * again
+        expected = copy.deepcopy(own)
+        inner = expected.encoder.inner
+        assert isinstance(inner, Encoder)
+        epochs = 2 if again else 3
+        net = SquaredError(inner, 1, own.config.pretraining, epochs)
+        if again:
+            net.head.regress(inner(z).detach(), r)
+        expected.encoder.train()
+        generator = torch.Generator().manual_seed(7)
+        noise = [net.epoch(z, r, generator) for _ in range(epochs)][-1]
+        expected.encoder.eval()
+        inner.settle(z, 0.35)
+        own.start(z, r, torch.Generator().manual_seed(7))
+        assert own.solver.noise.item() == pytest.approx(noise, rel=1e-9)
+        torch.testing.assert_close(own.encoder(z), expected.encoder(z), rtol=1e-9, atol=1e-12)
+
+
+def test_pretraining_that_makes_it_worse_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = windows(SYSTEM, series(400))
+    model = build("gp_narx", target="level", online={"window": 400})
+    fitted(model, *chunk(x, y, 0, 200), epochs=10)
+    before = weights(deep(model).trained)
+
+    def spoil(self: GpPosterior, *arguments: Any) -> float:
+        with torch.no_grad():
+            for parameter in self.encoder.parameters():
+                parameter.normal_(generator=torch.Generator().manual_seed(0)).mul_(30.0)
+        return 1.0
+
+    monkeypatch.setattr(GpPosterior, "_pretrain", spoil)
+    monkeypatch.setattr(Alternating, "epoch", lambda *_: 0.0)
+    step = model.update(*chunk(x, y, 200, 390))
+    assert step.healthy and "epochs of 390 rows" in step.done
+    assert all(torch.equal(before[key], value) for key, value in weights(deep(model).trained).items())
+
+
 def test_between_trainings_the_posterior_is_that_of_forgotten_and_new_rows() -> None:
     x, y = windows(PAIR, series(420))
     model = build("gp_lstm", PAIR, rebuild=200, online={"window": 300, "memory": 150.0})
@@ -274,7 +322,7 @@ def test_trainings_come_when_rows_have_doubled_and_more_seldom_where_they_gain_n
     x, y = windows(SYSTEM, series(1400))
     if not learnable:
         y = torch.randn(y.shape, generator=torch.Generator().manual_seed(0), dtype=FLOAT)
-    model = build("gp_narx", rebuild=0, target="level", online={"window": 300, "stale": 1e9})
+    model = build("gp_narx", rebuild=0, target="level", pretrain=0, online={"window": 300, "stale": 1e9})
     done = [model.update(*chunk(x, y, start, start + 70)).done for start in range(0, 1390, 70)]
     at = [70 * (place + 1) for place, what in enumerate(done) if "epochs of" in what]
     assert deep(model).fit is None

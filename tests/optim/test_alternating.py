@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -302,3 +302,12 @@ def test_theorem_2_divides_the_rate_by_the_delay(options: Any, tau: int | None, 
     config = AlternatingConfig(encoder_rate=0.01, **options)
     at = toy(n=24, **options, encoder_rate=0.01)
     assert config.tau == tau and at.training.weights.initial == pytest.approx(initial)
+
+
+@pytest.mark.parametrize("scheme", get_args(AlternatingConfig.model_fields["scheme"].annotation))
+def test_by_its_own_rate_every_scheme_lowers_the_loss(scheme: Any) -> None:
+    at = toy(n=80, scheme=scheme, kernel_steps=0)
+    before = at.nlml()
+    for _ in range(4):
+        at.epoch()
+    assert at.nlml() < before

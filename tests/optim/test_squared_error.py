@@ -34,6 +34,19 @@ def test_the_seed_alone_decides_the_head() -> None:
     assert not same(parameters(first), parameters(Head(5, 3, seed=8)))
 
 
+def test_a_head_regresses_as_least_squares_do() -> None:
+    random = torch.Generator().manual_seed(5)
+    h, y = (torch.randn(40, width, generator=random, dtype=torch.float64) for width in (3, 2))
+    head = Head(3, 2, seed=0)
+    head.regress(h, y)
+    wanted = np.linalg.lstsq(np.column_stack([h, np.ones(40)]), y.numpy(), rcond=None)[0]
+    np.testing.assert_allclose(head.weight.detach().T, wanted[:3], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(head.bias.detach(), wanted[3], rtol=1e-6, atol=1e-8)
+    constant = torch.zeros_like(h)
+    head.regress(constant, y)
+    np.testing.assert_allclose(head(constant[:1]).detach()[0], y.mean(0), rtol=1e-9)
+
+
 def test_training_explains_more() -> None:
     z, y = rows(200, columns=2)
     trained, generator = net(), seeded()

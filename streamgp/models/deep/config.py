@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,13 +14,18 @@ from streamgp.errors import UsageError
 from streamgp.kernels import squared_exponential
 from streamgp.online.options import OnlineOptions
 from streamgp.optim.alternating import AlternatingConfig
-from streamgp.optim.descent import DescentConfig
+from streamgp.optim.descent import DescentConfig, batches_of
 from streamgp.optim.squared_error import SquaredErrorConfig
 from streamgp.solvers import kiss
 from streamgp.training.early_stopping import EarlyStoppingOptions
 
 LSTMS = OneOf("encoders", unnamed="lstm", only=("lstm", "lstm_peephole"))
 
+MANY, FEW_EPOCHS = 1000, 5
+"""Rows above which pre-training pays beside a regression, on fewer pre-trained nets grow over-confident; its epochs."""
+LONG, MOST_EPOCHS, AFTER = 500, 100, 2e-3
+"""With target=level: mini-batches of the first pre-training, its epochs at most, and the majoriser's
+step size after it."""
 GRID_WIDTH = 2
 """Columns of the latent space unless the encoder's options say otherwise: a grid in more than three is too large."""
 
@@ -120,7 +126,9 @@ class DeepGpConfig(DeepConfig):
     )
     training: AlternatingConfig = Field(AlternatingConfig(batch=64), description="semi-stochastic training")
     pretrain: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
-        "auto", description="epochs of the encoder on squared error before; auto: 5 above 1000 rows, else 0"
+        "auto",
+        description="epochs of the encoder on squared error before; auto: 5 above 1000 rows, else 0; with target=level "
+        "about 500 mini-batches. With target=level half as many come before each later training on a stream",
     )
     draws: int = Field(
         0, ge=0, description="networks drawn by dropout that a forecast averages over; 0: none (Monte Carlo dropout)"
@@ -131,9 +139,41 @@ class DeepGpConfig(DeepConfig):
         return self.online.memory
 
     @property
+    def alone(self) -> bool:
+        """Whether the net learns the target itself, as in the paper, and is pretrained before every training."""
+        return self.target == "level" and self.pretrain != 0
+
+    @property
+    def alternating(self) -> AlternatingConfig:
+        """Training by the marginal likelihood; the majoriser takes smaller steps after long pretraining."""
+        chosen = self.training
+        small = self.alone and chosen.scheme == "majoriser" and chosen.encoder_rate == "auto"
+        return chosen.model_copy(update={"encoder_rate": AFTER}) if small else chosen
+
+    @property
     def pretraining(self) -> SquaredErrorConfig:
         """Training on squared error."""
-        return SquaredErrorConfig(batch=self.training.batch, seed=self.seed)
+        schedule: Literal["cosine", "constant"] = "cosine" if self.alone else "constant"
+        return SquaredErrorConfig(batch=self.training.batch, seed=self.seed, schedule=schedule)
+
+    def pretrain_epochs(self, rows: int, again: bool) -> int:
+        """Epochs on squared error before a training on so many rows; again: the net has been trained before.
+
+        Example:
+            >>> GpLstmConfig().pretrain_epochs(2000, again=False), GpLstmConfig().pretrain_epochs(2000, again=True)
+            (5, 0)
+            >>> alone = GpLstmConfig(target="level")  # mini-batches of 64
+            >>> alone.pretrain_epochs(1000, again=False), alone.pretrain_epochs(1000, again=True)
+            (31, 15)
+        """
+        if again and not self.alone:
+            return 0
+        if self.pretrain != "auto":
+            return math.ceil(self.pretrain / 2) if again else self.pretrain
+        if not self.alone:
+            return FEW_EPOCHS if rows > MANY else 0
+        wanted = LONG // 2 if again else LONG
+        return min(max(wanted // batches_of(rows, self.training.batch), 1), MOST_EPOCHS)
 
 
 class GpGruConfig(DeepGpConfig):

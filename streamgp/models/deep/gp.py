@@ -36,8 +36,6 @@ most: a perceptron's first latents are of order 1, and a GP on few rows that sta
 FEW, SOME, JITTER, AGAIN = 64, 512, 1e-6, 5
 """Of the posterior that a gradient goes through: latents U, rows at most, what is added to K_UU's diagonal; times that
 the kernel has its steps after a stage."""
-MANY = 1000
-"""Rows above which pre-training pays; on fewer, pre-trained nets grow over-confident."""
 
 
 class GpPosterior(DeepPosterior, Drawn):
@@ -130,7 +128,7 @@ class GpPosterior(DeepPosterior, Drawn):
         return h
 
     def optimiser(self) -> Alternating:
-        return Alternating(self.encoder, self.solver, self.config.training)
+        return Alternating(self.encoder, self.solver, self.config.alternating)
 
     @property
     def sums_partly(self) -> bool:
@@ -158,17 +156,13 @@ class GpPosterior(DeepPosterior, Drawn):
 
     def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
         """At the first training: pre-training where it pays; then latents and noise are put to where the kernel's
-        training starts well. Later, bounded latents would saturate."""
-        if self.trained_at:
+        training starts well. Later too where the target itself is learned: the marginal likelihood alone folds the
+        latents into a shape that fits the rows at hand and no others."""
+        epochs = self.config.pretrain_epochs(len(z), again=bool(self.trained_at))
+        if self.trained_at and not epochs:
             return
-        wanted = self.config.pretrain
-        epochs = wanted if wanted != "auto" else 5 if len(z) > MANY else 0
         if epochs:
-            first = SquaredError(self.encoder, r.shape[1], self.config.pretraining)
-            first.sharing = self.sharing
-            with training(self.encoder):
-                for _ in range(epochs):
-                    loss = first.epoch(z, r, generator)
+            loss = self._pretrain(z, r, epochs, generator)
             with torch.no_grad():
                 self.solver.log_noise.fill_(math.log(max(loss, 2 * self.solver.floor) - self.solver.floor))
         some = z[:: len(z) // SETTLED + 1]
@@ -176,6 +170,19 @@ class GpPosterior(DeepPosterior, Drawn):
             self.encoder.settle(some, SPREAD)
         elif not epochs:
             self.encoder.settle(some, SMOOTH, widen=False)
+
+    def _pretrain(self, z: Tensor, r: Tensor, epochs: int, generator: Generator) -> float:
+        """The encoder behind a linear head, by squared error; returns its last mean. Where the target itself is learned
+        before any bound on the latents, so that they stay linear in what they explain; later from the best head."""
+        encoder = self.encoder.inner if self.config.alone and isinstance(self.encoder, Bounded) else self.encoder
+        first = SquaredError(encoder, r.shape[1], self.config.pretraining, epochs)
+        if self.trained_at:
+            first.head.regress(torch.cat([encoder(part) for part in z.split(CHUNK)]), r)
+        first.sharing = self.sharing
+        with training(self.encoder):
+            for _ in range(epochs):
+                loss = first.epoch(z, r, generator)
+        return loss
 
     def moving(self) -> nn.Module:
         """The encoder: kernel and noise stay those of one step ahead."""

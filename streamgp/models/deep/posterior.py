@@ -177,11 +177,11 @@ class DeepPosterior(Posterior, Learner):
         if first:
             self.count.fill_(len(rows.y))
             self.factor.fill_(1.0)
-            self.start(z[~held], y[~held], generator)
-            self.seen = self.trained_at = max(self.seen, len(rows.y))
             self.fit = Fit(self.config, self, self.optimiser())
             if goes_on:
                 self.fit.begin(z, y, held, self.factor)
+            self.start(z[~held], y[~held], generator)
+            self.seen = self.trained_at = max(self.seen, len(rows.y))
         if self.fit is None or self.fit.finished:
             return False
         self.fit.epoch(z, y, held, self.factor, generator, left)
