@@ -32,7 +32,7 @@ _MILLIS = 9.2e15
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NaT", "null", "NULL", "None")
 """What stands for no time."""
 
-COMPACT = {"%Y%m%d": 8, "%Y%m%d%H": 10, "%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14}
+COMPACT = {"%Y%m%d": 8, "%Y%m%d%H": 10, "%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14, "%Y%m%d%H%M%S%3f": 17}
 """Dates without separators, which look like numbers, and their digits."""
 TURNED = ("%d%m%Y", "%m%d%Y")
 """Dates without separators that do not begin with the year: which is the day, nobody knows."""
@@ -161,6 +161,8 @@ def turned_form(cells: pa.Array[Any]) -> str | None:
 def _by_format(text: pl.Series, form: str) -> pl.Series:
     if "%H" in form and not any(mark in form for mark in ("%M", "%T", "%R", "%c", "%X")):  # hours without minutes
         text, form = text + " 00", f"{form} %M"
+    if "%m" in form and not any(mark in form for mark in ("%d", "%e")):  # months
+        text, form = text + " 1", f"{form} %d"
     if not any(mark in form for mark in ("%H", "%I", "%T", "%R", "%c", "%s", "%X")):
         return text.str.to_date(form, strict=False).cast(pl.Datetime("us"))
     return text.str.to_datetime(form, time_unit="us", strict=False)
@@ -237,11 +239,20 @@ def number_times(cells: pa.Array[Any], kind: str) -> Read:
     return found.to_arrow().cast(pa.timestamp("us", "UTC")), (said & found.is_null()).to_numpy()
 
 
-def near_1970(times: pa.Array[Any]) -> Bools:
-    """(N,) instants of the first year after 1970 began: 0 and the like, of a clock that was not set, or numbers of a
-    larger unit, as seconds are among milliseconds."""
-    micros = times.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    return np.asarray((micros >= 0) & (micros < _YEAR))
+_UNSET = (2**32 - 1) * 1_000_000
+"""Seconds of a clock all whose 32 bits are set, as microseconds: a moment of 2106."""
+
+
+def unset(times: pa.Array[Any]) -> Bools:
+    """(N,) instants of the first year after 1970 began, or of the second before: 0, -1 and the like, of a clock that
+    was not set, or numbers of a larger unit, as seconds are among milliseconds; and 2³² − 1 seconds, which is -1 too.
+
+    Example:
+        >>> unset(pa.array([0, -1, 2**32 - 1, -86_400, 1_700_000_000], pa.timestamp("s")).cast(pa.timestamp("us")))
+        array([ True,  True,  True, False, False])
+    """
+    micros = times.cast(pa.int64()).fill_null(-_YEAR).to_numpy(zero_copy_only=False)
+    return np.asarray(((micros >= -1_000_000) & (micros < _YEAR)) | (micros == _UNSET))
 
 
 def numbers_in(cells: pa.Array[Any]) -> pl.Series:

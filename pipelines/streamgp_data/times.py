@@ -31,7 +31,6 @@ from streamgp_data.instants import (
     MISSING,
     compact_form,
     epoch_years,
-    near_1970,
     number_times,
     numbers_in,
     period_days,
@@ -42,7 +41,9 @@ from streamgp_data.instants import (
     text_times,
     timestamps,
     turned_form,
+    unset,
 )
+from streamgp_data.numbered import calendar_in
 
 Bools = NDArray[np.bool_]
 
@@ -89,8 +90,8 @@ class Clock:
         kind: what the cells are; format: the strptime format where kind is "format", period-48 where it is "period".
         zone: the zone of a local clock, of the output otherwise; None keeps a naive clock.
         localise: whether cells without an offset are local times of `zone`.
-        modern: whether the first year after 1970 began holds no times: of an epoch whose other numbers are of the years
-            1980 to 2100, these are numbers of a clock that was not set, or of a larger unit.
+        modern: whether the first year after 1970 began holds no times, nor what else a clock says that was not set: of
+            an epoch whose other numbers are of the years 1980 to 2100, these are such, or numbers of a larger unit.
     """
 
     kind: Kind
@@ -138,7 +139,8 @@ def decide(sample: pa.ChunkedArray[Any] | pa.Array[Any], given: str | None, zone
         wrong = int((read.bad | read.beyond).sum())
         if wrong < len(whole) - read.values.null_count + int(read.skipped.sum()) or not wrong:
             return clock
-    first = next(str(cell) for cell in whole.drop_null().to_pylist())
+    said = whole.filter(pa.array(reads[0][1].bad)) if reads[0][1].bad.any() else whole.drop_null()
+    first = str(said[0].as_py())
     counts = {clock.kind: len(whole) - read.values.null_count for clock, read in reads}
     if counts.get("iso") and counts.get("iso-offset"):
         raise DataError(
@@ -338,7 +340,7 @@ class TimeReader:
             whole = self.clock.kind.endswith("-ns") & (numbers.abs() < 2.0**63).fill_null(False).to_numpy()
             beyond = large & ~whole  # nanoseconds that are no whole microseconds are near, and not read
         if self.clock.modern:
-            early = near_1970(values)
+            early = unset(values)
             beyond = beyond | early
             values = pc.if_else(pa.array(early), pa.scalar(None, values.type), values) if early.any() else values
         return values, bad & ~beyond, beyond
@@ -415,6 +417,12 @@ def _of_numbers(sample: pa.Array[Any], zone: str | None, where: str) -> Clock:
     kind = max(found, key=lambda kind: found[kind], default=None)
     if kind is not None and found[kind] >= CLEAR:
         return _of_epoch(kind, sample, zone, where)
+    if (like := calendar_in(numbers)) is not None:
+        raise DataError(
+            f"{where}: {first:.0f} and the others seem to be {like.what}: {like.before:.0f} comes before "
+            f"{like.after:.0f}, and as steps there would be a gap",
+            hint=f"{like.hint}; if they count steps, say --time-format step",
+        )
     if sum(found.values()) > FEW:
         said = ", ".join(f"{share:.0%} {_SECONDS[kind]}" for kind, share in found.items() if share)
         raise DataError(
@@ -439,7 +447,8 @@ def _of_epoch(kind: Kind, sample: pa.Array[Any], zone: str | None, where: str) -
     low, high = epoch_years(kind)
     numbers = numbers_in(sample)
     year = low / _YEARS_1980
-    apart = not ((numbers < 0) | ((numbers > year) & (numbers < low))).any()
+    second = low / 315_532_800
+    apart = not ((numbers < -second) | ((numbers > year) & (numbers < low))).any()
     modern = apart and bool(numbers.is_between(low, high).any())
     return Clock(kind, zone=zone or "UTC", modern=modern)
 

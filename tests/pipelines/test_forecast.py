@@ -197,6 +197,13 @@ def test_a_future_is_read_as_ingest_reads(known: Path, tmp_path: Path, name: str
     assert_frame_equal(found.forecast(future=rows).frame, expected, check_exact=True)
 
 
+def test_what_may_be_misunderstood_in_a_future_is_said(known: Path, tmp_path: Path) -> None:
+    found, path = load(known / "c"), future_file(tmp_path / "future.csv", "1.200", "2.300", "1.500", sign=";")
+    rows, notes = read_future(path, found.spec, found.moments)
+    assert rows["k"].to_pylist() == [1.2, 2.3, 1.5]
+    assert "'k'" in notes[0] and "--thousands" in notes[0]
+
+
 REFUSED: dict[str, tuple[tuple[str, str, str], dict[str, str], str]] = {
     "half a line that is needed": (("1", "1", "1"), {"end": ""}, "newline"),
     "another unit": (("1 A", "1 A", "1 A"), {}, "2 'k' A V"),

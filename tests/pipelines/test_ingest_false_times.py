@@ -50,6 +50,46 @@ def test_dates_without_separators_are_dates(form: str, suffix: str, tmp_path: Pa
     assert rows(tmp_path / "u")["date"].to_list() == frame["date"].to_list()
 
 
+def test_dates_and_times_to_the_millisecond_are_times(tmp_path: Path) -> None:
+    times = [START + timedelta(minutes=17, milliseconds=250) * at for at in range(5)]
+    lines = [f"{time:%Y%m%d%H%M%S}{time.microsecond // 1000:03},1\n" for time in times]
+    take(tmp_path / "t", write(tmp_path / "a.csv", "ts,y\n" + "".join(lines)))
+    assert rows(tmp_path / "t")["ts"].to_list() == times
+
+
+DAYS = [START + timedelta(days=at) for at in range(400)]
+LIKE_DATES = {
+    "%Y%m": ([f"{day:%Y%m}" for day in DAYS[::31]], "--time-format '%Y%m'"),
+    "%y%m%d": ([f"{day:%y%m%d}" for day in DAYS[:60]], "--time-format '%y%m%d'"),
+    "%Y%j": ([f"{day:%Y%j}" for day in DAYS], "--time-format '%Y%j'"),
+    "weeks": (["202451", "202452", "202501"], "--time-format step"),
+    "%H%M": ([f"{at // 2}{30 * (at % 2):02}" for at in range(48)], "--time Date,Time"),
+    "%H%M%S": ([f"{at // 60:02}{at % 60:02}00" for at in range(90)], "--time Date,Time"),
+}
+
+
+@pytest.mark.parametrize("form", LIKE_DATES)
+def test_numbers_that_count_by_the_calendar_are_no_steps(form: str, tmp_path: Path) -> None:
+    """As steps, each month's or hour's end would be a gap."""
+    cells, remedy = LIKE_DATES[form]
+    path = write(tmp_path / "a.csv", "ds,y\n" + "".join(f"{cell},{at}\n" for at, cell in enumerate(cells)))
+    with pytest.raises(DataError) as refused:
+        take(tmp_path / "t", path)
+    assert remedy in refused.value.hint
+    assert take(tmp_path / "u", path, time_format="step")["added"] == len(cells)
+    if "%" in remedy:
+        take(tmp_path / "v", path, time_format=form)
+        assert rows(tmp_path / "v")["ds"].to_list()[:1] == [START if form != "%Y%m" else START.replace(day=1)]
+
+
+def test_the_clock_of_a_table_counts_on(tmp_path: Path) -> None:
+    """A table of steps takes what counts one by one, whatever it looks like, and refuses what jumps."""
+    take(tmp_path / "t", write(tmp_path / "a.csv", "ds,y\n240129,1\n240130,2\n240131,3\n"))
+    with pytest.raises(DataError):
+        take(tmp_path / "t", write(tmp_path / "b.csv", "ds,y\n240130,2\n240131,3\n240201,4\n"))
+    assert take(tmp_path / "t", write(tmp_path / "c.csv", "ds,y\n240132,4\n240133,5\n240134,5\n"))["added"] == 3
+
+
 def test_dates_as_floats_of_a_column_with_holes(tmp_path: Path) -> None:
     days = [20240131.0, None, 20240201.0, 20240202.0]
     take(tmp_path / "t", save(tmp_path / "a.parquet", pl.DataFrame({"date": days, "y": range(4)})))
@@ -139,6 +179,19 @@ def test_times_without_an_offset_do_not_follow_those_with_one(tmp_path: Path) ->
     assert rows(tmp_path / "0")["time"].to_list()[10] == datetime(2024, 1, 1, 19, tzinfo=UTC)
 
 
+def test_the_zone_of_a_column_is_not_that_of_later_times_without_an_offset(tmp_path: Path) -> None:
+    """Parquet names a zone; a column without one may as well be UTC."""
+    frame = pl.DataFrame({"time": [START + timedelta(hours=at) for at in range(5)], "y": range(5)})
+    for zone in ("Asia/Karachi", "UTC"):
+        table, name = tmp_path / zone[:3], f"{zone[:3]}.parquet"
+        take(table, save(tmp_path / name, frame.with_columns(pl.col("time").dt.replace_time_zone(zone))))
+        with pytest.raises(SchemaError) as refused:
+            take(table, save(tmp_path / "bare.parquet", frame.with_columns(pl.col("time") + timedelta(days=1))))
+        assert names(refused.value.hint, "--timezone")
+        take(table, tmp_path / "bare.parquet", timezone="Asia/Karachi")
+        assert rows(table)["time"][5].astimezone(UTC).hour == 19
+
+
 def test_the_timezone_of_a_table_is_that_of_later_times_without_an_offset(tmp_path: Path) -> None:
     for zone in ("Asia/Karachi", "UTC"):
         table = tmp_path / zone.replace("/", "-")
@@ -207,7 +260,15 @@ def epochs(share: float, odd: int, scale: int = 1) -> list[int]:
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize(
     ("cells", "aside"),
-    [(epochs(0.2, 1000), 12), (epochs(0.2, 1, 1000), 12), (epochs(1 / 6, 0), 10), (epochs(0.05, 0, 1000), 3)],
+    [
+        (epochs(0.2, 1000), 12),
+        (epochs(0.2, 1, 1000), 12),
+        (epochs(1 / 6, 0), 10),
+        (epochs(0.05, 0, 1000), 3),
+        ([-1 if cell < 2000 else cell for cell in epochs(1 / 6, 0)], 10),
+        ([-1 if cell < 2000 else cell for cell in epochs(1 / 6, 0, 1000)], 10),
+        ([2**32 - 1 if cell < 2000 else cell for cell in epochs(1 / 6, 0)], 10),
+    ],
 )
 def test_rows_of_another_scale_are_put_aside(cells: list[int], aside: int, suffix: str, tmp_path: Path) -> None:
     path = save(tmp_path / f"a{suffix}", pl.DataFrame({"time": cells, "y": range(60)}))

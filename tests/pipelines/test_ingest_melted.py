@@ -122,3 +122,10 @@ def test_what_cannot_be_melted_is_refused(tmp_path: Path, options: dict[str, Any
     with pytest.raises(error):
         take(tmp_path / "table", source, **options)
     assert not (tmp_path / "table").exists()
+
+
+def test_what_may_be_misunderstood_of_a_melted_column_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_text("ds;a;b\n2024-01-01;1.200;950\n2024-01-02;2.300;850\n")
+    hints = take(tmp_path / "t", path, melt=["a", "b"])["hints"]
+    assert len(hints) == 1 and "'a'" in hints[0] and "--thousands ." in hints[0]

@@ -64,6 +64,25 @@ def test_numbers_that_may_be_thousands_are_read_as_decimals_and_said(tmp_path: P
     assert [rows(tmp_path / name)["p"][0] for name in "tuv"] == [2.025, 2.025, 2025]
 
 
+def test_digits_alone_beside_such_numbers_are_said_too(tmp_path: Path) -> None:
+    hints = take(tmp_path / "t", write(tmp_path / "a.csv", columns_of("p\n950\n1.234\n12.345")))["hints"]
+    assert len(hints) == 1 and "'1.234'" in hints[0] and "--thousands ." in hints[0]
+
+
+@pytest.mark.parametrize("cells", [(), ("1.200 kW",)])
+def test_thousands_behind_the_first_rows_are_put_aside(cells: tuple[str, ...], tmp_path: Path) -> None:
+    """The first 3,000 rows have digits alone, so that nothing says what 1.200 is."""
+    unit = " kW" if cells else ""
+    lines = [f"{at};{at % 900}{unit}" for at in range(3000)] + [f"{at};1.200{unit}" for at in range(3000, 3005)]
+    text = "ds;p\n" + "\n".join([*lines, f"3005;1.234{unit}", f"3006;7{unit}"]) + "\n"
+    path = write(tmp_path / "a.csv", text)
+    assert take(tmp_path / "t", path)["quarantined"] == {"unparsable": 5}
+    assert rows(tmp_path / "t")["p"].to_list()[-3:] == [2999 % 900, 1.234, 7.0]
+    take(tmp_path / "u", path, decimal=".")
+    take(tmp_path / "v", path, thousands=".")
+    assert [rows(tmp_path / name)["p"][3000] for name in "uv"] == [1.2, 1200.0]
+
+
 def test_a_column_that_a_word_makes_text_names_it(tmp_path: Path) -> None:
     cells = ["ERR" if at % 5 < 3 else str(at) for at in range(50)]
     lines = [f"2024-01-01 {at // 2:02}:{30 * (at % 2):02},{cell}" for at, cell in enumerate(cells[:48])]

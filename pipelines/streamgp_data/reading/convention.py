@@ -29,11 +29,14 @@ class Convention(NamedTuple):
     Attributes:
         decimal: "." or ",". thousands: the sign between groups of three digits, or None.
         doubtful: places of the columns of which nobody knows what they mean.
+        open: places of the columns of digits alone, in a file whose decimal mark nothing says: a later 1.200 of theirs
+            would be doubtful too.
     """
 
     decimal: str
     thousands: str | None
     doubtful: frozenset[int]
+    open: frozenset[int] = frozenset()
 
 
 class _Column(NamedTuple):
@@ -50,6 +53,11 @@ class _Column(NamedTuple):
     either: frozenset[str]
     padded: frozenset[str]
     plain: bool
+
+    @property
+    def digits(self) -> bool:
+        """Whether all cells are digits alone."""
+        return self.plain and not (self.decimal or self.groups or self.either)
 
 
 def in_ascii(cells: pl.Series) -> pl.Series:
@@ -90,8 +98,10 @@ def convention_of(
         ((',', None), ('.', None))
         >>> convention_of([["1.200", "1.234.567"]], ";")[:2], convention_of([["1.234,5"]], ",")[:2]
         ((',', '.'), (',', '.'))
-        >>> convention_of([["1.200"], ["1,5"]], ";"), convention_of([["950", "1,200"]], ";").thousands
-        (Convention(decimal=',', thousands=None, doubtful=frozenset({0})), None)
+        >>> convention_of([["1.200"], ["1,5"]], ";")[:3], convention_of([["950", "1,200"]], ";").thousands
+        ((',', None, frozenset({0})), None)
+        >>> convention_of([["950"], ["a"]], ";").open, convention_of([["950"], ["1.5"]], ";").open
+        (frozenset({0}), frozenset())
         >>> convention_of([["950", "1,200"]], ";", decimal=".")[:2]
         ('.', ',')
     """
@@ -102,10 +112,16 @@ def convention_of(
     votes = _votes(plain) or _votes(bare)
     mark = decimal or ("," if votes == {","} else ".")
     sign = thousands or _grouped(bare, mark, _OTHER[mark], decimal is not None)
-    doubtful = frozenset[int]()
+    doubtful, digits = frozenset[int](), frozenset[int]()
     if decimal is None and thousands is None:
         doubtful = frozenset(at for at, column in enumerate(bare) if _doubtful(column, mark, sign, votes, separator))
-    return Convention(mark, sign, doubtful)
+        if not votes and separator != ",":
+            digits = frozenset(at for at, column in enumerate(bare) if column is not None and column.digits)
+    return Convention(mark, sign, doubtful, digits)
+
+
+PADDED = r"^\s*[+-]?[1-9]\d{0,2}\.\d\d0(\D.*)?$"
+"""1.200 beside 950: as a decimal it would be written 1.2, or the other 950.000."""
 
 
 def _votes(columns: Sequence[_Column | None]) -> set[str]:

@@ -70,6 +70,7 @@ class Melted:
             self._value = pa.int64()
         self._typed({name: inner.schema.field(name).type for name in self._kept})
         self.units = {name: unit for name, unit in inner.units.items() if name in self._kept}
+        self.doubts = {VALUE if name in self._wide else name: why for name, why in inner.doubts.items()}
         self._powers = np.zeros(len(self._wide), np.int64)
         self._one_unit()
 

@@ -33,17 +33,17 @@ from streamgp_data.reading.cells import (
     units_in,
     unreadable,
 )
-from streamgp_data.reading.convention import GROUPINGS, convention_of, in_ascii
+from streamgp_data.reading.convention import GROUPINGS, PADDED, convention_of, in_ascii
 from streamgp_data.reading.dialect import (
     SAMPLE,
     SEPARATORS,
     Dialect,
     encoding_of,
     first_lines,
-    looks_like_numbers,
     separator_of,
     usable_separator,
 )
+from streamgp_data.reading.doubts import few_numbers, points_of_thousands, text_of_numbers
 from streamgp_data.reading.header import MOST, given_names, header_below, header_names, seems_in
 from streamgp_data.reading.lines import Lines
 from streamgp_data.reading.quotes import Ints, header_end
@@ -129,7 +129,7 @@ class Csv(Lines):
         self.units = units_in(self.names)
         self.sample = pa.table({name: pa.array(found.cells[name].to_list(), pa.string()) for name in self.names})
         self._unit_behind: dict[str, str] = {}
-        self._doubtful = found.doubtful
+        self._doubtful, self._open_marks = found.doubtful, found.open
         kinds = [self._kind(name, found.cells[name]) for name in self.names]
         self.units |= self._unit_behind
         self.expect(pa.schema([pa.field(name, kind) for name, kind in zip(self.names, kinds, strict=True)]))
@@ -200,6 +200,8 @@ class Csv(Lines):
         types = {name: polars_type(kind) for name, kind in self._kinds.items()} | dict.fromkeys(
             self._unit_behind, pl.String()
         )
+        if self._open_marks and b"." in data:
+            types |= {name: pl.String() for name in self._open_marks if types[name] != pl.Int64()}
         if dialect.trailing:
             types[_BEHIND] = pl.String()
         try:
@@ -275,7 +277,17 @@ class Csv(Lines):
         return text, bad
 
     def _converted(self, name: str, cells: pl.Series, kind: pa.DataType) -> tuple[pl.Series, pl.Series]:
-        """Cells as `kind`, and where that cannot be; numbers without the unit behind them."""
+        """Cells as `kind`, and where that cannot be; numbers without the unit behind them. What may be thousands, where
+        the file does not say its decimal mark, is no number."""
+        if name in self._open_marks and not pa.types.is_string(kind):
+            doubtful = cells.str.contains(PADDED).fill_null(False)
+            if doubtful.any():
+                found, bad = self._numbers(name, cells.set(doubtful, None), kind)
+                return found, bad | doubtful
+        return self._numbers(name, cells, kind)
+
+    def _numbers(self, name: str, cells: pl.Series, kind: pa.DataType) -> tuple[pl.Series, pl.Series]:
+        """Cells as `kind`, and where that cannot be."""
         powers = None
         if name in self._unit_behind and not pa.types.is_string(kind):
             bare = cells.set(cells.str.strip_chars().is_in(list(self._nulls)), None)
@@ -314,47 +326,14 @@ class Csv(Lines):
             said = cells[name].drop_nulls()
             said = said.filter(~said.str.strip_chars().is_in(list(self._nulls)))
             if pa.types.is_string(kind):
-                why = self._text_of_numbers(said) or self._few_numbers(said)
-            elif pa.types.is_floating(kind):
-                why = self._points_of_thousands(said)
+                why = text_of_numbers(said) or few_numbers(said, self.dialect, self._nulls)
+            elif pa.types.is_floating(kind) and self._config.decimal is None and self._config.thousands is None:
+                why = points_of_thousands(said, self.dialect)
             else:
                 why = ""
             if why:
                 found[name] = f"{self.uri}: column {name!r} {why}"
         return found
-
-    def _text_of_numbers(self, said: pl.Series) -> str:
-        """What to do about cells of text that look like numbers."""
-        like = looks_like_numbers(said)
-        if like is None:
-            return ""
-        sign = next((mark for mark in ",.'_" if mark in like), ",")
-        say = f'--thousands "{sign}"' + (f' or --decimal "{sign}"' if sign in ",." else "")
-        return f"is text, though its cells look like numbers, such as {like!r}: in a new table, say {say} if they are"
-
-    def _few_numbers(self, said: pl.Series) -> str:
-        """What to do about text of which a fifth or more are numbers."""
-        _, wrong = convert(in_ascii(said), pa.float64(), self.dialect.decimal, self._nulls, self.dialect.thousands)
-        numbers, other = len(said) - int(wrong.sum()), said.filter(wrong)
-        if 5 * numbers < len(said) or not len(other) or other.n_unique() > max(numbers // 5, 1):
-            return ""
-        word = other.mode().sort()[0].strip()
-        return (
-            f"is text: {numbers} of its first {len(said)} cells are numbers, others are such as {word!r}. In a new "
-            f"table, --null {word!r} takes these as missing"
-        )
-
-    def _points_of_thousands(self, said: pl.Series) -> str:
-        """What to do about numbers that are all like 1.234, where commas do not separate cells: as some write 1234."""
-        if self.dialect.separator == "," or self._config.decimal is not None or self._config.thousands is not None:
-            return ""
-        points = said.str.contains(r"^\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*$")
-        if self.dialect.decimal != "." or not len(said) or not points.all():
-            return ""
-        return (
-            f"is read with a decimal point, such as {said[0].strip()!r}: in a new table, say --thousands . if these "
-            "are thousands, --decimal . if not"
-        )
 
 
 class _Found(NamedTuple):
@@ -366,6 +345,7 @@ class _Found(NamedTuple):
         above: lines of the header and of what is above it.
         below: the line of the header if the one that was taken is none, as it seems; else None.
         doubtful: columns of numbers that may be thousands or decimals.
+        open: columns of digits alone, of which later cells may be that.
     """
 
     dialect: Dialect
@@ -375,6 +355,7 @@ class _Found(NamedTuple):
     above: int
     below: int | None
     doubtful: frozenset[str] = frozenset()
+    open: frozenset[str] = frozenset()
 
 
 def _fit(separator: str | None, config: Config) -> None:
@@ -455,10 +436,10 @@ def _look(raw: bytes, config: Config, separator: str | None, uri: str, whole: bo
             else seems_in(below),
         )
     columns = [in_ascii(series.drop_nulls()).to_list() for series in rows]
-    decimal, thousands, doubtful = convention_of(columns, separator, config.decimal, config.thousands)
-    dialect = Dialect(separator, decimal, encoding, thousands, trailing)
-    unsure = frozenset(names[at] for at in doubtful)
-    return _Found(dialect, names, rows.fill_null(""), waiting, above, below, unsure)
+    told = convention_of(columns, separator, config.decimal, config.thousands)
+    dialect = Dialect(separator, told.decimal, encoding, told.thousands, trailing)
+    unsure, digits = (frozenset(names[at] for at in places) for places in (told.doubtful, told.open))
+    return _Found(dialect, names, rows.fill_null(""), waiting, above, below, unsure, digits)
 
 
 def _cut(text: str, row: int | None, waiting: bool, uri: str) -> tuple[int, str]:

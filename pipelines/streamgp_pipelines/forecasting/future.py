@@ -69,6 +69,7 @@ def read_future(
     if not source.sample.num_rows:
         raise DataError(f"--future {path} holds no row", hint="; ".join([_NEEDED, *notes]))
     data = _read(source, spec, wanted, moments, units or {})
+    notes += [doubt for name, doubt in source.doubts.items() if name in wanted]
     try:
         return Given(as_future(data, spec, moments, columns, f"--future {path}", source.first_line), notes)
     except DataError as error:

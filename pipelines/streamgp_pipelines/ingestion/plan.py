@@ -313,7 +313,6 @@ def _form(given: str | None, meta: TableMeta, cells: pa.ChunkedArray[Any]) -> st
 
 def _with_clock(meta: TableMeta, clock: Clock, whole: bool) -> TableMeta:
     steps = clock.kind == "step"
-    named = clock.kind == "timestamp" and clock.zone not in (None, "UTC")  # the zone is that of the column
     return TableMeta(
         meta.time,
         meta.series,
@@ -322,7 +321,7 @@ def _with_clock(meta: TableMeta, clock: Clock, whole: bool) -> TableMeta:
         every_ns=1 if steps else None,
         time_format=clock.format or clock.kind,
         time_whole=whole,
-        local=None if steps or clock.zone is None else meta.zone is not None or named,
+        local=None if steps or clock.zone is None else meta.zone is not None,
     )
 
 
@@ -372,10 +371,13 @@ def _schema(
         _check_kinds(source, natural, schema, meta.time)
         check_schema(names, schema, source.uri)
     if clock is not None and meta.time is not None and clock.type != schema.field(meta.time).type:
-        raise SchemaError(
-            f"{source.uri}: its times are {clock.type}, the table's {schema.field(meta.time).type}",
-            hint="times with an offset and naive ones do not mix; --timezone says whose clock naive times show",
-        )
+        own = schema.field(meta.time).type
+        hint = "times with an offset and naive ones do not mix; --timezone says whose clock naive times show"
+        if pa.types.is_integer(clock.type) or pa.types.is_integer(own):
+            hint = (
+                "steps and dates do not mix: ingest it into another table, or say what its numbers are: --time-format"
+            )
+        raise SchemaError(f"{source.uri}: its times are {clock.type}, the table's {own}", hint=hint)
     raw = {meta.time: source.sample.schema.field(meta.time).type} if meta.time is not None else {}
     kinds = {name: schema.field(name).with_type(raw.get(name, schema.field(name).type)) for name in natural}
     source.expect(pa.schema([kinds[name] for name in natural]))

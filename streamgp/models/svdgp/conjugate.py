@@ -356,9 +356,12 @@ class Conjugate(nn.Module):
         shapes = {"points": (points, width), "lower": (points, points), "outer": (size, size)}
         shapes |= {"moment": (size, columns), "coefficients": (size, columns)}
         for name, value in list(self.named_buffers()):
-            if name in shapes:
-                setattr(self, name, tensors[name][tuple(slice(n) for n in shapes[name])].clone().to(value.device))
-            elif name != "root":
-                setattr(self, name, tensors[name].clone().to(value.device))
+            if name == "root":
+                continue
+            wanted = shapes.get(name, tuple(value.shape))
+            found = tensors[name][tuple(slice(n) for n in wanted)] if name in shapes else tensors[name]
+            if tuple(found.shape) != wanted:
+                raise ValueError(f"{name} is {tuple(found.shape)}, not {wanted}")
+            setattr(self, name, found.clone().to(value.device))
         self.jitter = float(str(rest["jitter"]))
         self._factorise()
