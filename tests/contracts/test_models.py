@@ -23,6 +23,7 @@ FINITE: dict[str, Any] = {"fourier": {"size": 64}, **REBUILT, "evidence_rows": 6
 DROPPED = {"hidden": 6, "layers": 2, "dropout": 0.2, "recurrent_dropout": 0.1}
 """Small enough for some thousand rows in a second: windows, refreshes, nets and grids."""
 
+WISKI: dict[str, Any] = {"solver": {"grid": 10, "rank": 16}, "reservoir": 300, "rebuild": 500, "evaluations": 5}
 SVGP: dict[str, Any] = {"points": 24, "reservoir": 300, "rebuild": 500, "refresh": 3, "evidence_rows": 60}
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
@@ -97,6 +98,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {**SVGP, "likelihood": "laplace", "points": 16, "refresh": 2, "kernel": "matern"},
         {**SVGP, "encoder": {"hidden": 8}, "training": {"batch": 64}},
     ],
+    "wiski": [
+        WISKI,
+        {**WISKI, "dims": 1, "kernel": "matern", "learn": "once"},
+        {**WISKI, "projection": "pca", "target": "level", "memory": "all", "rebuild": 0},
+        {**WISKI, "dims": 3, "solver": {"grid": 7, "rank": 16}, "temper": 1.0},
+    ],
 }
 OTHERS = {
     "gp_gru",
@@ -111,6 +118,7 @@ OTHERS = {
     "qsgp",
     "rvm",
     "svgp",
+    "wiski",
 }
 """The laws of these take seconds each, or are those of `lstm` with another net."""
 CASES = [

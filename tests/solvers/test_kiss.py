@@ -238,3 +238,12 @@ def test_lengthscales_are_kept_at_five_cells_where_they_are_in_units_of_the_late
         built.project()
         assert spatial.lengthscale.tolist() == pytest.approx([5 * step, 9 * step])
         assert circular.log_lengthscale.eq(-5.0).all()
+
+
+def test_a_weight_is_so_many_rows() -> None:
+    h, y = example_rows(30, 2, 2)
+    built = solver(se(2), 2, grid=9)
+    weighted, twice = built.data(), learned(built, torch.cat([h, h[:10]]), torch.cat([y, y[:10]]))
+    weighted.add(h, y, torch.cat([torch.full((10,), 2.0), torch.ones(20)]).to(h))
+    for one, other in zip(weighted.sums(), twice.sums(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

@@ -79,7 +79,7 @@ class Sparse:
     """
 
     def __init__(self, stencil: Stencil, scale: Tensor, points: int) -> None:
-        self.stencil, self.scale = stencil, scale
+        self.stencil, self.scale, self._points = stencil, scale, points
         rows, entries = stencil.index.shape
         flat = stencil.index.flatten()
         order = flat.argsort(stable=True)
@@ -96,6 +96,10 @@ class Sparse:
             self._columns = torch.sparse_csr_tensor(
                 starts, order // entries, stencil.weight.flatten()[order], (points, rows), check_invariants=True
             )
+
+    def __reduce__(self) -> tuple[type[Sparse], tuple[Stencil, Tensor, int]]:
+        """Copied and pickled by what it is made of: PyTorch copies no sparse tensor."""
+        return Sparse, (self.stencil, self.scale, self._points)
 
     def gather(self, grid: Tensor) -> Tensor:
         """(m, k) -> (N, k): D^½ W grid."""

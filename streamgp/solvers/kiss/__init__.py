@@ -80,14 +80,17 @@ class Data(solvers.Data):
         self.cross = torch.zeros(grid.count, columns, dtype=FLOAT)
         self.square = torch.zeros(columns, dtype=FLOAT)
 
-    def add(self, h: Tensor, y: Tensor) -> None:
-        """O(N (16^d + 4^d T)), whatever was learned before."""
+    def add(self, h: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
+        """O(N (16^d + 4^d T)), whatever was learned before. weight: (N,) of each row, at least 0; 1 without."""
         self.gram, self.cross, self.square = (part.to(h.device) for part in (self.gram, self.cross, self.square))
         rows = stencil(self.grid, h.detach())
+        if weight is not None:
+            root = weight.sqrt()[:, None]
+            rows, y = Stencil(rows.index, root * rows.weight), root * y
         banded.gram(rows, self.grid, out=self.gram)
         self.cross += spread(rows, y, self.grid.count)
         self.square += y.square().sum(0)
-        self.count += len(y)
+        self.count += len(y) if weight is None else float(weight.sum())
 
     def sums(self) -> tuple[Tensor, ...]:
         """See `streamgp.online.summing.Additive`."""

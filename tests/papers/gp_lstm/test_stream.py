@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -36,7 +38,7 @@ def test_it_learns_and_forecasts_as_kiss_does() -> None:
 
 
 def test_an_update_whose_solve_does_not_converge_is_undone_and_told() -> None:
-    """And a model restored after it goes on with the same bits."""
+    """And a model that was restored or copied after it goes on with the same bits."""
     x, y = windows(SYSTEM, series(420))
     solver = {"name": "kiss_cg", "rank": 5}
     model, other = trained(solver), build("gp_narx", solver={"grid": 16, **solver})
@@ -49,9 +51,11 @@ def test_an_update_whose_solve_does_not_converge_is_undone_and_told() -> None:
     assert torch.equal(model.predict(x).mean, Gaussian.from_parameters(before).mean)
     own.settings = usual
     other = reborn(model, other)
-    for one in (model, other):
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(model)))
+    for one in (model, other, copied):
         assert one.update(*chunk(x, y, 310, 320))[1:] == (step.basis, True, "update")
-    assert torch.equal(model.predict(x).parameters(), other.predict(x).parameters())
+    for one in (other, copied):
+        assert torch.equal(model.predict(x).parameters(), one.predict(x).parameters())
     assert not torch.equal(model.predict(x).parameters(), before)
 
 
