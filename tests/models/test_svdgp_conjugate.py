@@ -199,3 +199,20 @@ def test_the_noise_of_a_batch_counts_degrees_of_freedom() -> None:
     found.unbias()
     torch.testing.assert_close(found.residual, fitted * 60 / (60 - hat.trace()))
     assert (found.residual > 1.1 * fitted).all()
+
+
+def test_a_state_whose_sizes_do_not_belong_together_is_refused() -> None:
+    """Every tensor of it, longer or shorter: a checkpoint may be forged."""
+    generator = torch.Generator().manual_seed(3)
+    made = Conjugate(2, 1, 6, linear=True)
+    rows = torch.randn(6, 2, generator=generator, dtype=torch.float64)
+    one = rows.new_ones(())
+    made.begin(rows, rows.new_ones(2), one, 0.1 * one)
+    made.absorb(made.features(rows), rows[:, :1], rows.new_ones(6))
+    tensors, rest = made.state()
+    fresh = Conjugate(2, 1, 6, linear=True)
+    fresh.restore(tensors, rest)
+    for name in ("inverse", "square", "residual"):
+        for wrong in (torch.cat([tensors[name]] * 2), tensors[name][:0]):
+            with pytest.raises(ValueError, match=name):
+                Conjugate(2, 1, 6, linear=True).restore({**tensors, name: wrong}, rest)
