@@ -31,7 +31,7 @@ from streamgp.optim.descent import Descent, DescentConfig, batches_of, minibatch
 from streamgp.optim.shared_gradients import Sharing, here
 from streamgp.solvers import Data, Posterior, Solver
 
-RATES = {"majoriser": 1e-2, "algorithm1": 2e-3, "algorithm2": 5e-4, "submatrix": 2e-4, "full": 5e-3}
+RATES = {"majoriser": 1e-2, "algorithm1": 2e-3, "algorithm2": 2e-4, "submatrix": 5e-5, "full": 2e-3}
 """The encoder's step sizes: where a kernel is stale, its gradients hold for small steps only."""
 
 

@@ -289,3 +289,20 @@ def test_latents_stay_on_the_grid() -> None:
     model = fitted(gp(training={"encoder_rate": 0.3}), x, y, epochs=3)
     far = Inputs(x.past * 1e6, x.future)
     assert gp_of(model).encoder(model.inputs(far)).abs().max() <= 1
+
+
+@pytest.mark.parametrize("scheme", ["majoriser", "algorithm2"])
+def test_several_outputs_are_learned_over_one_encoder(scheme: str) -> None:
+    """Two columns of their own units and noises, the second lagging the first, better than their present values."""
+    y_and_u = series(420)
+    whole = torch.from_numpy(np.column_stack([y_and_u[:, 0], 500.0 - 30.0 * np.roll(y_and_u[:, 0], 1), y_and_u[:, 1]]))
+    shape = Shape(targets=("y", "v"), horizon=1, lags=4, past=("y", "v", "u"), future=())
+    x = Inputs(whole.unfold(0, 4, 1)[:-1].transpose(1, 2), whole.new_zeros(len(whole) - 4, 1, 0))
+    y = whole[4:, :2]
+    model = gp(shape=shape, target="level", training={"scheme": scheme})
+    fitted(model, *chunk(x, y, 0, 300), epochs=4)
+    assert model.update(*chunk(x, y, 300, 320)).healthy
+    error = (model.predict(x.rows(slice(320, None))).mean - y[320:]).abs().mean(0)
+    present = (x.past[320:, -1, :2] - y[320:]).abs().mean(0)
+    assert (error < present * torch.tensor([0.6, 0.3])).all()
+    assert gp_of(model).solver.noise.unique().numel() == 2
