@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Self, TypeAlias
@@ -275,6 +276,8 @@ class Reader:
         source, config = paired(FrameSource(rows), self.config, None)
         found = plan(source, config, None)
         self.meta, self.schema = found.meta, found.schema
+        if found.clock is not None and found.clock.kind == "timestamp" and found.clock.zone not in (None, "UTC"):
+            self.meta = replace(self.meta, local=True)  # a frame's zone is the clock of later frames without one
         self.notes = readings(source, found, time is not None) if time_format is None else []
         self._times = dict[Clock, TimeReader]()
         self._rows = 0
