@@ -7,6 +7,7 @@ again from a sample of all rows now and then, as on a stream.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
@@ -20,7 +21,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, Predictive, Shape
-from streamgp.errors import StreamgpError
+from streamgp.errors import StreamgpError, StreamgpWarning
+from streamgp.online.model import StreamModel
+from streamgp.online.winsorise import FAR
 from streamgp_pipelines.assembly import build_model, find_device
 
 Array = NDArray[np.float64]
@@ -85,14 +88,23 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises:
             sklearn.exceptions.NotFittedError: nothing was learned.
+
+        Warns:
+            StreamgpWarning: a value is so far out that it is taken for a glitch.
         """
         issued = self._issued(X)
         mean = self._out(issued.mean)
         return (mean, self._out(issued.variance.sqrt())) if return_std else mean
 
     def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> Array:
-        """Quantiles of y, (N, Q) or (N, Q, T): the first and the last are the ends of a 95 % band."""
+        """Quantiles of y, (N, Q) or (N, Q, T): the first and the last are the ends of a 95 % band.
+
+        Raises:
+            ValueError: a quantile is not between 0 and 1.
+        """
         wanted = torch.tensor(np.atleast_1d(np.asarray(quantiles, float)))
+        if not bool(((wanted > 0) & (wanted < 1)).all()):
+            raise ValueError(f"quantiles are probabilities between 0 and 1, not {wanted.tolist()}")
         found = self._issued(X).quantile(wanted).movedim(0, 1)
         return self._out(found)
 
@@ -132,7 +144,15 @@ class StreamRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _issued(self, X: ArrayLike) -> Predictive:
         check_is_fitted(self, "model_")
-        return self.model_.predict(self._windows(validate_data(self, X, dtype=np.float64, reset=False)))
+        x = self._windows(validate_data(self, X, dtype=np.float64, reset=False))
+        if isinstance(self.model_, StreamModel) and (far := int(self.model_.glitches(x).sum())):
+            warnings.warn(
+                f"{far} rows of X have a value beyond {FAR:,.0f} standard deviations of its column: it is taken for a "
+                "glitch, and the column's mean stands in its place",
+                StreamgpWarning,
+                stacklevel=3,
+            )
+        return self.model_.predict(x)
 
     def _windows(self, x: Array) -> Inputs:
         """(N, F) as windows without a past."""
@@ -183,7 +203,7 @@ class SVDGPRegressor(StreamRegressor):
         basis: M, functions at most; by default 1,024.
         likelihood: of y around the function: "gaussian", "student_t" or "laplace"; by default Gaussian.
         encoder: in front of the kernel: "identity" or "mlp"; by default none.
-        options: others of the model, dotted, as `streamgp models svdgp` lists them: {"kernel.name": ...}.
+        options: others of the model, dotted, as `streamgp models svdgp` lists them: {"growth": 0.1}.
         epochs: of `fit`; None: as many as the model asks for.
         device: "cpu", "cuda" or "auto".
         random_state: an int makes runs repeatable.

@@ -113,6 +113,13 @@ class StreamModel(Model):
             z = self.inputs(x)
         return self._issue(x, self.posterior.look(z), self._shift(x))
 
+    def glitches(self, x: Inputs) -> Tensor:
+        """(N,) which windows have a value that `predict` takes for a glitch, and replaces."""
+        z = self.inputs(x)
+        if not self.winsorise.doubts(z, self.posterior.weight):
+            return torch.zeros(len(z), dtype=torch.bool, device=z.device)
+        return (z.abs() > FAR).any(1)
+
     def warnings(self) -> list[str]:
         """What a user of the forecasts should know of the model as it is now."""
         signal = self.posterior.signal

@@ -15,7 +15,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
+from streamgp.errors import StreamgpWarning
 from streamgp.sklearn import ExactGPRegressor, QSGPRegressor, RVMRegressor, SVDGPRegressor
+from tests.words import naming
 
 SMALL = [
     ExactGPRegressor(random_state=0),
@@ -80,3 +82,18 @@ def test_what_does_not_fit_is_a_value_error() -> None:
         SVDGPRegressor(options={"bases": 3}).fit(x, y)
     with pytest.raises(NotFittedError):
         SVDGPRegressor().predict(x)
+
+
+def test_quantiles_are_probabilities() -> None:
+    fitted = SVDGPRegressor(basis=64, random_state=0).fit(*rows())
+    for wanted in ([2.0], [95], [-1], [float("nan")], [0.0, 0.5]):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            fitted.predict_quantiles(rows()[0], wanted)
+
+
+def test_a_glitch_among_the_inputs_is_said() -> None:
+    x, y = rows()
+    fitted = SVDGPRegressor(basis=64, random_state=0).fit(x, y)
+    with pytest.warns(StreamgpWarning, match=naming("standard deviations glitch")):
+        fitted.predict([[1e9, 0.0], [0.0, 0.0]])
+    assert fitted.predict([[1e3, 0.0]], return_std=True)[1] > 10  # far, and no glitch: a wide band

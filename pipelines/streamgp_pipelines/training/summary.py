@@ -181,6 +181,9 @@ def _why_unscored(session: Session, learner: Learner) -> str:
         held = int(learner.only.rows.sum())
         return f"no window before the {held} rows held out is whole" if held else "no rows were held out"
     if learner.rows <= warmup:
+        most = session.config.max_rows
+        if most is not None and most <= learner.rows < session.table.rows:
+            return f"{most} rows were read, and {warmup} are warm-up; give a larger --max-rows, or a smaller --warmup"
         least = span(learner.windows.spec)
         if least < learner.rows:
             shorter = f"--warmup {least + (learner.rows - least) // 2} --fresh leaves some to score"
