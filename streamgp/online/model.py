@@ -115,7 +115,7 @@ class StreamModel(Model):
 
     def glitches(self, x: Inputs) -> Tensor:
         """(N,) which windows have a value that `predict` takes for a glitch, and replaces."""
-        z = self.inputs(x)
+        z: Tensor = self.inputs(x)
         if not self.winsorise.doubts(z, self.posterior.weight):
             return torch.zeros(len(z), dtype=torch.bool, device=z.device)
         return (z.abs() > FAR).any(1)
