@@ -50,7 +50,7 @@ from streamgp.forecasting.error_shape import (
     Truths,
     View,
 )
-from streamgp.forecasting.lanes import Lanes
+from streamgp.forecasting.lanes import Lanes, whole
 from streamgp.forecasting.masses import Course, Masses
 from streamgp.forecasting.quantiles import below, crps, hits_at
 from streamgp.forecasting.volatility import JUMP, TINY, Errors, Volatility
@@ -225,11 +225,11 @@ class Bands(Volatility):
         beside = (np.bincount(lanes.at, np.isnan(features[11]), count) == 0) & (self.period == 1)
         of_unit = np.repeat(passed, outputs)
         truths = Truths(units, unit, block, group, error, phi, wanted, np.repeat(beside, outputs), of_unit)
-        views = [View(features[0], features[9].astype(np.int64), features[10])]
+        views = [View(features[0], whole(features[9]), features[10])]
         if len(self._shapes) > 1:
             views.append(self._outside(features, views[0]))
             self._judge(due.y, features, truths)
-        state = np.nan_to_num(features[FEATURES]).astype(np.int64) if len(features) > FEATURES else 0 * block
+        state = whole(features[FEATURES]) if len(features) > FEATURES else 0 * block
         fair = [np.abs(own.scaled(truths, view)) <= EDGES[-1] for own, view in zip(self._shapes, views, strict=True)]
         fair.append(self._learn_masses(due, truths, fair[-1], views[-1]))
         left = np.bincount(lanes.at, fair[0] != fair[-1], count) > 0
@@ -352,7 +352,7 @@ class Bands(Volatility):
         rest = [fast, fast * log_step, daily, raw, reference, spread, low, high]
         own = [one, log_step * one, self._share[step] * one]
         phi = np.empty((*fast.shape, len(own) + 2 * HARMONICS + len(rest)))
-        phi[..., len(own) : -len(rest)] = self._waves[phase.astype(np.int64).clip(0, len(self._waves) - 1)]
+        phi[..., len(own) : -len(rest)] = self._waves[whole(phase).clip(0, len(self._waves) - 1)]
         for at, column in zip((*range(len(own)), *range(-len(rest), 0)), own + rest, strict=True):
             phi[..., at] = column
         return phi
@@ -433,7 +433,7 @@ class Bands(Volatility):
             return of_all
         found = features[FEATURES + 1 : FEATURES + 4]
         log_scale, beside, centre = np.where(np.isnan(found[0]), np.stack(of_all), found)
-        return View(log_scale, beside.astype(np.int64), centre)
+        return View(log_scale, whole(beside), centre)
 
     def _judge(self, y: Tensor, features: Floats, truths: Truths) -> None:
         """Compare the quantiles without and with masses."""
@@ -445,7 +445,7 @@ class Bands(Volatility):
         self._lost[truths.units] *= (0.5 ** (truths.passed / SHAPE_CYCLES))[:, None, None, None]
         new = np.stack([np.ones(len(y)), *lost], -1) / np.bincount(self._group)[truths.group, None]
         known = ~np.isnan(new[:, 1])
-        at = truths.units[truths.unit[known]], truths.group[known], features[FEATURES, known].astype(np.int64)
+        at = truths.units[truths.unit[known]], truths.group[known], whole(features[FEATURES, known])
         np.add.at(self._lost, at, new[known])
 
     def _earned(self, unit: int) -> NDArray[np.bool_]:
@@ -469,7 +469,7 @@ class Bands(Volatility):
 
     def _block(self, phase: Floats) -> Ints:
         """The block of the cycle that a phase lies in."""
-        return np.asarray((phase * self._phases / self.period).astype(np.int64).clip(0, self._phases - 1))
+        return np.asarray(whole(phase * self._phases / self.period).clip(0, self._phases - 1))
 
     def _by_step(self, values: Tensor) -> Floats:
         """(N, T) -> (N, O, H)"""

@@ -71,6 +71,16 @@ class Block(NamedTuple):
             found[self.rows[self.there]] = values[self.there]
 
 
+def whole(values: Floats) -> Ints:
+    """Whole numbers that were kept as floats; 0 where nothing was.
+
+    Example:
+        >>> whole(np.array([2.0, np.nan])).tolist()
+        [2, 0]
+    """
+    return np.nan_to_num(values).astype(np.int64)
+
+
 def blocks(at: Ints, count: int) -> Iterator[Block]:
     """The rows of streams side by side, those that have about as many together: at most as many again are left empty.
 

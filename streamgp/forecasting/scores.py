@@ -30,6 +30,7 @@ from streamgp.base import Due, Json, Predictive, Shape
 from streamgp.forecasting import outcomes
 from streamgp.forecasting.bands import PHASE
 from streamgp.forecasting.calibration import DECILES, Calibration
+from streamgp.forecasting.lanes import whole
 from streamgp.forecasting.outliers import Largest, Outliers
 from streamgp.forecasting.quantiles import crps, pinball
 
@@ -181,7 +182,7 @@ class Scores:
                 total += np.bincount(place * kinds + codes, minlength=len(total) * kinds).reshape(-1, kinds) @ meaning
 
         if self.period > 1 and len(features):
-            add(self._phases, (features[PHASE].numpy() * PHASES / self.period).astype(np.int64).clip(0, PHASES - 1))
+            add(self._phases, whole(features[PHASE].numpy() * PHASES / self.period).clip(0, PHASES - 1))
         held, rows = series.numpy(), position.numpy()
         self._series = _room(self._series, held)
         add(self._series, held)

@@ -276,7 +276,13 @@ class Ledger:
         for name in ("target", *_FORECAST, "past", "future", "context"):
             if len(arrays[name]) != slots:
                 raise ValueError(f"{name} is of {len(arrays[name])} questions, and {slots} are open")
-        for name, own in (("past", self._past), ("future", self._future), ("target", self.target)):
+        for name in _FORECAST:
+            if arrays[name].ndim != 3 or arrays[name].shape[2] != self.target.shape[1]:
+                raise ValueError(f"{name} is {arrays[name].shape[1:]} a question, not (any, {self.target.shape[1]})")
+        if arrays["quantiles"].shape[1] != len(self._quantiles):
+            raise ValueError(f"a question has {arrays['quantiles'].shape[1]} quantiles, not {len(self._quantiles)}")
+        kept = (("past", self._past), ("future", self._future), ("context", self._context), ("target", self.target))
+        for name, own in kept:
             if arrays[name].shape[1:] != own.shape[1:]:
                 raise ValueError(f"{name} is {arrays[name].shape[1:]} a question, not {own.shape[1:]}")
         if slots and not (series.min() >= 0 and series.max() < len(arrays["newest"])):
