@@ -12,7 +12,7 @@ the half-hourly demand of Victoria (data/elecdemand.csv, 12 lags, 2 steps ahead,
 transformer (etth1.parquet, 12 lags, 2 steps ahead, season 24). Then by gradients, with Student-t noise, on the first
 rows of the first two, where the transfer's error is claimed to be at most 1.1 of the rebuild's.
 
-With --kept each run is kept in a JSON file as it ends, and not run anew.
+With --kept each run is kept in a JSON file as it ends, and not run again.
 
     python benchmarks/transfer_beside_rebuild.py [--data FOLDER] [--rows 17520] [--gradient-rows 1500] [--kept FILE]
         [--streams 0 1 2]

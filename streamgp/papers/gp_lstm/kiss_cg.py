@@ -16,7 +16,7 @@ With the circulant preconditioner P is a multiple of the identity here: plain pr
 Cost of an NLML: r products of one column for the preconditioner, then about (1 + p) T columns a step of the
 iterations; a product takes O(N 4^d) a column and one with K_UU. Memory is O(N (4^d + r + p T)).
 
-On a stream it keeps the rows, with their weights: new rows join them, and `condition` solves anew, from nothing, so
+On a stream it keeps the rows, with their weights: new rows join them, and `condition` solves again from nothing, so
 that a restored model has the same bits. A micro-batch thus costs r + T · iterations + `variance_rank` products of one
 column with all N rows, where `kiss` pays for its grid alone; the model's window bounds N.
 """

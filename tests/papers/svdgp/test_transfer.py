@@ -367,7 +367,7 @@ def test_as_long_as_the_reservoir_has_every_row_it_is_the_rebuild() -> None:
 
 
 def test_rows_that_the_reservoir_has_lost_are_still_known() -> None:
-    """A stream that ends far from where it began, hyper-parameters estimated anew at each transfer."""
+    """A stream that ends far from where it began, hyper-parameters estimated again at each transfer."""
     (x, y), (q, _) = windows(600), windows(200, seed=1)
     order = torch.argsort(x.future[:, 0, 0])
     truth, errors = 20.0 + 3.0 * torch.sin(q.future.sum(2)), []
