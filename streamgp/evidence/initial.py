@@ -26,7 +26,7 @@ from streamgp.errors import UsageError
 from streamgp.evidence.thinned import Hyper
 from streamgp.kernels import Kernel, Tied
 
-TAKERS = ("exact", "finite_rkhs", "qsgp", "rvm", "svdgp", "svgp")
+TAKERS = ("exact", "finite_rkhs", "gp_gru", "gp_lstm", "gp_narx", "gp_rnn", "qsgp", "rvm", "svdgp", "svgp")
 """Models that can start from hyper-parameters; the contract tests hold this list against the models."""
 RADIAL = ("squared_exponential", "matern", "rational_quadratic")
 

@@ -19,7 +19,7 @@ from streamgp.base import FLOAT, Shape
 from streamgp.encoders import Encoder, Layout
 from streamgp.models.deep.config import DeepNetConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
-from streamgp.online.posterior import Drawn
+from streamgp.online.posterior import Drawn, Units
 from streamgp.online.state import Parts
 from streamgp.optim.shared_gradients import here
 from streamgp.optim.squared_error import Head, SquaredError
@@ -82,7 +82,7 @@ class NetPosterior(DeepPosterior, Drawn):
         finally:
             optimiser.sharing = here  # a copy of the model has no part in who shares
 
-    def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
+    def start(self, z: Tensor, r: Tensor, units: Units, generator: Generator) -> None:
         """The head starts where it is."""
 
     @torch.no_grad()
