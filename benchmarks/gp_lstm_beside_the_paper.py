@@ -6,8 +6,9 @@ table2   Drives and Actuator, six models, three modes (`gp_lstm_beats_plain_nets
          GP learn what a linear regression leaves, our default (in regression, where the targets' past is hidden, there
          is none); `not stopped`: as `random`, without validation rows that choose the epoch. Nets are the same in the
          first two. Figure 4 is `delayed_kernel_updates_converge`.
-table3   Load and wind of GEFCom, one hour ahead from 48 (`gp_lstm_forecasts_load_an_hour_ahead`), LSTM and GP-LSTM that
-         learn the target itself, by our bound and by the paper's algorithm 2, on the newest of the training hours.
+table3   Load and wind of GEFCom, one hour ahead from 48 (`gp_lstm_forecasts_load_an_hour_ahead`), LSTM, with its 32
+         latents and with two as the GP has, and GP-LSTM that learn the target itself, by our bound and by the paper's
+         algorithm 2, on the newest of the training hours.
 figure6  Load: RMSE over the training hours, and RMSE and NLML over the units.
 figure7  KISS-GP on load: CPU time of an epoch and of a forecast over rows and grid points a dimension.
 
@@ -56,6 +57,7 @@ WAYS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 """Options of the nets and of the GPs."""
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "LSTM": ("lstm", {"target": "level"}),
+    "LSTM, 2 latents": ("lstm", {"target": "level", "encoder.width": 2}),
     "GP-LSTM, bound": ("gp_lstm", {"target": "level"}),
     "GP-LSTM, algorithm 2": ("gp_lstm", {"target": "level", "training.scheme": "algorithm2"}),
 }
@@ -210,12 +212,13 @@ def of_table3(done: Kept, seeds: int) -> Iterator[Claim]:
             rows.append([name, label, f"{PAPER3[name][model]:g}", cell((means[label], spread)), f"{nlpd:.2f}",
                          f"{inside:.2f}", f"{seconds:.0f}", str(len(runs))])  # fmt: skip
         for label, value in means.items():
-            if label != "LSTM" and value >= means.get("LSTM", math.inf):
+            if label.startswith("GP") and value >= means.get("LSTM", math.inf):
                 missed.append(f"{name}, {label}: {value:.3f}, LSTM {means['LSTM']:.3f}")
     text = (
         f"The target itself is learned, in standard deviations of it, on the newest {HOURS:,} training hours, with 32 "
         "units and our defaults, where the paper chose layers and units on validation rows, and its split is another. "
-        "Wind from its forecasts alone. Claimed: GP-LSTM has a lower RMSE than LSTM."
+        "Wind from its forecasts alone. The GP sees two latents, the LSTM's linear head 32, or two for comparison. "
+        "Claimed: GP-LSTM has a lower RMSE than LSTM."
     )
     columns = ["task", "model", "the paper's RMSE", "RMSE", "NLPD", "90 % coverage", "CPU-s a fit", "seeds"]
     if rows:
