@@ -312,10 +312,13 @@ class _Bands(Bands):
 
         def own(some: Tensor, series: Tensor) -> tuple[Questions, tuple[float, ...]]:
             issued = type(asked.issued).from_parameters(asked.issued.parameters()[:, some])
-            phase, reference, past = (
-                None if part is None else part[some] for part in (asked.phase, asked.reference, asked.past)
+            phase, reference, past, age = (
+                None if part is None else part[some] for part in (asked.phase, asked.reference, asked.past, asked.age)
             )
             assert phase is not None and reference is not None
-            return Questions(series, asked.at[some], phase, issued, reference, past), wanted
+            return Questions(series, asked.at[some], phase, issued, reference, past, age), wanted
 
         return self._fleet._routed("quantiles", asked.series, own)
+
+    def wider(self, series: Tensor, age: Tensor) -> Tensor:
+        return self._fleet._routed("wider", series, lambda some, own: (own, age[some]))

@@ -89,9 +89,7 @@ def asked(table: Table, spec: WindowSpec, only: Tensor) -> Tensor:
 def restrict(asks: Asks, answers: Answers, only: HeldOut) -> tuple[Asks, Answers]:
     """The truths that are held out, and the questions that can be about one."""
     heard = answers._replace(y=answers.y.masked_fill(~only.rows[answers.position][:, None], float("nan")))
-    wanted = only.asked[asks.position]
-    series, origin, position, cutoff, ds = (part[wanted] for part in asks[:-1])
-    return Asks(series, origin, position, cutoff, ds, asks.x.rows(wanted)), heard
+    return asks.rows(only.asked[asks.position]), heard
 
 
 def beside(table: Table, spec: WindowSpec, only: Tensor) -> list[str]:

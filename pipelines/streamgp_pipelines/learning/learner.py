@@ -339,7 +339,7 @@ class Learner:
         issued = self._nothing()
         if len(asks.origin):
             issued = self._predict(asks)
-            self.ledger.add(asks, issued)
+            self.ledger.add(asks, self.widened(asks, issued))
         self._calibrate(asks, issued, answers)
         due = self.ledger.pop(answers)
         due = due._replace(target=self.windows.spec.learned(due.target))
@@ -349,12 +349,15 @@ class Learner:
         if self.warmup.done_at is None:
             return due
         self.scores.follow(answers.y[fitted], answers.seasonal[fitted])
+        learned = self.windows.spec.learned
+        self.bands.follow(answers.series[fitted], learned(answers.y[fitted]), learned(answers.seasonal[fitted]))
         if self.alarms is not None:
             learned = due._replace(y=self.windows.spec.learned(due.y, due.column))
             found = self.alarms.judge(learned, self._counts(due.series, due.position, due.cutoff))
             due = due._replace(tail=found.p, alarm=found.kind)
         self.scores.add(self.counted(due))
-        fair = select(due, ~self._warm(due.series, due.position))
+        assert due.aged is not None
+        fair = select(due, ~(self._warm(due.series, due.position) | due.aged))
         self.bands.update(fair._replace(y=self.windows.spec.learned(fair.y, fair.column)))
         return due
 
@@ -401,7 +404,15 @@ class Learner:
             issued,
             reference,
             asks.x.past[..., : shape.outputs],
+            asks.age,
         )
+
+    def widened(self, asks: Asks, issued: Predictive) -> Predictive:
+        """Raw distributions (N, T), wider where a target was not known at the row asked at; outcomes as they are."""
+        if issued.binary or not bool((asks.age > 0).any()):
+            return issued
+        wider = self.bands.wider(asks.series, asks.age)
+        return issued.affine(wider, issued.mean * (1.0 - wider))
 
     def _learn(self, due: Due) -> Step | None:
         """Step 4; before the end of the warm-up windows are only kept, at its end they are fitted together.

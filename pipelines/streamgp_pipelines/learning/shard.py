@@ -172,6 +172,10 @@ class Shard:
         """(Q, N, T) of the calibrated distributions."""
         return fleet.bands.quantiles(*asked)
 
+    def wider(self, fleet: FleetLearner, asked: tuple[Tensor, Tensor]) -> Tensor:
+        """(N, T) what spreads are multiplied by, of series (N,) whose targets have ages (N, O)."""
+        return fleet.bands.wider(*asked)
+
     def dump(self, fleet: FleetLearner, _: None) -> bytes:
         """Its state."""
         return checkpoint.pack(fleet.parts())
