@@ -410,7 +410,8 @@ class Windows:
         past, ahead = [columns], []
         if self.shape.seasonal:
             before = self._look(timeline, rows, self._lags - spec.season, self._targets)
-            past.append(self._at_phases(before, rows, self._lags - spec.season, recent))
+            before = self._at_phases(before, rows, self._lags - spec.season, recent)
+            past.append(filled(before) if spec.gaps == "fill" else before)
             ahead.append(self._references(rows, timeline, recent))
         if spec.lags and spec.gaps == "fill":
             age = self._age(columns, rows, recent)
