@@ -215,6 +215,13 @@ class Windows:
         nowhere = np.full(len(step), -1, np.int64)
         return Newest(step, ds, first, self._past().interval(np.arange(len(step)), step, nowhere))
 
+    def jumps(self) -> Ints:
+        """(S,) steps from the row before the newest one of every series to the newest; 0 where none is kept."""
+        self._reserve()
+        count = len(self.names)
+        steps = np.sort(self._ring.step[:count], 1)[:, -2:] if count else np.zeros((0, 2), np.int64)
+        return np.where(steps[:, :1] >= 0, np.diff(steps, axis=1), 0)[:, 0]
+
     def history(self, rows: int) -> History:
         """The last rows of every series that are still kept, at most `rows` steps back; waiting rows among them."""
         ring, count = self._ring, len(self.names)

@@ -30,6 +30,7 @@ from streamgp_pipelines.files import check_writable
 from streamgp_pipelines.forecasting import past, simulate
 from streamgp_pipelines.forecasting.future import read_future
 from streamgp_pipelines.forecasting.issued import as_pairs, history
+from streamgp_pipelines.forecasting.outages import after_outages
 from streamgp_pipelines.forecasting.results import SUFFIXES, Forecast, Simulation, in_order, write
 from streamgp_pipelines.learning import sizes
 from streamgp_pipelines.learning.buckets import Buckets
@@ -188,7 +189,7 @@ class Forecaster:
         asks = self.ask(future)
         found = frame(as_pairs(self.learner, asks, naming.calibration), windows.names, naming, shape).drop("y")
         kept = found.filter(pl.int_range(pl.len()) % shape.horizon < steps)
-        warnings = tuple(self._left_out(asks, future))
+        warnings = (*self._left_out(asks, future), *after_outages(asks, windows, naming))
         return Forecast(kept, self.history(), *self._about_it(naming), warnings=warnings, target=self.target)
 
     def ask(self, future: pa.Table | None = None) -> Asks:
