@@ -105,16 +105,17 @@ class Outages:
         """Learn what the last season is worth as a forecast, from truths (R, O) and those a season before."""
         if not len(y):
             return
-        place, sums = self._places(series.numpy()), self._sums
-        now, before = y.numpy(), seasonal.numpy()
-        if not self.shape.seasonal:
-            known = ~np.isnan(now)
-            level = np.divide(sums.level, sums.weight, out=np.zeros_like(sums.level), where=sums.weight > 0)[place]
-            begun = sums.weight[place] > 0
-            away = np.where(begun, np.abs(now - level), np.nan) * np.sqrt(2.0)
-        else:
+        place, now, before = self._places(series.numpy()), y.numpy(), seasonal.numpy()
+        if self.shape.seasonal:
             known, away = ~np.isnan(now - before), np.abs(now - before)
-        self._add(place, known, weight=known, season=np.where(known, away, 0.0), level=np.where(known, now, 0.0))
+            self._add(place, known, weight=known, season=np.where(known, away, 0.0))
+            return
+        known = ~np.isnan(now)
+        self._add(place, known, weight=known, level=np.where(known, now, 0.0))
+        sums = self._sums
+        level = np.divide(sums.level, sums.weight, out=np.zeros_like(sums.level), where=sums.weight > 0)[place]
+        apart = np.sqrt(2.0) * np.abs(now - level)  # two draws of a normal distribution lie so much farther apart
+        self._add(place, known, season=np.where(known, apart, 0.0))
 
     def learn(self, due: Due) -> None:
         """Learn the size of errors at the horizon, from truths that have arrived."""
