@@ -15,22 +15,22 @@ what usual errors are.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgp.base import Due, Json, Shape
-from streamgp.windows.calendar import Floats
+from streamgp.forecasting.lanes import Bools, Floats, Ints
 
 MEMORY = 4000.0
 """Rows after which errors count half."""
 SLOPES = (0.5, 1.0)
 """Bounds of γ: errors grow at least so, and at most in proportion to the steps."""
 OLD = 0.3
-"""By so much at most: chosen, as the lower bound of γ, on PJM's load with twenty outages drawn; coverage is told of others
-in docs/results/real-streams.md."""
+"""By so much at most. Chosen on PJM's load, as was the lower bound of γ; docs/results/real-streams.md has others."""
 WALK = 0.5
 """γ where there is one step: that of a random walk."""
 BEGUN = 20.0
@@ -127,15 +127,15 @@ class Outages:
         known = np.arange(outputs) == due.column.numpy()[last, None] // horizon
         self._add(self._places(due.series.numpy()[last]), known, judged=known, far=np.where(known, error[:, None], 0.0))
 
-    def _most(self, place: Floats) -> Floats:
+    def _most(self, place: Ints) -> Floats:
         """(n, O) R."""
         sums = self._sums
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = (sums.season / sums.weight) / (sums.far / sums.judged)
         known = (sums.weight >= BEGUN) & (sums.judged >= BEGUN) & np.isfinite(ratio)
-        return np.where(known, np.clip(ratio, 1.0, LARGEST), LARGEST)[place]
+        return np.asarray(np.where(known, np.clip(ratio, 1.0, LARGEST), LARGEST)[place])
 
-    def _add(self, place: Floats, known: Floats, **parts: Floats) -> None:
+    def _add(self, place: Ints, known: Bools, **parts: NDArray[Any]) -> None:
         """Add rows (R, O) to the sums, which forget."""
         rows = np.bincount(place, known.any(1), len(self._sums.weight))[:, None]
         kept = 0.5 ** (rows / (MEMORY if self.apart else MEMORY * max(len(np.unique(place)), 1)))
@@ -144,7 +144,7 @@ class Outages:
             own *= kept
             np.add.at(own, place, values)
 
-    def _places(self, series: Floats) -> Floats:
+    def _places(self, series: Ints) -> Ints:
         """Where the sums of rows of these series stand; there is room for all of them."""
         if not self.apart:
             return np.zeros(len(series), np.int64)

@@ -34,13 +34,13 @@ class Asks(NamedTuple):
 
     def rows(self, index: Tensor | slice) -> Asks:
         """The questions at `index`."""
-        return Asks(*(part[index] for part in self[:-1]), self.x.rows(index))  # type: ignore[arg-type]
+        return Asks(*(part[index] for part in self[:-1]), self.x.rows(index))  # type: ignore[call-arg,arg-type]
 
     @staticmethod
     def cat(parts: list[Asks]) -> Asks:
         """The questions of all parts."""
         whole = (torch.cat(part) for part in zip(*(one[:-1] for one in parts), strict=True))
-        return Asks(*whole, Inputs.cat([one.x for one in parts]))  # type: ignore[arg-type]
+        return Asks(*whole, Inputs.cat([one.x for one in parts]))  # type: ignore[call-arg,arg-type]
 
 
 class Answers(NamedTuple):

@@ -289,11 +289,11 @@ class Ledger:
                 raise ValueError(f"{name} is {arrays[name].shape[1:]} a question, not (any, {self.target.shape[1]})")
         if arrays["quantiles"].shape[1] != len(self._quantiles):
             raise ValueError(f"a question has {arrays['quantiles'].shape[1]} quantiles, not {len(self._quantiles)}")
-        kept = (("past", self._past), ("future", self._future), ("context", self._context), ("target", self.target))
-        kept = (*kept, ("aged", self._aged))
-        for name, own in kept:
-            if arrays[name].shape[1:] != own.shape[1:]:
-                raise ValueError(f"{name} is {arrays[name].shape[1:]} a question, not {own.shape[1:]}")
+        kept = {"past": self._past.shape, "future": self._future.shape, "context": self._context.shape}
+        kept |= {"target": self.target.shape, "aged": self._aged.shape}
+        for name, own in kept.items():
+            if arrays[name].shape[1:] != own[1:]:
+                raise ValueError(f"{name} is {arrays[name].shape[1:]} a question, not {own[1:]}")
         if slots and not (series.min() >= 0 and series.max() < len(arrays["newest"])):
             raise ValueError(f"questions are of series that are none of {len(arrays['newest'])}")
         if (arrays["newest"] >= _FAR).any() or (arrays["keys"] >= _FAR).any():

@@ -5,10 +5,11 @@ tolerance it is the nearest tick of a clock that follows the rows (`steps`), so 
 drifts neither lets two rows share a step nor leaves a gap. A gap is a jump of the step; a missing value is NaN. With
 `gaps="fill"` something stands in for what is missing in a window (`missing`), so that a question is asked at every row
 from which a seasonal naive forecast could be made, however long ago the last target was; a question knows how long
-(`Asks.age`). No window begins before its series; truths are never filled in. Without a known interval, the times ahead of a row lie apart by the median of the last
-intervals of its series: one gap moves nothing. A row becomes *current* when it is read or, with known inputs, when the
-known values of its H next steps have been read: only then do its targets count, so that a forecast from an earlier row
-cannot have seen them. Memory is series · (lags + season + horizon) rows.
+(`Asks.age`). No window begins before its series; truths are never filled in. Without a known interval, the times ahead
+of a row lie apart by the median of the last intervals of its series: one gap moves nothing. A row becomes *current*
+when it is read or, with known inputs, when the known values of its H next steps have been read: only then do its
+targets count, so that a forecast from an earlier row cannot have seen them. Memory is series · (lags + 2 · season +
+horizon) rows.
 
 A row behind a newer one of its series is late. With `late="use"` it takes the place of its time, where that is still
 kept and empty, behind the first row of its series: rows that are read after it see it there. It is a truth at once, and
@@ -484,14 +485,14 @@ class Windows:
         if not len(some):
             return found
         own = found[some, :, :outputs]
-        instead = bridged(own)
-        nothing = np.isnan(own).all(1)[:, None]
+        instead: Floats = bridged(own)
+        nothing = np.isnan(own).all(1, keepdims=True)
         last, _ = self._latest.find(rows.code[some], rows.step[some], rows.step[some], recent)
         instead = np.where(nothing, self._learned(last)[:, None], instead)
         if before is not None:
             usual = before[some]
             seasonal = usual + bridged(own - usual, self._fades)
-            instead = np.where(np.isnan(usual).any(1)[:, None], instead, seasonal)
+            instead = np.where(np.isnan(usual).any(1, keepdims=True), instead, seasonal)
         found[some, :, :outputs] = np.where(np.isnan(own), instead, own)
         return found
 

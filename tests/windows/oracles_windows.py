@@ -31,7 +31,7 @@ def by_channel(rows: list[list[float]]) -> list[list[float]]:
 
 
 def departure(known: dict[int, float], at: int, half: float) -> float:
-    """The mean of an Ornstein-Uhlenbeck process at a place, given its values at others; a Gaussian's, by its covariances."""
+    """The mean of an Ornstein-Uhlenbeck process at a place, given its values at others: a Gaussian's."""
     before, after = max((k for k in known if k < at), default=None), min((k for k in known if k > at), default=None)
     near = [k for k in (before, after) if k is not None]
     if not near:

@@ -349,8 +349,8 @@ class Learner:
         if self.warmup.done_at is None:
             return due
         self.scores.follow(answers.y[fitted], answers.seasonal[fitted])
-        learned = self.windows.spec.learned
-        self.bands.follow(answers.series[fitted], learned(answers.y[fitted]), learned(answers.seasonal[fitted]))
+        now, before = (self.windows.spec.learned(part[fitted]) for part in (answers.y, answers.seasonal))
+        self.bands.follow(answers.series[fitted], now, before)
         if self.alarms is not None:
             learned = due._replace(y=self.windows.spec.learned(due.y, due.column))
             found = self.alarms.judge(learned, self._counts(due.series, due.position, due.cutoff))
