@@ -73,7 +73,9 @@ class DataConfig(Settings):
         "week of a table with a clock, whatever its values are, else those that describe shows; default: none",
     )
     gaps: Annotated[Literal["reset", "fill"], Flag(Panel.DATA)] = Field(
-        "fill", description="Where a window lacks values: fill takes the last ones before them, reset skips the window"
+        "fill",
+        description="Where a window lacks values: fill takes those of the last known season, and widens the bands; reset "
+        "skips the window",
     )
     late: Annotated[Late, Flag(Panel.DATA)] = "skip"
     test_column: Annotated[str | None, Flag(Panel.TEST, "COL")] = Field(
