@@ -1,11 +1,11 @@
 """A target that jumps to another level and stays there for ten days is followed within a day, and so is the way back.
 
-Fifty or fifteen standard deviations are taken from ten days of a stream. Forecasts of a day ahead, of the steps that lie
-on the level of their row, beside persistence: from the fourth row of the new level on for a day, the second day, and
-the day after the return. The width of the 95 % band is in standard deviations of the stream.
+Fifty or fifteen standard deviations are taken from ten days of a stream. Forecasts of a day ahead, of the steps that
+lie on the level of their row, beside persistence: from the fourth row of the new level on for a day, the second day,
+and the day after the return. The width of the 95 % band is in standard deviations of the stream.
 
-Claimed of `linear` and of the default with fifty: on the first day at most twice the MAE of persistence, and bands of at
-most ten standard deviations. The rule was chosen on PJM's load.
+Claimed of `linear` and of the default with fifty: on the first day at most twice the MAE of persistence, and bands of
+at most ten standard deviations. The rule was chosen on PJM's load.
 
     STREAMGP_TEST_DATA=DIR python benchmarks/levels_that_stay.py [--models auto,linear,svdgp] [--rows 4000]
 """

@@ -74,8 +74,8 @@ class DataConfig(Settings):
     )
     gaps: Annotated[Literal["reset", "fill"], Flag(Panel.DATA)] = Field(
         "fill",
-        description="Where a window lacks values: fill takes those of the last known season, and widens the bands; reset "
-        "skips the window",
+        description="Where a window lacks values: fill takes those of the last known season, and widens the bands; "
+        "reset skips the window",
     )
     late: Annotated[Late, Flag(Panel.DATA)] = "skip"
     test_column: Annotated[str | None, Flag(Panel.TEST, "COL")] = Field(

@@ -45,8 +45,8 @@ FAR = 100.0
 CHUNK = 256
 """Windows whose columns are made at a time."""
 MOVED, AGREE = 12.0, 0.1
-"""Mean absolute deviations that the last values lie from the season before for a new level, and the share of that within
-which the last three agree: then references on the old level count as missing, and the last value is the base."""
+"""Mean absolute deviations that the last values lie from the season before for a new level, and the share of that
+within which the last three agree: then references on the old level count as missing, and the last value is the base."""
 KEPT = 2
 """Batches of windows whose columns are kept beside the newest, for when they are learned."""
 WIDTH_ROWS = 2000.0
