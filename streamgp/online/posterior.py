@@ -129,18 +129,14 @@ class Posterior(nn.Module, ABC):
 
     @property
     def sums_rows(self) -> bool:
-        """Whether a batch fit learns all rows as sums over them, by `summing`: then processes can share the work."""
+        """Whether a batch fit learns all rows as sums over them, by `summing`: a sample then suffices for all else."""
         return False
 
     @property
-    def sums_partly(self) -> bool:
-        """Whether some of what a batch fit learns are sums over all rows, by `summing`, and other things are not."""
+    def shares_rows(self) -> bool:
+        """Whether a batch fit is faster where workers do `summing` and `sharing`, as docs/results/operations.md has it
+        measured, from 20,000 or 100,000 rows on."""
         return False
-
-    @property
-    def minibatch(self) -> int:
-        """Rows of a mini-batch whose gradient comes from `sharing`, at most; 0: a batch fit asks for none."""
-        return 0
 
     @property
     @abstractmethod

@@ -131,14 +131,8 @@ class GpPosterior(DeepPosterior, Drawn):
         return Alternating(self.encoder, self.solver, self.config.alternating)
 
     @property
-    def sums_partly(self) -> bool:
+    def shares_rows(self) -> bool:
         return self.solver.additive
-
-    @property
-    def minibatch(self) -> int:
-        """As long as the solver does not keep all rows, which would travel."""
-        config = self.config.training
-        return config.batch if self.solver.additive and config.scheme == "majoriser" else 0
 
     def descend(self, optimiser: Optimiser, z: Tensor, r: Tensor, generator: Generator) -> float:
         assert isinstance(optimiser, Alternating)

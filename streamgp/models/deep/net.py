@@ -21,9 +21,8 @@ from streamgp.models.deep.config import DeepNetConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
 from streamgp.online.posterior import Drawn
 from streamgp.online.state import Parts
-from streamgp.optim.shared_gradients import here
 from streamgp.optim.squared_error import Head, SquaredError
-from streamgp.training.fit import Optimiser, Standing
+from streamgp.training.fit import Standing
 
 
 class NetPosterior(DeepPosterior, Drawn):
@@ -69,18 +68,6 @@ class NetPosterior(DeepPosterior, Drawn):
 
     def optimiser(self) -> SquaredError:
         return SquaredError(self.encoder, self.shape.columns, self.config.training, head=self.head)
-
-    @property
-    def minibatch(self) -> int:
-        return self.config.training.batch
-
-    def descend(self, optimiser: Optimiser, z: Tensor, r: Tensor, generator: Generator) -> float:
-        assert isinstance(optimiser, SquaredError)
-        optimiser.sharing = self.sharing
-        try:
-            return super().descend(optimiser, z, r, generator)
-        finally:
-            optimiser.sharing = here  # a copy of the model has no part in who shares
 
     def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
         """The head starts where it is."""

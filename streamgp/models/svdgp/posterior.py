@@ -125,6 +125,10 @@ class SvdgpPosterior(RegressionPosterior):
         return True
 
     @property
+    def shares_rows(self) -> bool:
+        return True
+
+    @property
     def size(self) -> int:
         return len(self.regression.points)
 
