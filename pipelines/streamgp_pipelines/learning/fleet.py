@@ -75,8 +75,6 @@ class Waiting:
     def add(self, rows: pa.RecordBatch, code: Ints) -> None:
         """Let rows wait, in the order of the stream. code: (N,) of their series."""
         if self._pieces:
-            names, (first, of_first) = rows.schema.names, self._pieces[0]
-            self._pieces[0] = (first.select(names), of_first)  # an older checkpoint has more columns
             rows = rows.cast(self._pieces[0][0].schema)
         if len(code):
             self._pieces.append((rows, code))

@@ -36,7 +36,7 @@ def with_transforms(
         return spec
     if saved is not None and has_begun(saved):
         about = cast("dict[str, Any]", saved.manifest["spec"])
-        return replace(spec, transforms=tuple(about.get("transforms", ())))
+        return replace(spec, transforms=tuple(about["transforms"]))
     values = _first(config, spec, table, max(warmup, config.batch) if config.online else ROWS)
     found: list[Transform] = []
     for name, kind, y in zip(spec.targets, kinds, values.T, strict=True):

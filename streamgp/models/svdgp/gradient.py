@@ -435,8 +435,7 @@ class GradientPosterior(Posterior):
         for name, value in self.iterate.items():
             value.copy_(tensors[f"iterate.{name}"])
         self.generator.set_state(tensors["generator"].cpu())
-        if "hyper" in tensors:  # the first checkpoints have none
-            self.search.unpack(tensors["hyper"])
+        self.search.unpack(tensors["hyper"])
         self.taken = int(str(rest["taken"]))
         self.last = math.nan if rest["last"] is None else float(str(rest["last"]))
 
