@@ -167,10 +167,10 @@ def as_text(value: Any) -> str:
     """An option as it could be given on the command line, where it is read as it was.
 
     Example:
-        >>> as_text("mlp"), as_text(0.5), as_text(["linear", "matern"])
-        ('mlp', '0.5', '["linear", "matern"]')
+        >>> as_text("mlp"), as_text(0.5), as_text(["linear", "matern"]), as_text(None)
+        ('mlp', '0.5', '["linear", "matern"]', 'none')
     """
-    return json.dumps(value) if isinstance(value, list) else str(value)
+    return "none" if value is None else json.dumps(value) if isinstance(value, list | tuple) else str(value)
 
 
 def option_names(config: type[BaseModel]) -> list[str]:

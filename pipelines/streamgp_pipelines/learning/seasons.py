@@ -8,6 +8,7 @@ from streamgp_data.checkpoint import Saved
 from streamgp_data.table import Table
 from streamgp_pipelines.config import DataConfig, RunConfig, TrainConfig, micro_batch
 from streamgp_pipelines.learning.columns import with_commas
+from streamgp_pipelines.learning.restored import recipe_of
 from streamgp_pipelines.learning.sizes import count_series
 from streamgp_pipelines.seasons import confirmed, proposed
 
@@ -24,17 +25,17 @@ def with_seasons(config: Config, table: Table, saved: Saved | None = None) -> Co
     A run that goes on keeps what its checkpoint says.
     """
     update: dict[str, Any] = {}
-    about: Any = {} if saved is None else saved.manifest
+    began = None if saved is None else recipe_of(saved)
     if config.season == "auto":
         target = with_commas(config.target, table.schema, "--target")[:1]
-        update["season"] = tuple(about["spec"]["seasons"]) if about else proposed(table, target[0] if target else "y")
+        update["season"] = began.spec.seasons if began else proposed(table, target[0] if target else "y")
     if isinstance(config, RunConfig) and "batch" not in config.model_fields_set:
         seasons = update.get("season", config.season)
         batch = micro_batch(seasons)
         alone = isinstance(config, TrainConfig) and config.fleet
         if seasons and table.meta.series is not None and not alone:  # as many steps of each series
             batch = min(max(batch * count_series(table), 256), PANEL_BATCH)
-        update["batch"] = about["batch"] if about else batch
+        update["batch"] = began.schedule.batch if began else batch
     return config.model_copy(update=update) if update else config
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
 from streamgp.base import Chunk, Json, Model, Offset, Simulates
 from streamgp.errors import StateError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
 from streamgp.windows.rows import times
-from streamgp.windows.windows import Windows, WindowSpec
+from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.disk import sync_above
 from streamgp_data.table import SEQ, Table, TableMeta
@@ -32,14 +31,16 @@ from streamgp_pipelines.learning.collect import ROWS as COLLECTED
 from streamgp_pipelines.learning.columns import columns_read, window_spec
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.default_model import with_model
-from streamgp_pipelines.learning.fleet import ModelOptions, fleet_learner, read_size
+from streamgp_pipelines.learning.fleet import read_size
 from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
-from streamgp_pipelines.learning.learner import Learner, Schedule
-from streamgp_pipelines.learning.restored import read_checkpoint
-from streamgp_pipelines.learning.rollout import ONE_STEP, Rehearsal, simulators
+from streamgp_pipelines.learning.learner import Learner
+from streamgp_pipelines.learning.making import learner_of
+from streamgp_pipelines.learning.recipe import Recipe, Schedule
+from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
+from streamgp_pipelines.learning.rollout import ONE_STEP, simulators
 from streamgp_pipelines.learning.seasons import overlooked, with_seasons
-from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
+from streamgp_pipelines.learning.shard import Since, Workers, here
 from streamgp_pipelines.learning.tail import Tail
 from streamgp_pipelines.learning.transforms import with_transforms
 from streamgp_pipelines.learning.warmup import has_begun, warmup_rows
@@ -137,7 +138,7 @@ class Session:
             tail: the rows behind it.
             rows: how many rows the checkpoint stands for, where it is not those that the learner has seen.
         """
-        about = manifest(self.config, self.learner, self.table, self.options, self.offset) | {"fitted": self.fitted}
+        about = manifest(self.learner, self.table, self.options, self.offset) | {"fitted": self.fitted}
         parts = self.learner.parts() | {"curves": self.curves, "tail": Tail(tail)}
         rows = self.learner.rows if rows is None else rows
         if self.config.durable:
@@ -229,17 +230,19 @@ def open_session(
         warnings.append(
             f"{', '.join(unused)} had no effect: the target is an outcome of 0 or 1, and its probability has no bands"
         )
-    rehearsal = None
     if config.simulate is not None:
         warnings += check_simulates(config, model, spec)
-        if config.online:
-            rehearsal = Rehearsal(spec, config.simulate, calibration, config.seed)
     if calibration.none and config.alarm_rate is not None:
         raise UsageError("an outcome of 0 or 1 has no alarms", hint="leave out --alarm-rate")
-    if config.fleet:
-        learner: Learner = open_fleet(config, model, spec, calibration, schedule, series, saved, device, workers)
-    else:
-        learner = Learner(model, Windows(spec), calibration, schedule, device, rehearsal, config.alarm_rate)
+    buckets, read = dealt(config, series, saved) if config.fleet else (0, 0)
+    recipe = replace(
+        Recipe.of(config.model, config.set, spec, schedule, calibration, config.seed),
+        simulate=config.simulate if config.online else None,
+        alarm_rate=config.alarm_rate,
+        buckets=buckets,
+        read=read,
+    )
+    learner = learner_of(recipe, device, model, workers)
     source = Columns(table, columns_read(spec), learner.size, hold=config.online)
     naming = Naming(config.model, calibration, Moments.of(table.meta), alarms=config.alarm_rate is not None)
     session = Session(config, table, learner, source, options, naming, warnings=warnings)
@@ -272,33 +275,23 @@ def open_session(
     return session
 
 
-def open_fleet(
-    config: TrainConfig,
-    model: Model,
-    spec: WindowSpec,
-    calibration: Calibration,
-    schedule: Schedule,
-    series: int,
-    saved: checkpoint.Saved | None,
-    device: torch.device,
-    workers: Callable[[Recipe, Since], Workers],
-) -> Learner:
-    """A fleet in one piece, or in buckets where it began so, or is to live in other processes.
+def dealt(config: TrainConfig, series: int, saved: checkpoint.Saved | None) -> tuple[int, int]:
+    """The buckets of a fleet and the rows that they read at a time: where it began so, or is to live in other
+    processes; (0, 0) in one piece.
 
     Raises:
         StateError: it began in one piece, and cannot be dealt to workers.
     """
-    options, dealt = ModelOptions(config.model, config.set, config.seed), config.engine == "ray"
-    buckets = dealt * buckets_for(series) if saved is None else cast(int, saved.manifest.get("buckets", 0))
-    if buckets:
-        size = read_size(config.batch, series, DEALT) if saved is None else cast(int, saved.manifest["read"])
-        return Buckets(model, Recipe(options, spec, calibration, schedule, size, buckets), workers)
-    if dealt:
+    away = config.engine == "ray"
+    if saved is None:
+        return (buckets_for(series), read_size(config.batch, series, DEALT)) if away else (0, 0)
+    began = recipe_of(saved)
+    if away and not began.buckets:
         raise StateError(
             f"{config.checkpoint} has a fleet in one piece, which is not dealt to workers",
             hint="leave out --engine, or begin again with --fresh",
         )
-    return fleet_learner(model, options, Windows(spec), calibration, schedule, device)
+    return began.buckets, began.read
 
 
 def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from streamgp_data.checkpoint import Saved
 from streamgp_data.table import Table
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.learning.heldout import held_out, hide
+from streamgp_pipelines.learning.restored import recipe_of
 from streamgp_pipelines.learning.warmup import has_begun
 
 ROWS = 20_000
@@ -35,8 +36,7 @@ def with_transforms(
     if all(kind == "none" for kind in kinds):
         return spec
     if saved is not None and has_begun(saved):
-        about = cast("dict[str, Any]", saved.manifest["spec"])
-        return replace(spec, transforms=tuple(about["transforms"]))
+        return replace(spec, transforms=recipe_of(saved).spec.transforms)
     values = _first(config, spec, table, max(warmup, config.batch) if config.online else ROWS)
     found: list[Transform] = []
     for name, kind, y in zip(spec.targets, kinds, values.T, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from streamgp.windows.windows import WindowSpec
 from streamgp_data.checkpoint import Saved
 from streamgp_data.table import Table
 from streamgp_pipelines.config import TrainConfig
+from streamgp_pipelines.learning.restored import recipe_of
 from streamgp_pipelines.learning.sizes import count_series
 from streamgp_pipelines.learning.whole import span
 
@@ -35,7 +36,7 @@ def warmup_rows(config: TrainConfig, spec: WindowSpec, table: Table, saved: Save
         return config.warmup
     if saved is None or not has_begun(saved):
         return default_warmup(spec, table, config.batch)
-    return cast(int, saved.manifest["warmup"])
+    return recipe_of(saved).schedule.warmup
 
 
 def has_begun(saved: Saved) -> bool:

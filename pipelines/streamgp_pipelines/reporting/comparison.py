@@ -11,7 +11,7 @@ import polars as pl
 from streamgp.errors import DataError
 from streamgp_data import checkpoint
 from streamgp_pipelines.comparing.cells import Cells, common_cells
-from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
+from streamgp_pipelines.learning.restored import moments_of, read_checkpoint, recipe_of
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import fan, stamps
 from streamgp_pipelines.reporting.figures import called, intervals, lines
@@ -56,11 +56,11 @@ def comparison_page(directory: Path) -> Page:
         raise DataError(f"{directory} holds no checkpoint of its models", hint="streamgp compare makes them again")
     found = read_checkpoint(directory / saved)
     about: dict[str, Any] = found.manifest
-    spec, moments = about["spec"], moments_of(found)
+    spec, moments = recipe_of(found).spec, moments_of(found)
     levels = tuple(float(name[9:]) for name in scores.columns if name.startswith("coverage_"))
-    target = "+".join(spec["targets"])
+    target = "+".join(spec.targets)
     y = f"{target}, {about['unit']}" if about["unit"] and f"[{about['unit']}]" not in target else target
-    y = "all targets" if len(spec["targets"]) > 1 else y
+    y = "all targets" if len(spec.targets) > 1 else y
     paths = {name: directory / name / "predictions.parquet" for name in models}
     absent = [name for name, path in paths.items() if not path.is_file()]
     skill = whole.filter(pl.col("skill") == 0)["model"].to_list()
@@ -91,7 +91,7 @@ def comparison_page(directory: Path) -> Page:
         bins = {name: reliability(same[name], prefixes[name]) for name in outcomes}
         sections.append(Section("Calibration", [*([pit_figure(pits)] if pits else []), *reliability_figure(bins)]))
     sections += [Section(f"By {label}", _by(scores, part, label, models, levels, y)) for part, label in _BY.items()]
-    name = title(" and ".join(models) if len(models) < 3 else f"{len(models)} models", spec["targets"], spec["horizon"])
+    name = title(" and ".join(models) if len(models) < 3 else f"{len(models)} models", spec.targets, spec.horizon)
     said = f"streamgp {about['streamgp']} · comparison of {', '.join(models)} · measured against {against}"
     return Page(f"compare {name}", said, sections, missing)
 

@@ -83,7 +83,7 @@ class Run:
     @property
     def model(self) -> str:
         """Its model, and the prefix of its columns."""
-        return str(self.about["model"])
+        return self.learner.recipe.model
 
     @property
     def online(self) -> bool:
@@ -112,7 +112,7 @@ def open_run(directory: Path, table: str | Path | None = None, strict: bool = Fa
     saved.restore({"curves": curves})
     notes = passed_over(saved)
     stored = _table(saved, table)
-    naming = Naming(about["model"], learner.calibration, moments_of(saved))
+    naming = Naming(learner.recipe.model, learner.calibration, moments_of(saved))
     online = about["fingerprint"]["mode"] == "online"
     ahead, last = learner, list[Due]()
     if not online and stored is not None:

@@ -26,9 +26,10 @@ from streamgp_pipelines.learning.checkpointing import held, set_aside, state_dig
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import Predictions, frame
+from streamgp_pipelines.learning.recipe import Recipe
 from streamgp_pipelines.learning.restored import read_checkpoint
 from streamgp_pipelines.learning.session import Session, open_session
-from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
+from streamgp_pipelines.learning.shard import Since, Workers, here
 from streamgp_pipelines.live.beside import Beside, taking
 from streamgp_pipelines.patience import Patience
 from streamgp_pipelines.titles import title
