@@ -48,7 +48,8 @@ def session_of(table: Table, home: Path, **options: Any) -> tuple[Session, Tenso
     given = {"table": table.path, "checkpoint": home, "target": "y", "test_tail": 0.2, "model": "svdgp"}
     config = TrainConfig.read(given | options)
     session = open_session(config)
-    return session, held_out(session.config, session.table, session.table.readable)
+    assert session.survey is not None
+    return session, held_out(session.config, session.survey, session.table.readable)
 
 
 def rows_of(x: Inputs, y: Tensor) -> Tensor:

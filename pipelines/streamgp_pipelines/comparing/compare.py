@@ -28,9 +28,8 @@ from streamgp_pipelines.comparing.peers import PEERS, options_of
 from streamgp_pipelines.config import AUTO, CompareConfig, TrainConfig
 from streamgp_pipelines.files import replaced
 from streamgp_pipelines.learning.checkpointing import set_aside
-from streamgp_pipelines.learning.columns import window_spec
 from streamgp_pipelines.learning.restored import read_checkpoint
-from streamgp_pipelines.learning.seasons import with_seasons
+from streamgp_pipelines.learning.survey import surveyed, with_shown
 from streamgp_pipelines.learning.warmup import warmup_rows
 from streamgp_pipelines.stages import staged
 from streamgp_pipelines.tasks import Cluster, tasks_of
@@ -200,7 +199,7 @@ class _Plan:
 def _plan(config: CompareConfig) -> _Plan:
     """Read what there is; a comparison that goes on, or takes another model in, keeps the warm-up that it has."""
     models, table = named(config), Table.open(config.table)
-    seasons = with_seasons(config, table).season
+    seasons = with_shown(config, table).season
     season = seasons[0] if seasons and seasons != "auto" else 1
     against = config.against
     if against is None:
@@ -229,10 +228,9 @@ def _plan(config: CompareConfig) -> _Plan:
     for name, run in runs.items():
         began = time.process_time()
         saved = read_checkpoint(run.checkpoint) if not run.fresh and checkpoint.exists(run.checkpoint) else None
-        run = with_seasons(run, table, saved)
-        spec = window_spec(run, table.schema, table.meta)
+        run, spec, survey = surveyed(run, table, saved)
         goes_on, targets = saved is not None, spec.targets
-        warmup[goes_on] = max(warmup[goes_on], warmup_rows(run, spec, table, saved))
+        warmup[goes_on] = max(warmup[goes_on], warmup_rows(run, spec, survey, saved))
         seconds[name] = time.process_time() - began
     if _online(config):
         update = {"warmup": warmup[True] or warmup[False]}

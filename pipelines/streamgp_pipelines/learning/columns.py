@@ -81,6 +81,22 @@ def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> Windo
     )
 
 
+def test_column(config: DataConfig, schema: pa.Schema) -> str | None:
+    """The column that says which rows are held out.
+
+    Raises:
+        UsageError: there is no such column.
+        SchemaError: the column is neither true/false nor a number.
+    """
+    if config.test_column is None:
+        return None
+    name = in_table(config.test_column, schema, "--test-column")
+    kind = schema.field(name).type
+    if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise SchemaError(f"column {name!r} is {kind}, not true/false", hint="use a 0/1 column")
+    return name
+
+
 def _instead_of(kind: pa.DataType, numeric: list[str]) -> str:
     """What to do about a column that is no number: name another one, or read its cells as numbers."""
     hints = [f"numbers are: {', '.join(numeric)}"] if numeric else []

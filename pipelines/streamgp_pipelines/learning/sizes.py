@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from streamgp.base import Shape
@@ -21,7 +20,6 @@ from streamgp.errors import UsageError
 from streamgp.windows._spec import WindowSpec
 from streamgp.windows.timeline import PACE
 from streamgp_data.disk import memory_at_hand
-from streamgp_data.table import Table
 from streamgp_pipelines.learning.rollout import ORIGINS, PATHS
 
 NUMBER = 8
@@ -244,17 +242,6 @@ def slowness(shape: Shape) -> list[str]:
         f"windows of {shape.width:,} numbers make slow steps, in the cube of their number: "
         "fewer --inputs, --lags or --horizon"
     ]
-
-
-def count_series(table: Table) -> int:
-    """S, from one pass over the series column."""
-    name = table.meta.series
-    if name is None:
-        return 1
-    names: set[Any] = set()
-    for rows, _ in table.read({}, (name,)):
-        names.update(pc.unique(rows.column(name)).to_pylist())
-    return max(len(names), 1)
 
 
 def check(parts: Mapping[str, int], limit: int | None, instead: str = "") -> None:

@@ -17,6 +17,7 @@ from streamgp_data.table import Table as Stored
 from streamgp_pipelines.config import TrainConfig
 from streamgp_pipelines.forecasting.forecast import learner_of
 from streamgp_pipelines.learning.checkpointing import passed_over, refuse_passed_over
+from streamgp_pipelines.learning.columns import test_column
 from streamgp_pipelines.learning.counts import online_forecasts
 from streamgp_pipelines.learning.curves import Curves
 from streamgp_pipelines.learning.frames import Naming
@@ -25,6 +26,7 @@ from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.predictions import frame, kept
 from streamgp_pipelines.learning.restored import moments_of, read_checkpoint
 from streamgp_pipelines.learning.session import check_table
+from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.reporting.fans import fan, stamps
 from streamgp_pipelines.reporting.figures import Line, called, lines
@@ -118,8 +120,10 @@ def open_run(directory: Path, table: str | Path | None = None, strict: bool = Fa
     if not online and stored is not None:
         options = {name: about["fingerprint"].get(name.replace("_", "-")) for name in _HELD}
         given = {name: value for name, value in options.items() if value is not None}
-        held = held_out(TrainConfig.read({"table": stored.path, **given}), stored, learner.rows)
-        learner.only = HeldOut(held, asked(stored, learner.windows.spec, held))
+        config, spec = TrainConfig.read({"table": stored.path, **given}), learner.windows.spec
+        survey = Survey.of(stored, spec, test_column(config, stored.schema), rowwise=True)
+        held = held_out(config, survey, learner.rows)
+        learner.only = HeldOut(held, asked(survey, spec, held))
     if online or stored is not None:
         ahead, last = learner.preview(tail)
     elif learner.windows.spec.known and learner.windows.spec.lags:

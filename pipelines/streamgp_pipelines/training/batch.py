@@ -138,8 +138,10 @@ class BatchRun:
         self.recent: Due | None = None
         """The newest scored forecasts, but for the very last."""
         self.rows = min(session.table.readable, session.config.max_rows or session.table.readable)
-        self.held_out = held_out(session.config, session.table, self.rows)  # (rows,) bool
-        session.warnings += beside(session.table, session.learner.windows.spec, self.held_out)
+        assert session.survey is not None
+        self.survey = session.survey
+        self.held_out = held_out(session.config, self.survey, self.rows)  # (rows,) bool
+        session.warnings += beside(self.survey, session.learner.windows.spec, self.held_out)
 
     def run(self) -> tuple[Learner, list[pl.DataFrame]]:
         """The learner with its scores, and the last scored forecasts beside their truths."""
@@ -182,7 +184,7 @@ class BatchRun:
                 return some.x, some.y, some.rest
         raise DataError(
             f"no window of the {self.rows} rows is whole, so there is nothing to learn",
-            hint=advice(session.table, spec),
+            hint=advice(self.survey, spec),
         )
 
     def _fit(self, x: Inputs, y: torch.Tensor, wanted: int) -> None:
@@ -211,7 +213,7 @@ class BatchRun:
     def _score(self) -> tuple[Learner, list[pl.DataFrame]]:
         """Forecast every held-out row from the rows before it, score, calibrate; the model learns nothing."""
         session, learner, predictions = self.session, self.session.learner, self.predictions
-        learner.only = HeldOut(self.held_out, asked(session.table, learner.windows.spec, self.held_out))
+        learner.only = HeldOut(self.held_out, asked(self.survey, learner.windows.spec, self.held_out))
         learner.warmup.finish(0)
         again = learner.clock.predict > 0  # a finished run only repeats its scores, not its times
         clock = learner.clock.state()

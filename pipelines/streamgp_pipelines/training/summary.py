@@ -17,6 +17,7 @@ from streamgp_pipelines.learning.counts import held_out_forecasts, online_foreca
 from streamgp_pipelines.learning.curves import Curves, next_lap
 from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.session import Session
+from streamgp_pipelines.learning.survey import Survey
 from streamgp_pipelines.learning.whole import advice, span
 from streamgp_pipelines.moments import Moments
 from streamgp_pipelines.numbers import number
@@ -188,10 +189,10 @@ def _why_unscored(session: Session, learner: Learner) -> str:
         if least < learner.rows:
             shorter = f"--warmup {least + (learner.rows - least) // 2} --fresh leaves some to score"
         else:
-            shorter = advice(session.table, learner.windows.spec)
+            shorter = advice(Survey.of(session.table, learner.windows.spec), learner.windows.spec)
         return f"the table has {learner.rows} rows, and {warmup} are warm-up; {shorter}"
     if learner.warmup.done_at is None:
-        why = advice(session.table, learner.windows.spec)
+        why = advice(Survey.of(session.table, learner.windows.spec), learner.windows.spec)
         return f"no window was whole in {learner.rows} rows, and the warm-up goes on until one is; {why}"
     unless = "if streamgp describe shows gaps, try --gaps fill, or a table without --every"
     return f"no window was whole after the warm-up, or scoring starts after the last row; {unless}"
