@@ -16,6 +16,7 @@ from streamgp.base import Chunk, Json, Model, Offset, Simulates
 from streamgp.errors import StateError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
+from streamgp.model_config import models_with
 from streamgp.windows.rows import times
 from streamgp.windows.windows import Windows, WindowSpec
 from streamgp_data import checkpoint
@@ -37,7 +38,7 @@ from streamgp_pipelines.learning.frames import Naming
 from streamgp_pipelines.learning.heldout import held_out
 from streamgp_pipelines.learning.learner import Learner, Schedule
 from streamgp_pipelines.learning.restored import read_checkpoint
-from streamgp_pipelines.learning.rollout import ONE_STEP, Rehearsal, simulators
+from streamgp_pipelines.learning.rollout import Rehearsal, simulators
 from streamgp_pipelines.learning.seasons import overlooked, with_seasons
 from streamgp_pipelines.learning.shard import Recipe, Since, Workers, here
 from streamgp_pipelines.learning.tail import Tail
@@ -210,7 +211,7 @@ def open_session(
         if isinstance(model, TakesInitial) and options_set != config.set:
             config = config.model_copy(update={"set": options_set})
             model = build_model(config.model, options_set, shape, device, config.seed)
-        initialise(model, config.model, initial)
+        initialise(model, config.model, model_settings(config.model, config.set), initial)
         check_one_start(config.model, config.set)
         warnings += seen_before(config, initial, table, schedule)
     if model.family.binary and spec.transforms:
@@ -312,9 +313,9 @@ def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> list
             f"--simulate {config.simulate} needs a model that draws functions of its own past, one step ahead",
             hint=f"use --horizon 1, --lags 1 or more, and --model {' or '.join(simulators())}",
         )
-    if config.model not in ONE_STEP:
+    if model_settings(config.model, config.set).simulates == "trained":
         return []
-    instead = " or ".join(name for name in simulators() if name not in ONE_STEP)
+    instead = " or ".join(models_with("trained"))
     if not config.online:
         raise UsageError(
             f"--simulate {config.simulate} trains nothing of {config.model}, which learns one step ahead",
