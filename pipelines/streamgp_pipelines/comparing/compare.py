@@ -20,6 +20,7 @@ from streamgp import registry
 from streamgp.base import Json, Progress, Tracker
 from streamgp.errors import ServiceError, StreamgpError, UsageError
 from streamgp.forecasting.calibration import DECILES
+from streamgp.forecasting.metrics import losses
 from streamgp_data import checkpoint
 from streamgp_data.table import Table
 from streamgp_pipelines.comparing.cells import Cells, common_cells, scores
@@ -39,8 +40,6 @@ from streamgp_pipelines.training.train import Draw, train
 if TYPE_CHECKING:
     from streamgp_pipelines.comparing.peers.peer import Options
 
-_LOSSES = {"mae": "absolute", "mse": "square", "calibrated_crps": "calibrated_crps", "pinball": "pinball"}
-_LOSSES |= {"log_loss": "log_loss"}
 _STANDS_IN = "persistence"
 """The model whose settings a peer's run is opened with."""
 _PARTS = {"step": "step", "series": "unique_id", "target": "target", "hours": "hours"}
@@ -366,17 +365,17 @@ def _differences(cells: Cells, order: list[str], block: int, horizon: int) -> pl
     origin = (cells.keys["cutoff"].rank("dense").cast(pl.Int64) - 1).to_numpy()
     count = np.bincount(origin).astype(np.float64)
     sums = {
-        (model, name): np.bincount(origin, cells.losses[model][loss].to_numpy()).astype(np.float64)
+        (model, loss): np.bincount(origin, cells.losses[model][loss].to_numpy()).astype(np.float64)
         for model in order
-        for name, loss in _LOSSES.items()
+        for loss in losses()
         if loss in cells.losses[model].columns
     }
     rows = [
-        {"model": first, "other": other, "loss": name}
-        | vars(difference(sums[first, name], sums[other, name], count, block, horizon))
+        {"model": first, "other": other, "loss": loss}
+        | vars(difference(sums[first, loss], sums[other, loss], count, block, horizon))
         for first, other in permutations(order, 2)
-        for name in _LOSSES
-        if (first, name) in sums and (other, name) in sums
+        for loss in losses()
+        if (first, loss) in sums and (other, loss) in sums
     ]
     texts, numbers = ("model", "other", "loss"), ("ratio", "low", "high", "p")
     return pl.DataFrame(rows, schema=dict.fromkeys(texts, pl.String) | dict.fromkeys(numbers, pl.Float64))

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamgp import registry
 from streamgp.errors import SchemaError, UsageError
+from streamgp.model_config import LARGEST_LAGS
 from streamgp.windows import calendar
 from streamgp.windows.windows import WindowSpec
 from streamgp_data.reading.cells import unit_in
@@ -17,8 +18,6 @@ from streamgp_pipelines.config import AUTO, DataConfig, TrainConfig
 from streamgp_pipelines.config.settings import split_names
 
 DEFAULT_LAGS = 24
-LARGEST_LAGS = 96
-"""Lags by default at most, where a season is longer and the Config of the model has no `most_lags` of its own."""
 
 
 def window_spec(config: DataConfig, schema: pa.Schema, meta: TableMeta) -> WindowSpec:
@@ -116,7 +115,7 @@ def _most_lags(config: DataConfig) -> int:
     """Lags by default at most, as the model says."""
     if not isinstance(config, TrainConfig) or config.model == AUTO:
         return LARGEST_LAGS
-    return int(getattr(registry.load("models", config.model).Config, "most_lags", LARGEST_LAGS))
+    return int(registry.load("models", config.model).Config.most_lags)
 
 
 def _with_day(seasons: tuple[int, ...], meta: TableMeta) -> tuple[int, ...]:

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
-from pydantic import BaseModel
 
 from streamgp.base import Fleet, Json, Model
 from streamgp.forecasting.calibration import Calibration
+from streamgp.model_config import ModelConfig
 from streamgp.windows.windows import WindowSpec
 from streamgp_pipelines.assembly import as_text, build_fleet, build_model, flatten, model_settings
 
@@ -92,7 +92,7 @@ class Recipe:
         told = {key: as_text(value) for key, value in flatten(options).items()}
         return cls(model, told, seed, spec, calibration or Calibration(), schedule)
 
-    def settings(self) -> BaseModel:
+    def settings(self) -> ModelConfig:
         """The options of the model, those left at their defaults too."""
         return model_settings(self.model, self.options)
 

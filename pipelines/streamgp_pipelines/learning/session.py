@@ -14,6 +14,7 @@ from streamgp.base import Chunk, Json, Model, Offset, Simulates
 from streamgp.errors import StateError, TableError, UsageError
 from streamgp.evidence.initial import Initial, TakesInitial, initialise
 from streamgp.forecasting.calibration import Calibration
+from streamgp.model_config import models_with
 from streamgp.windows.windows import WindowSpec
 from streamgp_data import checkpoint
 from streamgp_data.disk import sync_above
@@ -36,7 +37,7 @@ from streamgp_pipelines.learning.learner import Learner
 from streamgp_pipelines.learning.making import learner_of
 from streamgp_pipelines.learning.recipe import Recipe, Schedule
 from streamgp_pipelines.learning.restored import read_checkpoint, recipe_of
-from streamgp_pipelines.learning.rollout import ONE_STEP, simulators
+from streamgp_pipelines.learning.rollout import simulators
 from streamgp_pipelines.learning.seasons import overlooked
 from streamgp_pipelines.learning.shard import Since, Workers, here
 from streamgp_pipelines.learning.survey import Survey, surveyed
@@ -257,7 +258,7 @@ def made_model(
     if isinstance(model, TakesInitial) and options != config.set:
         config = config.model_copy(update={"set": options})
         model = build_model(config.model, options, spec.shape, device, config.seed)
-    initialise(model, config.model, initial)
+    initialise(model, config.model, model_settings(config.model, config.set), initial)
     check_one_start(config.model, config.set)
     return config, model
 
@@ -373,9 +374,9 @@ def check_simulates(config: TrainConfig, model: Model, spec: WindowSpec) -> list
             f"--simulate {config.simulate} needs a model that draws functions of its own past, one step ahead",
             hint=f"use --horizon 1, --lags 1 or more, and --model {' or '.join(simulators())}",
         )
-    if config.model not in ONE_STEP:
+    if model_settings(config.model, config.set).simulates == "trained":
         return []
-    instead = " or ".join(name for name in simulators() if name not in ONE_STEP)
+    instead = " or ".join(models_with("trained"))
     if not config.online:
         raise UsageError(
             f"--simulate {config.simulate} trains nothing of {config.model}, which learns one step ahead",

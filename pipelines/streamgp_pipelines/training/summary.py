@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from streamgp.base import Json, Model, Step
+from streamgp.forecasting.metrics import Kind, of_kind
 from streamgp.windows.windows import Windows
 from streamgp_data.instants import ELAPSED
 from streamgp_data.remote import shown
@@ -28,10 +29,6 @@ WORSE = 2.0
 """Times the error of the naive forecast from which on a run says so."""
 LOST = 0.1
 """Part of the rows without a whole window from which on a run says so."""
-
-_OUTCOMES = ("log_loss", "brier", "accuracy", "calibration_error", "base_rate")
-_POINT = ("rmse", "mae", "nlpd", "crps", "mase", "calibrated_crps", "pinball", "raw_pinball", "naive_mae", *_OUTCOMES)
-_BAND = ("coverage", "raw_coverage", "width", "raw_width", "interval_score", "raw_interval_score")
 
 
 def summary(session: Session, learner: Learner, run_id: str) -> dict[str, Json]:
@@ -229,8 +226,9 @@ def flat(scores: dict[str, Any]) -> dict[str, float]:
         >>> flat({"rmse": 1.5, "mae": None, "coverage": {"95": 0.9}})
         {'rmse': 1.5, 'coverage_95': 0.9}
     """
-    found = {name: scores[name] for name in _POINT if scores.get(name) is not None}
-    for name in _BAND:
+    single = (*of_kind(Kind.POINT, Kind.QUANTILES), "naive_mae", *of_kind(Kind.OUTCOME))
+    found = {name: scores[name] for name in single if scores.get(name) is not None}
+    for name in of_kind(Kind.BAND):
         found |= {f"{name}_{level}": value for level, value in scores.get(name, {}).items() if value is not None}
     return found
 

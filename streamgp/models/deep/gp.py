@@ -44,7 +44,6 @@ class GpPosterior(DeepPosterior, Drawn):
     Args:
         config: of the model.
         shape: of the windows.
-        encoder: the Config of φ_W.
         layout: of the windows that it sees.
 
     Raises:
@@ -53,10 +52,10 @@ class GpPosterior(DeepPosterior, Drawn):
     """
 
     config: DeepGpConfig
-    untuned = "trains its net and its kernel together"
 
-    def __init__(self, config: DeepGpConfig, shape: Shape, encoder: BaseModel, layout: Layout) -> None:
+    def __init__(self, config: DeepGpConfig, shape: Shape, layout: Layout) -> None:
         super().__init__(config, shape, layout)
+        encoder = config.encoder
         if config.draws and not any(getattr(encoder, name, 0.0) for name in ("dropout", "recurrent_dropout")):
             raise UsageError(
                 "draws averages over networks drawn by dropout, and the encoder has none",

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-from pydantic import BaseModel
 from torch import Generator, Tensor, nn
 
 from streamgp import choice
@@ -31,7 +30,6 @@ class NetPosterior(DeepPosterior, Drawn):
     Args:
         config: of the model.
         shape: of the windows.
-        encoder: the Config of the net; unless it names a width, it is as wide as its hidden layer.
         layout: of the windows that it sees.
 
     Attributes:
@@ -44,8 +42,9 @@ class NetPosterior(DeepPosterior, Drawn):
     config: DeepNetConfig
     noise: Tensor
 
-    def __init__(self, config: DeepNetConfig, shape: Shape, encoder: BaseModel, layout: Layout) -> None:
+    def __init__(self, config: DeepNetConfig, shape: Shape, layout: Layout) -> None:
         super().__init__(config, shape, layout)
+        encoder = config.encoder
         if "width" not in encoder.model_fields_set:
             encoder = encoder.model_copy(update={"width": encoder.model_dump()["hidden"]})
         self.encoder: Encoder = choice.build("encoders", encoder, layout)

@@ -77,8 +77,6 @@ class GradientPosterior(Posterior):
             as a change or as a departure.
     """
 
-    untuned = "finds its lengthscales along with its posterior where inference goes by gradients"
-
     def __init__(self, config: Config, shape: Shape, groups: int) -> None:
         super().__init__()
         self.config, self.shape = config.gradient, shape
