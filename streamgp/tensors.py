@@ -167,6 +167,11 @@ class Model(nn.Module, ABC):
     context: bool = True
     """Whether it looks at `Inputs.context`: where it does not, windows need none."""
 
+    @property
+    def above_linear(self) -> Model | None:
+        """The part of it that learns what `linear` leaves, where one learns inside it; it needs no context."""
+        return None
+
     @abstractmethod
     def predict(self, x: Inputs) -> Predictive:
         """The distribution of the T columns for N windows."""

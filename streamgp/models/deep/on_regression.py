@@ -54,6 +54,10 @@ class OnRegression(Model):
             self._deep.onto = self._next
 
     @property
+    def above_linear(self) -> Model:
+        return self.net
+
+    @property
     def _deep(self) -> DeepPosterior:
         assert isinstance(self.net.posterior, DeepPosterior)
         return self.net.posterior
