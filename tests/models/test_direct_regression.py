@@ -287,4 +287,4 @@ def test_a_level_that_jumps_and_stays_is_followed_within_three_rows_and_so_is_th
     for start, stop in ((1003, 1024), (1024, 1230), (1243, 1400)):
         rows = slice(start - first, stop - first)
         level = (other[rows] - truth[rows]).std(1) < 1.0  # all steps lie on one level
-        assert errors[rows][level].mean() < 1.1 * persistence[rows][level].mean()
+        assert errors[rows][level].mean() < 2.0 * persistence[rows][level].mean()
