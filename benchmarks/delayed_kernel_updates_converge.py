@@ -4,17 +4,18 @@ Figure 4 of Al-Shedivat et al. (2017), from our runs: a GP-LSTM on Actuator (aut
 mean function, no early stopping), the first 90 % of the rows to train. First full batch (a joint step a pass) against
 mini-batches of 64 rows with the kernel renewed once a pass, by our majoriser and by the paper's stale row gradients,
 with 16 and 64 units; then the two over hidden sizes 2 to 32; then the delay between renewals of the kernel against the
-learning rate. A row is a run: RMSE on the test rows after so many passes, NLML per training row when the kernel was
-last renewed, and the CPU time.
+learning rate; then algorithm 2 with the rates of theorems 1 and 2, and with a cosine, instead of a constant rate. A row
+is a run: RMSE on the test rows after so many passes, NLML per training row when the kernel was last renewed, and the
+CPU time.
 
 Claimed: with 16 and with 64 units the majoriser's training NLML after the last pass is below full batch's after as many
 passes, and after as much CPU time (full batch goes on for four times as many, at the better of two rates); with both
-learning rates and every delay the majoriser ends below where it began.
+learning rates and every delay the majoriser ends below where it began, and so does algorithm 2 with the theorems'.
 
     python benchmarks/delayed_kernel_updates_converge.py [--passes 12]
         [--picture docs/pictures/gp_lstm_convergence.png]
 
-101 CPU-seconds of one thread with --passes 6.
+110 CPU-seconds of one thread with --passes 6.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import itertools
 import math
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,15 @@ def table(curves: list[Curve], passes: int) -> str:
     )
 
 
+def cells(curves: Sequence[Curve], passes: int) -> list[list[str]]:
+    """Rows of a results page."""
+    return [
+        [curve.label, *(f"{value:.3f}" for value in (curve.nlml[passes - 1], curve.nlml[-1], curve.rmse[-1])),
+         f"{curve.seconds[-1]:.1f}"]
+        for curve in curves
+    ]  # fmt: skip
+
+
 def draw(path: Path, groups: dict[str, list[Curve]]) -> None:
     """The first runs over passes and CPU time, the others' last RMSE."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -148,7 +159,24 @@ def main(asked: argparse.Namespace) -> int:
         )
         for scheme, delay, rate in itertools.product(("majoriser", "algorithm2"), DELAYS, RATES)
     }
-    groups = {"schemes": [*schemes.values()], "hidden sizes": hidden, "delays": [*delays.values()]}
+    schedules = {
+        (schedule, delay, rate): one(
+            f"algorithm2, τ = {delay or 'a pass'}, rate {rate:g}, {schedule}",
+            training__scheme="algorithm2",
+            training__delay=delay,
+            training__encoder_rate=rate,
+            training__schedule=schedule,
+            training__kernel_steps=1,
+            encoder__hidden=16,
+        )
+        for schedule, delay, rate in itertools.product(("theorem", "cosine"), DELAYS[1:], RATES)
+    }
+    groups = {
+        "schemes": [*schemes.values()],
+        "hidden sizes": hidden,
+        "delays": [*delays.values()],
+        "schedules": [*schedules.values()],
+    }
     told = []
     for units in (16, 64):
         fulls, ours = [schemes["full", rate, units] for rate in (1e-2, 3e-2)], schemes["majoriser", 1e-2, units]
@@ -163,7 +191,14 @@ def main(asked: argparse.Namespace) -> int:
         if scheme == "majoriser":
             held = curve.nlml[-1] < curve.nlml[0]
             told.append((f"{curve.label}: NLML {curve.nlml[0]:.3f} to {curve.nlml[-1]:.3f}", held))
+    falls = []
+    for (schedule, *_), curve in schedules.items():
+        if schedule == "theorem":
+            falls.append(
+                (f"{curve.label}: NLML {curve.nlml[0]:.3f} to {curve.nlml[-1]:.3f}", curve.nlml[-1] < curve.nlml[0])
+            )
     missed = [text for text, holds in told if not holds]
+    told += falls
     text = "\n\n".join(
         [
             f"Test RMSE (raw) and training NLML per row (nats) after so many passes over the rows, seed {asked.seed}; "
@@ -172,23 +207,42 @@ def main(asked: argparse.Namespace) -> int:
             "\n".join(f"- {'holds' if holds else 'MISSED'}: {text}" for text, holds in told),
         ]
     )
-    print(f"\n{text}\n\n{len(told) - len(missed)} of {len(told)} claims hold; {time.process_time() - began:.0f} CPU-s")
+    held = sum(holds for _, holds in told)
+    print(f"\n{text}\n\n{held} of {len(told)} claims hold; {time.process_time() - began:.0f} CPU-s")
     about = (
-        f"A GP-LSTM on Actuator, {asked.passes} passes over mini-batches of {BATCH} rows with a stale kernel, "
-        f"against {LONGER * asked.passes} of full batch. The majoriser's training NLML is below "
-        "full batch's after as many passes and after as much CPU time, and falls at every delay between refreshes. "
-        "`rows`: stale row gradients, as in the paper."
+        f"A GP-LSTM on Actuator from random weights, seed {asked.seed}, {asked.passes} passes over mini-batches of "
+        f"{BATCH} rows with a stale kernel, against {LONGER * asked.passes} of full batch. `algorithm2`: stale row "
+        "gradients, the paper's; `majoriser`: our bound. Claimed: the majoriser's training NLML is below full batch's "
+        "after as many passes and after as much CPU time, and falls at every delay between refreshes."
     )
-    rows = [
-        [curve.label, f"{curve.nlml[asked.passes - 1]:.3f}", f"{curve.nlml[-1]:.3f}", f"{curve.rmse[-1]:.3f}",
-         f"{curve.seconds[-1]:.1f}"]
-        for curve in groups["schemes"]
-    ]  # fmt: skip
     columns = ["run", f"NLML a row after {asked.passes} passes", "at the end", "test RMSE at the end", "CPU-s"]
-    report(__file__, Claim("Convergence", about, columns, rows, missed))
+    rest = (
+        "The same over the units of the layer, and with 16 units over the delay τ, in mini-batches, and the rate. The "
+        "paper finds full batch ahead with few units only, and that algorithm 2 does not converge where delay and rate "
+        "are large together. Nothing is claimed."
+    )
+    rates = (
+        "Algorithm 2 with 16 units: η_t = η (1 + t)^−0.55, t in passes, divided by a τ that is given (`theorem`), a "
+        "cosine, and a constant rate. Claimed: NLML falls with the theorems' rates wherever they start."
+    )
+    constant = [curve for (scheme, delay, _), curve in delays.items() if scheme == "algorithm2" and delay in DELAYS[1:]]
+    report(
+        __file__,
+        Claim("Figure 4: convergence", about, columns, cells(groups["schemes"], asked.passes), missed),
+        Claim(
+            "Figure 4: units, delays and rates", rest, columns, cells([*hidden, *delays.values()], asked.passes), None
+        ),
+        Claim(
+            "Rates of theorems 1 and 2",
+            rates,
+            columns,
+            cells([*constant, *schedules.values()], asked.passes),
+            [text for text, holds in falls if not holds],
+        ),
+    )
     if asked.picture:
         draw(asked.picture, groups)
-    return 1 if missed else 0
+    return 1 if held < len(told) else 0
 
 
 if __name__ == "__main__":

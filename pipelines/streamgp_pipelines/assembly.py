@@ -108,8 +108,11 @@ def check_one_start(name: str, options: Mapping[str, Any]) -> None:
     Raises:
         UsageError: they do.
     """
-    kernel = getattr(model_settings(name, options), "kernel", None)
-    if isinstance(kernel, BaseModel) and any(key.split(".")[0] == "kernel" for key in flatten(options)):
+    config = model_settings(name, options)
+    kernel = getattr(config, "kernel", None)
+    if not isinstance(kernel, BaseModel) or kernel == type(config).model_fields["kernel"].default:
+        return
+    if any(key.split(".")[0] == "kernel" for key in flatten(options)):
         one_start(kernel)
 
 

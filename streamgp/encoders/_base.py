@@ -111,6 +111,15 @@ class Encoder(nn.Module, ABC):
         output.weight *= factor[:, None]
         output.bias.copy_((output.bias - latent.mean(0)) * factor)
 
+    @torch.no_grad()
+    def weigh(self, past: Tensor, future: Tensor) -> None:
+        """Adjust the weights on the window: it becomes what the encoder was of windows with these multiples of the
+        channels. An encoder without weights stays as it is.
+
+        Args:
+            past, future: (D,) and (F,) factors.
+        """
+
     def _unbounded(self, z: Tensor) -> Tensor:
         """What comes out of the linear map."""
         return self(z)  # type: ignore[no-any-return]

@@ -34,6 +34,9 @@ class Bounded(Encoder):
     def output(self) -> nn.Linear | None:
         return self.inner.output
 
+    def weigh(self, past: Tensor, future: Tensor) -> None:
+        self.inner.weigh(past, future)
+
     def _unbounded(self, z: Tensor) -> Tensor:
         latent: Tensor = self.inner(z)
         return latent

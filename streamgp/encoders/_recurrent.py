@@ -115,6 +115,12 @@ class Recurrent(Encoder):
     def output(self) -> nn.Linear:
         return self.projection
 
+    @torch.no_grad()
+    def weigh(self, past: Tensor, future: Tensor) -> None:
+        into, *_ = self.stack()[0].parameters()
+        into.mul_(past)
+        self.projection.weight[:, self.hidden :] *= future.repeat(self.layout.horizon)
+
     def forward(self, z: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(N, layout.width) -> (N, width)."""
         sequence, future = self.layout.split(z)  # (N, L, D), (N, H·F)

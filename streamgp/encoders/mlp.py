@@ -52,7 +52,7 @@ class Mlp(Encoder):
 
     def __init__(self, config: Config, layout: Layout) -> None:
         super().__init__()
-        self.width = config.width
+        self.width, self.layout = config.width, layout
         self.rate = config.dropout
         activation = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}[config.activation]
         generator = torch.Generator().manual_seed(config.seed)
@@ -75,6 +75,11 @@ class Mlp(Encoder):
     @property
     def output(self) -> nn.Linear | None:
         return None if self.outer else self._layers()[-1]
+
+    @torch.no_grad()
+    def weigh(self, past: Tensor, future: Tensor) -> None:
+        columns = torch.cat((past.repeat(self.layout.lags), future.repeat(self.layout.horizon)))
+        self._layers()[0].weight *= columns
 
     def forward(self, z: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(N, layout.width) -> (N, width)."""

@@ -48,6 +48,17 @@ def test_it_prints_what_it_found_and_the_next_line_runs(world: World, tmp_path: 
     assert len(client.get_metric_history(run_id, "loss")) > 1
 
 
+def test_a_gp_behind_a_net_starts_from_the_file(world: World, tmp_path: Path) -> None:
+    output = tmp_path / "t.json"
+    assert run(*words(world, output)).exit_code == 0
+    line = ["train", "--online", "--table", world.table, *LINE[:4], "--max-rows=200", "--warmup=100"]
+    line += ["--model=gp_narx", "--init", output, "--tracking-uri=none", "--set", "encoder.hidden=8"]
+    found = document(run(*line, "--checkpoint", tmp_path / "c", "--json"))
+    assert found["rows"] == 200 and found["crps"] > 0
+    both = run(*line, "--set", "kernel.lengthscale=2", "--checkpoint", tmp_path / "d", "--json")
+    assert both.exit_code == 2 and names(json.loads(both.stderr)["message"], "--init kernel")
+
+
 def test_json_is_one_document_and_the_file_another(world: World, tmp_path: Path) -> None:
     output = tmp_path / "t.json"
     method = ["--method=cv-implicit", "--set", "kernel=matern", "--set", "implicit.iterations=5", "--seed=3"]

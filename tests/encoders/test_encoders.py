@@ -109,6 +109,19 @@ def test_latents_begin_small_or_of_order_1(name: str, layout: Layout) -> None:
 
 
 @EVERY
+@pytest.mark.parametrize("bounded", [False, True])
+def test_weighed_it_is_what_it_was_of_multiples_of_the_channels(name: str, layout: Layout, bounded: bool) -> None:
+    encoder = Bounded(build(name, layout)) if bounded else build(name, layout)
+    z = windows(layout, 5)
+    past, future = torch.rand(layout.past).double() + 0.5, torch.rand(layout.future).double() + 0.5
+    before = encoder(z * torch.cat((past.repeat(layout.lags), future.repeat(layout.horizon))))
+    unweighed = encoder(z)
+    encoder.weigh(past, future)
+    wanted = unweighed if name == "identity" else before
+    torch.testing.assert_close(encoder(z), wanted, rtol=1e-10, atol=1e-12)
+
+
+@EVERY
 def test_the_output_is_the_linear_map_that_latents_come_out_of(name: str, layout: Layout) -> None:
     encoder, z = build(name, layout), windows(layout, 5)
     assert not encoder.training or name in ("identity", "mlp"), "float64 for everyone who does not ask for training"

@@ -139,7 +139,7 @@ class DeepGpConfig(DeepConfig):
 
     @property
     def untuned(self) -> str:
-        return "trains its net and its kernel together"
+        return ""
 
     def forgetting(self, shape: Shape) -> float | None:
         """Between two trainings."""

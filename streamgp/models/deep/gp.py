@@ -7,7 +7,6 @@ rows seen.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Self, cast
 
@@ -19,9 +18,10 @@ from streamgp import choice
 from streamgp.base import Shape
 from streamgp.encoders import Bounded, Dropout, Encoder, Layout
 from streamgp.errors import UsageError
+from streamgp.evidence.initial import Initial
 from streamgp.models.deep.config import GRID_WIDTH, DeepGpConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
-from streamgp.online.posterior import Arrival, Drawn, Look
+from streamgp.online.posterior import Arrival, Drawn, Look, Units
 from streamgp.online.state import Parts
 from streamgp.online.summing import OnFeatures
 from streamgp.optim.alternating import Alternating, learn_at_once
@@ -33,6 +33,9 @@ from streamgp.training.fit import Optimiser, Standing, training
 SETTLED, SPREAD, SMOOTH = 2048, 0.35, 0.1
 """Rows on which latents are settled; their spread on a grid, where tanh is still nearly linear; without one, at
 most: a perceptron's first latents are of order 1, and a GP on few rows that starts rough stays rough."""
+TINY, LATENT = 1e-12, (0.1, 10.0)
+"""Least squared distance that a lengthscale is read off; lengthscales of the latents that a file can lead to: those on
+a grid spread `SPREAD`."""
 FEW, SOME, JITTER, AGAIN = 64, 512, 1e-6, 5
 """Of the posterior that a gradient goes through: latents U, rows at most, what is added to K_UU's diagonal; times that
 the kernel has its steps after a stage."""
@@ -147,22 +150,76 @@ class GpPosterior(DeepPosterior, Drawn):
         if len(z):
             self.summing(OnFeatures(encoder, cast(Any, data)), _absorb, (z, r), CHUNK)
 
-    def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
+    def start_from(self, initial: Initial) -> None:
+        """What the first fit begins with instead of its own (`_weigh`, `_take`)."""
+        if self.config.mode == "regression":
+            raise UsageError(
+                "mode=regression hides the targets' past, which the hyper-parameters are of",
+                hint="leave out --init, or --set mode",
+            )
+        initial.radial("a GP behind a net")
+        initial.fits(self.config.kernel)
+        self.initial = initial
+
+    def start(self, z: Tensor, r: Tensor, units: Units, generator: Generator) -> None:
         """At the first training: pre-training where it pays; then latents and noise are put to where the kernel's
-        training starts well. Later too where the target itself is learned: the marginal likelihood alone folds the
-        latents into a shape that fits the rows at hand and no others."""
+        training starts well, or to where hyper-parameters of a file say. Later too where the target itself is learned:
+        the marginal likelihood alone folds the latents into a shape that fits the rows at hand and no others."""
         epochs = self.config.pretrain_epochs(len(z), again=bool(self.trained_at))
         if self.trained_at and not epochs:
             return
+        initial, self.initial = None if self.trained_at else self.initial, None
+        if initial is not None:
+            self._weigh(initial, units)
         if epochs:
-            loss = self._pretrain(z, r, epochs, generator)
-            with torch.no_grad():
-                self.solver.log_noise.fill_(math.log(max(loss, 2 * self.solver.floor) - self.solver.floor))
+            self._expect(r.new_tensor([self._pretrain(z, r, epochs, generator)]))
         some = z[:: len(z) // SETTLED + 1]
         if self.solver.bounded:
             self.encoder.settle(some, SPREAD)
         elif not epochs:
             self.encoder.settle(some, SMOOTH, widen=False)
+        if initial is not None:
+            self._take(initial, units, some)
+
+    @torch.no_grad()
+    def _expect(self, noise: Tensor) -> None:
+        """Give the solver these σ², (T,) or (1,)."""
+        floor = self.solver.floor
+        self.solver.log_noise.copy_((noise.clamp(min=2 * floor) - floor).log().expand_as(self.solver.log_noise))
+
+    def _weigh(self, initial: Initial, units: Units) -> None:
+        """The encoder sees windows in lengthscales, 1/(ℓ_g √s_g) a column, times what makes their mean square 1.
+
+        Then the squared distance of two windows in a perceptron's first layer, before its activation, is on average
+        over its random weights in proportion to that of the file's kernel.
+        """
+        inverse = units.inverse(initial.hyper(units.inputs, units.outputs).lengthscale)
+        relevance, layout = inverse / inverse.square().mean().sqrt(), self.layout
+        cut = layout.lags * layout.past
+        self.encoder.weigh(relevance[:cut][: layout.past], relevance[cut:][: layout.future])
+
+    @torch.no_grad()
+    def _take(self, initial: Initial, units: Units, z: Tensor) -> None:
+        """Noise; where the target itself is learned ρ² too, and a lengthscale of the latents under which two of these
+        rows are on average as many lengthscales apart as under the file's kernel. What a regression leaves has the same
+        noise, and is another function.
+
+        z: (N, W) rows, whose latents are where the kernel's training starts.
+        """
+        hyper, log_noise = initial.hyper(units.inputs, units.outputs), initial.log_noise(units.outputs)
+        self._expect(log_noise.exp().clamp(max=1.0))  # of a standardised target
+        if self.config.on_regression(self.shape):
+            return
+        apart = (z * units.inverse(hyper.lengthscale)).var(0, correction=0).sum()
+        latent = self.encoder(z).var(0, correction=0).sum()
+        lengthscale = (latent / apart.clamp(min=TINY)).sqrt().clamp(*LATENT)
+        for name, value in self.solver.kernel.named_parameters():
+            if name == "log_lengthscale":
+                value.fill_(lengthscale.log())
+            elif name == "log_outputscale":
+                value.fill_(hyper.outputscale)
+            else:
+                value.copy_(initial.values[name])
 
     def _pretrain(self, z: Tensor, r: Tensor, epochs: int, generator: Generator) -> float:
         """The encoder behind a linear head, by squared error; returns its last mean. Where the target itself is learned

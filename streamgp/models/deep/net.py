@@ -18,7 +18,7 @@ from streamgp.base import FLOAT, Shape
 from streamgp.encoders import Encoder, Layout
 from streamgp.models.deep.config import DeepNetConfig
 from streamgp.models.deep.posterior import CHUNK, DeepPosterior
-from streamgp.online.posterior import Drawn
+from streamgp.online.posterior import Drawn, Units
 from streamgp.online.state import Parts
 from streamgp.optim.squared_error import Head, SquaredError
 from streamgp.training.fit import Standing
@@ -68,7 +68,7 @@ class NetPosterior(DeepPosterior, Drawn):
     def optimiser(self) -> SquaredError:
         return SquaredError(self.encoder, self.shape.columns, self.config.training, head=self.head)
 
-    def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
+    def start(self, z: Tensor, r: Tensor, units: Units, generator: Generator) -> None:
         """The head starts where it is."""
 
     @torch.no_grad()

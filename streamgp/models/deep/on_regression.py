@@ -16,6 +16,7 @@ import torch
 from torch import Generator, Tensor
 
 from streamgp.base import FLOAT, Inputs, Json, Model, OutputError, Predictive, Shape, Step
+from streamgp.evidence.initial import Initial
 from streamgp.mixing.mixer import Mixer, forgetting
 from streamgp.models import linear
 from streamgp.models.deep.config import DeepConfig
@@ -44,7 +45,7 @@ class OnRegression(Model):
 
     def __init__(self, net: SimulatedStreamModel, options: DeepConfig, shape: Shape) -> None:
         super().__init__()
-        self.net, self.options, self.shape = net, options, shape
+        self.net, self.options, self.shape, self.untuned = net, options, shape, net.untuned
         self.below = self._regression()
         self.share = Mixer(2, shape, forgetting(shape))
         self.idle: Tensor  # (T,) columns of which the regression left nothing to learn
@@ -61,6 +62,11 @@ class OnRegression(Model):
     def _deep(self) -> DeepPosterior:
         assert isinstance(self.net.posterior, DeepPosterior)
         return self.net.posterior
+
+    def initialise(self, initial: Initial) -> None:
+        """See `evidence.initial.TakesInitial`."""
+        initial.check(self.shape, self.options.target, self.options.decay)
+        self._deep.start_from(initial)
 
     def predict(self, x: Inputs) -> Mixed:
         """The mix of b and b + f; its experts are these two, and those of the regression where it is a mix."""

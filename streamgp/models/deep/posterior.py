@@ -18,6 +18,7 @@ from torch import Generator, Tensor, nn
 
 from streamgp.base import FLOAT, Json, Shape
 from streamgp.encoders import Layout
+from streamgp.evidence.initial import Initial
 from streamgp.models.deep.config import DeepConfig
 from streamgp.models.deep.simulation import unroll
 from streamgp.models.deep.staleness import Staleness
@@ -54,6 +55,7 @@ class DeepPosterior(Posterior, Learner):
         count: () rows learned, at most those that are kept.
         fed_back: (T,) share of the noise that a simulated path goes on with.
         fit: the fit that is going on, if one is.
+        initial: hyper-parameters of a file, until the first fit has taken them.
         onto: where simulations are planned, what `simulation.unroll` runs on.
     """
 
@@ -71,6 +73,7 @@ class DeepPosterior(Posterior, Learner):
         self.register_buffer("count", torch.zeros((), dtype=FLOAT))
         self.register_buffer("fed_back", torch.ones(shape.columns, dtype=FLOAT))
         self.fit: Fit | None = None
+        self.initial: Initial | None = None
         self.seen = 0  # rows
         self.trained_at = 0  # rows seen at the last training
         self.wait = PATIENCE  # rows from there until the model may be stale
@@ -86,7 +89,7 @@ class DeepPosterior(Posterior, Learner):
         """Of a fit, without a past."""
 
     @abstractmethod
-    def start(self, z: Tensor, r: Tensor, generator: Generator) -> None:
+    def start(self, z: Tensor, r: Tensor, units: Units, generator: Generator) -> None:
         """What a fit begins with."""
 
     @abstractmethod
@@ -180,7 +183,7 @@ class DeepPosterior(Posterior, Learner):
             self.fit = Fit(self.config, self, self.optimiser())
             if goes_on:
                 self.fit.begin(z, y, held, self.factor)
-            self.start(z[~held], y[~held], generator)
+            self.start(z[~held], y[~held], units, generator)
             self.seen = self.trained_at = max(self.seen, len(rows.y))
         if self.fit is None or self.fit.finished:
             return False
@@ -224,7 +227,7 @@ class DeepPosterior(Posterior, Learner):
 
     def snapshot(self) -> Callable[[], None]:
         served, back = self.served(), holding(self._all())
-        held = {name: getattr(self, name) for name in ("fit", *COUNTS, "last")}
+        held = {name: getattr(self, name) for name in ("fit", "initial", *COUNTS, "last")}
 
         def put_back() -> None:
             served()
